@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from .app.messages import event_of
 from .app.reporter import Reporter
@@ -20,11 +20,9 @@ from .imds.clock import clock_error
 from .loop import interpret_approval, interpret_poll
 from .model import HookKind, NodeState
 from .observations import DocumentRead, HookEnded, Observation, PollFailed
+from .timings import MIN_POLL_INTERVAL
 
 log = logging.getLogger(__name__)
-
-MIN_POLL_INTERVAL: Final = 0.25
-"""Least seconds between two polls. IMDS answers five requests a second, for all processes of the machine together."""
 
 
 class ThreadedExecutor:

@@ -15,12 +15,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Any
+
+from .timings import PROBE_REQUEST
 
 log = logging.getLogger(__name__)
-
-REQUEST_TIMEOUT: Final = 5.0
-"""Seconds in which a client must send its request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = REQUEST_TIMEOUT
+    timeout = PROBE_REQUEST
     server: _Server
     server_version, sys_version = "tocsin-agent", ""
 

@@ -36,17 +36,10 @@ from .journal import Disk, DiskFolder, Journal, ReportBacklog, make_private_fold
 from .loop import AgentLoop, NullJournal
 from .model import EventPhase, EventRecord, NodeState
 from .observations import Observation, StartUp, StopRequested, Tick
+from .timings import IDENTIFY_INTERVAL, SHUTDOWN_WAIT, STALLED, TICK
 
 log = logging.getLogger(__name__)
 
-TICK: Final = 1.0
-"""Seconds between ticks of the loop."""
-IDENTIFY_INTERVAL: Final = 5.0
-"""Seconds between attempts to identify the machine."""
-STALLED: Final = 30.0
-"""Seconds without progress after which the loop counts as hanging."""
-SHUTDOWN_WAIT: Final = 8.0
-"""Seconds for which the ending agent waits for a running hook: more than the grace between SIGTERM and SIGKILL of hooks."""
 MAX_WAITING: Final = 200
 """Reports that are kept while the app cannot be reached."""
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")

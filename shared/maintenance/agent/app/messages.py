@@ -16,6 +16,7 @@ from ..imds.client import Machine
 from ..model import ElectedMonitors, EventPhase, EventRecord, LeasedApproval, NodeState, ScheduledEvent
 from ..observations import AppAnswer, AppCommand
 from ..policy import ActionRule, FleetPolicy
+from ..timings import LONGEST_REPORT, SHORTEST_REPORT, USUAL_REPORT
 
 MOST: Final = 500
 """Events in a report: those on this node first, then those that are over, then those of others."""
@@ -24,13 +25,10 @@ MOST_NAMED: Final = 1000
 ROOM: Final = 120_000
 """Characters of a report's events as JSON in ASCII: the app keeps no more of a node than fits in a row. An event that names 1000 machines
 takes up to 70,000."""
-SHORTEST, LONGEST = 0.5, 900.0
-"""Seconds between two reports, whatever the app asks for."""
 EXACT: Final = 2**53
 """Beyond it a number of JSON is not everywhere the same."""
 LASTING: Final = 31_536_000
 """Longest duration that a report states, in seconds: a year."""
-USUAL: Final = 300.0
 _ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9_.:-]{0,126}[a-z0-9])?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -75,10 +73,10 @@ def read_answer(body: bytes, sent: float, prepared: frozenset[str]) -> ReportRec
         commands = tuple(AppCommand(str(each["id"]), str(each["event_id"]).casefold(), _do(each["do"])) for each in _list(raw, "commands"))
         rehearsals = tuple(_rehearsal(each) for each in _list(raw, "rehearsals"))
         answer = AppAnswer(prepared, grants, holds, commands, rehearsals, _monitors(raw.get("monitors")), _policy(raw.get("settings")))
-        wait = raw.get("next_report_ms", 1000 * USUAL) / 1000
+        wait = raw.get("next_report_ms", 1000 * USUAL_REPORT) / 1000
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         return f"the app's answer cannot be read ({type(error).__name__}: {error})"
-    return ReportReceipt(answer, min(max(wait, SHORTEST), LONGEST))
+    return ReportReceipt(answer, min(max(wait, SHORTEST_REPORT), LONGEST_REPORT))
 
 
 def _chosen(records: Iterable[EventRecord]) -> list[EventRecord]:

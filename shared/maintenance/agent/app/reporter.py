@@ -25,17 +25,12 @@ from ..imds.client import Machine
 from ..journal import ReportBacklog
 from ..model import NodeState
 from ..observations import AppUnreachable, Observation
-from .messages import USUAL, ReportReceipt, body_of, near, read_answer
+from ..timings import APP_ANSWER, FAR_RETRY, FIRST_REPORT, NEAR_RETRY, USUAL_REPORT
+from .messages import ReportReceipt, body_of, near, read_answer
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 10.0
-"""Seconds for which an answer of the app is awaited."""
-NEAR_RETRY, FAR_RETRY = 5.0, 60.0
-"""Longest pause in seconds between two attempts, while an event is near and otherwise."""
 RESULT_TRIES: Final = 10
-FIRST: Final = 5.0
-"""Seconds within which the first report is sent if nothing has changed."""
 BATCH: Final = 50
 """Waiting reports that are sent before their file is rewritten."""
 LEAP: Final = 1000
@@ -55,7 +50,7 @@ class AppClient:
     def post(self, path: str, body: Mapping[str, Any]) -> HttpReply | TransportFailure:
         """POST to a path under `maintenance`."""
         data = json.dumps(body).encode()
-        return self._ask("POST", f"{self._root}/{path}{self._query}", headers=self._headers, body=data, timeout=PATIENCE, tls=self._tls)
+        return self._ask("POST", f"{self._root}/{path}{self._query}", headers=self._headers, body=data, timeout=APP_ANSWER, tls=self._tls)
 
 
 class Reporter:
@@ -84,7 +79,7 @@ class Reporter:
         self._changes: deque[NodeState] = deque()
         self._results: deque[tuple[SendResult, int]] = deque()
         self._state: NodeState | None = None
-        self._due = steady() + FIRST * chance()
+        self._due = steady() + FIRST_REPORT * chance()
         self._closed = self._busy = False
 
     # -- called by the loop
@@ -211,7 +206,7 @@ class Reporter:
         self._figures.add("tocsin_agent_reports_total", outcome="taken")
         self._failures, self._leap = 0, LEAP
         # Long intervals are spread: whole fleets start at one time.
-        spread = 1.0 if receipt.next < USUAL / 10 else 0.75 + 0.25 * self._chance()
+        spread = 1.0 if receipt.next < USUAL_REPORT / 10 else 0.75 + 0.25 * self._chance()
         self._due = self._steady() + receipt.next * spread
         self._observe(receipt.answer)
 

@@ -6,8 +6,8 @@ import os
 import shutil
 from typing import Any
 
-from ..hooks.runner import DEFAULT_DEADLINE
 from ..policy import ActionRule
+from ..timings import DEFAULT_DEADLINE
 from .config import Config
 from .file_trust import find_writable_search_path
 

@@ -17,14 +17,15 @@ from urllib.parse import urlsplit
 
 from ....core.errors import TocsinError
 from ..hooks.recipes import RECIPES
-from ..hooks.runner import DEFAULT_DEADLINE, Hook
+from ..hooks.runner import Hook
 from ..http_exchange import root_of
 from ..imds.client import API_VERSION, BASE
 from ..model import EVENT_TYPES, Action, EventSource, HookKind
 from ..policy import ActionRule
+from ..timings import DEFAULT_DEADLINE, LEAD
 from .file_trust import find_readable_key, find_untrusted, find_untrusted_hook
 from .sections import Section
-from .settings import LEAD, AgentSettings
+from .settings import AgentSettings
 
 KINDS: Final[tuple[HookKind, ...]] = ("prepare", "emergency", "restore", "verify", "caught_up")
 VERSIONS: Final = ("2020-07-01", "2019-08-01", "2019-04-01", "2019-01-01", "2017-11-01", "2017-08-01")

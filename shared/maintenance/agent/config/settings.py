@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Literal
 
 from ..model import HookKind
 from ..policy import ActionRule, FleetPolicy
-
-LEAD: Final = 30.0
-"""Seconds before NotBefore at which a node prepares if neither its file nor its fleet sets a lead time."""
+from ..timings import LEAD
 
 
 @dataclass(frozen=True, slots=True)

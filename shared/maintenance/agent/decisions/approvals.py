@@ -14,6 +14,7 @@ from ..config.settings import AgentSettings
 from ..effects import Approve, PollNow, SendResult
 from ..model import EventPhase, EventRecord, LeasedApproval, NodeState, Now
 from ..observations import ApprovalPosted
+from ..timings import APPROVAL_RETRY
 from .event_rules import names_only
 from .hook_runs import back_off
 from .work import OVER, StepInProgress
@@ -26,8 +27,6 @@ _RESULTS: Final[Mapping[str, Literal["posted", "refused", "unreachable"]]] = {
 ASKING: Final = "the fleet is being asked"
 ASKING_FIRST: Final = "the fleet is asked first what it wants done"
 UNDATED: Final = "its NotBefore cannot be read: a person may approve it, or it starts by itself"
-MOST_SECONDS = 15.0
-"""Longest wait between two POSTs of one approval."""
 
 
 def approve(work: StepInProgress) -> None:
@@ -147,7 +146,7 @@ def apply_post_result(work: StepInProgress, post: ApprovalPosted) -> None:
         record = work.put(record, approved_at=work.now.wall, phase=phase)
         work.log("agent_approved", "the event is approved", record)
         return
-    wait = back_off(record.posts, work.settings.retry_first, MOST_SECONDS)
+    wait = back_off(record.posts, work.settings.retry_first, APPROVAL_RETRY)
     refused = post.outcome == "refused"
     record = work.put(record, look_first=True, post_at=work.now.steady + wait, refusals=record.refusals + refused)
     if record.phase not in OVER and record.event.status != "Started":

@@ -9,16 +9,10 @@ from ....core import backoff
 from ..effects import RunHook
 from ..model import EventPhase, EventRecord, HookKind, HookRun, Restore
 from ..observations import HookEnded
+from ..timings import ASK_FIRST, ASK_MOST, FIRST_LOOK, OVERDUE
 from .documents import finish_event, stop_hook
 from .event_rules import prepare_at
 from .work import AWAITING, StepInProgress
-
-OVERDUE = 30.0
-"""Seconds after its deadline at which a hook that has not ended is logged."""
-ASK_FIRST, ASK_MOST = 5.0, 60.0
-"""Shortest and longest pause in seconds between two runs of the hook `caught_up`."""
-FIRST_LOOK = 5.0
-"""Seconds after its start for which the agent waits for a first poll before it relies on its saved events."""
 
 
 def back_off(failures: int, first: float, most: float) -> float:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from ..model import EventPhase
+from ..timings import CLOCK_LIMIT
 from .hook_runs import may_retry
 from .work import StepInProgress
 
-CLOCK_LIMIT: Final = 5.0
-"""Seconds by which the clocks of the machine and of the metadata service may differ without a warning."""
 _EXPOSED: Final = (EventPhase.STARTED, EventPhase.APPROVED, EventPhase.PREPARED)
 
 

@@ -24,15 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
+from ..timings import DEFAULT_DEADLINE, HOOK_GRACE
+
 type HookOutcome = Literal["done", "failed", "late", "stopped"]
 """late: ended at its deadline. stopped: ended because its event is gone, or because the agent ends."""
 
 KEPT: Final = 16 * 1024
 """Bytes of output that are kept, from its end."""
-GRACE: Final = 5.0
-"""Seconds between SIGTERM and SIGKILL."""
-DEFAULT_DEADLINE: Final = 60.0
-"""Seconds that a hook may run where the configuration file sets no `deadline_seconds`. The last resort against a hook that hangs."""
 LONGEST_VARIABLE: Final = 32 * 1024
 """Largest environment variable in bytes. Linux accepts at most 128 KiB, and the whole event is on stdin."""
 SECRETS: Final = frozenset({"TOCSIN_KEY"})
@@ -104,7 +102,7 @@ def environment_of(name: str, hook: Hook, event: Mapping[str, Any], base: Mappin
 class ProcessRunner:
     """Runs hooks as processes. `folder` holds a note for each running hook."""
 
-    def __init__(self, folder: Path, *, grace: float = GRACE) -> None:
+    def __init__(self, folder: Path, *, grace: float = HOOK_GRACE) -> None:
         self._folder, self._grace = folder, grace
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 

@@ -13,14 +13,11 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
 from ..http_exchange import HttpReply, TransportFailure, exchange
+from ..timings import FIRST_ANSWER, LATER_ANSWER
 
 BASE: Final = "http://169.254.169.254"
 API_VERSION: Final = "2020-07-01"
 INSTANCE_VERSION: Final = "2021-02-01"
-FIRST: Final = 125.0
-"""Seconds for the first answer: the service may need two minutes to enable events for a machine."""
-LATER: Final = 5.0
-"""Seconds for each answer after a good one."""
 _HEADERS: Final = {"Metadata": "true", "Accept": "application/json"}
 
 
@@ -58,8 +55,8 @@ class HttpImds:
         base: str = BASE,
         *,
         api_version: str = API_VERSION,
-        first: float = FIRST,
-        later: float = LATER,
+        first: float = FIRST_ANSWER,
+        later: float = LATER_ANSWER,
         ask: Callable[..., HttpReply | TransportFailure] = exchange,
     ) -> None:
         self._events = f"{base.rstrip('/')}/metadata/scheduledevents?{urlencode({'api-version': api_version})}"

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from ...config.sections import Section
 from ...model import HookKind
-from ..runner import DEFAULT_DEADLINE, Hook
+from ...timings import DEFAULT_DEADLINE
+from ..runner import Hook
 
 _ROOT: Final = str(Path(__file__).parents[5])
 """The folder of this package, where a hook's process finds it."""
