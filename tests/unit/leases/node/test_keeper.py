@@ -18,7 +18,7 @@ from shared.leases.protocol import takeover
 from shared.leases.rows import Fleet, Intent, server_key
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
-from shared.storage.ports import ANY, Insert, Merge
+from shared.storage.ports import ANY, Insert, Merge, WriteRefused
 
 from ..conftest import KEY, FaultyTables, quick_fleet, until
 
@@ -247,7 +247,8 @@ def test_asking_takes_no_lock(servers: Servers, monkeypatch: pytest.MonkeyPatch)
 def test_what_nodes_use_is_found_where_the_package_says() -> None:
     assert leases.LeaseKeeper is LeaseKeeper
     assert leases.ANY == "*"
-    assert all(getattr(leases, name).__name__ == name for name in leases.__all__ if name != "ANY")
+    assert leases.Refused is WriteRefused
+    assert all(getattr(leases, name).__name__ == name for name in leases.__all__ if name not in {"ANY", "Refused"})
     with pytest.raises(AttributeError):
         _ = leases.Nothing
 
