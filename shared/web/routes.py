@@ -15,16 +15,23 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import or_
 from types import NoneType, UnionType
-from typing import Any, Literal, Required, TypedDict, Union, Unpack, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, Required, TypedDict, Union, Unpack, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
+from typing_extensions import TypeVar
 
 from . import templates
 from .callers import KeyRecord
 from .fields.params import NoQuery, Query
 
+# Not `class Call[S = Any]`: defaults of type parameters need Python 3.13, and this module is in the wheel, for 3.12 too.
+S = TypeVar("S", default=Any)
+B = TypeVar("B", default=None)
+Q = TypeVar("Q", default=NoQuery)
+A = TypeVar("A", default=Any)
+
 type Method = Literal["GET", "PUT", "POST", "PATCH", "DELETE"]
-type RouteHandler[S] = Callable[[Call[S, Any, Any]], Awaitable[Answer]]
+type RouteHandler[T] = Callable[[Call[T, Any, Any]], Awaitable[Answer]]
 type Guest = Callable[[Any, str, Mapping[str, str]], KeyRecord | None]
 type Answers = Mapping[int, Any]
 
@@ -36,7 +43,7 @@ DEFAULT_MAX_BODY = 64 * 1024
 
 
 @dataclass(slots=True)
-class Call[S = Any, B = None, Q = NoQuery]:
+class Call(Generic[S, B, Q]):
     """One checked call. S: the service of the route's group, B: the body (a model, bytes, or None), Q: the query model."""
 
     service: S
@@ -177,12 +184,12 @@ class Route:
         return {name: TypeAdapter(kind) for name, kind in self.params.items()}
 
 
-class RouteGroup[S = Any]:
+class RouteGroup(Generic[S]):
     """Routes that share a service, a tag, a scope and path parameters.
 
     ::
 
-        servers = Group[HttpServers]("leases", scope=("fleets", "agent"), params={"fleet": Name, "node": NodeName})
+        servers = RouteGroup[HttpServers]("leases", scope=("fleets", "agent"), params={"fleet": Name, "node": NodeName})
 
         @servers.post("v1/fleets/{fleet}/nodes/{node}/beat", answers={200: BeatAnswer, 409: "fenced"})
         async def leases_beat(call: Call[HttpServers, BeatIn]) -> Answer:
@@ -285,7 +292,7 @@ def _taken(handler: Callable[..., Awaitable[Answer]]) -> tuple[Any, bool, type[Q
     return None if body in (NoneType, None, Any) else body, False, query
 
 
-class Routes[A = Any]:
+class Routes(Generic[A]):
     """The table of an application's routes: `functions_host.bind` makes functions of it, `openapi` describes it."""
 
     def __init__(self) -> None:
