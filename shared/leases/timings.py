@@ -1,6 +1,7 @@
 """Durations of leases in the app, each with its unit, its reason, and what depends on it.
 
-H, V and T are in `profiles`. Thresholds of alarms are in `fleets/watch/alarms.py`.
+The heartbeat interval (H), the validity (V) and the takeover timeout (T) of each profile, the default one included, are `PROFILES` in
+`profiles.py`. Thresholds of alarms are in `fleets/watch/alarms.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The package, the API's description and the changelog name the same version."""
+"""The version and the oldest Python that the package names: they agree with the API, the changelog and the code."""
 
 from __future__ import annotations
 
