@@ -16,7 +16,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem
@@ -31,6 +31,7 @@ from ..leases.protocol.repair import OwnersUnknown
 from ..leases.rows import FLEET, INDEX, PARTITIONS, SERVERS, Fleet, MoveLimits, fleet_key, parse_fleet, parse_partition, parse_server
 from ..leases.service.resize.model import resizing_out
 from ..leases.unreadable_rows import parse_rows, unreadable_servers
+from ..maintenance.stored_settings import ADDED_PART, PART, read_parts, stored_parts
 from ..storage.names import FLEETS
 from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Row, Tables, Upsert
 from ..tenants.model import MOST_PARTITIONS
@@ -355,7 +356,8 @@ class FleetDirectory:
 def fleet_of(spec: FleetIn, created: Millis) -> Fleet:
     """Return the stored fleet of a definition."""
     limits = MoveLimits(spec.limits.max_per_server, spec.limits.claims_per_cycle, spec.limits.moves_per_minute, spec.drain() / 1000)
-    rest = {"created": created, **spec.model_dump(mode="json", include=set(_PARTS))}
+    parts = spec.model_dump(mode="json", include=set(_PARTS)) | stored_parts(spec.maintenance)
+    rest: dict[str, Any] = {"created": created, **{part: parts[part] for part in (*_PARTS, ADDED_PART) if part in parts}}
     return Fleet(
         spec.partitions,
         spec.seconds(),
@@ -381,7 +383,8 @@ def fleet_out(name: str, fleet: Fleet) -> FleetOut:
         drain=round(fleet.limits.drain * 1000),
     )
     rest = json.loads(fleet.rest)
-    parts = FleetIn.model_validate({"partitions": 1, **{part: rest[part] for part in _PARTS if part in rest}})
+    others = {part: rest[part] for part in _PARTS if part in rest and part != PART}
+    parts = FleetIn.model_validate(dict[str, Any](partitions=1, **others))
     return FleetOut.model_construct(
         name=name,
         partitions=fleet.partitions,
@@ -389,7 +392,7 @@ def fleet_out(name: str, fleet: Fleet) -> FleetOut:
         limits=limits,
         servers=FleetServers.model_construct(minimum=fleet.minimum, spare=fleet.spare),
         checkpoints=parts.checkpoints,
-        maintenance=parts.maintenance,
+        maintenance=read_parts(rest),
         notify=parts.notify,
         generation=fleet.generation,
         created=_created(fleet),

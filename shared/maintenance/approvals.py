@@ -58,32 +58,59 @@ def hold(event: EventRow, by: str, reason: str, now: Millis) -> EventRow:
     return replace(event, hold=EventHold(f"{event.event_id}.hold", by, reason, now), grant=kept)
 
 
-def unprepared_reason(event: EventRow, view: FleetEvents, now: Millis, *, hung: bool = False) -> str | None:
+def unprepared_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> str | None:
     """Return which named node has not prepared; None when all have.
 
-    Nodes without an agent of this fleet are not waited for. hung: neither are nodes with a silent agent.
+    Nodes without an agent of this fleet are not waited for. Once a person has approved the event, neither are nodes with a silent agent.
     """
     for node in view.named(event):
         entry = node.entry(event.event_id)
-        if (entry is None or entry.phase not in _READY) and not (hung and not is_live(node, view, now)):
+        if (entry is None or entry.phase not in _READY) and not _is_passed_over(node, event, view, settings, now):
             state = "has not reported it" if entry is None else f"is {entry.phase.lower().replace('_', ' ')}"
             return f"{node.node} {state if is_live(node, view, now) else 'is silent'}"
     return None
 
 
+def _is_passed_over(node: NodeRow, event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true if an approval does not wait for a node that has not prepared, because its agent is silent.
+
+    Live agents report a user's event as soon as they see it, so a person who approves one does not wait for a node that has not.
+    """
+    if is_silent(node, event, settings, now):
+        return True
+    by_hand = event.grant is not None and event.grant.by != BY_FLEET
+    return by_hand and (not is_live(node, view, now) or (event.source == "User" and node.entry(event.event_id) is None))
+
+
+def is_silent(node: NodeRow, event: EventRow, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true if a user's event does not wait for a node: its agent has not reported for too long since the event was first seen."""
+    return event.source == "User" and now - max(node.at, event.seen) > settings.silence
+
+
+def is_unattended(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true if a user's event names nodes of this fleet, and the agents of all of them are silent and have not approved it."""
+    named = view.named(event)
+    return bool(named) and all(
+        is_silent(node, event, settings, now) and ((entry := node.entry(event.event_id)) is None or entry.phase != "APPROVED")
+        for node in named
+    )
+
+
 def withhold_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> str | None:
-    """Return why an approval is not given out now; None when it may be. An operator's grant is not subject to the domain guard."""
+    """Return why an approval is not given out now; None when it may be.
+
+    The domain guard does not apply to an operator's grant, nor to a user's event whose nodes are all silent: they may be down already.
+    """
     if event.hold is not None:
         return f"held by {event.hold.by}: {event.hold.reason}" if event.hold.reason else f"held by {event.hold.by}"
     by_hand = event.grant is not None and event.grant.by != BY_FLEET
-    # The agent of a machine that hangs cannot report. With the transport `arm`, an operator may proceed without it.
-    if found := unprepared_reason(event, view, now, hung=by_hand and settings.transport == "arm"):
+    if found := unprepared_reason(event, view, settings, now):
         return found
     if by_hand:
         return None
     if event.not_before is None:
         return "its NotBefore cannot be read: approve it by hand, or let it start by itself"
-    return block_reason(event, view, settings, now)
+    return None if is_unattended(event, view, settings, now) else block_reason(event, view, settings, now)
 
 
 def joint_reason(event: EventRow, node: NodeRow, view: FleetEvents) -> str | None:
@@ -174,8 +201,21 @@ def early_candidate(view: FleetEvents, settings: MaintenanceSettings, now: Milli
     return None
 
 
+def unattended(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> list[EventRow]:
+    """Return the users' events that the fleet itself approves, because no agent of a named node can."""
+    return [
+        event
+        for event in ungranted(view.events.values())
+        if settings.approves(event.type, event.source, event.duration) and is_unattended(event, view, settings, now)
+    ]
+
+
 def candidates(events: Iterable[EventRow], settings: MaintenanceSettings) -> list[EventRow]:
-    """Return the events that may be approved early. One without a readable NotBefore waits for a person, or for its start."""
+    """Return the events that may be approved early."""
+    return [each for each in ungranted(events) if settings.approves_early(each.type, each.source, each.duration)]
+
+
+def ungranted(events: Iterable[EventRow]) -> list[EventRow]:
+    """Return the events that the fleet may approve. One without a readable NotBefore waits for a person, or for its start."""
     open_events = [each for each in events if each.status == "scheduled" and each.grant is None and each.hold is None]
-    dated = [each for each in open_events if not each.rehearsal and each.not_before is not None]
-    return [each for each in dated if settings.approves_early(each.type, each.source, each.duration)]
+    return [each for each in open_events if not each.rehearsal and each.not_before is not None]

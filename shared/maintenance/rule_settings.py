@@ -36,7 +36,8 @@ class MaintenanceSettings:
     lead: time before NotBefore at which a node prepares; leads: by event type. catch_up: time for which a restored node counts as down,
     unless it reports earlier that it has caught up. per: the unit within which fault domains are counted. domains_down: number of them that
     may be down at once. early: all events are approved before their time, one fault domain after the other. hand_off: time that leases need
-    to leave a node. require_central, rules: passed to the agents, like lead and leads.
+    to leave a node. require_central, rules: passed to the agents, like lead and leads. silence: nodes with an agent that is silent for
+    longer do not delay the approval of a user's event.
     """
 
     lead: Millis = 30_000
@@ -49,6 +50,12 @@ class MaintenanceSettings:
     hand_off: Millis = HAND_OFF
     require_central: bool = False
     rules: tuple[FleetRule, ...] = ()
+    silence: Millis = 30_000
+
+    def approves(self, kind: str, source: str, duration: int) -> bool:
+        """Return true if the fleet's rules let an event be approved by itself. duration: of its impact in seconds; -1 if unknown."""
+        rule = next((rule for rule in self.rules if rule.fits(kind, source, duration)), None)
+        return rule is None or rule.action in ("approve", "prepare")
 
     def lead_of(self, kind: str) -> Millis:
         """Return the time before NotBefore at which nodes prepare for events of a type."""

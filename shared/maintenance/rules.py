@@ -184,6 +184,9 @@ def _settle(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> Fl
         events = {**events, event.event_id: approval_rules.grant(event, approval_rules.BY_FLEET, "the guard agrees", now)}
         view = replace(view, monitors=replace(view.monitors, decisions=view.monitors.decisions + 1))
     view = replace(view, events=events)
+    for event in approval_rules.unattended(view, settings, now):
+        events = {**events, event.event_id: approval_rules.grant(event, approval_rules.BY_FLEET, "its nodes are silent", now)}
+    view = replace(view, events=events)
     return replace(view, monitors=elect(view, now))
 
 
@@ -249,6 +252,9 @@ def _commands(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, l
             found.append(NodeCommand(f"{event.event_id}.restore", event.event_id, "restore"))
         approval = event.due if event.status == "scheduled" else None
         if approval is None or event.hold is not None or entry.phase != "WAITING":
+            continue
+        if approval.by == approval_rules.BY_FLEET and not settings.approves_early(event.type, event.source, event.duration):
+            # It was given because the node was silent. Now that its agent is back, its rules decide whether it prepares.
             continue
         if leases and (approval.by == approval_rules.BY_FLEET or now < approval.at + settings.hand_off):
             # Leases leave before the node prepares; their drain began with the grant. Leases that cannot leave do not stop an operator's

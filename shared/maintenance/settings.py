@@ -6,7 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ..checkpoints.settings import Span
+from ..checkpoints.settings import DAY, Span
+from ..core.durations import Duration
 from ..web.fields.types import Maybe, Strict
 
 EventType = Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
@@ -14,6 +15,10 @@ EventType = Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
 
 def _is_false(value: object) -> bool:
     return not value
+
+
+def _is_usual_silence(value: object) -> bool:
+    return value == 30_000
 
 
 class Quorum(Strict):
@@ -60,5 +65,10 @@ class FleetMaintenance(Strict):
         600_000, description="Time for which a restored node counts as down, unless it reports earlier that it has caught up."
     )
     quorum: Quorum = Field(default_factory=Quorum)
+    silence: Annotated[Duration, Field(ge=15_000, le=DAY)] = Field(
+        30_000,
+        exclude_if=_is_usual_silence,
+        description="Silence of an agent after which its node does not delay the approval of a user's event.",
+    )
     early: bool = Field(False, exclude_if=_is_false, description="Events are approved before their time, one fault domain after the other.")
     rules: list[MaintenanceRule] = Field(default_factory=list, max_length=50)

@@ -6,13 +6,13 @@ import json
 
 from ...leases.rows import Fleet
 from ..rule_settings import FleetRule, MaintenanceSettings
-from ..settings import FleetMaintenance
+from ..stored_settings import read_parts
 from ..timings import HAND_OFF
 
 
 def read_maintenance_settings(fleet: Fleet) -> MaintenanceSettings:
     """Return the maintenance settings of a stored fleet."""
-    settings = FleetMaintenance.model_validate(json.loads(fleet.rest).get("maintenance", {}))
+    settings = read_parts(json.loads(fleet.rest))
     # An order is read with the next beat but one at the latest, given with one before, and carried out within the drain.
     hand_off = max(HAND_OFF, round((fleet.limits.drain + 3 * fleet.profile.beat) * 1000))
     return MaintenanceSettings(
@@ -26,4 +26,5 @@ def read_maintenance_settings(fleet: Fleet) -> MaintenanceSettings:
         hand_off,
         settings.require_central,
         tuple(FleetRule(rule.action, rule.type, rule.source, rule.max_seconds, rule.early) for rule in settings.rules),
+        silence=settings.silence,
     )

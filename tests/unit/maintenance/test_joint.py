@@ -21,6 +21,7 @@ from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import decode, encode
 from shared.maintenance.agent.model import EventsDocument, NodeState, Now
 from shared.maintenance.agent.observations import ApprovalPosted, AppUnreachable, DocumentRead, HookEnded, Observation, StartUp, Tick
+from shared.maintenance.domain_guard import is_live
 from shared.maintenance.model import AgentReportIn
 from shared.maintenance.rows import EventRow, FleetEvents
 from shared.maintenance.rule_settings import FleetRule, MaintenanceSettings
@@ -45,12 +46,14 @@ FLEETS: Final = (
 
 
 class One:
-    """A node and its agent. `ready`: the events it is prepared for; `holds`: those that its agent was told to hold."""
+    """A node and its agent. `ready`: the events it is prepared for; `holds`: those that its agent was told to hold; `passed_over`: events
+    and nodes that they did not wait for when the app answered last."""
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self.fleet, self.name, self.partitions, self.boots = fleet, name, 0, 1
         self.settings = AgentSettings(f"vm_{name}", hooks=HOOKS, central=True, fleet="db", retry_first=0.0)
         self.state, self.ready, self.holds = NodeState(), set[str](), set[str]()
+        self.passed_over = set[tuple[str, str]]()
         self.run: RunHook | None = None
         self.seq = 0
         self.observe(StartUp("boot-1", "none"))
@@ -109,6 +112,9 @@ class One:
         found = read_answer(answer, sent, shown)
         assert isinstance(found, ReportReceipt), found
         self.holds = set(found.answer.holds)
+        self.passed_over = {
+            (event.event_id, name) for event in self.fleet.view.events.values() for name in NAMES if self.fleet.passes_over(name, event)
+        }
         self.observe(found.answer)
 
 
@@ -150,7 +156,8 @@ class Fleet:
             return
         event = self.view.events.get(post.event_id)
         for name in named:
-            assert post.event_id in self.nodes[name].ready, f"unprepared: {node.name} approves {post.event_id}, {name} is not ready"
+            ready = post.event_id in self.nodes[name].ready
+            assert ready or (post.event_id, name) in node.passed_over, f"unprepared: {node.name} approves {post.event_id}, {name} is not ready"
         if post.grant:
             # An approval that was leased just before may still go out.
             held = event.hold if event is not None else None
@@ -158,14 +165,26 @@ class Fleet:
             given = event.grant if event is not None else None
             by_hand = given is not None and given.by != approvals.BY_FLEET and self.wall >= given.at + self.settings.hand_off
             for name in named:
-                assert by_hand or not self.nodes[name].partitions, f"partitions: {node.name} approves for {name}"
+                drained = not self.nodes[name].partitions or (post.event_id, name) in node.passed_over
+                assert by_hand or drained, f"partitions: {node.name} approves for {name}"
         else:
             assert post.event_id not in node.holds, f"held: {node.name} approves {post.event_id} by itself"
             self.joint += len(named) > 1
             given = event.grant if event is not None else None
             by_hand = given is not None and given.by != approvals.BY_FLEET and self.wall >= given.at + self.settings.hand_off
             for name in named if len(named) > 1 else ():
-                assert by_hand or not self.nodes[name].partitions, f"partitions: {node.name} approves by itself for {name}"
+                drained = not self.nodes[name].partitions or (post.event_id, name) in node.passed_over
+                assert by_hand or drained, f"partitions: {node.name} approves by itself for {name}"
+
+    def passes_over(self, name: str, event: EventRow) -> bool:
+        """Return true if an approval need not wait for a node, because its agent is silent towards the app."""
+        if name not in self.view.nodes:
+            return False
+        silence = self.wall - max(self.view.nodes[name].at, event.seen)
+        by_hand = event.grant is not None and event.grant.by != approvals.BY_FLEET
+        if event.source == "User":
+            return silence > self.settings.silence or (by_hand and self.view.nodes[name].entry(event.event_id) is None)
+        return by_hand and not is_live(self.view.nodes[name], self.view, self.wall)
 
     # -- what happens
 
