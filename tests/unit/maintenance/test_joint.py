@@ -157,7 +157,7 @@ class Fleet:
         event = self.view.events.get(post.event_id)
         for name in named:
             ready = post.event_id in self.nodes[name].ready
-            assert ready or (post.event_id, name) in node.passed_over, f"unprepared: {node.name} approves {post.event_id}, {name} is not ready"
+            assert ready or (post.event_id, name) in node.passed_over, f"unprepared: {node.name} approves {post.event_id} for {name}"
         if post.grant:
             # An approval that was leased just before may still go out.
             held = event.hold if event is not None else None
