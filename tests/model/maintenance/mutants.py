@@ -91,6 +91,17 @@ def _away_forgets_nothing(work: StepInProgress, reason: str) -> None:
     work.set(app=replace(work.node.app, away=False, heard=heard))
 
 
+def _number_alone(work: StepInProgress, found: EventsDocument) -> None:
+    if found.incarnation is not None and found.incarnation == work.node.incarnation:
+        work.set(document=found)
+    _look(work, found)
+
+
+def _not_held_undated(work: StepInProgress, record: EventRecord) -> tuple[str, Any]:
+    reason, grant = _held(work, record)
+    return ("" if reason == approvals.UNDATED else reason), grant
+
+
 def _laxest(actions: Iterable[Action]) -> Action:
     return "approve" if "approve" in actions else _strictest(actions)
 
@@ -115,6 +126,8 @@ HOLES: Final[Mapping[str, Hole]] = {
     "what the fleet asks forgotten": (journal, "_policy_in", lambda raw: None),
     "an app that is asked agrees": (approvals, "held", _held_by_holds_alone),
     "an answer counts after the app is gone": (app_answers, "apply_unreachable_app", _away_forgets_nothing),
+    "the number of a document is all that counts": (documents, "apply_document", _number_alone),
+    "an unreadable NotBefore is no reason to wait": (approvals, "held", _not_held_undated),
     "the laxer rule counts": (event_rules, "strictest", _laxest),
 }
 
@@ -146,6 +159,8 @@ MUTANTS: Final = (
     Mutant("the laxer rule counts", "asked"),
     Mutant("an app that is asked agrees", "together"),
     Mutant("an answer counts after the app is gone", "together"),
+    Mutant("the number of a document is all that counts", "numbered"),
+    Mutant("an unreadable NotBefore is no reason to wait", "undated"),
 )
 
 

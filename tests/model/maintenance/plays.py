@@ -17,6 +17,7 @@ def event(id: str, **more: object) -> ScheduledEvent:
 
 IMPACT, REBOOT = event("a"), event("b", type="Reboot", duration=-1)
 USERS = event("b", type="Reboot", source="User")
+UNDATED = event("b", not_before=None)
 SHARED = event("b", resources=(VM, "vm-2"))
 
 
@@ -63,6 +64,16 @@ def together(level: int) -> Play:
     return Play("together", (SHARED, IMPACT)[: 1 + level], Faults(answers=2, crashes=1, looks=level), settings, due=level == 0)
 
 
+def numbered(level: int) -> Play:
+    """The service repeats one incarnation for all its documents; with more time looks that bring nothing, and a crash."""
+    return Play("numbered", (IMPACT, REBOOT), Faults(looks=level, crashes=level), due=level == 0, numbered=True)
+
+
+def undated(level: int) -> Play:
+    """NotBefore of an impact cannot be read: it is approved by a lease of the fleet alone, which comes with more time."""
+    return Play("undated", (UNDATED, IMPACT), Faults(grants=level, looks=level), due=level == 0)
+
+
 PLAYS: Mapping[str, Callable[[int], Play]] = {
-    play.__name__: play for play in (crashes, garbage, answers, fleet, drained, begun, asked, together)
+    play.__name__: play for play in (crashes, garbage, answers, fleet, drained, begun, asked, together, numbered, undated)
 }

@@ -26,6 +26,8 @@ EXPECTED = {
     "the end not heeded": ("ended", 4),
     "what the fleet asks forgotten": ("unprepared", 4),
     "the laxer rule counts": ("unprepared", 3),
+    "the number of a document is all that counts": ("not restored", 2),
+    "an unreadable NotBefore is no reason to wait": ("undated", 2),
     "an app that is asked agrees": ("alone", 2),
     "an answer counts after the app is gone": ("alone", 9),
 }

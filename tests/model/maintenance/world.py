@@ -81,6 +81,8 @@ class Play:
     due: bool = False
     direct: bool = False
     """Events may be first seen Started."""
+    numbered: bool = False
+    """All documents have one incarnation; otherwise none has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,8 @@ class AgentWorld:
     # -- judges
 
     def _document(self, state: State) -> EventsDocument:
-        return EventsDocument(None, tuple(self._event(number, status) for number, status in enumerate(state.events) if status in STATUSES))
+        listed = tuple(self._event(number, status) for number, status in enumerate(state.events) if status in STATUSES)
+        return EventsDocument(1 if self.play.numbered else None, listed)
 
     def _event(self, number: int, status: int) -> ScheduledEvent:
         return replace(self.play.events[number], status=STATUSES[status])  # type: ignore[arg-type]
@@ -284,6 +287,8 @@ class AgentWorld:
         needs = VM in event.resources and (event.source == "Platform" or state.asked) and event.duration != 0
         if needs and event.event_id not in state.ready:
             raise Violation(f"unprepared: {event.event_id} is approved")
+        if needs and event.not_before is None and not effect.grant:
+            raise Violation(f"undated: {event.event_id} is approved, and nothing shows how much time is left")
         others = needs and event.resources != (VM,)
         if others and not effect.grant and event.event_id not in state.agreed:
             raise Violation(f"alone: {event.event_id} is approved, and the app has not agreed for the other nodes")
@@ -332,7 +337,8 @@ class AgentWorld:
             )
             for id, record in sorted(node.events.items())
         )
-        looks = (node.looked, node.sighted, node.rebooted)
+        known = node.document and (node.document.incarnation, tuple(each.status for each in node.document.events))
+        looks = (node.looked, node.sighted, node.rebooted, known if self.play.numbered else None)
         own = (node.disabled, node.restore and node.restore.step, run, node.stopping, tuple(node.app.grants))
         app = (node.app.away, frozenset(node.app.heard), frozenset(node.app.holds), state.sent, state.agreed)
         services = (state.down, state.ours, state.begun, state.ready, state.told, state.asked, app)
