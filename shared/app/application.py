@@ -89,13 +89,13 @@ class Application:
             clock,
             self.directory.home,
             partition_limit=self._partition_limit,
-            on_fleet_end=(self.checkpoints.end, self.maintenance.end),
+            on_fleet_end=(self.checkpoints.end, self.maintenance.end, self.watch.forget),
             on_tenant_end=(self.checkpoints.forget,),
         )
         # Leases
         self.beats = HttpServers(self.runner, clock, self.watch.takeover.nudge)
         self.control = ManualControls(self.runner, planning, clock)
-        self.resizes = ResizeService(self.runner, planning, clock, self.fleets.require_room)
+        self.resizes = ResizeService(self.runner, planning, clock, self.fleets.require_room, self.watch.takeover.nudge)
         self.views = LeaseViews(home, self.runner, clock, self.checkpoints.turn_taker)
         self.nodes = NodeViews(self.views, self.runner, clock, self.maintenance.nodes, maintenance.pending)
         # Extras

@@ -25,5 +25,17 @@ READ_PARTITIONS_EVERY: Final[Millis] = 240_000
 """Milliseconds after which the sweeps read a fleet's partition rows again, even if nothing seems to have changed. The gauges of partitions
 can be as old as this."""
 
+IDLE_AFTER: Final = 900.0
+"""Seconds without a living server after which a fleet counts as idle. Longer than a restart of its servers takes: an idle fleet is visited
+seldom, so a crash of all its servers soon after they start is noticed later."""
+
+IDLE_EVERY: Final = 40
+"""Runs of a sweep in which each idle fleet is visited once: 10 minutes for the takeover sweep, 40 for the inspection. All idle fleets
+together cost a run as much as a fortieth of them."""
+
+READ_DESERTED_EVERY: Final[Millis] = 6 * 3_600_000
+"""Milliseconds after which the inspection reads the partition rows of a fleet without living servers again. Only a change of the fleet's
+other rows, which is noticed earlier, or an edit by hand can change them."""
+
 INTENT_LIFETIME: Final[Millis] = 3_600_000
 """Milliseconds after which a maintenance drain expires by itself; the maintenance sweep renews it when half of it is left."""

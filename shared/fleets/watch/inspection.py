@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import orjson
 
@@ -18,7 +19,7 @@ from ...leases.rows import Fleet, Server, server_key
 from ...leases.service import takeover_rules
 from ...leases.service.planning import Planning
 from ...leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned, read_summary
-from ...leases.service.sweep_memory import SweepMemory
+from ...leases.service.sweep_memory import PLANNED, SweepMemory, idle_fleets
 from ...leases.service.takeover import TakeoverSweep
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS
@@ -31,6 +32,9 @@ from .rules import Findings, WatchState
 from .state import WATCHED, parse_watch_state, watch_state_props
 
 log = logging.getLogger(__name__)
+
+INSPECTION_PERIOD: Final = 60.0
+"""Seconds between runs of the inspection (the schedule of the timer `stale_scan`)."""
 
 type StuckTurns = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
 """Receives fleets' keys in order; returns what is wrong, for each fleet with stuck checkpoint turns. Raises `StorageError`."""
@@ -58,12 +62,24 @@ class FleetInspection:
         self._takeover, self._publisher, self._stuck_turns = takeover, publisher, stuck_turns
 
     async def run_once(self, now: Millis) -> Counter[str]:
-        """Inspect every fleet. Counts `fleets`, `whole`, `raised`, `cleared`, `told`, `removed`, `expired`, `plans`, `orders`, `failed`."""
+        """Inspect every fleet, idle ones in turns.
+
+        Counts `fleets`, `idle` (left out in this run), `whole`, `raised`, `cleared`, `told`, `removed`, `expired`, `plans`, `orders`,
+        `failed`.
+        """
 
         async def prepare(keys: list[str]) -> VisitFleet:
-            known, stuck = await asyncio.gather(self._memory.load(WATCHED, keys), self._stuck_turns(keys))
+            known, planned, stuck = await asyncio.gather(
+                self._memory.load(WATCHED, keys), self._memory.load(PLANNED, keys), self._stuck_turns(keys)
+            )
+            settled = [
+                key for key in idle_fleets(planned) if key in known and _has_nothing_new(parse_watch_state(known[key]).value, key in stuck)
+            ]
+            skipped = takeover_rules.skipped_fleets(settled, INSPECTION_PERIOD, now)
 
             async def visit(key: str) -> Counter[str]:
+                if key in skipped:
+                    return Counter(idle=1)
                 return await self._inspect(key, known.get(key), now, (stuck[key],) if key in stuck else ())
 
             return visit
@@ -82,7 +98,8 @@ class FleetInspection:
             # The state is that of an earlier fleet of the same name.
             before = WatchState()
         snapshot: FleetSnapshot | None = None
-        if before.must_read_partitions(takeover_rules.fingerprint(summary), now) or has_orders(summary):
+        mark, deserted = takeover_rules.fingerprint(summary), before.is_deserted(summary)
+        if before.must_read_partitions(mark, now, deserted=deserted) or has_orders(summary):
             snapshot = await self._planning.look(key)
         if snapshot is None:
             after = rules.next_state(before, replace(rules.findings_of_summary(summary, now), turns=turns), now, None)
@@ -126,6 +143,10 @@ class FleetInspection:
             alarms = dict(after.alarms) | {alarm.kind: replace(alarm, notified=True) for alarm in sent}
             await self._memory.save(WATCHED, key, watch_state_props(replace(after, alarms=alarms)), etag)
         return Counter(told=len(sent))
+
+
+def _has_nothing_new(state: WatchState, has_stuck_turns: bool) -> bool:
+    return state.is_settled and has_stuck_turns == ("turns" in state.alarms)
 
 
 def _created(fleet: Fleet) -> Millis:

@@ -13,7 +13,7 @@ from ...leases.rows import ActiveIntents, Intent, Partition, Server
 from ...leases.rules import has_ended
 from ...leases.service.snapshot import FleetSnapshot, FleetSummary, Versioned
 from ...leases.service.takeover_rules import may_fence
-from ...leases.timings import READ_PARTITIONS_EVERY, TAKEOVER_PERIOD
+from ...leases.timings import READ_DESERTED_EVERY, READ_PARTITIONS_EVERY, TAKEOVER_PERIOD
 from . import orders
 from .alarms import ALARMS, FORGOTTEN_AFTER, KINDS, LATE_BEATS, MAX_SUBJECTS, Alarm, Kind, allowed_outage
 
@@ -207,14 +207,27 @@ class WatchState:
     stale: int = 0
     orders: Mapping[str, orders.WatchedOrder] = field(default_factory=dict)
 
-    def must_read_partitions(self, fingerprint: str, now: Millis) -> bool:
-        """Return True if the fleet has changed, was not in order, or was last read `READ_PARTITIONS_EVERY` ago."""
-        in_order = not (self.unserved or self.orders or self.pending.keys() & PARTITION_KINDS)
-        return fingerprint != self.fingerprint or not in_order or not 0 <= now - self.read_at < READ_PARTITIONS_EVERY
+    def must_read_partitions(self, fingerprint: str, now: Millis, *, deserted: bool = False) -> bool:
+        """Return True if the fleet has changed, was not in order, or was last read some minutes ago (a deserted one: some hours)."""
+        in_order = not ((self.unserved and not deserted) or self.orders or self.pending.keys() & PARTITION_KINDS)
+        every = READ_DESERTED_EVERY if deserted else READ_PARTITIONS_EVERY
+        return fingerprint != self.fingerprint or not in_order or not 0 <= now - self.read_at < every
+
+    def is_deserted(self, summary: FleetSummary) -> bool:
+        """Return True if no server lives, and partitions without an owner are reported, or never had a server: waiting changes nothing."""
+        return not summary.living and ("unserved" in self.alarms or not summary.servers)
+
+    @property
+    def is_settled(self) -> bool:
+        """Return True if the next inspection of an idle fleet would find and report what this state says."""
+        quiet = all(alarm.notified and not alarm.cleared and kind in LASTING_KINDS for kind, alarm in self.alarms.items())
+        return bool(self.fingerprint) and quiet and not self.pending and not self.orders
 
 
 PARTITION_KINDS: Final[frozenset[Kind]] = frozenset({"unserved", "missing", "unreadable", "unlisted", "orders"})
 """Kinds that need the partition rows."""
+LASTING_KINDS: Final[frozenset[Kind]] = frozenset({"unserved", "servers", "turns"})
+"""Kinds that last as long as a fleet is idle, or whose end is known without a visit."""
 
 
 def next_state(before: WatchState, found: Findings, now: Millis, fingerprint: str | None) -> WatchState:

@@ -52,6 +52,11 @@ class FleetWatch:
         self.inspect = FleetInspection(self._memory, cursor, runner, planning, self.takeover, publisher, stuck_turns)
         """Runs every minute."""
 
+    async def forget(self, key: str) -> None:
+        """Remove the stored state of a fleet that ends. Raises `StorageError`."""
+        for duty in (WATCHED, PLANNED):
+            await self._memory.forget(duty, key)
+
     async def retain(self, now: Millis) -> Counter[str]:
         """Remove the stored state of fleets that have ended. Counts `forgotten`."""
         index = {row.rk for row in await load_rows(self._tables, FLEETS, INDEX, "", "~", ("created",))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ...core.clock import Millis
@@ -15,11 +15,17 @@ PLANNED: Final = "lease-plans"
 
 
 class LastPlan(NamedTuple):
-    """The app's last plan for a fleet. fingerprint: of the fleet at that time. settled: nothing was left to do. at: wall time."""
+    """The app's last plan for a fleet, and whether the fleet is idle.
+
+    fingerprint: of the fleet at that time. settled: nothing was left to do. at: wall time. idle: wall time at which a sweep found the fleet
+    idle (`takeover_rules.is_idle`), or None. needed: the servers that the fleet needs, while it is idle.
+    """
 
     fingerprint: str = ""
     settled: bool = False
     at: Millis = 0
+    idle: Millis | None = None
+    needed: int | None = None
 
 
 class Remembered[T](NamedTuple):
@@ -66,12 +72,17 @@ class SweepMemory:
         await self._tables.write(SWEEPS, duty, (Delete(key, ANY),))
 
 
-_LAST_PLAN: Final = RowCodec(LastPlan, names={"fingerprint": "seen"})
+_LAST_PLAN: Final = RowCodec(LastPlan, names={"fingerprint": "seen"}, added=("idle", "needed"))
 
 
 def parse_last_plan(row: Row | None) -> Remembered[LastPlan]:
     """Parse a stored plan."""
     return Remembered(_LAST_PLAN.decode(row.props), row.etag) if row is not None else Remembered(LastPlan(), "")
+
+
+def idle_fleets(known: Mapping[str, Row]) -> list[str]:
+    """Return the keys of the fleets that are idle by their stored plans."""
+    return [key for key, row in known.items() if row.props.get("idle") is not None]
 
 
 def last_plan_props(planned: LastPlan) -> Props:

@@ -21,11 +21,11 @@ from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Row
 from ..protocol import repair, resizing
 from ..rows import FLEET, Intent, Server, fleet_key, server_key
-from ..timings import READ_PARTITIONS_EVERY
+from ..timings import READ_PARTITIONS_EVERY, TAKEOVER_PERIOD
 from . import takeover_rules
 from .planning import Planning
 from .snapshot import FleetSnapshot, FleetSummary, Versioned, read_summary
-from .sweep_memory import PLANNED, LastPlan, Remembered, SweepMemory, last_plan_props, parse_last_plan
+from .sweep_memory import PLANNED, LastPlan, Remembered, SweepMemory, idle_fleets, last_plan_props, parse_last_plan
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +44,17 @@ class TakeoverSweep:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run_once(self, now: Millis) -> Counter[str]:
-        """Visit every fleet. Counts `fleets`, `fenced`, `expired`, `untold`, `opened`, `resizing`, `plans`, `orders`, `failed`."""
+        """Visit every fleet, idle ones in turns.
+
+        Counts `fleets`, `idle` (left out in this run), `fenced`, `expired`, `untold`, `opened`, `resizing`, `plans`, `orders`, `failed`.
+        """
 
         async def prepare(keys: list[str]) -> VisitFleet:
             known = await self._memory.load(PLANNED, keys)
+            skipped = takeover_rules.skipped_fleets(idle_fleets(known), TAKEOVER_PERIOD, now)
 
             async def visit(key: str) -> Counter[str]:
-                return await self._visit(key, known.get(key), now)
+                return Counter(idle=1) if key in skipped else await self._visit(key, known.get(key), now)
 
             return visit
 
@@ -102,13 +106,27 @@ class TakeoverSweep:
             if known is not None:
                 await self._memory.forget(PLANNED, key)
             return Counter(gone=1)
+        before = parse_last_plan(known)
         counts.update(await self._mend(summary, now))
         if counts.total():
             summary = await self._runner.run(read_summary(key)) or summary
-        if not any(server.scans for server in summary.living):
-            counts.update(await self._plan(summary, parse_last_plan(known), now))
-        # Scanners notice by themselves what has changed.
+        # A plan without servers has no orders. Scanners notice by themselves what has changed.
+        if summary.living and not any(server.scans for server in summary.living):
+            counts.update(await self._plan(summary, before, now))
+        if not counts["plans"]:
+            await self._note_idle(summary, before, now)
         return counts
+
+    async def _note_idle(self, summary: FleetSummary, before: Remembered[LastPlan], now: Millis) -> None:
+        """Store that the fleet is idle, or is so no more. A plan that is stored says that it is not."""
+        known = before.value
+        if takeover_rules.is_idle(summary):
+            needed = summary.fleet.minimum + summary.fleet.spare
+            after = known._replace(idle=now if known.idle is None else known.idle, needed=needed)
+        else:
+            after = known._replace(idle=None, needed=None)
+        if after != known:
+            await self._memory.save(PLANNED, summary.key, last_plan_props(after), before.etag)
 
     async def _mend(self, summary: FleetSummary, now: Millis) -> Counter[str]:
         """Fence silent servers, remove expired intents, and continue a resize."""

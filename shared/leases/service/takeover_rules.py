@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from zlib import crc32
 
 from ...core.clock import Millis
 from ..profiles import Profile
 from ..rows import PARTITIONS, Intent, Server
-from ..timings import FENCE_MARGIN, REOPEN_AFTER
+from ..timings import FENCE_MARGIN, IDLE_AFTER, IDLE_EVERY, REOPEN_AFTER
 from .snapshot import FleetSummary, Versioned
 
 
@@ -46,3 +47,19 @@ def outdated_requests(summary: FleetSummary, now: Millis) -> list[Versioned[Serv
 def is_left_closed(summary: FleetSummary) -> bool:
     """Return True if an interrupted change has left the fleet closed, so that no server can register."""
     return summary.fleet.closed and summary.age >= REOPEN_AFTER
+
+
+def is_idle(summary: FleetSummary) -> bool:
+    """Return True if no server has lived for `IDLE_AFTER`, and nothing waits to be continued: the sweeps may visit the fleet seldom."""
+    if summary.living or summary.intents or summary.unreadable or summary.fleet.closed or summary.fleet.former:
+        return False
+    return min(summary.age, *(each.age for each in summary.servers.values()), IDLE_AFTER) >= IDLE_AFTER
+
+
+def skipped_fleets(idle: Iterable[str], period: float, now: Millis) -> set[str]:
+    """Return the idle fleets that this run of a sweep leaves out. Each is visited once in `IDLE_EVERY` runs.
+
+    period: seconds between runs. now: wall time; a run that is a little early or late counts as the run of its time.
+    """
+    run = round(now / (period * 1000))
+    return {key for key in idle if (crc32(key.encode()) + run) % IDLE_EVERY}

@@ -96,7 +96,7 @@ async def test_fleets_beyond_the_first_are_reported_together(world: World, monke
     assert sorted(rest.alarms) == ["missing", "unserved", "unserved"]
     world.tables.transactions.clear()
     await world.watch.figures()
-    assert world.tables.transactions["query"] == 4 and world.tables.transactions["get"] == 0, "two of all, two of the first"
+    assert world.tables.transactions["query"] == 5 and world.tables.transactions["get"] == 0, "three of all, two of the first"
     for key in others[:2]:
         await world.tables.write(FLEETS, INDEX, [Delete(key, ANY)])
     _, rest = await world.watch.figures()

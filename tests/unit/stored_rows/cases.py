@@ -381,6 +381,7 @@ def _sweeps() -> list[Case]:
     return [
         Case("what a plan remembers", LastPlan(), last_plan_props, _last_plan),
         Case("what a plan remembers with everything set", LastPlan("s", True, NOW), last_plan_props, _last_plan),
+        Case("what a plan remembers of an idle fleet", LastPlan("s", True, NOW, NOW + 1, 3), last_plan_props, _last_plan),
         Case("what the watch remembers", WatchState(), watch_state_props, _watch_state),
         Case("what the watch remembers with everything set", watched, watch_state_props, _watch_state),
     ]

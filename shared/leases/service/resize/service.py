@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 type RequireRoom = Callable[[str, str, int], Awaitable[None]]
 """Receives the tenant, the fleet's name and its new number of partitions."""
+type Nudge = Callable[[str, str, float], object]
+"""Receives the tenant, the fleet's name, and the seconds in which one visit is enough; returns at once."""
 SOME = 5
 """Partitions that an error names."""
 
@@ -26,9 +28,21 @@ SOME = 5
 class ResizeService:
     """Resizes fleets. One per process."""
 
-    def __init__(self, runner: AsyncRunner, planning: Planning, clock: Clock, require_room: RequireRoom | None = None) -> None:
-        """require_room: raises 409 if the tenant's fleets may not have so many partitions; without it there is no limit."""
+    def __init__(
+        self,
+        runner: AsyncRunner,
+        planning: Planning,
+        clock: Clock,
+        require_room: RequireRoom | None = None,
+        nudge: Nudge = lambda tenant, fleet, beat: None,
+    ) -> None:
+        """Keep the parts.
+
+        require_room: raises 409 if the tenant's fleets may not have so many partitions; without it there is no limit. nudge: makes the
+        takeover sweep visit the fleet, which may be idle, so that it continues the resize at its next run too.
+        """
         self._runner, self._planning, self._clock, self._require_room = runner, planning, clock, require_room
+        self._nudge = nudge
 
     async def resize(self, tenant: str, fleet: str, partitions: int) -> ResizeBegun:
         """Change the fleet's partition count. Repeating the same count changes nothing.
@@ -52,6 +66,7 @@ class ResizeService:
         except StorageError as error:
             # The count is stored: scanners or the app's sweep continue the resize later.
             log.warning("Orders of fleet %s are delayed: %s", key, error, extra={"action": "lease_orders_wait", "fleet": key})
+        self._nudge(tenant, fleet, 0.0)
         return found
 
     async def _whole(self, key: str, partitions: int) -> None:
