@@ -30,6 +30,8 @@ if os.environ.get(SETTING, "").strip():
 if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):
     # The second account of a mirrored pair has its own queues. The app listens to the queues of both accounts, whichever serves.
     app.register_functions(queue_functions(get_app.second, MIRROR, "_second", get_app))
+# A process that nothing calls must look after the shards of the one before it, too.
+get_app.open_soon()
 
 
 async def leave() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -9,6 +10,7 @@ from ..checkpoints.service.service import CheckpointService
 from ..core.clock import Clock, SystemClock
 from ..core.errors import StorageError
 from ..core.ids import Ids, SystemIds
+from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
 from ..delivery.channels import Sender, close_senders, open_senders
 from ..engine.async_runner import AsyncRunner
@@ -72,7 +74,7 @@ class Application:
         )
         self.tenants = TenantServices(self.directory, self.resumed)
         # Scheduler
-        self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side)
+        self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side, ports.process)
         self.failover = Failover(pair, tables, self.scheduler.runner, clock, storage.places)
         internal_events = InternalEvents(self.scheduler.ingest)
         # Maintenance, checkpoints, fleets
@@ -130,9 +132,11 @@ class Application:
         storage: Storage | None = None,
         senders: Mapping[str, Sender] | None = None,
         outlets: Sequence[Outlet] = (),
+        process: ProcessIdentity | None = None,
     ) -> Application:
         """Build the application, prepare its storage and check it; the defaults come from the environment.
 
+        process: identity of this process, so that a later one on the same machine can prove its end.
         Raises `UnsafeSettings`, `StorageError`.
         """
         settings, clock = settings or Settings(), clock or SystemClock()
@@ -141,7 +145,7 @@ class Application:
         if storage.second is not None and senders is None:
             second = open_senders(settings, storage.second.queues, clock)
         first = senders or open_senders(settings, storage.queues, clock)
-        app = build(settings, Ports(storage, clock, ids or SystemIds(), first, second, outlets))
+        app = build(settings, Ports(storage, clock, ids or SystemIds(), first, second, outlets, process))
         try:
             await prepare(settings, storage, app.directory)
         except BaseException:
@@ -164,6 +168,16 @@ class Application:
             log.warning("The shards of %s could not be woken: %s", tenant, error, extra={"action": "recall_failed", "tenant": tenant})
             return
         log.info("%d shards of %s were woken", count, tenant, extra={"action": "shards_recalled", "tenant": tenant})
+
+    async def recover(self) -> None:
+        """Look, while this process is young, for shards that were lost with a former one. Both sides: the one that does not serve finds
+        its messages refused."""
+        await asyncio.gather(*(app.scheduler.recovery.run() for app in self._sides()))
+
+    @property
+    def busy(self) -> bool:
+        """True while an owner of this process serves a shard."""
+        return any(app.scheduler.firing.serving for app in self._sides())
 
     def leave(self) -> None:
         """Stop accepting work because the process is about to end: owners finish what they have begun and release their shards."""

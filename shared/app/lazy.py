@@ -1,13 +1,30 @@
-"""Opens the application on the first call, inside the worker's running loop."""
+"""Opens the application inside the worker's running loop: on the first call, or soon after the app was loaded."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 
-from ..core.errors import UnsafeSettings
+from ..core.errors import TocsinError, UnsafeSettings
+from ..core.process_identity import ProcessIdentity
 from ..ops.export.service import Outlet
 from .application import Application
+from .parent_watch import ParentWatch
+
+log = logging.getLogger(__name__)
+
+OPEN_AFTER: Final = 1.0
+"""Seconds after which a loaded app opens without a call. Not at once: exporters must not be imported while functions are indexed."""
+OPEN_TRIES: Final = 20
+OPEN_AGAIN: Final = 2.0
+"""Seconds between two tries to open without a call, for storage that starts later than the app."""
+ORPHAN_ENDS_WITHIN: Final = 20.0
+"""Seconds for which an orphan finishes what it has begun: well below the time after which others take its shards."""
+CLOSE_WITHIN: Final = 5.0
 
 
 class Lazy:
@@ -16,11 +33,14 @@ class Lazy:
     Calls that arrive while it opens share the outcome; after a failure the next call tries again.
     """
 
-    def __init__(self, outlets: Sequence[Outlet] = ()) -> None:
-        """outlets: receivers of the metrics."""
+    def __init__(self, outlets: Sequence[Outlet] = (), parent: ParentWatch | None = None, end: Callable[[int], None] = os._exit) -> None:
+        """outlets: receivers of the metrics. parent: watches the host; by default, the host that the command line shows. end: ends this
+        process, without waiting for threads."""
         self._outlets = outlets
+        self._parent, self._end = parent or ParentWatch(sys.argv), end
         self._app: Application | None = None
         self._start: asyncio.Task[Application] | None = None
+        self._duties: set[asyncio.Task[None]] = set()
 
     async def __call__(self) -> Application:
         """Return the application of the side that serves; it handles calls and timers."""
@@ -38,10 +58,64 @@ class Lazy:
         if self._app is not None:
             return self._app
         if self._start is None or self._start.done():
-            self._start = asyncio.create_task(Application.open(outlets=self._outlets))
+            self._start = asyncio.create_task(self._open())
         # Shielded: when one caller is cancelled, the others still get the application.
         self._app = await asyncio.shield(self._start)
         return self._app
+
+    async def _open(self) -> Application:
+        app = await Application.open(outlets=self._outlets, process=ProcessIdentity())
+        self._begin(app.recover())
+        self._begin(self._end_with_host(app))
+        return app
+
+    def open_soon(self) -> None:
+        """Open the application soon, also if nothing calls it.
+
+        After a hard kill the timers are silent for up to a minute and the messages of the killed process are hidden for ten, so a process
+        that waited for a call would leave the former one's shards alone. Without a running loop nothing happens: the app is only looked at.
+        """
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        loop.call_later(OPEN_AFTER, lambda: self._begin(self._open_uncalled()))
+
+    async def _open_uncalled(self) -> None:
+        for _ in range(OPEN_TRIES):
+            try:
+                await self.first()
+                return
+            except TocsinError as error:
+                # A call would report it to its caller; here there is none.
+                log.debug("The app could not be opened yet: %s", error, extra={"action": "open_failed"})
+            await asyncio.sleep(OPEN_AGAIN)
+
+    async def _end_with_host(self, app: Application) -> None:
+        """End this process in order when its host has ended."""
+        await self._parent.wait(asyncio.sleep)
+        log.warning("The host of this process has ended; the process releases its shards and ends", extra={"action": "host_ended"})
+        app.leave()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + ORPHAN_ENDS_WITHIN
+        while app.busy and loop.time() < until:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        try:
+            await asyncio.wait_for(app.close(), CLOSE_WITHIN)
+        finally:
+            # The worker waits for its host in threads that never end.
+            self._end(1)
+
+    def _begin(self, duty: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(duty)
+        # The loop keeps no reference to a task.
+        self._duties.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._duties.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("A duty of the process ended with an unexpected error", exc_info=error, extra={"action": "duty_failed"})
 
     def leave(self) -> None:
         """Make the application, if it is open, stop accepting work, because the process is about to end."""
@@ -50,6 +124,10 @@ class Lazy:
 
     async def close(self) -> None:
         """Close the application, if it is open."""
+        duties = list(self._duties)
+        for duty in duties:
+            duty.cancel()
+        await asyncio.gather(*duties, return_exceptions=True)
         app, self._app = self._app, None
         if app is not None:
             await app.close()

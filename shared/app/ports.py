@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..core.clock import Clock
 from ..core.ids import Ids
+from ..core.process_identity import ProcessIdentity
 from ..delivery.channels import Sender
 from ..ops.export.service import Outlet
 from ..storage import Storage
@@ -26,3 +27,5 @@ class Ports:
     """Channel type -> sender, over the queues of the second account; None if `senders` serve both."""
     outlets: Sequence[Outlet] = ()
     """Receivers of the metrics."""
+    process: ProcessIdentity | None = None
+    """Names this process in the rows of what it owns; None: owners' processes are not known."""

@@ -39,6 +39,7 @@ from .timings import (
     MOST_LOST_OWNERS,
     OPEN_BEFORE,
     OWNER_SILENT,
+    RECOVER_AFTER,
     REST_BEYOND,
     STEADY_ROUNDS,
     WAKE_EARLY,
@@ -231,6 +232,18 @@ def wake_of(rows: Iterable[Props]) -> Millis | None:
 def may_take(gate: Gate, age: Millis) -> bool:
     """Return True if a shard may be taken. age: milliseconds since its gate was written, by the store's own time."""
     return gate.state in ("open", "resting") or (gate.state == "owned" and age >= OWNER_SILENT)
+
+
+def may_recover(state: str, wake: Millis, resent: Millis, now: Millis, rounds: int, *, ended: bool) -> bool:
+    """Return True if a young process asks at once for an index row's shard: its message was sent and has become visible.
+
+    ended: the process of its owner is proven to have ended. Otherwise its message may have been lost with a process, or wait in a long
+    queue: one more message per shard is enough then, however many processes start. A shard that keeps ending its processes is left to the
+    sweep and its growing pauses.
+    """
+    if state != "sent" or resent + RECOVER_AFTER > now:
+        return False
+    return rounds < STEADY_ROUNDS and wake - WAKE_EARLY <= now if ended else rounds == 0 and wake + RECOVER_AFTER <= now
 
 
 class DispatchDecision(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ..core.clock import Clock
 from ..core.ids import Ids
+from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
 from ..delivery.channels.ports import Sender
 from ..delivery.flow.rate_limiter import RateLimiter
@@ -31,6 +32,7 @@ from .queries.held import EventViews
 from .queries.list_turns import ListTurns
 from .queries.lookup import EventLookup
 from .queries.stats import TenantStats
+from .recovery import Recovery
 from .recurring.service import Recurring
 from .sweeps import Sweeps
 
@@ -48,8 +50,12 @@ class Scheduler:
         senders: Mapping[str, Sender],
         pair: MirrorPair | None = None,
         side: Side = "first",
+        process: ProcessIdentity | None = None,
     ) -> None:
-        """pair: the pair of mirrored accounts, if there is one; `side` is then the account that this scheduler works on."""
+        """pair: the pair of mirrored accounts, if there is one; `side` is then the account that this scheduler works on.
+
+        process: names this process in the gates that it holds.
+        """
         self.counters: Counter[str] = Counter()
         self.clock = clock = EventClock(clock, storage.server_times, self.counters)
         self.directory = directory
@@ -72,8 +78,9 @@ class Scheduler:
         self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup)
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters)
-        self.firing = Firing(self.runner, self.clock, ids, settings, directory, senders, self.counters, self.flow, mirror)
+        self.firing = Firing(self.runner, self.clock, ids, settings, directory, senders, self.counters, self.flow, mirror, process)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror)
+        self.recovery = Recovery(self.runner, tables, clock, storage.places, process)
 
     async def remains(self, tenant: str) -> bool:
         """Return True if anything is stored that a tenant of this name could look up. Raises `StorageError`."""

@@ -20,10 +20,21 @@ OWNER_SILENT: Millis = 45_000
 
 T > V (1 + r) / (1 - r) + 1 s must hold, where r = 1 % is the allowed drift of a machine's clock. Mirrored accounts use V and T too.
 """
+RECOVER_AFTER: Millis = 8_000
+"""A process that has just started asks for a shard without an owner when it is past its wake-up by this: four polls of the queue.
+
+The same pause lies between two requests for a shard of a process that is proven to have ended.
+"""
+RECOVER_WITHIN: Millis = 10 * MINUTE
+"""A process that has just started looks at shards whose wake-up is at most this long ago: an invocation is ended after ten minutes."""
+RECOVER_AT = (0.0, 3.0, 6.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
+"""Seconds after the start of a process at which it looks for them. The timers, which may be silent for a minute, take over from there."""
 HEARTBEAT_EVERY = 10.0
 """Longest time in seconds between two transactions of an owner; each transaction is a heartbeat. Well below `OWNER_MAY_START`."""
 OWNER_TICK = 1.0
 """Seconds between an owner's transactions while deliveries go on."""
+SETTLE_WITHIN = 0.95
+"""Longest time in seconds between a receiver's answer and the transaction that settles it: stored within a second."""
 OWNER_SERVES_FOR = 240.0
 """Seconds after which an owner releases its shard and sends itself a message: a function call must end well before the platform's limit."""
 CLAIM_AHEAD: Millis = 3_000

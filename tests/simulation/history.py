@@ -40,6 +40,7 @@ from .world.channels import SICK, Ward
 from .world.host import POISON, Host
 from .world.instance import Instance, make_task
 from .world.loop import Stuck, VirtualLoop
+from .world.machine import process_of
 from .world.receiver import Receiver
 from .world.storage import SimQueues, SimTables
 from .world.twin import HostQueues
@@ -230,7 +231,8 @@ class World:
         """The app of a process."""
         tables = SimTables(instance, self.tables)
         storage = Storage(tables, SimQueues(instance), server_times=(tables.server_time,))
-        return build(self.settings, Ports(storage, instance.clock, self.ids_of(instance), self.senders(instance)))
+        ports = Ports(storage, instance.clock, self.ids_of(instance), self.senders(instance), process=process_of(instance))
+        return build(self.settings, ports)
 
     def ids_of(self, instance: Instance) -> SeededIds:
         """The chance of a process."""

@@ -12,6 +12,7 @@ from typing import Any
 from ...core import tracing
 from ...core.errors import StorageError
 from ...core.ids import Ids
+from ...core.process_identity import ProcessIdentity
 from ...core.settings import Settings
 from ...delivery import tracing as delivery_tracing
 from ...delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
@@ -25,8 +26,8 @@ from ..event_clock import EventClock
 from ..keys import MIRRORED, place_of, shard_tenant
 from ..mirror.pair import Mirror, MirrorGuard
 from ..protocol import owning
-from ..protocol.dispatch import ShardMessage, parse_message, postpone, send
-from ..protocol.gate import read_gate
+from ..protocol.dispatch import ShardMessage, ended_owner, parse_message, postpone, send
+from ..protocol.gate import parse_gate, read_gate
 from ..queries.ledger import entry_for
 from ..rows import policy_of
 from ..timings import MIRROR_ASKED_AGAIN_AFTER
@@ -74,13 +75,18 @@ class Firing:
         counters: Counter[str],
         flow: Flow,
         mirror: Mirror | None = None,
+        process: ProcessIdentity | None = None,
     ) -> None:
+        """process: names this process in the gates that it holds. None: the owners' process is not known."""
         self._runner, self._clock, self._ids, self._directory = runner, clock, ids, directory
         self._senders, self._counters, self._flow, self._mirror = senders, counters, flow, mirror
+        self._process = process
         self._budget = Budget(settings.fire_bytes)
         self._tracing = False
         """True if deliveries are traced."""
         self._leaving = False
+        self.serving = 0
+        """Messages of shards in work."""
 
     def leave(self) -> None:
         """Let owners start nothing new and release their shards, because the process is about to end."""
@@ -89,9 +95,13 @@ class Firing:
     async def serve(self, text: str, *, retries: bool = False) -> None:
         """Serve the shard of a message as far as it can be served now."""
         message = parse_message(text)
-        row = await self._runner.run(read_gate(message.shard))
-        async with self._budget.hold(int(row.props["bytes"]) if row else 0):
-            await self._serve(message, row, retries)
+        self.serving += 1
+        try:
+            row = await self._runner.run(read_gate(message.shard))
+            async with self._budget.hold(int(row.props["bytes"]) if row else 0):
+                await self._serve(message, row, retries)
+        finally:
+            self.serving -= 1
 
     async def _serve(self, message: ShardMessage, seen: Row | None, retries: bool) -> None:
         guard: MirrorGuard | None = None
@@ -114,7 +124,14 @@ class Firing:
         owner = f"o{self._ids.name()}"
         taken_at = self._clock.monotonic()
         stopped = guard.stopped if guard is not None else 0
-        taken = await self._runner.run(owning.take(message.shard, message.index, owner, seen, stopped))
+        name, ended = "", message.ended
+        if self._process is not None:
+            name = self._process.name
+            if seen is not None and (found := ended_owner(parse_gate(seen.props), self._process.has_ended)):
+                # The message's proof may be of an owner before that one.
+                ended = found
+                log.debug("The owner %s of shard %s has ended with its process", ended, message.shard, extra={"action": "owner_ended"})
+        taken = await self._runner.run(owning.take(message.shard, message.index, owner, seen, stopped, process=name, ended=ended))
         if taken == "gone":
             return
         if taken == "done":

@@ -22,7 +22,7 @@ from ..keys import shard_tenant
 from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, announce, send
 from ..queries.ledger import entry_for
-from ..timings import CLAIM_AHEAD, DISPATCH_AHEAD, HEARTBEAT_EVERY, OWNER_SERVES_FOR, OWNER_TICK, WAKE_EARLY
+from ..timings import CLAIM_AHEAD, DISPATCH_AHEAD, HEARTBEAT_EVERY, OWNER_SERVES_FOR, OWNER_TICK, SETTLE_WITHIN, WAKE_EARLY
 from .attempt import DeliveryAttempts, unclaimed
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,8 @@ class Owner:
         self._shed_at = self._started
         """Monotonic time at which to look again for deliveries that cannot start soon."""
         self._outcomes: dict[str, rules.RowOutcome] = {}
+        self._oldest_outcome = self._started
+        """Monotonic time at which the oldest of the outcomes came."""
         self._stir = asyncio.Event()
 
     async def run(self) -> None:
@@ -134,14 +136,23 @@ class Owner:
         for rk in list(row_keys):
             self._attempts.waiting.discard(rk)
             self._running.pop(rk).cancel()
-            self._outcomes[rk] = unclaimed(self._session.rows[rk].props)
+            self._add_outcome(rk, unclaimed(self._session.rows[rk].props))
 
     def _take_outcomes(self, todo: rules.Agenda) -> dict[str, rules.RowOutcome]:
         ready = {**self._outcomes, **todo.settle}
         taken = {rk: ready[rk] for rk in list(ready)[: owning.MAX_CHANGES]}
         for rk in taken:
             self._outcomes.pop(rk, None)
+        # What is left over goes with the next transaction, which follows at once.
         return taken
+
+    def _add_outcome(self, rk: str, outcome: rules.RowOutcome) -> None:
+        """Keep an outcome for the next transaction."""
+        if not self._outcomes:
+            self._oldest_outcome = self._clock.monotonic()
+            # Only the first: waking the loop for each delivery took a sixth of a delivery's time.
+            self._stir.set()
+        self._outcomes[rk] = outcome
 
     async def _step(self, outcomes: Mapping[str, rules.RowOutcome], claims: list[str]) -> bool:
         sent = self._clock.monotonic()
@@ -162,21 +173,25 @@ class Owner:
         return True
 
     async def _pause(self, todo: rules.Agenda) -> None:
-        """Wait until the next tick, or until the last running delivery has ended."""
+        """Wait until the next tick, until the oldest outcome must be settled, or until the last running delivery has ended."""
         until = OWNER_TICK
         if todo.look is not None and not self._running:
             until = min(max(0.001, (todo.look - self._clock.now()) / 1000), HEARTBEAT_EVERY)
-        timer = asyncio.ensure_future(self._clock.sleep(until))
-        try:
-            while not timer.done():
-                self._stir.clear()
-                if self._all_ended():
-                    return
-                stir = asyncio.ensure_future(self._stir.wait())
-                await asyncio.wait((timer, stir), return_when=asyncio.FIRST_COMPLETED)
-                stir.cancel()
-        finally:
-            timer.cancel()
+        ends = self._clock.monotonic() + until
+        while not self._all_ended():
+            if self._outcomes:
+                # Later than the tick too: outcomes that come soon after the first one share its transaction, and so do the next claims.
+                ends = self._oldest_outcome + SETTLE_WITHIN
+            left = ends - self._clock.monotonic()
+            if left <= 0:
+                return
+            self._stir.clear()
+            ways = (asyncio.ensure_future(self._clock.sleep(left)), asyncio.ensure_future(self._stir.wait()))
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
 
     def _all_ended(self) -> bool:
         """Return True if outcomes are to be settled before the tick because nothing else runs.
@@ -195,16 +210,15 @@ class Owner:
                 await self._clock.sleep(min(wait, CLAIM_AHEAD) / 1000)
             outcome = await self._attempts.attempt(row.rk, props, lane)
             if outcome is not None:
-                self._outcomes[row.rk] = outcome
+                self._add_outcome(row.rk, outcome)
         except Exception as error:
             # Without an outcome the row would stay claimed and be started again with every transaction.
             log.exception("A delivery raised an unexpected error", extra={"action": "delivery_failed", "event": props["id"]})
-            self._outcomes[row.rk] = self._attempts.failed_inside(props, error)
+            self._add_outcome(row.rk, self._attempts.failed_inside(props, error))
         finally:
             if self._running.get(row.rk) is asyncio.current_task():
                 del self._running[row.rk]
             if self._all_ended():
-                # Not after each delivery: waking the loop for nothing took a sixth of a delivery's time.
                 self._stir.set()
 
     async def _rest(self, wake: Millis | None, todo: rules.Agenda) -> None:

@@ -5,6 +5,7 @@ Messages are hints. The index row is the truth about unfinished shards, so a mes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import orjson
@@ -15,19 +16,24 @@ from ...engine.effects import Steps, get, write
 from ...storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from ...storage.ports import Applied, Merge, Props, Row
 from ..keys import index_partition, index_shard
-from ..rules import DispatchDecision, dispatch_decision, may_take
-from .gate import parse_gate, read_gate
+from ..rules import DispatchDecision, dispatch_decision, may_recover, may_take
+from .gate import Gate, parse_gate, process_of, read_gate
 
 
 @dataclass(frozen=True, slots=True)
 class ShardMessage:
-    """A request to serve `shard`; `index` is the row key of the index row that asked for it."""
+    """A request to serve `shard`; `index` is the row key of the index row that asked for it.
+
+    ended: name of an owner that its sender has proven to have ended; '' for none. Owners' names are never used again, so it stays true.
+    """
 
     shard: str
     index: str
+    ended: str = ""
 
     def text(self) -> str:
-        return orjson.dumps({"shard": self.shard, "index": self.index}).decode()
+        ended = {"ended": self.ended} if self.ended else {}
+        return orjson.dumps({"shard": self.shard, "index": self.index, **ended}).decode()
 
 
 def parse_message(text: str) -> ShardMessage:
@@ -35,7 +41,7 @@ def parse_message(text: str) -> ShardMessage:
     found = orjson.loads(text)
     if not isinstance(found, dict) or not isinstance(found.get("shard"), str) or not isinstance(found.get("index"), str):
         raise ValueError("not a shard message")
-    return ShardMessage(found["shard"], found["index"])
+    return ShardMessage(found["shard"], found["index"], str(found.get("ended", "")))
 
 
 def queue_for(*, retries_only: bool) -> str:
@@ -80,6 +86,37 @@ def unserved_events(row: Row) -> Steps[int | None]:
         return 0
     gate = parse_gate(found.props)
     return gate.counts.open if may_take(gate, found.read_at - found.timestamp) or gate.state == "done" else None
+
+
+def recover(row: Row, now: Millis, has_ended: Callable[[str], bool]) -> Steps[str]:
+    """Ask at once for a shard whose owner, or whose message, was lost with a process; return resent, or nothing.
+
+    has_ended: returns True if the process of an identity is proven to have ended. The mark is the one of `dispatch`.
+    """
+    times = str(row.props["state"]), int(row.props["wake"]), int(row.props.get("resent", 0)), now, rounds_of(row)
+    # The rule for an owner that has ended is the wider one: it decides which gates are read.
+    if not may_recover(*times, ended=True):
+        return "nothing"
+    found = yield from read_gate(index_shard(row.rk))
+    gate = parse_gate(found.props) if found is not None else None
+    ended = ended_owner(gate, has_ended) if gate is not None else ""
+    if not ended:
+        if not may_recover(*times, ended=False):
+            return "nothing"
+        if gate is not None and found is not None and not may_take(gate, found.read_at - found.timestamp):
+            return "nothing"
+    marked = yield from write(SHARDS, row.pk, Merge(row.rk, {"resent": now, "rounds": rounds_of(row) + 1}, row.etag))
+    message = ShardMessage(index_shard(row.rk), row.rk, ended)
+    queue = queue_for(retries_only=bool(row.props.get("retries")))
+    if isinstance(marked, Applied) and (yield from effects.send(queue, message.text(), now)):
+        return "resent"
+    return "nothing"
+
+
+def ended_owner(gate: Gate, has_ended: Callable[[str], bool]) -> str:
+    """Return the gate's owner if its process is proven to have ended, else ''."""
+    process = process_of(gate)
+    return gate.holder if process and has_ended(process) else ""
 
 
 def hand_out(row: Row, at: Millis, events: int) -> Steps[str]:

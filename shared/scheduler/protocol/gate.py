@@ -56,10 +56,21 @@ class Gate:
     bucket: str = ""
     """The minute for which the shard was opened; lists and the ledger always file it there. '' if it was sealed before it was filled."""
     counts: Counts = NOTHING
+    process: str | None = None
+    """`HOLDER IDENTITY`: the process in which an owner runs (`process_of`). None where it is not known."""
 
     def props(self) -> Props:
         """Return the row's properties; always all of them, so that no number of a former holder survives a write."""
         return _GATE.encode(self)
+
+
+def process_of(gate: Gate) -> str:
+    """Return the identity of the process in which the gate's owner runs; '' if it is not known.
+
+    A release that does not know the property leaves it as it was when it takes the shard, so it counts only together with its holder.
+    """
+    holder, _, identity = (gate.process or "").partition(" ")
+    return identity if gate.state == "owned" and holder == gate.holder else ""
 
 
 _GATE: Final = RowCodec(Gate, formats={"state": TEXT, "counts": RowCodec(Counts)})

@@ -50,12 +50,16 @@ class ShardBusy(NamedTuple):
 type TakeResult = OwnerSession | ShardBusy | Literal["done", "gone"]
 
 
-def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: Millis = 0) -> Steps[TakeResult]:
+def take(
+    shard: str, named: str, owner: str, seen: Row | None = None, stopped: Millis = 0, *, process: str = "", ended: str = ""
+) -> Steps[TakeResult]:
     """Become the owner with epoch + 1. `done`: finished, its index row may remain. `gone`: no gate and no index row, nothing to do.
 
     seen: the gate, if it was just read; the store refuses the write if that was too long ago. stopped: an owner that last wrote the gate
-    before this time, by the store's time, is known to have stopped.
+    before this time, by the store's time, is known to have stopped. process: identity of this process, for the gate. ended: name of an
+    owner that is proven to have ended. It is a name and not a yes: by now another owner may have the shard.
     """
+    runs_in = f"{owner} {process}" if process else None
     while True:
         row = seen if seen is not None else (yield from read_gate(shard))
         seen = None
@@ -64,7 +68,7 @@ def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: M
             if index is None:
                 return "gone"
             # Filed but never filled: taking the absent gate excludes the writer's first batch.
-            mine = Gate("owned", owner, epoch=1, index=named, bucket=bucket_of(named))
+            mine = Gate("owned", owner, epoch=1, index=named, bucket=bucket_of(named), process=runs_in)
             answer = yield from write(EVENTS, shard, Insert(GATE, mine.props()))
             if isinstance(answer, Applied):
                 return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named)
@@ -76,9 +80,9 @@ def take(shard: str, named: str, owner: str, seen: Row | None = None, stopped: M
         if gate.state == "done":
             return "done"
         age = row.read_at - row.timestamp
-        if not rules.may_take(gate, age) and row.timestamp >= stopped:
+        if not rules.may_take(gate, age) and row.timestamp >= stopped and gate.holder != ended:
             return ShardBusy(timings.OWNER_SILENT - age)
-        mine = replace(gate, state="owned", holder=owner, epoch=gate.epoch + 1)
+        mine = replace(gate, state="owned", holder=owner, epoch=gate.epoch + 1, process=runs_in)
         answer = yield from write(EVENTS, shard, merge_gate(mine, row.etag))
         if isinstance(answer, Applied):
             return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named)

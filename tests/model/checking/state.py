@@ -37,6 +37,12 @@ class Start(NamedTuple):
     due: int
 
 
+class HasEnded(NamedTuple):
+    """Judge a process by the identity in a gate: resumed with True if its owner runs no more. Each owner has a process of its own here."""
+
+    process: str
+
+
 class Sweep(NamedTuple):
     """Read the whole index; resumed with a list of rows."""
 
@@ -91,6 +97,8 @@ class Play:
     """Times at which each event may legitimately fire; an acknowledged move leaves only the new one."""
     live_limit: int = 1
     sweeps_at_once: int = 1
+    owners_keep: bool = False
+    """An owner that runs never loses its gate to another one."""
     direct: bool = True
     """Owners are started from index rows at any time, as by messages that were delayed and doubled at will; no sweep, no queue. With
     False the sweep and its messages are played out."""

@@ -275,7 +275,30 @@ def rest_counts_invented() -> list[Patch]:
     return [(owning, "rest", rest)]
 
 
+def ended_without_name() -> list[Patch]:
+    """A proof that an owner has ended opens the gate, whoever holds it by now."""
+    plain = owning.take
+
+    def take(shard: str, named: str, owner: str, *, process: str = "", ended: str = "") -> Any:
+        row = yield Get(EVENTS, shard, GATE)
+        holder = str(row.props["holder"]) if row is not None and ended else ""
+        return (yield from plain(shard, named, owner, row, process=process, ended=holder))
+
+    return [(owning, "take", take)]
+
+
+def process_without_holder() -> list[Patch]:
+    """The recorded process counts for any holder: also for one of a release that left the property as it was."""
+
+    def process_of(found: gate.Gate) -> str:
+        return (found.process or "").partition(" ")[2] if found.state == "owned" else ""
+
+    return [(gate, "process_of", process_of)]
+
+
 MUTANTS = [
+    Mutant("a proof that counts for any owner", "dead process", ended_without_name),
+    Mutant("a process that counts for any holder", "dead process", process_without_holder),
     Mutant("a batch not tied to the gate", "ingest", batch_not_tied),
     Mutant("claim skipped", "cancel", lambda: _deliver_unclaimed(frozenset({"scheduled"}))),
     Mutant("a retry unclaimed", "retry", lambda: _deliver_unclaimed(frozenset({"retrying"}))),

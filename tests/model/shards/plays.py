@@ -9,10 +9,10 @@ from shared.delivery.flow.rules import FREE, ClaimHold
 from shared.engine.effects import Get, Send
 from shared.scheduler import rules
 from shared.scheduler.keys import Address, event_row, index_key, parse_address, shard_key
-from shared.scheduler.protocol import changing, dispatch, ingest, owning
+from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
 from shared.storage.names import EVENTS, IDS, LEDGER
 
-from .world import Actor, Budget, Now, Play, Start, Sweep, Until
+from .world import Actor, Budget, HasEnded, Now, Play, Start, Sweep, Until
 
 __all__ = ["PLAYS", "Actor"]
 
@@ -24,10 +24,20 @@ LATE = 3_600_000
 type Facts = tuple[tuple[str, Any], ...]
 
 
-def owner(name: str, text: str, held: int = 0) -> Any:
-    """`services.firing`, one delivery at a time. Until `held` the events' channel takes none, which an owner learns when it has claimed."""
+def owner(name: str, text: str, held: int = 0, *, process: str | None = None) -> Any:
+    """`services.firing`, one delivery at a time. Until `held` the events' channel takes none, which an owner learns when it has claimed.
+
+    process: identity to record, '' for none. An owner with one judges the gate that it reads; what it found may be old when it takes.
+    """
     message = dispatch.parse_message(text)
-    session = yield from owning.take(message.shard, message.index, name)
+    proof: dict[str, str] = {}
+    if process is not None:
+        ended = ""
+        row = yield from gate.read_gate(message.shard)
+        if process and row is not None and (recorded := gate.process_of(gate.parse_gate(row.props))) and (yield HasEnded(recorded)):
+            ended = str(row.props["holder"])
+        proof = {"process": process, "ended": ended}
+    session = yield from owning.take(message.shard, message.index, name, **proof)
     if session == "gone":
         return ()
     if session == "done":
@@ -64,6 +74,11 @@ def owner(name: str, text: str, held: int = 0) -> Any:
             yield from owning.rest(session, todo.rest, retries_only=True, sent=False)
             return ()
         yield Until(todo.look)
+
+
+def mixed_owner(name: str, text: str) -> Any:
+    """Owners of this release and of one that records no process, in turn: o1, o3 and o2, o4."""
+    return owner(name, text, process=f"process of {name}" if int(name[1:]) % 2 else "")
 
 
 def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.RowOutcome:
@@ -271,6 +286,15 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             "two events",
             Budget(lost=level, crash=level, suspect=1, fail=1, owners=2),
             {"a": ("writer", lambda: writer("a", "x", "y"), always), **CANCELS_X},
+            times=(DUE,),
+        ),
+        # Processes end, and later ones of the same machine take their gates at once. Every second owner is of a release without identities.
+        "dead process": lambda level: play(
+            "dead process",
+            Budget(lost=level, crash=1 + level, owners=3),
+            WRITES_X,
+            owner=mixed_owner,
+            owners_keep=True,
             times=(DUE,),
         ),
         # The sweep and its messages, marks and rests, within one minute and across two.

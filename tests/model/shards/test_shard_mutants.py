@@ -8,6 +8,8 @@ from tests.model.checking.mutants import Mutant
 from tests.model.shards.mutants import MUTANTS, hunt
 
 EXPECTED = {
+    "a proof that counts for any owner": ("P6", 16),
+    "a process that counts for any holder": ("P6", 16),
     "a batch not tied to the gate": ("P4", 11),
     "claim skipped": ("P2", 10),
     "a retry unclaimed": ("P2", 14),

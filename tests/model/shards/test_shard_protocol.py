@@ -11,7 +11,7 @@ from tests.model.shards.plays import PLAYS
 from tests.model.shards.world import World
 from tests.model.stored import explore_recorded
 
-LONG = {"creator crashes"}
+LONG = {"creator crashes", "dead process"}
 """Plays of more than 150,000 states. Their mutants are caught in `test_shard_mutants`."""
 
 

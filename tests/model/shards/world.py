@@ -29,6 +29,7 @@ from ..checking.state import (
     Budget,
     Cell,
     Found,
+    HasEnded,
     Now,
     Play,
     Start,
@@ -223,6 +224,9 @@ class World:
         effect = self.machines[actor.machine].effect
         if isinstance(effect, Now):
             return self._resume(state, actor, state.now)
+        if isinstance(effect, HasEnded):
+            ended = all(f"process of {other.name}" != effect.process for other in state.actors)
+            return self._resume(state, actor, ended, ended)
         cells = self._cells(state)
         if isinstance(effect, Get):
             cell = (effect.table, effect.pk, effect.rk)
@@ -299,6 +303,8 @@ class World:
             else:
                 merged = {**dict(props or ()), **op.props} if isinstance(op, Merge) else dict(op.props)
                 self._judge(cells, who, cell, dict(props or ()), merged)
+                if self.play.owners_keep:
+                    self._kept(state, who, cell, dict(props or ()), merged)
                 cells[cell] = (version + 1, tuple(sorted(merged.items())))
                 etags.append(str(version + 1))
             after.append((cell, *cells[cell]))
@@ -331,6 +337,13 @@ class World:
                 raise Violation(f"P1: done with open events: {states}")
         if rk != GATE and before.get("state") in rules.FINAL and after["state"] != before["state"]:
             raise Violation(f"a final state was left: {before['state']} -> {after['state']}")
+
+    def _kept(self, state: State, who: str, cell: Cell, before: dict[str, Any], after: dict[str, Any]) -> None:
+        """P6: a wrong belief that an owner has ended takes nothing from it."""
+        if cell[0] != EVENTS or cell[2] != GATE or before.get("state") != "owned" or after["holder"] == before["holder"]:
+            return
+        if any(actor.name == before["holder"] for actor in state.actors):
+            raise Violation(f"P6: {who} takes the gate of {before['holder']}, which runs")
 
     def _live(self, state: State) -> None:
         """P4."""

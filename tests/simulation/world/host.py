@@ -15,6 +15,7 @@ from shared.storage.names import QUEUE_INGEST, SHARDS
 from shared.storage.ports import Message
 
 from .instance import Instance
+from .machine import process_of
 
 if TYPE_CHECKING:
     from ..history import World
@@ -58,6 +59,9 @@ class Host:
         self._names += 1
         instance = Instance(self._world, f"i{self._names}")
         self.instances.append(instance)
+        if process_of(instance) is not None:
+            # Its tasks die with it. What may end it otherwise is judged as for every task of the app.
+            instance.spawn(instance.app.recover())
         return instance
 
     def died(self, instance: Instance) -> None:

@@ -26,6 +26,7 @@ from ..history import Report, TrueClock, World, quietly
 from .api import ADMIN_KEY
 from .host import POISON
 from .instance import Instance
+from .machine import process_of
 from .storage import SimQueues, SimTables
 
 FIRST, SECOND = "1:", "2:"
@@ -103,7 +104,8 @@ class PairWorld(World):
         second = SimTables(instance, self.there, SECOND)
         queues, others = SimQueues(instance, FIRST), SimQueues(instance, SECOND)
         storage = spread_storage([first], queues, instance.clock, second=(second, others))
-        return build(self.settings, Ports(storage, instance.clock, self.ids_of(instance), self.senders(instance)))
+        ports = Ports(storage, instance.clock, self.ids_of(instance), self.senders(instance), process=process_of(instance))
+        return build(self.settings, ports)
 
     def away(self, instance: Instance, side: str) -> bool:
         return side in self._gone or (instance.faulty and self._cut.get((instance.name, side), 0.0) > self.loop.now)

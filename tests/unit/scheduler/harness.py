@@ -14,6 +14,7 @@ from shared.app.application import Application
 from shared.app.routes import build_routes
 from shared.core.clock import Clock, Millis, SettableClock
 from shared.core.ids import SeededIds
+from shared.core.process_identity import ProcessIdentity
 from shared.core.settings import Settings
 from shared.delivery.channels.fake import FakeReceiver
 from shared.delivery.channels.model import CHANNEL_TYPES
@@ -72,6 +73,9 @@ class World:
         self.receiver = FakeReceiver(self.clock)
         self.settings = make_settings(**settings)
         self.app: Application
+        self.process: ProcessIdentity | None = None
+        """Identity of the process that `open` plays."""
+        self._opened = 0
         self.problems: list[BaseException] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._scanned = 0.0
@@ -96,7 +100,10 @@ class World:
 
     async def open(self) -> World:
         senders = cast(Mapping[str, Sender], dict.fromkeys(CHANNEL_TYPES, self.receiver))
-        self.app = await Application.open(self.settings, clock=self.clock, ids=SeededIds(7), storage=self.storage, senders=senders)
+        self._opened += 1
+        self.app = await Application.open(
+            self.settings, clock=self.clock, ids=SeededIds(6 + self._opened), storage=self.storage, senders=senders, process=self.process
+        )
         return self
 
     async def close(self) -> None:

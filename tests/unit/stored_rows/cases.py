@@ -326,6 +326,7 @@ def _scheduler() -> list[Case]:
             _props,
             parse_gate,
         ),
+        Case("gate of an owner with a process", Gate("owned", "o1", 7, process="o1 0123456789abcdef 4711 1989831"), _props, parse_gate),
         Case("fence of the mirror", Fence(), _props, lambda props: parse_fence(_row("mirror", props))),
         Case("fence of the mirror with everything set", Fence("second", 7, True), _props, lambda props: parse_fence(_row("mirror", props))),
         Case("schedule", definition, _props, parse),

@@ -1,0 +1,157 @@
+"""A process opens the app without a call, and ends in order when the host that started it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from shared.app import lazy
+from shared.app.application import Application
+from shared.app.lazy import Lazy
+from shared.app.parent_watch import ParentWatch
+from shared.core.errors import StorageError
+from tests.paths import ROOT
+
+HOST, INIT = 500, 1
+
+
+class PlayedApplication:
+    """The parts of the application that `Lazy` calls; notes the calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.busy = False
+
+    async def recover(self) -> None:
+        self.calls.append("recover")
+
+    def leave(self) -> None:
+        self.calls.append("leave")
+
+    async def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> PlayedApplication:
+    """What opens in place of the application, without delays."""
+    played = PlayedApplication()
+
+    async def opened(**given: Any) -> Application:
+        return cast(Application, played)
+
+    monkeypatch.setattr(Application, "open", opened)
+    monkeypatch.setattr(lazy, "OPEN_AFTER", 0.0)
+    monkeypatch.setattr(lazy, "OPEN_AGAIN", 0.0)
+    monkeypatch.setattr("shared.app.parent_watch.LOOK_EVERY", 0.0)
+    return played
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_app_opens_without_a_call_and_looks_for_shards(app: PlayedApplication) -> None:
+    opened = Lazy(parent=ParentWatch([]))
+    opened.open_soon()
+    await until(lambda: app.calls == ["recover"])
+    await opened.close()
+    assert app.calls == ["recover", "close"]
+
+
+async def test_app_that_cannot_open_yet_is_tried_again(app: PlayedApplication, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain: Callable[..., Awaitable[Application]] = Application.open
+    failures = iter([StorageError("not there yet")] * 2)
+
+    async def opened(**given: Any) -> Application:
+        for error in failures:
+            raise error
+        return await plain(**given)
+
+    monkeypatch.setattr(Application, "open", opened)
+    lazily = Lazy(parent=ParentWatch([]))
+    lazily.open_soon()
+    await until(lambda: "recover" in app.calls)
+    await lazily.close()
+
+
+def test_without_a_loop_nothing_opens(app: PlayedApplication) -> None:
+    Lazy(parent=ParentWatch([])).open_soon()
+    assert app.calls == []
+
+
+async def test_orphan_releases_its_shards_before_it_ends(app: PlayedApplication) -> None:
+    parents, ended = [HOST], list[int]()
+    opened = Lazy(parent=ParentWatch(["worker.py", "--functions-worker-id", "7"], lambda: parents[-1]), end=ended.append)
+    app.busy = True
+    await opened.first()
+    await until(lambda: "recover" in app.calls)
+    assert "leave" not in app.calls
+    parents.append(INIT)
+    await until(lambda: "leave" in app.calls)
+    assert not ended and "close" not in app.calls, "it serves a shard to its end"
+    app.busy = False
+    await until(lambda: ended)
+    assert app.calls == ["recover", "leave", "close"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parents", "gone"),
+    [
+        (["worker.py", "--functions-worker-id", "7"], [HOST, INIT], True),
+        (["worker.py", "--workerId=7"], [HOST, 33], True),
+        (["worker.py", "--workerId", "7"], [HOST, HOST], False),
+        (["-m", "devhost"], [HOST, INIT], False),
+        (["worker.py", "--workerId", "7"], [INIT, INIT], False),
+    ],
+    ids=["orphan of process 1", "orphan of another process", "host lives", "a shell started it", "the host is process 1"],
+)
+def test_only_a_worker_can_lose_its_host(arguments: list[str], parents: list[int], gone: bool) -> None:
+    answers = iter(parents)
+    assert ParentWatch(arguments, lambda: next(answers)).host_ended is gone
+
+
+CHILD = """
+import asyncio, sys
+from shared.app.application import Application
+from shared.app.lazy import Lazy
+
+class App:
+    busy = False
+    async def recover(self): print("opened", flush=True)
+    def leave(self): print("leave", flush=True)
+    async def close(self): print("close", flush=True)
+
+async def opened(**given): return App()
+
+async def main():
+    Application.open = opened
+    await Lazy().first()
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+PARENT = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", sys.argv[1], "--workerId", "7"])
+"""
+
+
+def test_real_worker_ends_in_order_when_its_parent_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PARENT, CHILD]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "opened\n"
+        os.kill(parent.pid, signal.SIGKILL)
+        # Read up to the end of the pipe, which the orphan closes when it ends.
+        assert parent.stdout.read() == "leave\nclose\n"
