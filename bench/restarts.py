@@ -1,0 +1,224 @@
+"""Restarts as the Functions host makes them: `python -m bench.restarts`. Prints how many events came twice, and how late.
+
+Events are due evenly over a span; in the middle of it the app's process ends in one of these ways, and the next one starts:
+
+    sigterm   the listeners stop, running invocations get 10 s, then SIGKILL; the app is told nothing
+    sigkill   SIGKILL at once
+    orphan    the parent that stands for the host gets SIGKILL; its worker lives on, beside the worker of the next host
+
+The devhost plays host and worker in one process, so `sigkill` stands for the death of the worker, and of both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import aiohttp
+from aiohttp import web
+
+from devhost import main as devhost_main
+from devhost.azurite import ROOT
+from shared.core.clock import to_text
+
+from .stage import KEY, emulator
+
+WAYS: Final = ("sigterm", "sigkill", "orphan")
+GRACE: Final = 10.0
+"""Seconds that the Functions host waits for running invocations."""
+LEAD: Final = 5.0
+"""Least seconds between the acceptance of the events and the first due time."""
+WORKER: Final = ("--functions-worker-id", "1")
+"""The option by which a worker knows that a host started it."""
+
+
+class Arrival(NamedTuple):
+    """One delivery: the event's id, and milliseconds since 1970 of its arrival and of its due time."""
+
+    id: str
+    at: float
+    due: float
+
+
+class Result(NamedTuple):
+    """Figures of one restart. Times in seconds; lateness is that of an event's last arrival."""
+
+    events: int
+    missing: int
+    doubled: int
+    late_p50: float
+    late_p99: float
+    late_max: float
+    takeover: float
+    """From the death to the last delivery of an event that was due before the next process was ready."""
+
+
+async def host() -> int:
+    """Run the devhost without telling the app that it is to end, as the Functions host does not tell it."""
+
+    async def say_nothing(name: str) -> None:
+        pass
+
+    devhost_main._call_app = say_nothing
+    return await devhost_main.run(devhost_main.parse(["--no-azurite", "--no-receiver"], os.environ))
+
+
+def parent() -> None:
+    """Stand for a host: start a worker and wait for it."""
+    sys.exit(subprocess.run([sys.executable, "-m", "bench.restarts", "host", *WORKER], cwd=ROOT, check=False).returncode)
+
+
+async def start(role: str, connection: str, receiver: str) -> tuple[asyncio.subprocess.Process, str]:
+    """Start a host, or a parent with a host; return the process and the app's URL once it is ready."""
+    env = {
+        **os.environ,
+        "PORT": "0",
+        "LOG_LEVEL": "WARNING",
+        "DEVHOST_GRACE": "300",
+        "TocsinStorage": connection,
+        "AzureWebJobsStorage": connection,
+        "TOCSIN_LOCAL": "true",
+        "TOCSIN_ADMIN_KEY": "local-admin-key",
+        "TOCSIN_SIGNING_KEY": "local-signing-key",
+        "TOCSIN_EGRESS_ALLOW": "localhost,127.0.0.0/8",
+        "TOCSIN_RECEIVER": receiver,
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.restarts", role, cwd=ROOT, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    while not (line := (await asyncio.wait_for(process.stdout.readline(), 90)).decode()).startswith("devhost ready "):
+        if not line:
+            raise RuntimeError("the devhost did not start")
+    return process, line.split()[-1]
+
+
+@asynccontextmanager
+async def receiving(arrivals: list[Arrival], takes: float) -> AsyncIterator[str]:
+    """A receiver that answers each delivery after `takes` seconds; its URL."""
+
+    async def take(request: web.Request) -> web.Response:
+        due = datetime.fromisoformat(request.headers["ce-tocsindue"]).timestamp() * 1000
+        arrivals.append(Arrival(request.headers["ce-id"], time.time() * 1000, due))
+        await asyncio.sleep(takes)
+        return web.Response(status=204)
+
+    app = web.Application()
+    app.router.add_post("/", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
+
+
+async def post(url: str, count: int, span: float, first: float) -> list[str]:
+    """Accept `count` events, due from `first` (milliseconds since 1970) over `span` seconds; their ids."""
+    body = [{"due": to_text(round(first + number * span * 1000 / count)), "payload": number} for number in range(count)]
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with aiohttp.ClientSession() as session, session.post(f"{url}/api/v1/events/batch", json=body, headers=headers) as answer:
+        document = await answer.json()
+    assert document["accepted"] == count, str(document)[:500]
+    return [line["id"] for line in document["results"]]
+
+
+async def end(way: str, process: asyncio.subprocess.Process) -> None:
+    """End the process in one of the `WAYS`."""
+    if way == "sigterm":
+        process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(GRACE)
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
+
+
+async def restart(way: str, count: int, span: float, takes: float = 0.3, deadline: float = 180.0) -> Result:
+    """Play one restart."""
+    arrivals: list[Arrival] = []
+    processes: list[asyncio.subprocess.Process] = []
+    with emulator() as azurite:
+        async with receiving(arrivals, takes) as receiver:
+            try:
+                process, url = await start("parent" if way == "orphan" else "host", azurite.connection_string, receiver)
+                processes.append(process)
+                # All of one minute, and so of one shard: its owner is at work when its process ends.
+                first = (time.time() + LEAD - 2) // 60 * 60 + 62
+                ids = await post(url, count, span, first * 1000)
+                await asyncio.sleep(first + span / 3 - time.time())
+                await end(way, process)
+                died = time.time() * 1000
+                process, _ = await start("host", azurite.connection_string, receiver)
+                processes.append(process)
+                ready = time.time() * 1000
+                until = time.monotonic() + deadline
+                while len({each.id for each in arrivals}) < count and time.monotonic() < until:  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)
+                # A second delivery of an event comes with the take-over; an orphan's comes within its own time.
+                await asyncio.sleep(60.0 if len({each.id for each in arrivals}) == count else 0.0)
+            finally:
+                for each in processes:
+                    if each.returncode is None:
+                        each.kill()
+                        await each.wait()
+    return figures(ids, arrivals, died, ready)
+
+
+def figures(ids: list[str], arrivals: list[Arrival], died: float, ready: float) -> Result:
+    """Compute the figures of a restart."""
+    found: dict[str, list[Arrival]] = defaultdict(list)
+    for arrival in sorted(arrivals, key=lambda each: each.at):
+        found[arrival.id].append(arrival)
+    late = sorted((each[-1].at - each[-1].due) / 1000 for each in found.values())
+    caught = [each[-1].at for each in found.values() if each[-1].at > died and each[-1].due <= ready]
+    return Result(
+        events=len(ids),
+        missing=len(set(ids) - found.keys()),
+        doubled=sum(len(each) > 1 for each in found.values()),
+        late_p50=late[len(late) // 2],
+        late_p99=late[min(len(late) - 1, len(late) * 99 // 100)],
+        late_max=late[-1],
+        takeover=(max(caught) - died) / 1000 if caught else 0.0,
+    )
+
+
+async def measure(ways: list[str], runs: int, count: int, span: float) -> None:
+    """Print the figures of each restart."""
+    print("| way | events | missing | twice | late p50 / p99 / max, s | taken over after, s |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for way in ways:
+        for _ in range(runs):
+            got = await restart(way, count, span)
+            late = f"{got.late_p50:.2f} / {got.late_p99:.1f} / {got.late_max:.1f}"
+            print(f"| {way} | {got.events} | {got.missing} | {got.doubled} | {late} | {got.takeover:.1f} |", flush=True)
+
+
+def main() -> None:
+    """The command."""
+    if sys.argv[1:2] == ["host"]:
+        sys.exit(asyncio.run(host()))
+    if sys.argv[1:2] == ["parent"]:
+        parent()
+    parser = argparse.ArgumentParser(prog="python -m bench.restarts", description="Measures restarts as the Functions host makes them.")
+    parser.add_argument("--way", choices=WAYS, action="append", help="this way only; may be given more than once")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--events", type=int, default=250)
+    parser.add_argument("--seconds", type=float, default=40.0, help="span over which the events are due")
+    given = parser.parse_args()
+    asyncio.run(measure(given.way or list(WAYS), given.runs, given.events, given.seconds))
+
+
+if __name__ == "__main__":
+    main()
