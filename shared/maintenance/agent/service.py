@@ -23,7 +23,7 @@ from ...core.ids import SystemIds
 from .app.messages import event_of
 from .app.reporter import AppClient, Reporter
 from .config.config import Config
-from .config.file_trust import find_untrusted
+from .config.file_trust import find_untrusted_state
 from .decisions.approvals import unasked
 from .decisions.step import next_wake, unready_reason
 from .executor import ThreadedExecutor
@@ -131,7 +131,7 @@ class Agent:
         folder = self.config.state
         try:
             make_private_folder(folder)
-            if found := find_untrusted(folder):
+            if found := find_untrusted_state(folder):
                 raise CannotStart(found)
             opened = os.open(folder / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             file = stack.enter_context(os.fdopen(opened, "w"))

@@ -23,7 +23,7 @@ from ..imds.client import API_VERSION, BASE
 from ..model import EVENT_TYPES, Action, EventSource, HookKind
 from ..policy import ActionRule
 from ..timings import DEFAULT_DEADLINE, LEAD
-from .file_trust import find_readable_key, find_untrusted, find_untrusted_hook
+from .file_trust import find_readable_key, find_untrusted, find_untrusted_hook, find_untrusted_state
 from .sections import Section
 from .settings import AgentSettings
 
@@ -165,7 +165,7 @@ def _read(top: Section, wrong: list[str], environment: Mapping[str, str], folder
     state = Path(top.text("state", STATE))
     if not state.is_absolute():
         top.add_fault("state", f"{str(state)!r} is not an absolute path; write one like {STATE}")
-    elif found := find_untrusted(state):
+    elif found := find_untrusted_state(state):
         top.add_fault("state", found)
     node = _node(top.section("node"))
     imds = top.section("imds")

@@ -9,19 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-import shutil
 import stat
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from ..hooks.runner import Hook
+from .hook_files import find_program, hook_files, search_path
 
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_READ: Final = stat.S_IRWXG | stat.S_IRWXO
-_INTERPRETERS: Final = ("sh", "bash", "dash", "ksh", "zsh", "python", "perl", "ruby", "node", "pwsh")
-_OWN_PACKAGE: Final = __package__.partition(".")[0]
+_STATE_FILES: Final = ("*.json", "*.jsonl", "*.new", "disabled", "hooks", "hooks/*.run")
+"""What the agent and the recipes read in the state folder, as patterns."""
 
 
 def find_untrusted(path: Path) -> str:
@@ -35,9 +34,8 @@ def find_untrusted(path: Path) -> str:
     target = os.path.realpath(path)
     for part, status in _walk(path, set()):
         mode = stat.S_IMODE(status.st_mode)
-        if status.st_uid not in (0, os.geteuid()):
-            text = f"{part} belongs to {_name(status.st_uid)}, who could change what the agent does"
-            return f"{text}; only root and the agent's user may own it; run: chown {_name(os.geteuid())} {part}"
+        if wrong := _wrong_owner(part, status):
+            return wrong
         if stat.S_ISLNK(status.st_mode):
             continue
         is_above = stat.S_ISDIR(status.st_mode) and os.path.realpath(part) != target
@@ -54,12 +52,31 @@ def find_readable_key(path: Path) -> str:
     return ""
 
 
+def find_untrusted_state(folder: Path) -> str:
+    """Return why others can change the agent's state folder or what the agent reads there; an empty text if they cannot.
+
+    In a folder that only its owner may enter, modes of files do not matter. Files that belong to other users do: they may still have them
+    open.
+    """
+    if found := find_untrusted(folder):
+        return found
+    is_private = folder.is_dir() and not stat.S_IMODE(folder.stat().st_mode) & _OTHERS_READ
+    for path in sorted(found for pattern in _STATE_FILES for found in folder.glob(pattern)):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_symlink() or not is_private:
+                if found := find_untrusted(path):
+                    return found
+            elif wrong := _wrong_owner(path, path.lstat()):
+                return wrong
+    return ""
+
+
 def find_untrusted_hook(hook: Hook) -> str:
     """Return why others can change what the hook runs; an empty text if they cannot.
 
-    Checked are the program, the scripts and programs among its arguments, and the module of a Python callable.
+    Checked are the program, the scripts and programs in its command line, and the module of a Python callable with its neighbours.
     """
-    for path in _files(hook):
+    for path in hook_files(hook):
         if found := find_untrusted(path):
             return found
     return ""
@@ -69,8 +86,8 @@ def find_writable_search_path(hook: Hook) -> str:
     """Return a folder of PATH in which others could put a program that would run in place of the hook's; an empty text if there is none."""
     if not hook.command or "/" in hook.command[0]:
         return ""
-    found = _program(hook, hook.command[0])
-    for name in _search_path(hook).split(os.pathsep):
+    found = find_program(hook, hook.command[0])
+    for name in search_path(hook).split(os.pathsep):
         folder = Path(name or ".")
         if found is not None and found.parent == folder:
             return ""
@@ -79,64 +96,11 @@ def find_writable_search_path(hook: Hook) -> str:
     return ""
 
 
-def _files(hook: Hook) -> Iterator[Path]:
-    if hook.command:
-        program = _program(hook, hook.command[0])
-        if program is not None:
-            yield program
-        script = _script(hook.command)
-        for argument in hook.command[1:]:
-            path = Path(argument)
-            # An argument may be any text, such as code for `sh -c`.
-            with contextlib.suppress(OSError, ValueError):
-                if (argument == script or "/" in argument) and path.is_file() and (argument == script or os.access(path, os.X_OK)):
-                    yield path
-        return
-    module = hook.call.partition(":")[0]
-    parts = module.split(".")
-    if parts[0] == _OWN_PACKAGE:
-        # The recipes are as trustworthy as the agent, which is running already.
-        return
-    if hook.path:
-        yield Path(hook.path)
-        root = Path(hook.path)
-    else:
-        try:
-            found = find_spec(parts[0])
-        except (ImportError, ValueError):
-            return
-        if found is None or not found.origin:
-            return
-        origin = Path(found.origin)
-        root = origin.parent.parent if origin.name == "__init__.py" else origin.parent
-    for end in range(1, len(parts) + 1):
-        base = root.joinpath(*parts[:end])
-        for file in (base / "__init__.py", base.with_name(f"{base.name}.py")):
-            if file.is_file():
-                yield file
-
-
-def _script(command: tuple[str, ...]) -> str:
-    """Return the argument that an interpreter reads as its script; an empty text if there is none, as with `sh -c`."""
-    if Path(command[0]).name.rstrip("0123456789.") in _INTERPRETERS:
-        for argument in command[1:]:
-            if not argument.startswith("-"):
-                return argument
-            if argument[-1] in "cem":
-                break
-    return ""
-
-
-def _program(hook: Hook, name: str) -> Path | None:
-    """Return the file that the hook's process runs for a name; None if it is not on PATH."""
-    if "/" in name:
-        return Path(name)
-    found = shutil.which(name, path=_search_path(hook))
-    return Path(found) if found else None
-
-
-def _search_path(hook: Hook) -> str:
-    return hook.environment.get("PATH", os.environ.get("PATH", os.defpath))
+def _wrong_owner(path: Path, status: os.stat_result) -> str:
+    if status.st_uid in (0, os.geteuid()):
+        return ""
+    text = f"{path} belongs to {_name(status.st_uid)}, who could change what the agent does"
+    return f"{text}; only root and the agent's user may own it; run: chown {_name(os.geteuid())} {path}"
 
 
 def _walk(path: Path, seen: set[Path]) -> Iterator[tuple[Path, os.stat_result]]:

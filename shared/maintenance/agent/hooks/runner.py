@@ -181,6 +181,7 @@ class _Process:
         handle = os.pidfd_open(process.pid)
         note = self._folder / f"{process.pid}.run"
         try:
+            note.touch(mode=0o600)
             note.write_text(json.dumps({"hook": self._name, "pid": process.pid, "born": _birth(process.pid)}))
             with contextlib.suppress(BrokenPipeError), process.stdin:
                 process.stdin.write(b"go\n")

@@ -30,7 +30,9 @@ MAX_PROBLEMS = 10
 def read(body: bytes) -> EventsDocument | UnreadableDocument:
     """Parse the body of a 200. Unknown keys are ignored."""
     try:
-        raw = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse)
+        raw = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse, object_pairs_hook=_object)
+    except _RepeatedKey as error:
+        return UnreadableDocument(f"the body has the key {error} twice in one object")
     except UnicodeDecodeError:
         return UnreadableDocument("the body is not UTF-8")
     except (ValueError, RecursionError):
@@ -51,6 +53,18 @@ def read(body: bytes) -> EventsDocument | UnreadableDocument:
         else:
             events[found.event_id] = found
     return EventsDocument(_incarnation(raw.get("DocumentIncarnation")), tuple(events.values()), tuple(problems[:MAX_PROBLEMS]))
+
+
+class _RepeatedKey(Exception):
+    """An object has two values for one key, and nothing shows which of them counts."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _RepeatedKey(_plain(next(key for key in keys if keys.count(key) > 1)[:64]))
+    return found
 
 
 def _refuse(text: str) -> Any:

@@ -61,7 +61,12 @@ class Note:
     def save(self) -> None:
         """Write the note to disk, so that it survives an immediate end of the machine."""
         told = {"boot": self.boot, "on": self.on, "drained": self.drained, "restored": self.restored}
-        replace_file(self.path, json.dumps(told))
+        # The agent refuses a note that others can write to.
+        before = os.umask(0o077)
+        try:
+            replace_file(self.path, json.dumps(told))
+        finally:
+            os.umask(before)
 
 
 def options() -> dict[str, Any]:

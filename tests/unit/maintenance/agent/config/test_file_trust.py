@@ -25,6 +25,9 @@ def folder(tmp_path: Path) -> Path:
     hook.write_text("#!/bin/sh\n")
     hook.chmod(0o755)
     (tmp_path / "bin" / "ours.py").write_text("def leave(event): ...\n")
+    (tmp_path / "bin" / "helper.py").write_text("")
+    (tmp_path / "bin" / "plain.sh").write_text("true\n")
+    (tmp_path / "bin" / "__pycache__").mkdir(mode=0o755)
     (tmp_path / "etc" / "key").write_text("an-agents-own-key")
     (tmp_path / "etc" / "key").chmod(0o600)
     for path in tmp_path.rglob("*"):
@@ -122,7 +125,20 @@ def test_a_circle_of_links_ends(folder: Path) -> None:
         ('command = ["sh", "{0}/bin/leave"]', "bin/leave"),
         ('command = ["python3", "-P", "{0}/bin/ours.py", "now"]', "bin/ours.py"),
         ('command = ["timeout", "5", "{0}/bin/leave"]', "bin/leave"),
+        ('command = ["sh", "-e", "{0}/bin/plain.sh"]', "bin/plain.sh"),
+        ('command = ["bash", "-xe", "-o", "pipefail", "{0}/bin/plain.sh"]', "bin/plain.sh"),
+        ('command = ["/usr/bin/env", "MODE=fast", "bash", "{0}/bin/plain.sh"]', "bin/plain.sh"),
+        ('command = ["timeout", "5", "sh", "{0}/bin/plain.sh"]', "bin/plain.sh"),
+        ('command = ["python3", "-W", "ignore", "{0}/bin/ours.py"]', "bin/ours.py"),
+        ('command = ["sh", "-c", ". {0}/bin/plain.sh; true"]', "bin/plain.sh"),
+        ('command = ["sh", "-ec", "{0}/bin/leave --now && true"]', "bin/leave"),
+        ('command = ["sh", "-c", "nice sh {0}/bin/plain.sh >/dev/null"]', "bin/plain.sh"),
+        ('command = ["nice", "leave"]\nenvironment = {{PATH = "{0}/bin:/usr/bin"}}', "bin/leave"),
+        ('command = ["true"]\nenvironment = {{PYTHONPATH = "/usr/lib:{0}/bin"}}', "bin"),
+        ('command = ["true"]\nenvironment = {{BASH_ENV = "{0}/bin/plain.sh"}}', "bin/plain.sh"),
         ('call = "ours:leave"\npath = "{0}/bin"', "bin/ours.py"),
+        ('call = "ours:leave"\npath = "{0}/bin"', "bin/helper.py"),
+        ('call = "ours:leave"\npath = "{0}/bin"', "bin/__pycache__"),
         ('call = "ours:leave"\npath = "../bin"', "bin"),
         ('command = ["leave"]\nenvironment = {{PATH = "{0}/bin:/usr/bin"}}', "bin/leave"),
     ],
@@ -141,6 +157,33 @@ def test_data_that_a_hook_is_given_may_belong_to_others(folder: Path) -> None:
     data.chmod(0o666)
     assert faults(write(folder, f'command = ["sh", "-c", "cat $1", "x", "{data}"]')) == []
     assert faults(write(folder, f'command = ["tee", "{data}"]')) == []
+    assert faults(write(folder, f'command = ["timeout", "5", "tee", "{data}"]')) == []
+    assert faults(write(folder, f'command = ["sh", "-c", "cat {data} | wc -l"]')) == []
+    assert faults(write(folder, f'command = ["sh", "-c", "echo \\"{data}"]')) == [], "code that cannot be split"
+
+
+@pytest.mark.parametrize("name", ["state.json", "cassandra.json", "disabled", "reports.jsonl", "state.json.new", "hooks", "hooks/17.run"])
+def test_what_the_agent_reads_in_its_state_folder_is_checked(folder: Path, name: str) -> None:
+    path, wrong = write(folder), folder / "state" / name
+    (folder / "state" / "hooks").mkdir(mode=0o755)
+    if name != "hooks":
+        wrong.write_text("")
+    wrong.chmod(0o755)
+    assert faults(path) == []
+    wrong.chmod(0o777)
+    assert faults(path) == [f"state: other users of this machine can write to {wrong} (mode 0777); run: chmod go-w {wrong}"]
+    (folder / "state").chmod(0o700)
+    assert faults(path) == [], "nobody else can reach it"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_state_file_of_another_user_is_refused_also_in_a_private_folder(folder: Path) -> None:
+    path, wrong = write(folder), folder / "state" / "state.json"
+    wrong.write_text("")
+    (folder / "state").chmod(0o700)
+    os.chown(wrong, pwd.getpwnam("nobody").pw_uid, -1)
+    [fault] = faults(path)
+    assert "belongs to nobody" in fault and fault.endswith(f"; run: chown root {wrong}")
 
 
 def test_the_program_of_a_recipe_is_checked(folder: Path) -> None:

@@ -52,6 +52,8 @@ NONSENSE: dict[str, bytes] = {
     "not UTF-8": b'{"DocumentIncarnation": 1, "Events": [], "x": "\xff"}',
     "deep": b"[" * 100_000,
     "a number of too many digits": b'{"DocumentIncarnation": ' + b"9" * 10_000 + b', "Events": []}',
+    "events twice": b'{"DocumentIncarnation": 1, "Events": [{"EventId": "E1", "Resources": ["vm-1"]}], "Events": []}',
+    "a status twice": b'{"Events": [{"EventId": "E1", "EventStatus": "Scheduled", "EventStatus": "Started", "Resources": []}]}',
     "zeros": b"\0" * 100,
 }
 
