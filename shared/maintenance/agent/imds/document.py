@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +63,7 @@ class _RepeatedKey(Exception):
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _RepeatedKey(_plain(next(key for key in keys if keys.count(key) > 1)[:64]))
+        raise _RepeatedKey(_plain(Counter(key for key, _ in pairs).most_common(1)[0][0][:64]))
     return found
 
 
