@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Annotated, Final
 
@@ -65,8 +65,11 @@ def _tocsin(
     """Manage timed events, leases, checkpoint turns and maintenance of fleets on Azure."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with a code of `exits`. arguments: without the program's name; None for those of this process."""
+def main(arguments: Sequence[str] | None = None, *, on_loaded: Callable[[], object] = lambda: None) -> None:
+    """Run the command line and exit with a code of `exits`.
+
+    arguments: without the program's name; None for those of this process. on_loaded: is called after the imports, before the command runs.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if "_TOCSIN_COMPLETE" in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]
@@ -74,7 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         completion_init()
     _prepare_streams()
     try:
-        build(given)(args=given, prog_name="tocsin")
+        command = build(given)
+        on_loaded()
+        command(args=given, prog_name="tocsin")
     except TocsinError as error:
         failed = to_command_failure(error)
         print(failed.text(), file=sys.stderr)

@@ -10,14 +10,14 @@ def main() -> None:
     """Run the command line of this process, and exit."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
-        # Nothing has begun yet. Ctrl-C ends the process as the system does, without the traceback of an import.
+        # Nothing has begun yet. Ctrl-C ends the process as the system does: the imports would show a traceback, or lose the
+        # KeyboardInterrupt in one of their callbacks.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from .exits import SIGNALLED
     from .main import main
 
     try:
-        signal.signal(signal.SIGINT, handler)
-        main()
+        main(on_loaded=lambda: signal.signal(signal.SIGINT, handler))
     except KeyboardInterrupt:
         # Ctrl-C came before the command handled it, or after.
         sys.exit(SIGNALLED + signal.SIGINT)

@@ -176,7 +176,7 @@ def test_interrupt_while_it_starts_leaves_no_traceback(environment: dict[str, st
 BEFORE = """
 import os, signal, sys
 from shared.cli import main, start
-main._prepare_streams = lambda: os.kill(os.getpid(), signal.SIGINT)
+main.build = lambda given: lambda **_: os.kill(os.getpid(), signal.SIGINT)
 sys.argv[1:] = ["leases", "list"]
 start.main()
 """
