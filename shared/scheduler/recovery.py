@@ -30,7 +30,7 @@ MOST_ROWS = 200
 """Most index rows of one partition that one look reads; the sweeps have the rest."""
 
 
-class Recovery:
+class ShardRecovery:
     """Looks for the shards of processes that have ended. One per process."""
 
     def __init__(

@@ -32,7 +32,7 @@ from .queries.held import EventViews
 from .queries.list_turns import ListTurns
 from .queries.lookup import EventLookup
 from .queries.stats import TenantStats
-from .recovery import Recovery
+from .recovery import ShardRecovery
 from .recurring.service import Recurring
 from .sweeps import Sweeps
 
@@ -80,7 +80,7 @@ class Scheduler:
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters)
         self.firing = Firing(self.runner, self.clock, ids, settings, directory, senders, self.counters, self.flow, mirror, process)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror)
-        self.recovery = Recovery(self.runner, tables, clock, storage.places, process)
+        self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)
 
     async def remains(self, tenant: str) -> bool:
         """Return True if anything is stored that a tenant of this name could look up. Raises `StorageError`."""
