@@ -14,6 +14,8 @@ KEY = fleet_key("demo", "db")
 EVENT = "602d9444-d2cd-49c7-8624-8643e7171297"
 OTHER = "c7061bac-afdc-4513-b24b-aa5f13a16123"
 MINUTE = 60_000
+MAKE: dict[str, Any] = {"partitions": 1, "maintenance": {"catch_up": "PT1M"}}
+"""The definition of the fleet at `DB`."""
 
 
 class Agent:
@@ -85,6 +87,11 @@ class Agent:
 
     async def result(self, approval: str, outcome: str = "posted") -> LocalReply:
         return await self.client.post(f"{DB}/maintenance/approvals/{approval}/result", {"node": self.node, "outcome": outcome})
+
+
+def agents(world: World, *names: str) -> list[Agent]:
+    """Return an agent of each name, each in a fault domain of its own."""
+    return [Agent(world.demo, name, domain=str(number)) for number, name in enumerate(names)]
 
 
 async def event(client: Client, event_id: str = EVENT) -> dict[str, Any]:

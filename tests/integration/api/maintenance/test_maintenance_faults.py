@@ -1,35 +1,17 @@
-"""Faults around maintenance: reports at one moment, machines that never return, ids that do, odd deliveries, Azure's manager."""
+"""Faults around maintenance: reports at one moment, machines that never return, ids that do, and writes that are lost."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from shared.core.clock import to_text
 from shared.storage.names import MAINTENANCE
-from tests.unit.maintenance.service.fake_arm import Azure, serving, token
 from tests.unit.scheduler.harness import World
 
-from ..fleets import nodes
-from .agents import DB, EVENT, MINUTE, OTHER, Agent, all_report, decide, delivery, event, tick
-
-MAKE: dict[str, Any] = {"partitions": 1, "maintenance": {"catch_up": "PT1M"}}
-VM = "/subscriptions/5d9b/resourceGroups/rg-1/providers/Microsoft.Compute/virtualMachines/vm_a"
-
-
-@pytest.fixture
-async def db(world: World) -> World:
-    assert (await world.demo.put(DB, MAKE)).status == 201
-    return world
-
-
-def agents(world: World, *names: str) -> list[Agent]:
-    """Agents in fault domains of their own."""
-    return [Agent(world.demo, name, domain=str(number)) for number, name in enumerate(names)]
-
+from .agents import DB, EVENT, MAKE, MINUTE, OTHER, Agent, agents, all_report, decide, delivery, event, tick
 
 # -- one moment
 
@@ -295,44 +277,6 @@ async def test_a_rehearsal_that_is_not_known_any_more_becomes_no_event(db: World
     assert await db.demo.all(f"{DB}/maintenance/events") == []
 
 
-# -- Event Grid
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        delivery([]),
-        delivery({}),
-        delivery("Scheduled", "a/b"),
-        delivery("Scheduled", "a\u0001b"),
-        delivery("Scheduled", "a b#?"),
-        delivery("Scheduled", Resources=["vm_a", "x" * 129]),
-        delivery("Scheduled", Resources=["vm_a", ""]),
-    ],
-)
-async def test_odd_deliveries_are_taken_and_ignored(db: World, odd: Any) -> None:
-    (a,) = agents(db, "a")
-    await a.reports()
-    assert (await db.demo.post(f"{DB}/maintenance/eventgrid", [odd, delivery("Scheduled", OTHER)])).status == 200
-    assert [each["event_id"] for each in await db.demo.all(f"{DB}/maintenance/events")] == [OTHER]
-
-
-async def test_every_delivery_of_a_large_call_is_kept(db: World) -> None:
-    (a,) = agents(db, "a")
-    await a.reports()
-    many = [delivery("Scheduled", f"e{number}") for number in range(250)]
-    assert (await db.demo.post(f"{DB}/maintenance/eventgrid", many)).status == 200
-    assert len(await db.demo.all(f"{DB}/maintenance/events?limit=1000")) == 250
-
-
-async def test_event_grid_alone_may_put_an_event_off(db: World) -> None:
-    (a,) = agents(db, "a")
-    await a.reports()
-    await db.demo.post(f"{DB}/maintenance/eventgrid", [delivery("Scheduled")])
-    await db.demo.post(f"{DB}/maintenance/eventgrid", [delivery("Scheduled", NotBefore="Tue, 20 Sep 2033 18:29:47 GMT")])
-    assert (await event(db.demo))["not_before"] == "2033-09-20T18:29:47.000Z"
-
-
 # -- storage
 
 
@@ -394,104 +338,3 @@ async def test_a_notice_whose_mark_was_lost_is_reported_once_and_without_a_warni
     notices = [each["payload"]["what"] for each in await world.demo.all("/api/v1/events?limit=100")]
     assert notices.count("scheduled") == 1
     assert not [each for each in caplog.records if getattr(each, "action", "") == "maintenance_notify_refused"]
-
-
-# -- Azure Resource Manager
-
-
-@pytest.fixture
-async def manager() -> AsyncIterator[tuple[Azure, str]]:
-    async with serving() as found:
-        yield found
-
-
-async def by_arm(world: World, endpoint: str) -> None:
-    make = {"partitions": 1, "maintenance": {"transport": "arm", "catch_up": "PT0S"}}
-    assert (await world.demo.put(DB, make)).status == 201
-    world.app.arm._endpoint, world.app.arm._token = endpoint, token
-
-
-async def test_an_approval_goes_once_to_azures_manager_once_all_have_prepared(world: World, manager: tuple[Azure, str]) -> None:
-    there, endpoint = manager
-    await by_arm(world, endpoint)
-    (a,) = agents(world, "a")
-    a.sees("WAITING")
-    await a.reports(resource_id=VM)
-    await decide(world.demo, "approve")
-    await tick(world)
-    assert there.calls == [], "not prepared"
-    a.sees("PREPARED")
-    assert (await a.reports(resource_id=VM))["approvals"] == [], "it is not the agents' to give"
-    there.status = 503
-    await tick(world)
-    assert (await event(world.demo))["approval"]["state"] == "granted"
-    there.status = 202
-    await tick(world)
-    await tick(world)
-    path = f"{VM}/providers/Microsoft.Maintenance/scheduledevents/{EVENT}/acknowledge?api-version=2025-11-01"
-    assert there.calls == [("POST", path, "Bearer a-token")] * 2
-    assert (await event(world.demo))["approval"]["state"] == "posted"
-    await world.app.arm.close()
-
-
-async def test_azures_manager_takes_what_a_person_approves_for_a_machine_that_hangs(world: World, manager: tuple[Azure, str]) -> None:
-    there, endpoint = manager
-    await by_arm(world, endpoint)
-    a, b = agents(world, "a", "b")
-    a.sees("WAITING", on=("a", "b"))
-    b.sees("PREPARING", on=("a", "b"))
-    await a.reports(resource_id=VM)
-    for _ in range(8):
-        await b.reports()
-        await world.clock.advance(5)
-    await decide(world.demo, "approve")
-    await tick(world)
-    assert there.calls == [], "b lives, and has not prepared"
-    b.sees("PREPARED")
-    await b.reports()
-    await tick(world)
-    assert len(there.calls) == 1
-    await world.app.arm.close()
-
-
-async def test_a_hold_and_too_many_refusals_keep_azures_manager_from_being_asked(world: World, manager: tuple[Azure, str]) -> None:
-    there, endpoint = manager
-    await by_arm(world, endpoint)
-    (a,) = agents(world, "a")
-    a.sees("PREPARED")
-    await a.reports(resource_id=VM)
-    await decide(world.demo, "approve")
-    await decide(world.demo, "hold")
-    await tick(world)
-    assert there.calls == []
-    await decide(world.demo, "approve")
-    there.status = 403
-    for _ in range(7):
-        await tick(world)
-    assert len(there.calls) == 5
-    assert (await event(world.demo))["approval"]["state"] == "expired"
-    await world.app.arm.close()
-
-
-async def test_azures_manager_is_not_asked_while_a_prepared_node_has_partitions(
-    world: World, manager: tuple[Azure, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there, endpoint = manager
-    await by_arm(world, endpoint)
-    monkeypatch.setattr(nodes, "WEB", DB)
-    server = nodes.Node(world.demo, "a")
-    await server.beats()
-    assert (await server.claims(0))[0]
-    (a,) = agents(world, "a")
-    a.sees("PREPARED")
-    await a.reports(resource_id=VM)
-    await decide(world.demo, "approve")
-    await tick(world)
-    assert there.calls == []
-    for _ in range(7):
-        await world.clock.advance(5)
-        await server.beats()
-        await a.reports(resource_id=VM)
-    await tick(world)
-    assert len(there.calls) == 1, "they cannot leave, and had the time for it"
-    await world.app.arm.close()
