@@ -1,4 +1,4 @@
-"""An app that hands turns out as the test says, and a participant on a clock that stands still until it is moved."""
+"""An app that grants turns as the test sets, and a participant on a clock that only the test moves."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+import pytest
 
-from shared.checkpoints.node.participant import CheckpointParticipant, Health
+from shared.checkpoints.node.participant import CheckpointParticipant, Health, TurnLost
 from shared.core.clock import SettableClock
 
 KEY = "a-very-secret-key"
+TURN = {"epoch": 5, "limit_ms": 40_000}
 
 
 class App:
-    """`turn`: what the next report that wants one is answered. `faults`: what becomes of the next requests: `lost` (taken, no answer),
-    `gone` (never arrives), a status, '' (nothing). `fence`: publishes of other epochs are late; None takes all."""
+    """The service, as a participant sees it.
+
+    turn: the turn in the answer to the next report that wants one. faults: one for each of the next requests: `lost` (applied, without an
+    answer), `gone` (does not arrive), a status with a code, '' (no fault). fence: a publish of another epoch is late; None accepts all.
+    """
 
     def __init__(self) -> None:
         self.reports: list[dict[str, Any]] = []
@@ -30,7 +35,7 @@ class App:
         self.faults: deque[str | tuple[int, str]] = deque()
         self.fence: int | None = None
         self.hold: asyncio.Event | None = None
-        """While it is there and not set, the answer that hands a turn out waits."""
+        """The answer that grants a turn waits until this event is set; None: it does not wait."""
         self.report_ms = 5000
         self.tries = itertools.count()
 
@@ -73,14 +78,14 @@ class World:
     def __init__(self, folder: Path | None = None, health: Callable[[], Health] | None = None, **more: Any) -> None:
         self.app, self.clock = App(), SettableClock()
         self.health = Health("secondary", 3, 100, 0, 0.5)
-        self._folder, self._told, self._more = folder, health, more
+        self._folder, self._read_health, self._more = folder, health, more
         self.participant = self.make()
 
     def make(self) -> CheckpointParticipant:
-        """One more of the same replica: its next life."""
+        """Return a participant of the same replica: its next process."""
         return CheckpointParticipant(
             *("search", "s7", "https://app.example", KEY),
-            health=self._told or (lambda: self.health),
+            health=self._read_health or (lambda: self.health),
             folder=self._folder,
             transport=httpx.MockTransport(self.app),
             clock=self.clock,
@@ -96,16 +101,52 @@ class World:
         await self.participant.__aexit__()
 
     async def pass_(self, seconds: float) -> None:
-        """Let so much time go by, in steps that no timer is longer than."""
+        """Move the clock, in steps that are shorter than every timer."""
         while seconds > 0:
             step = min(seconds, 0.25)
             await self.clock.advance(step)
             seconds -= step
 
     async def until(self, look: Callable[[], object], what: str, seconds: float = 600) -> None:
-        """Let time go by until it is so."""
+        """Move the clock until `look()` is true. Fails after `seconds`."""
         for _ in range(int(seconds / 0.25)):
             if look():
                 return
             await self.clock.advance(0.25)
         raise AssertionError(f"not within {seconds} s: {what}")
+
+
+class Body:
+    """Takes a turn that lasts until the test sets the result."""
+
+    def __init__(self, world: World) -> None:
+        self.begun = self.ended = self.cancelled = False
+        self.epoch = 0
+        self.finish: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.latest: bool | None = None
+        self.task = asyncio.create_task(self._take(world.participant))
+
+    async def _take(self, participant: CheckpointParticipant) -> None:
+        async with participant.turn() as turn:
+            self.begun, self.epoch = True, turn.epoch
+            try:
+                turn.result(await self.finish, "blob/5", 7)
+            except asyncio.CancelledError:
+                self.cancelled = True
+                raise
+            finally:
+                self.ended = True
+        self.latest = turn.latest
+
+
+async def loss_reason(body: Body) -> str:
+    """Wait until the body has ended, and return the reason for which its turn was lost."""
+    with pytest.raises(TurnLost) as raised:
+        await body.task
+    return raised.value.reason
+
+
+async def take_nothing(participant: CheckpointParticipant) -> None:
+    """Take a turn without a checkpoint."""
+    async with participant.turn():
+        pass
