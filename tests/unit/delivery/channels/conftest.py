@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from shared.core.clock import SettableClock
 from shared.core.settings import Settings
+from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.model import HttpChannel
 from shared.delivery.channels.ports import OutgoingDelivery, Target
 
@@ -119,3 +121,14 @@ async def listen() -> AsyncIterator[Listen]:
             return receiver
 
         yield start
+
+
+def url(receiver: Receiver, path: str = "/hook") -> str:
+    return f"http://127.0.0.1:{receiver.port}{path}"
+
+
+@pytest.fixture
+async def sender() -> AsyncIterator[HttpSender]:
+    it = HttpSender(make_settings("localhost, 127.0.0.0/8"), SettableClock(NOW))
+    yield it
+    await it.close()

@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import socket
-import ssl
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from standardwebhooks import Webhook
 
 from shared.core.clock import SettableClock
 from shared.core.signing import verify
-from shared.delivery.channels import http
 from shared.delivery.channels.http import HttpSender, problem_of
 from shared.delivery.channels.model import HttpChannel, QueueChannel
 from shared.delivery.channels.ports import SecondVerdict, Verdict
 from shared.delivery.egress_guard import Egress
-from shared.delivery.flow.circuit_breaker import is_failure
 
-from .conftest import NOW, OK, OTHER_SECRET, SECRET, Listen, Receiver, Request, answer, http_target, make_delivery, make_settings
-
-
-@pytest.fixture
-async def sender() -> AsyncIterator[HttpSender]:
-    it = HttpSender(make_settings("localhost, 127.0.0.0/8"), SettableClock(NOW))
-    yield it
-    await it.close()
-
-
-def url(receiver: Receiver, path: str = "/hook") -> str:
-    return f"http://127.0.0.1:{receiver.port}{path}"
+from .conftest import NOW, OK, OTHER_SECRET, SECRET, Listen, Request, answer, http_target, make_delivery, make_settings, url
 
 
 async def test_a_delivery_arrives_signed_with_payload_and_attributes(listen: Listen, sender: HttpSender) -> None:
@@ -260,162 +240,6 @@ async def test_both_sends_of_a_lost_connection_are_numbered_and_reported(listen:
     assert verify(second.headers, second.body, [SECRET], NOW)
 
 
-async def test_an_endless_body_is_cut_and_the_delivery_counts(listen: Listen, sender: HttpSender) -> None:
-    async def endless(request: Request, writer: asyncio.StreamWriter) -> bool:
-        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        while not writer.is_closing():
-            writer.write(b"1000\r\n" + b"x" * 4096 + b"\r\n")
-            await writer.drain()
-        return True
-
-    receiver = await listen(endless)
-    assert await sender.send(http_target(url(receiver)), make_delivery()) == Verdict("delivered", 200)
-    await receiver.idle.wait()
-
-
-@pytest.mark.parametrize(("status", "outcome"), [("200 OK", "delivered"), ("503 Busy", "retry")])
-async def test_a_body_that_trickles_is_cut_after_its_bound(
-    listen: Listen, sender: HttpSender, monkeypatch: pytest.MonkeyPatch, status: str, outcome: str
-) -> None:
-    monkeypatch.setattr(http, "MAX_ANSWER_SECONDS", 0.05)
-
-    async def trickle(request: Request, writer: asyncio.StreamWriter) -> bool:
-        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 1000000\r\n\r\nx".encode())
-        return False
-
-    receiver = await listen(trickle)
-    verdict = await sender.send(http_target(url(receiver)), make_delivery())
-    assert verdict.outcome == outcome
-    await receiver.idle.wait()
-
-
-async def test_a_body_cut_by_the_channels_time_out_still_counts(listen: Listen, sender: HttpSender) -> None:
-    receiver = await listen(answer(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx"))
-    assert (await sender.send(http_target(url(receiver), timeout=800), make_delivery())).outcome == "delivered"
-    await receiver.idle.wait()
-
-
-async def test_a_body_within_the_bound_is_read_and_the_connection_kept(listen: Listen, sender: HttpSender) -> None:
-    async def two_writes(request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\n")
-        await writer.drain()
-        writer.write(b"x" * 40_000)
-
-    receiver = await listen(two_writes)
-    for _ in range(3):
-        assert (await sender.send(http_target(url(receiver)), make_delivery())).outcome == "delivered"
-    assert receiver.connections == 1
-
-
-async def test_a_body_that_ends_short_still_counts(listen: Listen, sender: HttpSender) -> None:
-    async def short(request: Request, writer: asyncio.StreamWriter) -> bool:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nxx")
-        await writer.drain()
-        return True
-
-    receiver = await listen(short)
-    assert (await sender.send(http_target(url(receiver)), make_delivery())).outcome == "delivered"
-
-
-async def test_a_compressed_body_is_never_unpacked(listen: Listen, sender: HttpSender) -> None:
-    receiver = await listen(answer(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope"))
-    assert (await sender.send(http_target(url(receiver)), make_delivery())).outcome == "delivered"
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"HTTP/1.1 404 Not Found\r\nX-Huge: " + b"s3cret" * 20_000 + b"\r\n\r\n",
-        b"HTTP/1.1 500 Oops\r\n" + b"".join(b"X-%d: s3cret\r\n" % n for n in range(5000)) + b"\r\n",
-        b"HTTP/1.1 20",
-        b"s3cret, not http at all\r\n\r\n",
-        b"HTTP/9.9 999 s3cret\r\nContent-Length: -4\r\n\r\n",
-    ],
-)
-async def test_an_answer_that_is_not_http_is_tried_again_and_not_quoted(listen: Listen, sender: HttpSender, raw: bytes) -> None:
-    async def answer_and_close(request: Request, writer: asyncio.StreamWriter) -> bool:
-        writer.write(raw)
-        await writer.drain()
-        return not raw.endswith(b"\n")
-
-    receiver = await listen(answer_and_close)
-    verdict = await sender.send(http_target(url(receiver), timeout=2000), make_delivery())
-    assert verdict.outcome == "retry"
-    assert verdict.error and "s3cret" not in verdict.error and len(verdict.error) <= 500
-
-
-HINT = b"HTTP/1.1 103 X\r\n\r\n"
-
-
-@pytest.mark.parametrize("hint", [HINT, b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
-async def test_informational_answers_without_end_fail_the_attempt(listen: Listen, sender: HttpSender, hint: bytes) -> None:
-    sent = 0
-
-    async def flood(request: Request, writer: asyncio.StreamWriter) -> bool:
-        nonlocal sent
-        while not writer.is_closing():
-            writer.write(hint * 4_000)
-            sent += 4_000
-            await writer.drain()
-        return True
-
-    receiver = await listen(flood)
-    flooded = [asyncio.create_task(sender.send(http_target(url(receiver)), make_delivery(f"ev-{n}"))) for n in range(16)]
-    verdicts = await asyncio.gather(*flooded)
-    assert {(verdict.outcome, verdict.status) for verdict in verdicts} == {("retry", None)}
-    assert all(is_failure(verdict.outcome, verdict.status) for verdict in verdicts), "the breaker counts it"
-    assert verdicts[0].error == f"{url(receiver)}: more than 5 informational answers and no final one"
-    await receiver.idle.wait()
-
-
-@pytest.mark.parametrize(("count", "outcome"), [(5, "delivered"), (6, "retry")])
-@pytest.mark.parametrize("at_once", [True, False])
-async def test_a_handful_of_informational_answers_is_passed_over(
-    listen: Listen, sender: HttpSender, count: int, outcome: str, at_once: bool
-) -> None:
-    async def hints(request: Request, writer: asyncio.StreamWriter) -> None:
-        raw = HINT * count + OK
-        for each in [raw] if at_once else [raw[n : n + 7] for n in range(0, len(raw), 7)]:
-            writer.write(each)
-            await writer.drain()
-            await asyncio.sleep(0)
-
-    receiver = await listen(hints)
-    for _ in range(2):
-        assert (await sender.send(http_target(url(receiver)), make_delivery())).outcome == outcome
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nhello",
-        b"HTTP/1.1 204 No Content\r\nContent-Type: application/json\r\n\r\n{}",
-        b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-        HINT + b"HTTP/1.1 204 No Content\r\n\r\nhello",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok and more",
-        b"HTTP/1.1 202 Accepted\r\nContent-Length: -4\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nX-Huge: " + b"s3cret" * 20_000 + b"\r\n\r\n",
-    ],
-)
-@pytest.mark.parametrize("close", [False, True])
-async def test_a_2xx_status_line_is_a_delivery_whatever_follows(listen: Listen, sender: HttpSender, raw: bytes, close: bool) -> None:
-    async def respond(request: Request, writer: asyncio.StreamWriter) -> bool:
-        writer.write(raw)
-        await writer.drain()
-        return close
-
-    receiver = await listen(respond)
-    for number in range(3):
-        verdict = await sender.send(http_target(url(receiver)), make_delivery(f"ev-{number}"))
-        assert verdict.outcome == "delivered" and verdict.status in (200, 202, 204)
-    assert [request.headers["ce-id"] for request in receiver.requests] == ["ev-0", "ev-1", "ev-2"], "none was sent twice"
-
-
-async def test_informational_answers_are_passed_over(listen: Listen, sender: HttpSender) -> None:
-    receiver = await listen(answer(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + OK))
-    assert (await sender.send(http_target(url(receiver)), make_delivery())).outcome == "delivered"
-
-
 async def test_cancelling_a_delivery_closes_its_connection(listen: Listen, sender: HttpSender) -> None:
     arrived = asyncio.Event()
 
@@ -461,86 +285,3 @@ def test_stores_of_channels_can_ask_beforehand() -> None:
     assert ask(url="https://127.0.0.1/") == "egress refused: the url's address is loopback"
     assert ask(url="https://[::1/x") == "the channel's url is not valid"
     assert ask(url="https://example.com/", headers={"Bad Name": "x"}) == "the channel's header 'Bad Name' is not valid"
-
-
-def make_certificate(folder: Path, *names: str) -> Path:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "server.pem"
-    plain = serialization.NoEncryption()
-    path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-        + certificate.public_bytes(serialization.Encoding.PEM)
-    )
-    return path
-
-
-async def loopback(host: str, port: int) -> list[str]:
-    return ["127.0.0.1"]
-
-
-@pytest.fixture
-async def tls_sender(tmp_path: Path) -> AsyncIterator[Callable[[bool], tuple[HttpSender, ssl.SSLContext, list[str]]]]:
-    pem = make_certificate(tmp_path, "hook.example")
-    made: list[HttpSender] = []
-
-    def make(trusted: bool) -> tuple[HttpSender, ssl.SSLContext, list[str]]:
-        server, asked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), list[str]()
-        server.load_cert_chain(pem)
-        server.sni_callback = lambda sock, name, context: asked.append(name or "")  # type: ignore[assignment]
-        client = ssl.create_default_context(cafile=str(pem)) if trusted else None
-        made.append(HttpSender(make_settings("127.0.0.0/8"), lookup=loopback, tls=client))
-        return made[-1], server, asked
-
-    yield make
-    for sender in made:
-        await sender.close()
-
-
-async def test_tls_asks_for_and_checks_the_name_in_the_url(listen: Listen, tls_sender: Any) -> None:
-    sender, context, asked = tls_sender(True)
-    receiver = await listen(tls=context)
-    assert (await sender.send(http_target(f"https://hook.example:{receiver.port}/"), make_delivery())).outcome == "delivered"
-    assert asked == ["hook.example"]
-    assert receiver.requests[0].headers["host"] == f"hook.example:{receiver.port}"
-    verdict = await sender.send(http_target(f"https://other.example:{receiver.port}/"), make_delivery())
-    assert verdict.outcome == "retry"
-    assert verdict.error and "TLS failure: certificate refused" in verdict.error and "mismatch" in verdict.error.lower()
-    assert len(receiver.requests) == 1
-
-
-async def test_an_untrusted_certificate_is_refused(listen: Listen, tls_sender: Any) -> None:
-    sender, context, _ = tls_sender(False)
-    receiver = await listen(tls=context)
-    verdict = await sender.send(http_target(f"https://hook.example:{receiver.port}/x?k=v"), make_delivery())
-    assert verdict.outcome == "retry"
-    assert verdict.error and verdict.error.startswith(f"https://hook.example:{receiver.port}/x: TLS failure: certificate refused: ")
-    assert receiver.requests == []
-
-
-async def test_tls_to_a_port_without_it_is_a_tls_failure(listen: Listen, tls_sender: Any) -> None:
-    sender, _, _ = tls_sender(True)
-
-    async def mumble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
-
-    server = await asyncio.start_server(mumble, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    verdict = await sender.send(http_target(f"https://hook.example:{port}/"), make_delivery())
-    assert verdict.outcome == "retry" and verdict.error and "TLS failure" in verdict.error
-    server.close()
-    await server.wait_closed()

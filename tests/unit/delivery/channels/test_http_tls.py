@@ -1,0 +1,102 @@
+"""The http sender and TLS: names, certificates, and ports without it."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from shared.delivery.channels.http import HttpSender
+
+from .conftest import Listen, http_target, make_delivery, make_settings
+
+
+def make_certificate(folder: Path, *names: str) -> Path:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "server.pem"
+    plain = serialization.NoEncryption()
+    path.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+        + certificate.public_bytes(serialization.Encoding.PEM)
+    )
+    return path
+
+
+async def loopback(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
+
+
+@pytest.fixture
+async def tls_sender(tmp_path: Path) -> AsyncIterator[Callable[[bool], tuple[HttpSender, ssl.SSLContext, list[str]]]]:
+    pem = make_certificate(tmp_path, "hook.example")
+    made: list[HttpSender] = []
+
+    def make(trusted: bool) -> tuple[HttpSender, ssl.SSLContext, list[str]]:
+        server, asked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), list[str]()
+        server.load_cert_chain(pem)
+        server.sni_callback = lambda sock, name, context: asked.append(name or "")  # type: ignore[assignment]
+        client = ssl.create_default_context(cafile=str(pem)) if trusted else None
+        made.append(HttpSender(make_settings("127.0.0.0/8"), lookup=loopback, tls=client))
+        return made[-1], server, asked
+
+    yield make
+    for sender in made:
+        await sender.close()
+
+
+async def test_tls_asks_for_and_checks_the_name_in_the_url(listen: Listen, tls_sender: Any) -> None:
+    sender, context, asked = tls_sender(True)
+    receiver = await listen(tls=context)
+    assert (await sender.send(http_target(f"https://hook.example:{receiver.port}/"), make_delivery())).outcome == "delivered"
+    assert asked == ["hook.example"]
+    assert receiver.requests[0].headers["host"] == f"hook.example:{receiver.port}"
+    verdict = await sender.send(http_target(f"https://other.example:{receiver.port}/"), make_delivery())
+    assert verdict.outcome == "retry"
+    assert verdict.error and "TLS failure: certificate refused" in verdict.error and "mismatch" in verdict.error.lower()
+    assert len(receiver.requests) == 1
+
+
+async def test_an_untrusted_certificate_is_refused(listen: Listen, tls_sender: Any) -> None:
+    sender, context, _ = tls_sender(False)
+    receiver = await listen(tls=context)
+    verdict = await sender.send(http_target(f"https://hook.example:{receiver.port}/x?k=v"), make_delivery())
+    assert verdict.outcome == "retry"
+    assert verdict.error and verdict.error.startswith(f"https://hook.example:{receiver.port}/x: TLS failure: certificate refused: ")
+    assert receiver.requests == []
+
+
+async def test_tls_to_a_port_without_it_is_a_tls_failure(listen: Listen, tls_sender: Any) -> None:
+    sender, _, _ = tls_sender(True)
+
+    async def mumble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(mumble, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    verdict = await sender.send(http_target(f"https://hook.example:{port}/"), make_delivery())
+    assert verdict.outcome == "retry" and verdict.error and "TLS failure" in verdict.error
+    server.close()
+    await server.wait_closed()
