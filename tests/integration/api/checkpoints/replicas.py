@@ -11,6 +11,8 @@ from tests.unit.scheduler.harness import Client, World
 DB = "/api/v1/fleets/db"
 KEY = fleet_key("demo", "db")
 MINUTE = 60.0
+MAKE = {"partitions": 1, "checkpoints": {"timeout": {"initial": "PT10M", "min": "PT1M", "max": "PT1H"}}}
+"""The definition of the fleet at `DB`."""
 
 
 class Replica:
