@@ -1,0 +1,103 @@
+"""The files of the repository that tools read: locks, requirements, host.json, sample settings, the deployment and the Makefile."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from shared.core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings
+from tests.paths import ROOT
+
+
+def tracked() -> list[str]:
+    answer = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if answer.returncode != 0:
+        pytest.skip("not a git checkout")
+    return [name for name in answer.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_no_lock_names_a_registry() -> None:
+    lock = json.loads((ROOT / "package-lock.json").read_text())
+    assert [path for path, package in lock["packages"].items() if "resolved" in package] == []
+    needle = b'"resolved": ' + b'"http'
+    assert [name for name in tracked() if needle in (ROOT / name).read_bytes()] == []
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", ".npmrc"])
+def test_no_configuration_names_a_registry(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert "://" not in text and "index-url" not in text and "find-links" not in text
+
+
+def test_every_requirement_is_pinned() -> None:
+    for name in ["requirements.txt", "requirements-dev.txt"]:
+        named = [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith(("#", "-r "))]
+        assert len(named) > 10
+        for line in named:
+            assert re.fullmatch(r"[a-z0-9-]+(\[[a-z,]+\])?==[0-9][0-9.]*(b[0-9]+)?", line), f"{name}: {line}"
+
+
+def test_the_host_file_holds_what_the_app_counts_on() -> None:
+    host = json.loads((ROOT / "host.json").read_text())
+    assert host["version"] == "2.0"
+    assert host["telemetryMode"] == "OpenTelemetry"
+    assert host["functionTimeout"] == "00:10:00"
+    # The host's own delete of a message of the ingest queue finds nothing: a warning for each message would cost more than the message.
+    assert host["logging"]["logLevel"]["Azure.Core"] == "Error"
+    assert host["extensionBundle"] == {"id": "Microsoft.Azure.Functions.ExtensionBundle", "version": "[4.*, 5.0.0)"}
+    assert host["extensions"]["http"]["routePrefix"] == "api"
+    assert host["extensions"]["queues"] == {
+        "batchSize": 16,
+        "newBatchThreshold": 48,
+        "maxPollingInterval": "00:00:02",
+        "visibilityTimeout": "00:00:30",
+        "maxDequeueCount": 5,
+        "messageEncoding": "base64",
+    }
+
+
+def test_the_sample_settings_are_the_local_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = json.loads((ROOT / "local.settings.sample.json").read_text())
+    assert sample["IsEncrypted"] is False
+    values = sample["Values"]
+    assert values["FUNCTIONS_WORKER_RUNTIME"] == "python"
+    assert values["AzureWebJobsStorage"] == values["TocsinStorage"] == "UseDevelopmentStorage=true"
+    assert (values["TOCSIN_ADMIN_KEY"], values["TOCSIN_SIGNING_KEY"]) == (LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY)
+    for name in [name for name in os.environ if name.upper().startswith("TOCSIN")]:
+        monkeypatch.delenv(name)
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert settings.emulated and settings.local
+    assert settings.receiver == "http://localhost:7072/"
+    assert settings.egress_names == ("localhost", "127.0.0.0/8", "::1/128")
+
+
+def test_the_deployment_holds_the_app_and_no_other_folder() -> None:
+    patterns = [line for line in (ROOT / ".funcignore").read_text().splitlines() if line and not line.startswith("#")]
+
+    def ignored(name: str) -> bool:
+        return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+
+    for name in ["function_app.py", "host.json", "requirements.txt", "shared"]:
+        assert not ignored(name), name
+    assert [name for name in tracked() if name.startswith("shared/") and any(map(ignored, name.split("/")))] == []
+    folders = {name.split("/")[0] for name in tracked() if "/" in name}
+    assert {name for name in folders if not ignored(name)} <= {"shared"}
+
+
+def test_make_alone_lists_every_target() -> None:
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("no make here")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    answer = subprocess.run([make], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert phony is not None
+    assert re.findall(r"^  make ([\w-]+)", answer.stdout, re.MULTILINE) == phony[1].split()
