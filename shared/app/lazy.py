@@ -60,11 +60,12 @@ class Lazy:
         if self._start is None or self._start.done():
             self._start = asyncio.create_task(self._open())
         # Shielded: when one caller is cancelled, the others still get the application.
-        self._app = await asyncio.shield(self._start)
-        return self._app
+        return await asyncio.shield(self._start)
 
     async def _open(self) -> Application:
         app = await Application.open(outlets=self._outlets, process=ProcessIdentity())
+        # Set before this task is done: a call that came between its end and the callers' going on would open another application.
+        self._app = app
         self._begin(app.recover())
         self._begin(self._end_with_host(app))
         return app
@@ -123,11 +124,11 @@ class Lazy:
             self._app.leave()
 
     async def close(self) -> None:
-        """Close the application, if it is open."""
-        duties = list(self._duties)
-        for duty in duties:
-            duty.cancel()
-        await asyncio.gather(*duties, return_exceptions=True)
+        """Close the application, if it is open or just opens."""
+        begun: list[asyncio.Task[Any]] = [*self._duties, *([self._start] if self._start is not None else [])]
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
         app, self._app = self._app, None
         if app is not None:
             await app.close()

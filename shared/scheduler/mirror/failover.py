@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...core.clock import Clock, Millis, to_text
-from ...core.errors import Problem, StorageError
+from ...core.errors import Problem, Rejected, StorageError
 from ...engine.async_runner import AsyncRunner
 from ...engine.queries import load_rows
 from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
@@ -42,6 +42,8 @@ PATIENCE = 5.0
 """Seconds that an account has to answer a probe."""
 CARRY_ON = 1.0
 """Seconds between steps of a failback that waits."""
+
+RECOGNISE = "Restore its tables or its rights, then repeat the call; the second account serves meanwhile."
 
 LAG_SHARDS = 500
 """Unfinished shards, the earliest first, that `lag` reads."""
@@ -81,8 +83,8 @@ class Failover:
         log.warning("The second storage account takes over", extra={"action": "failover", "epoch": seen.fence.epoch + 1})
 
     async def fail_back(self) -> None:
-        """Begin the failback to the first account. Raises 409 while the second has not taken over, and `StorageError` if one does not
-        answer."""
+        """Begin the failback to the first account. Raises 409 while the second has not taken over, or if the first account has lost what it
+        stored, and `StorageError` if one does not answer."""
         seen = await self._pair.look()
         if seen.fence.active == "first":
             if seen.fence.syncing:
@@ -90,11 +92,20 @@ class Failover:
             return
         if (left := self._pair.wait(seen)) > 0:
             raise conflict("taking-over", f"the second account serves in {left:.0f} s; the failback can begin after that")
-        # The first account must answer, because it is copied to.
-        await self._tables.get(FIRST + SWEEPS, FENCE_PK, FENCE_ROW)
+        await self._recognise_first()
         since = self._clock.now() - seen.age - FAILBACK_OVERLAP
         await self._tables.write(SECOND + SWEEPS, FENCE_PK, (Upsert(BACK_ROW, {"epoch": seen.fence.epoch, "since": since}),))
         self.carry_on()
+
+    async def _recognise_first(self) -> None:
+        """Raise 409 if the first account answers but is not the one of this pair: the next start would refuse it."""
+        stamp = await self._tables.get(SECOND + SWEEPS, STAMP_PK, STAMP_ROW)
+        try:
+            found = await self._tables.get(FIRST + SWEEPS, STAMP_PK, STAMP_ROW)
+        except Rejected as error:
+            raise conflict("first-not-recognised", f"the first account answers, but refuses to be read: {error}. {RECOGNISE}") from error
+        if found is None or (stamp is not None and found.props["home"] != stamp.props["home"]):
+            raise conflict("first-not-recognised", f"the first account answers, but does not carry the stamp of this pair. {RECOGNISE}")
 
     async def _whole(self) -> bool:
         """Return True if the second account has a copy of every unfinished shard; a new account has not, at first."""

@@ -30,7 +30,10 @@ async def storage_failover(call: Call[Failover, FailoverIn]) -> Answer:
     return await _state(202, call.service)
 
 
-@storage.post("v1/storage/failback", answers={202: StorageOut, 409: ("not-mirrored", "taking-over", "changed-meanwhile")})
+_FAILBACK_CONFLICTS = ("not-mirrored", "taking-over", "first-not-recognised", "changed-meanwhile")
+
+
+@storage.post("v1/storage/failback", answers={202: StorageOut, 409: _FAILBACK_CONFLICTS})
 async def storage_failback(call: Call[Failover, FailbackIn]) -> Answer:
     """Bring the first account up to date and let it serve again."""
     await call.service.fail_back()

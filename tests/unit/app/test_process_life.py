@@ -85,6 +85,45 @@ async def test_app_that_cannot_open_yet_is_tried_again(app: PlayedApplication, m
     await lazily.close()
 
 
+async def test_calls_of_every_moment_of_the_start_share_one_application(app: PlayedApplication, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = list[Application]()
+
+    async def open_slowly(**given: Any) -> Application:
+        await asyncio.sleep(0)
+        opened.append(cast(Application, PlayedApplication()))
+        return opened[-1]
+
+    monkeypatch.setattr(Application, "open", open_slowly)
+    lazily = Lazy(parent=ParentWatch([]))
+    calls = []
+    for _ in range(20):
+        calls.append(asyncio.create_task(lazily.first()))
+        await asyncio.sleep(0)
+    assert set(await asyncio.gather(*calls)) == {opened[0]}
+    await lazily.close()
+    assert len(opened) == 1 and cast(PlayedApplication, opened[0]).calls[-1] == "close"
+
+
+async def test_an_end_while_the_application_opens_leaves_nothing_open(app: PlayedApplication, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, closed = asyncio.Event(), asyncio.Event()
+
+    async def open_for_ever(**given: Any) -> Application:
+        begun.set()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            closed.set()
+
+    monkeypatch.setattr(Application, "open", open_for_ever)
+    lazily = Lazy(parent=ParentWatch([]))
+    call = asyncio.create_task(lazily.first())
+    await begun.wait()
+    await lazily.close()
+    assert closed.is_set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
 def test_without_a_loop_nothing_opens(app: PlayedApplication) -> None:
     Lazy(parent=ParentWatch([])).open_soon()
     assert app.calls == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,14 +162,13 @@ def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     first = Azurite(location=data)
     back = Azurite(location=data, blob=first.blob, queue=first.queue, table=first.table)
     system = System(tmp_path_factory.mktemp("devhost"), first, receiver)
-    try:
+    with ExitStack() as stack:
+        stack.callback(first.stop)
+        stack.callback(back.stop)
+        stack.callback(system.host.end)
         first.start()
         system.host.start()
         yield asyncio.run(play(system, back, request.param))
-    finally:
-        system.host.end()
-        first.stop()
-        back.stop()
 
 
 def test_outage_came_in_mid_fire(story: Story) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from shared.scheduler.keys import MIRRORED, index_partitions
-from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
+from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
+from shared.storage.several import account_stamps
 
 from .pair import PairWorld
 
@@ -202,6 +203,29 @@ async def test_failback_takes_from_the_first_what_was_never_acknowledged(pair: P
     assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
     await pair.run(400)
     assert pair.deliveries() == {"half": 1}
+
+
+@pytest.mark.parametrize("lost", ["tables", "stamp", "the pair's stamp"])
+async def test_failback_to_an_account_that_lost_its_data_is_refused_with_the_reason(pair: PairWorld, lost: str) -> None:
+    mirrored = (await make(pair, 1, 3600))[0]
+    await pair.fail_over()
+    pair.find_first()
+    await pair.run(5)
+    kept = dict(pair.first._tables)
+    if lost == "tables":
+        pair.first._tables.clear()
+    else:
+        pair.first._tables[SWEEPS] = {}
+        if lost == "the pair's stamp":
+            await account_stamps.home_stamp(pair.first)
+    answer = await pair.admin.post("/api/v1/storage/failback", {})
+    assert (answer.status, answer.json()["type"].rpartition("/")[2]) == (409, "first-not-recognised")
+    told = (await pair.told())["mirror"]
+    assert (told["active"], told["state"]) == ("second", "serving")
+    assert (await pair.demo.event(mirrored))["state"] == "scheduled"
+    pair.first._tables.clear()
+    pair.first._tables.update(kept)
+    assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
 
 
 async def test_storage_is_for_operators_and_says_when_there_is_no_pair(pair: PairWorld) -> None:
