@@ -214,11 +214,20 @@ def requests_of(counter: Counter[str]) -> int:
 
 
 @asynccontextmanager
-async def child(*arguments: str, env: dict[str, str] | None = None) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A Python process of ours, ended with SIGTERM and waited for. What it writes to stderr is shown when it fails."""
+async def child(*arguments: str, env: dict[str, str] | None = None, stdin: bool = False) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A Python process of ours, ended with SIGTERM and waited for. What it writes to stderr is shown when it fails.
+
+    stdin: give it a pipe; otherwise it has this process's.
+    """
     with tempfile.TemporaryFile() as errors:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *arguments, cwd=ROOT, env=env, stdout=asyncio.subprocess.PIPE, stderr=errors
+            sys.executable,
+            *arguments,
+            cwd=ROOT,
+            env=env,
+            stdin=asyncio.subprocess.PIPE if stdin else None,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
         )
         try:
             yield process

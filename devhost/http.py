@@ -6,10 +6,10 @@ saves a third of the time per request.
 
 import asyncio
 import logging
-import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import IO, Any, Self
+from typing import Any
 from urllib.parse import parse_qsl
 
 from aiohttp import web
@@ -23,7 +23,7 @@ log = logging.getLogger("devhost.http")
 
 MAX_BODY = 210_000_000  # bytes, the Functions host's own limit
 SPOOLED = 256 * 1024
-"""Bodies over this many bytes wait on disk until the app's function starts: the host's share of memory stays small."""
+"""Bodies over this many bytes wait on disk until they have arrived: the host's share of memory stays small."""
 _CHUNK = 64 * 1024
 _EMPTY = TypedData()
 # The server computes these from the body; a second opinion of the app would break the framing.
@@ -42,7 +42,9 @@ class HttpFunctions:
             compile_route(f.name, f.trigger.get("route") or f.name, f.trigger.get("methods") or (), prefix) for f in served
         )
         self._worker = worker
-        self._loading = asyncio.Lock()
+        self._loading, self._spooling = asyncio.Lock(), asyncio.Lock()
+        # One thread: each thread's share of the allocator keeps what a freed body took.
+        self._disk = ThreadPoolExecutor(1, "devhost-bodies")
         # The host hands bodies over as they came, compressed ones too.
         self._server = web.Server(self._handle, request_factory=_request, access_log=None, auto_decompress=False)
         # Time for answers that are being written after the invocations have ended.
@@ -67,6 +69,7 @@ class HttpFunctions:
         """Stops accepting and closes all connections; call it when no invocation runs any more."""
         await self.stop_accepting()
         await self._runner.cleanup()
+        self._disk.shutdown(wait=False)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         raw_path, _, raw_query = request.raw_path.partition("?")
@@ -75,20 +78,15 @@ class HttpFunctions:
             return web.Response(status=404)
         try:
             # Small bodies are the rule; their path stays short.
-            body = await _spooled(request) if _length(request) > SPOOLED else SentBody(await _body(request))
+            body = await self._large_body(request) if _length(request) > SPOOLED else await _body(request)
         except web.HTTPRequestEntityTooLarge:
             return web.Response(status=413)
         except ConnectionResetError:
             # The caller closed the connection in the middle of its body: no answer can reach it.
             return web.Response(status=400)
-        with body:
-            if body.size > SPOOLED:
-                # One file is read per turn of the loop, so that other requests are served between two of them.
-                async with self._loading:
-                    await asyncio.sleep(0)
-            return await self._invoke(request, found, raw_query, body)
+        return await self._invoke(request, found, raw_query, body)
 
-    async def _invoke(self, request: web.BaseRequest, found: Any, raw_query: str, body: "SentBody") -> web.StreamResponse:
+    async def _invoke(self, request: web.BaseRequest, found: Any, raw_query: str, body: bytes) -> web.StreamResponse:
         name, parameters = found
         headers = _headers(request)
         data = TypedData(
@@ -96,7 +94,7 @@ class HttpFunctions:
                 method=request.method,
                 url=f"{request.scheme}://{request.host}{request.raw_path}",
                 headers=headers,
-                body=body if body.size else _EMPTY,
+                body=TypedData(bytes=body) if body else _EMPTY,
                 params=parameters,
                 query=_query(raw_query) if raw_query else {},
             )
@@ -106,64 +104,31 @@ class HttpFunctions:
             trace = Msg(trace_parent=headers["traceparent"], trace_state=headers.get("tracestate", ""), attributes={})
         return _response(await self._worker.invoke(self._functions[name], data, None, trace))
 
+    async def _large_body(self, request: web.BaseRequest) -> bytes:
+        """Return the body, which waits on disk until it has arrived. Raises as `_body` does."""
+        if _length(request) > MAX_BODY:
+            raise web.HTTPRequestEntityTooLarge(max_size=MAX_BODY, actual_size=_length(request))
+        await _continue(request)
+        with await asyncio.get_running_loop().run_in_executor(self._disk, tempfile.TemporaryFile) as file:
+            async for chunk in request.content.iter_chunked(_CHUNK):
+                # One chunk of all requests per turn of the loop. The connections of the others fill their buffers and pause meanwhile.
+                async with self._spooling:
+                    # A write of this size goes to the page cache, in microseconds.
+                    file.write(chunk)
+                    await asyncio.sleep(0)
+            file.seek(0)
+            # One after the other: the function starts in the turn of the loop in which this returns, so two bodies at most wait in memory.
+            async with self._loading:
+                return await asyncio.get_running_loop().run_in_executor(self._disk, file.read)
+
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
     return web.BaseRequest(message, payload, protocol, writer, task, task.get_loop(), client_max_size=MAX_BODY)
 
 
-type BodySource = bytes | IO[bytes]
-
-
-class SentBody(TypedData):
-    """A request's body, in memory or in a file. The library reads `bytes` when the function starts; until then a file stays on disk."""
-
-    def __init__(self, content: BodySource) -> None:
-        super().__init__(_content=content)
-
-    @property
-    def size(self) -> int:
-        """The number of bytes."""
-        return len(self._content) if isinstance(self._content, bytes) else self._content.seek(0, os.SEEK_END)
-
-    def WhichOneof(self, group: str) -> str | None:
-        """Name the only field."""
-        return "bytes"
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "bytes":
-            return super().__getattr__(name)
-        if isinstance(self._content, bytes):
-            return self._content
-        self._content.seek(0)
-        return self._content.read()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not isinstance(self._content, bytes):
-            self._content.close()
-
-
 def _length(request: web.BaseRequest) -> int:
     # The real host reads a body only when Content-Length announces one: chunked bodies arrive empty.
     return int(request.headers.get("Content-Length", "0"))
-
-
-async def _spooled(request: web.BaseRequest) -> SentBody:
-    """Write the body to a temporary file. Raises as `_body` does."""
-    if _length(request) > MAX_BODY:
-        raise web.HTTPRequestEntityTooLarge(max_size=MAX_BODY, actual_size=_length(request))
-    await _continue(request)
-    file = await asyncio.to_thread(tempfile.TemporaryFile)
-    try:
-        async for chunk in request.content.iter_chunked(_CHUNK):
-            # A write of this size goes to the page cache, in microseconds.
-            file.write(chunk)
-    except BaseException:
-        file.close()
-        raise
-    return SentBody(file)
 
 
 async def _body(request: web.BaseRequest) -> bytes:

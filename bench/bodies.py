@@ -1,0 +1,163 @@
+"""Hostile bodies beside other requests: `python -m bench.bodies`.
+
+Sends bodies of 16 MiB at once to one devhost, and a small request every 20 ms on a connection of its own. Prints, for each kind of body,
+the times of the small requests and the memory that the process had at most above what it had before. Sender and probe are processes of
+their own, so that only the devhost can delay the answers. The probe's own lateness, which a busy machine causes, is printed beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import http.client
+import json
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from typing import Any, Final
+
+from .load import encode
+from .machine import cpu_seconds, resident
+from .stage import KEY, Host, child, devhost, emulator
+
+MIB: Final = 1024 * 1024
+BATCH: Final = "/api/v1/events/batch"
+PROBES: Final = {"liveness": "/api/v1/healthz", "list": "/api/v1/events?limit=1"}
+PERIOD: Final = 0.02
+"""Seconds between two probes."""
+_EVENT: Final = b'[{"delay":"PT1H","payload":'
+
+
+def _filled(start: bytes, piece: bytes, end: bytes) -> bytes:
+    return start + piece * ((16 * MIB - len(start) - len(end)) // len(piece)) + end
+
+
+KINDS: Final = {
+    "lists": lambda: _filled(b"[", b"[],", b"[]]"),
+    "members": lambda: _EVENT + b"{" + b",".join(b'"%x":0' % n for n in range(1_560_000)) + b"}}]",
+    "one member": lambda: _filled(_EVENT + b"{", b'"0":0,', b'"0":0}}]'),
+    "objects": lambda: _filled(_EVENT + b"[", b"{},", b"{}]}]"),
+    "elements of 300 kB": lambda: _filled(b"[", _EVENT[1:] + b"[" + b"{}," * 100_000 + b"{}]},", b"0]"),
+    "white space": lambda: _filled(b"[", b" ", b"]"),
+    "open brackets": lambda: _filled(b"", b"[", b""),
+    "escapes": lambda: _filled(_EVENT + b'"', b'\\"', b'"}]'),
+}
+"""Name -> the function that makes a body of almost 16 MiB."""
+
+
+def send(port: int, kind: str, count: int) -> None:
+    """Send `count` bodies, each on a connection of its own, all at the same time, and print the counts of the answers' statuses as JSON."""
+    body = KINDS[kind]()
+    statuses: Counter[str] = Counter()
+    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json", "content-length": str(len(body))}
+    head = encode("POST", BATCH, headers, "")
+
+    def one() -> None:
+        with contextlib.closing(socket.create_connection(("127.0.0.1", port))) as connection:
+            connection.sendall(head)
+            connection.sendall(body)
+            statuses[connection.recv(12)[9:].decode()] += 1
+
+    threads = [threading.Thread(target=one) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(json.dumps(statuses))
+
+
+def probe(port: int, path: str) -> None:
+    """Send a request every `PERIOD` until stdin is closed; print the times of the answers and the probe's own lateness, in ms, as JSON.
+
+    A probe that is not answered in time delays the next one; the time of an answer counts from when its probe was due.
+    """
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    took, own = [], []
+    while not ended.is_set():
+        due = time.perf_counter() + PERIOD
+        time.sleep(PERIOD)
+        own.append((time.perf_counter() - due) * 1000)
+        sent = time.perf_counter()
+        connection.request("GET", path, headers={"authorization": f"Bearer {KEY}"})
+        answer = connection.getresponse()
+        answer.read()
+        took.append((time.perf_counter() - sent) * 1000)
+    print(json.dumps({"took": took, "own": own}))
+
+
+def _percentiles(values: list[float]) -> tuple[float, float, float]:
+    values = sorted(values)
+    return values[len(values) // 2], values[len(values) * 99 // 100], values[-1]
+
+
+async def _peak(pid: int) -> int:
+    """Watch the resident bytes of a process until cancelled; return the most."""
+    most = resident(pid)
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            await asyncio.sleep(0.01)
+            most = max(most, resident(pid))
+    return most
+
+
+async def measure(host: Host, kind: str, count: int, path: str) -> dict[str, Any]:
+    """Send the bodies of one kind beside the probe."""
+    before, cpu = resident(host.pid), cpu_seconds(host.pid)
+    watching = asyncio.create_task(_peak(host.pid))
+    async with child("-m", "bench.bodies", "probe", str(host.port), path, stdin=True) as probing:
+        await asyncio.sleep(0.5)
+        started = time.perf_counter()
+        async with child("-m", "bench.bodies", "send", str(host.port), kind, str(count)) as sending:
+            sent, _ = await sending.communicate()
+        wall = time.perf_counter() - started
+        found, _ = await probing.communicate()
+    watching.cancel()
+    times = json.loads(found)
+    return {
+        "kind": kind,
+        "statuses": json.loads(sent),
+        "seconds": wall,
+        "cpu": cpu_seconds(host.pid) - cpu,
+        "probe": _percentiles(times["took"]),
+        "own": _percentiles(times["own"]),
+        "mib": (await watching - before) / MIB,
+    }
+
+
+async def run(names: list[str], count: int, path: str) -> None:
+    with emulator() as azurite:
+        for name in names:
+            async with devhost(azurite.connection_string) as host:
+                found = await measure(host, name, count, path)
+            p50, p99, most = found["probe"]
+            answers = ", ".join(f"{many} x {status}" for status, many in sorted(found["statuses"].items()))
+            print(
+                f"{name:20} {count:3} bodies  {found['seconds']:5.1f} s  cpu {found['cpu']:5.1f} s  probe ms p50 {p50:6.1f} p99 {p99:6.1f} "
+                f"max {most:6.1f} (own max {found['own'][2]:5.1f})  memory +{found['mib']:4.0f} MiB  {answers}",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.bodies", description="Measures hostile bodies beside other requests.")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"some of: {', '.join(KINDS)}")
+    parser.add_argument("--count", type=int, default=64, help="bodies at once (default: 64)")
+    parser.add_argument("--probe", choices=PROBES, default="liveness", help="request beside them (default: %(default)s)")
+    given = parser.parse_args()
+    if unknown := set(given.kinds) - KINDS.keys():
+        parser.error(f"no such kinds: {', '.join(sorted(unknown))}")
+    asyncio.run(run(given.kinds or list(KINDS), given.count, PROBES[given.probe]))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["send"]:
+        send(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    elif sys.argv[1:2] == ["probe"]:
+        probe(int(sys.argv[2]), sys.argv[3])
+    else:
+        main()
