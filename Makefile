@@ -18,7 +18,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench demo picture pictures demo-maintenance wheel docs settings bicep clean
+.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench demo picture pictures demo-maintenance wheel docs settings bicep snapshots clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -81,9 +81,11 @@ docs: setup  ## build the pages of docs/ as a searchable site in build/site; a b
 settings: setup  ## write docs/reference/settings.md from the class
 	$(PY) -m devhost.settings_page
 
-bicep: setup  ## check infra/, with the real compiler too where one is installed
-	$(PY) -m pytest -q tests/unit/infra
-	@infra/compile.sh
+bicep:  ## check infra/ with the Bicep compiler on PATH: form, lint, and the snapshots of what it deploys
+	@infra/check.sh
+
+snapshots:  ## bring infra/ into the compiler's form, and write infra/snapshots anew
+	@infra/check.sh write
 
 clean:  ## remove caches and built files; .venv, node_modules and the data in .azurite stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis

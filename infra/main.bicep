@@ -49,6 +49,9 @@ param adminKey string = ''
 @secure()
 param signingKey string = ''
 
+@description('Whether the vault holds both keys already, so that the app gets its roles on them though this deployment writes neither.')
+param keysInVault bool = false
+
 @description('Kafka topics whose messages are events, without passwords (TOCSIN_KAFKA_SOURCES).')
 param kafkaSources array = []
 
@@ -88,6 +91,16 @@ param httpConcurrency int = 0
 
 @description('Instances that are always ready, as `{ name: "http" or "function:NAME", instanceCount: n }`.')
 param alwaysReady array = []
+
+@description('How instances are replaced at a deployment or a change of settings: all at once, or in batches (a preview of Azure).')
+@allowed([
+  'Recreate'
+  'RollingUpdate'
+])
+param siteUpdateStrategy string = 'Recreate'
+
+@description('Further settings of the app, by name: those that no parameter covers.')
+param furtherSettings object = {}
 
 @description('Where alerts are sent; alerts are raised but not sent when empty.')
 param alertEmail string = ''
@@ -184,6 +197,7 @@ module vault 'modules/vault.bicep' = {
     location: location
     adminKey: adminKey
     signingKey: signingKey
+    keysInVault: keysInVault
     principalId: identity.outputs.principalId
     privateOnly: privateNetwork
     workspaceId: monitoring.outputs.workspaceId
@@ -208,22 +222,24 @@ module home 'modules/storage.bicep' = {
   }
 }
 
-module scale 'modules/storage.bicep' = [for (name, index) in scaleNames: {
-  name: 'storage-scale-${index + 1}'
-  scope: group
-  params: {
-    name: name
-    location: location
-    redundancy: redundancy
-    tables: shardTables
-    queues: []
-    principalId: identity.outputs.principalId
-    privateOnly: privateNetwork
-    workspaceId: monitoring.outputs.workspaceId
-    auditLogs: auditLogs
-    tags: allTags
+module scale 'modules/storage.bicep' = [
+  for (name, index) in scaleNames: {
+    name: 'storage-scale-${index + 1}'
+    scope: group
+    params: {
+      name: name
+      location: location
+      redundancy: redundancy
+      tables: shardTables
+      queues: []
+      principalId: identity.outputs.principalId
+      privateOnly: privateNetwork
+      workspaceId: monitoring.outputs.workspaceId
+      auditLogs: auditLogs
+      tags: allTags
+    }
   }
-}]
+]
 
 module mirror 'modules/storage.bicep' = if (mirrored) {
   name: 'storage-mirror'
@@ -254,13 +270,15 @@ module topic 'modules/topic.bicep' = if (eventGridTopic) {
   }
 }
 
-module acknowledge 'modules/acknowledge.bicep' = [for name in armResourceGroups: {
-  name: 'acknowledge-${uniqueString(name, token)}'
-  scope: resourceGroup(name)
-  params: {
-    principalId: identity.outputs.principalId
+module acknowledge 'modules/acknowledge.bicep' = [
+  for name in armResourceGroups: {
+    name: 'acknowledge-${uniqueString(name, token)}'
+    scope: resourceGroup(name)
+    params: {
+      principalId: identity.outputs.principalId
+    }
   }
-}]
+]
 
 var homeSettings = {
   TocsinStorage__tableServiceUri: home.outputs.tableUri
@@ -280,13 +298,15 @@ var homeSettings = {
   PYTHON_ENABLE_OPENTELEMETRY: 'true'
 }
 // An account that is not there must not be in the settings: an empty trigger connection would stop the host.
-var mirrorSettings = !mirrored ? {} : {
-  TocsinMirror__tableServiceUri: mirror!.outputs.tableUri
-  TocsinMirror__queueServiceUri: mirror!.outputs.queueUri
-  TocsinMirror__credential: 'managedidentity'
-  TocsinMirror__clientId: identity.outputs.clientId
-}
-var settings = union(homeSettings, mirrorSettings)
+var mirrorSettings = !mirrored
+  ? {}
+  : {
+      TocsinMirror__tableServiceUri: mirror!.outputs.tableUri
+      TocsinMirror__queueServiceUri: mirror!.outputs.queueUri
+      TocsinMirror__credential: 'managedidentity'
+      TocsinMirror__clientId: identity.outputs.clientId
+    }
+var settings = union(homeSettings, mirrorSettings, furtherSettings)
 
 var homeTargets = [
   { name: 'home-table', id: home.outputs.id, group: 'table' }
@@ -294,10 +314,12 @@ var homeTargets = [
   { name: 'vault', id: vault.outputs.id, group: 'vault' }
 ]
 var mirrorId = mirrored ? mirror!.outputs.id : ''
-var mirrorTargets = !mirrored ? [] : [
-  { name: 'mirror-table', id: mirrorId, group: 'table' }
-  { name: 'mirror-queue', id: mirrorId, group: 'queue' }
-]
+var mirrorTargets = !mirrored
+  ? []
+  : [
+      { name: 'mirror-table', id: mirrorId, group: 'table' }
+      { name: 'mirror-queue', id: mirrorId, group: 'queue' }
+    ]
 
 module place 'modules/place.bicep' = {
   name: 'place'
@@ -317,6 +339,7 @@ module place 'modules/place.bicep' = {
     maximumInstances: maximumInstances
     httpConcurrency: requestsAtOnce
     alwaysReady: alwaysReady
+    siteUpdateStrategy: siteUpdateStrategy
     privateNetwork: privateNetwork
     targets: concat(homeTargets, mirrorTargets)
     scaleTargets: [for index in range(0, scaleAccounts): scale[index].outputs.id]
@@ -342,6 +365,7 @@ module standby 'modules/place.bicep' = if (!empty(standbyLocation)) {
     maximumInstances: maximumInstances
     httpConcurrency: requestsAtOnce
     alwaysReady: []
+    siteUpdateStrategy: siteUpdateStrategy
     privateNetwork: privateNetwork
     targets: concat(homeTargets, mirrorTargets)
     scaleTargets: [for index in range(0, scaleAccounts): scale[index].outputs.id]

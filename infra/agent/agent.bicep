@@ -17,7 +17,7 @@ param vaultName string
 param vaultGroup string
 
 @description('The secret of a node is this and the name of its VM.')
-param secretPrefix string = 'agent-'
+param keyPrefix string = 'agent-'
 
 @description('Storage account, its resource group, and container of the wheel.')
 param wheelAccount string
@@ -41,52 +41,64 @@ param tags object = {}
 var wheelUrl = 'https://${wheelAccount}.blob.${environment().suffixes.storage}/${wheelContainer}/${wheelName}'
 var config = '${replace(replace(loadTextContent('agent.toml'), '@URL@', appUrl), '@FLEET@', fleet)}${hooks}\n'
 var named = replace(replace(loadTextContent('install.sh'), '@WHEEL_URL@', wheelUrl), '@WHEEL_SHA256@', wheelSha256)
-var located = replace(replace(named, '@VAULT_URL@', 'https://${vaultName}${environment().suffixes.keyvaultDns}'), '@SECRET_PREFIX@', secretPrefix)
+var located = replace(
+  replace(named, '@VAULT_URL@', 'https://${vaultName}${environment().suffixes.keyvaultDns}'),
+  '@SECRET_PREFIX@',
+  keyPrefix
+)
 var script = replace(located, '@CONFIG@', base64(config))
 
-resource machines 'Microsoft.Compute/virtualMachines@2024-07-01' existing = [for name in vmNames: {
-  name: name
-}]
-
-module keyAccess 'key.bicep' = [for (name, index) in vmNames: {
-  name: 'agent-key-${uniqueString(resourceGroup().id, name)}'
-  scope: resourceGroup(vaultGroup)
-  params: {
-    vaultName: vaultName
-    secretName: '${secretPrefix}${name}'
-    principalId: machines[index].identity.principalId
+resource machines 'Microsoft.Compute/virtualMachines@2024-07-01' existing = [
+  for name in vmNames: {
+    name: name
   }
-}]
+]
 
-module wheelAccess 'wheel.bicep' = [for (name, index) in vmNames: {
-  name: 'agent-wheel-${uniqueString(resourceGroup().id, name)}'
-  scope: resourceGroup(wheelGroup)
-  params: {
-    accountName: wheelAccount
-    containerName: wheelContainer
-    principalId: machines[index].identity.principalId
-  }
-}]
-
-resource installing 'Microsoft.Compute/virtualMachines/extensions@2024-07-01' = [for (name, index) in vmNames: if (install) {
-  parent: machines[index]
-  name: 'tocsin-agent'
-  location: location
-  tags: tags
-  properties: {
-    publisher: 'Microsoft.Azure.Extensions'
-    type: 'CustomScript'
-    typeHandlerVersion: '2.1'
-    autoUpgradeMinorVersion: true
-    protectedSettings: {
-      script: base64(script)
+module keyAccess 'key.bicep' = [
+  for (name, index) in vmNames: {
+    name: 'agent-key-${uniqueString(resourceGroup().id, name)}'
+    scope: resourceGroup(vaultGroup)
+    params: {
+      vaultName: vaultName
+      secretName: '${keyPrefix}${name}'
+      principalId: machines[index].identity.principalId
     }
   }
-  dependsOn: [
-    keyAccess
-    wheelAccess
-  ]
-}]
+]
+
+module wheelAccess 'wheel.bicep' = [
+  for (name, index) in vmNames: {
+    name: 'agent-wheel-${uniqueString(resourceGroup().id, name)}'
+    scope: resourceGroup(wheelGroup)
+    params: {
+      accountName: wheelAccount
+      containerName: wheelContainer
+      principalId: machines[index].identity.principalId
+    }
+  }
+]
+
+resource installing 'Microsoft.Compute/virtualMachines/extensions@2024-07-01' = [
+  for (name, index) in vmNames: if (install) {
+    parent: machines[index]
+    name: 'tocsin-agent'
+    location: location
+    tags: tags
+    properties: {
+      publisher: 'Microsoft.Azure.Extensions'
+      type: 'CustomScript'
+      typeHandlerVersion: '2.1'
+      autoUpgradeMinorVersion: true
+      protectedSettings: {
+        script: base64(script)
+      }
+    }
+    dependsOn: [
+      keyAccess
+      wheelAccess
+    ]
+  }
+]
 
 @description('For the `customData` of new machines: installs the agent when they are made. No secret is in it.')
 output customData string = base64(replace(loadTextContent('cloud-init.yaml'), '@SCRIPT@', base64(script)))

@@ -130,39 +130,41 @@ resource people 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(email)
   }
 }
 
-resource alerts 'Microsoft.Insights/scheduledQueryRules@2022-06-15' = [for rule in rules: {
-  name: 'tocsin-${rule.name}-${token}'
-  location: location
-  tags: tags
-  properties: {
-    displayName: 'Tocsin: ${rule.name}'
-    description: rule.about
-    severity: rule.severity
-    enabled: true
-    scopes: [
-      workspaceId
-    ]
-    evaluationFrequency: rule.every
-    windowSize: rule.window
-    // A new workspace does not have every table yet.
-    skipQueryValidation: true
-    autoMitigate: true
-    criteria: {
-      allOf: [
-        {
-          query: rule.query
-          timeAggregation: 'Count'
-          operator: 'GreaterThan'
-          threshold: 0
-          failingPeriods: {
-            numberOfEvaluationPeriods: 1
-            minFailingPeriodsToAlert: 1
-          }
-        }
+resource alerts 'Microsoft.Insights/scheduledQueryRules@2022-06-15' = [
+  for rule in rules: {
+    name: 'tocsin-${rule.name}-${token}'
+    location: location
+    tags: tags
+    properties: {
+      displayName: 'Tocsin: ${rule.name}'
+      description: rule.about
+      severity: rule.severity
+      enabled: true
+      scopes: [
+        workspaceId
       ]
-    }
-    actions: {
-      actionGroups: empty(email) ? [] : [people.id]
+      evaluationFrequency: rule.every
+      windowSize: rule.window
+      // A new workspace does not have every table yet.
+      skipQueryValidation: true
+      autoMitigate: true
+      criteria: {
+        allOf: [
+          {
+            query: rule.query
+            timeAggregation: 'Count'
+            operator: 'GreaterThan'
+            threshold: 0
+            failingPeriods: {
+              numberOfEvaluationPeriods: 1
+              minFailingPeriodsToAlert: 1
+            }
+          }
+        ]
+      }
+      actions: {
+        actionGroups: empty(email) ? [] : [people.id]
+      }
     }
   }
-}]
+]

@@ -21,6 +21,7 @@ param instanceMemory int
 param maximumInstances int
 param httpConcurrency int
 param alwaysReady array
+param siteUpdateStrategy string
 
 @description('Subnet that the app reaches its storage through; none when empty.')
 param subnetId string
@@ -31,7 +32,7 @@ resource insights 'Microsoft.Insights/components@2020-02-02' existing = {
   scope: resourceGroup(insightsGroup)
 }
 
-resource plan 'Microsoft.Web/serverfarms@2024-04-01' = {
+resource plan 'Microsoft.Web/serverfarms@2024-11-01' = {
   name: 'plan-tocsin-${token}'
   location: location
   tags: tags
@@ -45,7 +46,7 @@ resource plan 'Microsoft.Web/serverfarms@2024-04-01' = {
   }
 }
 
-resource app 'Microsoft.Web/sites@2024-04-01' = {
+resource app 'Microsoft.Web/sites@2024-11-01' = {
   name: 'func-tocsin-${token}'
   location: location
   tags: union(tags, { 'azd-service-name': service })
@@ -61,10 +62,10 @@ resource app 'Microsoft.Web/sites@2024-04-01' = {
     httpsOnly: true
     keyVaultReferenceIdentity: identityId
     virtualNetworkSubnetId: empty(subnetId) ? null : subnetId
+    // Flex Consumption refuses most properties of `siteConfig`, ftpsState and linuxFxVersion among them (error 51021).
     siteConfig: {
       minTlsVersion: '1.2'
       scmMinTlsVersion: '1.2'
-      ftpsState: 'Disabled'
     }
     functionAppConfig: {
       deployment: {
@@ -81,6 +82,10 @@ resource app 'Microsoft.Web/sites@2024-04-01' = {
         name: 'python'
         version: '3.13'
       }
+      #disable-next-line BCP037 // Documented for this API version; the published types lack it.
+      siteUpdateStrategy: {
+        type: siteUpdateStrategy
+      }
       scaleAndConcurrency: {
         instanceMemoryMB: instanceMemory
         maximumInstanceCount: maximumInstances
@@ -95,18 +100,12 @@ resource app 'Microsoft.Web/sites@2024-04-01' = {
   }
 }
 
-// Deployments are authorized by Azure's own roles; the older passwords stay off.
-resource ftpPasswords 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@2024-04-01' = {
-  parent: app
-  name: 'ftp'
-  properties: {
-    allow: false
-  }
-}
-
-resource scmPasswords 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@2024-04-01' = {
+// Deployments are authorized by Azure's own roles; the older passwords stay off. Flex Consumption has no FTP.
+resource scmPasswords 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@2024-11-01' = {
   parent: app
   name: 'scm'
+  #disable-next-line BCP187 // Azure refuses the resource without it; the published types lack it.
+  location: location
   properties: {
     allow: false
   }
@@ -119,7 +118,7 @@ var hostSettings = {
   APPLICATIONINSIGHTS_CONNECTION_STRING: insights.properties.ConnectionString
 }
 
-resource appSettings 'Microsoft.Web/sites/config@2024-04-01' = {
+resource appSettings 'Microsoft.Web/sites/config@2024-11-01' = {
   parent: app
   name: 'appsettings'
   properties: union(settings, hostSettings)

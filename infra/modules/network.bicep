@@ -51,24 +51,28 @@ resource network 'Microsoft.Network/virtualNetworks@2024-01-01' = {
   }
 }
 
-resource zones 'Microsoft.Network/privateDnsZones@2020-06-01' = [for name in zoneNames: {
-  name: name
-  location: 'global'
-  tags: tags
-}]
+resource zones 'Microsoft.Network/privateDnsZones@2020-06-01' = [
+  for name in zoneNames: {
+    name: name
+    location: 'global'
+    tags: tags
+  }
+]
 
-resource links 'Microsoft.Network/privateDnsZones/virtualNetworkLinks@2020-06-01' = [for (name, index) in zoneNames: {
-  parent: zones[index]
-  name: 'tocsin-${token}'
-  location: 'global'
-  tags: tags
-  properties: {
-    registrationEnabled: false
-    virtualNetwork: {
-      id: network.id
+resource links 'Microsoft.Network/privateDnsZones/virtualNetworkLinks@2020-06-01' = [
+  for (name, index) in zoneNames: {
+    parent: zones[index]
+    name: 'tocsin-${token}'
+    location: 'global'
+    tags: tags
+    properties: {
+      registrationEnabled: false
+      virtualNetwork: {
+        id: network.id
+      }
     }
   }
-}]
+]
 
 output appSubnetId string = '${network.id}/subnets/${appSubnet}'
 output endpointSubnetId string = '${network.id}/subnets/${endpointSubnet}'

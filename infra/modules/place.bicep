@@ -18,6 +18,7 @@ param instanceMemory int
 param maximumInstances int
 param httpConcurrency int
 param alwaysReady array
+param siteUpdateStrategy string
 param privateNetwork bool
 
 @description('What to reach by private endpoints: `{ name, id, group }`, group being table, queue or vault.')
@@ -64,31 +65,35 @@ module hostEndpoint 'endpoint.bicep' = if (privateNetwork) {
   }
 }
 
-module endpoints 'endpoint.bicep' = [for target in targets: if (privateNetwork) {
-  name: '${service}-endpoint-${target.name}'
-  params: {
-    name: 'pep-${target.name}-${token}'
-    location: location
-    subnetId: endpointSubnetId
-    targetId: target.id
-    group: target.group
-    zoneIds: zoneIds
-    tags: tags
+module endpoints 'endpoint.bicep' = [
+  for target in targets: if (privateNetwork) {
+    name: '${service}-endpoint-${target.name}'
+    params: {
+      name: 'pep-${target.name}-${token}'
+      location: location
+      subnetId: endpointSubnetId
+      targetId: target.id
+      group: target.group
+      zoneIds: zoneIds
+      tags: tags
+    }
   }
-}]
+]
 
-module scaleEndpoints 'endpoint.bicep' = [for (id, index) in scaleTargets: if (privateNetwork) {
-  name: '${service}-endpoint-scale-${index + 1}'
-  params: {
-    name: 'pep-scale${index + 1}-table-${token}'
-    location: location
-    subnetId: endpointSubnetId
-    targetId: id
-    group: 'table'
-    zoneIds: zoneIds
-    tags: tags
+module scaleEndpoints 'endpoint.bicep' = [
+  for (id, index) in scaleTargets: if (privateNetwork) {
+    name: '${service}-endpoint-scale-${index + 1}'
+    params: {
+      name: 'pep-scale${index + 1}-table-${token}'
+      location: location
+      subnetId: endpointSubnetId
+      targetId: id
+      group: 'table'
+      zoneIds: zoneIds
+      tags: tags
+    }
   }
-}]
+]
 
 module app 'app.bicep' = {
   name: '${service}-app'
@@ -108,6 +113,7 @@ module app 'app.bicep' = {
     maximumInstances: maximumInstances
     httpConcurrency: httpConcurrency
     alwaysReady: alwaysReady
+    siteUpdateStrategy: siteUpdateStrategy
     subnetId: privateNetwork ? network!.outputs.appSubnetId : ''
     tags: tags
   }

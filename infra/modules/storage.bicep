@@ -48,20 +48,24 @@ resource tableService 'Microsoft.Storage/storageAccounts/tableServices@2023-05-0
   name: 'default'
 }
 
-resource keptTables 'Microsoft.Storage/storageAccounts/tableServices/tables@2023-05-01' = [for table in tables: {
-  parent: tableService
-  name: table
-}]
+resource keptTables 'Microsoft.Storage/storageAccounts/tableServices/tables@2023-05-01' = [
+  for table in tables: {
+    parent: tableService
+    name: table
+  }
+]
 
 resource queueService 'Microsoft.Storage/storageAccounts/queueServices@2023-05-01' = {
   parent: account
   name: 'default'
 }
 
-resource keptQueues 'Microsoft.Storage/storageAccounts/queueServices/queues@2023-05-01' = [for queue in queues: {
-  parent: queueService
-  name: queue
-}]
+resource keptQueues 'Microsoft.Storage/storageAccounts/queueServices/queues@2023-05-01' = [
+  for queue in queues: {
+    parent: queueService
+    name: queue
+  }
+]
 
 resource tableRole 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
   name: guid(account.id, principalId, tableContributor)

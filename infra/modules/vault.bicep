@@ -11,6 +11,9 @@ param adminKey string
 @secure()
 param signingKey string
 
+@description('Whether the vault holds both secrets already.')
+param keysInVault bool
+
 @description('Principal of the app.')
 param principalId string
 
@@ -42,7 +45,7 @@ resource vault 'Microsoft.KeyVault/vaults@2023-07-01' = {
   }
 }
 
-resource writtenAdminKey 'Microsoft.KeyVault/vaults/secrets@2023-07-01' = if (!empty(adminKey)) {
+resource adminKeySecret 'Microsoft.KeyVault/vaults/secrets@2023-07-01' = if (!empty(adminKey)) {
   parent: vault
   name: adminKeyName
   properties: {
@@ -51,7 +54,7 @@ resource writtenAdminKey 'Microsoft.KeyVault/vaults/secrets@2023-07-01' = if (!e
   }
 }
 
-resource writtenSigningKey 'Microsoft.KeyVault/vaults/secrets@2023-07-01' = if (!empty(signingKey)) {
+resource signingKeySecret 'Microsoft.KeyVault/vaults/secrets@2023-07-01' = if (!empty(signingKey)) {
   parent: vault
   name: signingKeyName
   properties: {
@@ -60,18 +63,8 @@ resource writtenSigningKey 'Microsoft.KeyVault/vaults/secrets@2023-07-01' = if (
   }
 }
 
-// Named apart from what writes them, so that the roles stand whether or not this deployment brings keys.
-resource adminKeySecret 'Microsoft.KeyVault/vaults/secrets@2023-07-01' existing = {
-  parent: vault
-  name: adminKeyName
-}
-
-resource signingKeySecret 'Microsoft.KeyVault/vaults/secrets@2023-07-01' existing = {
-  parent: vault
-  name: signingKeyName
-}
-
-resource adminKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+// Azure refuses a role on a secret that is not there, so a deployment assigns one only if it writes the secret or knows of it.
+resource adminKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (keysInVault || !empty(adminKey)) {
   name: guid(vault.id, adminKeyName, principalId, secretsUser)
   scope: adminKeySecret
   properties: {
@@ -79,12 +72,9 @@ resource adminKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = 
     principalType: 'ServicePrincipal'
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', secretsUser)
   }
-  dependsOn: [
-    writtenAdminKey
-  ]
 }
 
-resource signingKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+resource signingKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (keysInVault || !empty(signingKey)) {
   name: guid(vault.id, signingKeyName, principalId, secretsUser)
   scope: signingKeySecret
   properties: {
@@ -92,9 +82,6 @@ resource signingKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' 
     principalType: 'ServicePrincipal'
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', secretsUser)
   }
-  dependsOn: [
-    writtenSigningKey
-  ]
 }
 
 resource audit 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {

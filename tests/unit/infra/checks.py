@@ -1,358 +1,317 @@
-"""The checks of infra/: each is given the whole project and yields one sentence per fault, with the place."""
+"""Checks of what a deployment makes: each yields one sentence per fault. observed_checks.py has those of what operators see."""
 
 from __future__ import annotations
 
 import json
-import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from tree_sitter import Node
+from shared.core.setting_names import CONNECTION, MIRROR
 
-from . import facts
-from .bicep import File, Module, Resource, at, literal, parse, properties, text_of, walk
+from . import code_facts
+from .snapshots import CLIENT_ID, Deployment, Resource
 
-MAIN, AGENT = "main.bicep", "agent/agent.bicep"
+ACCOUNTS, VAULTS, SITES = "Microsoft.Storage/storageAccounts", "Microsoft.KeyVault/vaults", "Microsoft.Web/sites"
+INSIGHTS, TOPICS, NETWORKS = "Microsoft.Insights/components", "Microsoft.EventGrid/topics", "Microsoft.Network/virtualNetworks"
+ASSIGNMENTS = "Microsoft.Authorization/roleAssignments"
+POLICIES = f"{SITES}/basicPublishingCredentialsPolicies"
+FURTHER = frozenset({"TOCSIN_OWNERS"})
+"""Settings that the snapshot `everything` adds by the parameter `furtherSettings`."""
 
-
-@dataclass
-class Project:
-    """All of infra/. sources: path -> text, paths relative to infra/."""
-
-    sources: Mapping[str, str]
-
-    def __post_init__(self) -> None:
-        self.files = {path: parse(path, text) for path, text in self.sources.items() if path.endswith(".bicep")}
-
-    @property
-    def main(self) -> File:
-        """The file that everything begins with."""
-        return self.files[MAIN]
-
-    def resources(self) -> Iterator[tuple[File, Resource]]:
-        """Every resource, with its file."""
-        for file in self.files.values():
-            for resource in file.resources.values():
-                yield file, resource
-
-    def modules(self) -> Iterator[tuple[File, Module]]:
-        """Every module, with the file that deploys it."""
-        for file in self.files.values():
-            for module in file.modules.values():
-                yield file, module
-
-
-type Check = Callable[[Project], Iterable[str]]
-
+type Check = Callable[[Deployment], Iterable[str]]
 CHECKS: dict[str, Check] = {}
 
 
-def check(fault: Check) -> Check:
+def check(found: Check) -> Check:
     """Have a check run."""
-    CHECKS[fault.__name__] = fault
-    return fault
-
-
-def faults(project: Project) -> dict[str, list[str]]:
-    """Return the faults, by the name of the check that found them."""
-    return {name: found for name, each in CHECKS.items() if (found := list(each(project)))}
-
-
-# --- The language ---------------------------------------------------------------------------------------------------
-
-
-@check
-def syntax(project: Project) -> Iterator[str]:
-    """Every file parses."""
-    for file in project.files.values():
-        for node in file.nodes:
-            if node.is_error or node.is_missing:
-                yield f"{file.line(node)}: not Bicep: {text_of(node)[:40]!r}"
-
-
-def bound_above(node: Node) -> set[str]:
-    """Names that loops and lambdas around a node bind."""
-    found: set[str] = set()
-    above = node.parent
-    while above is not None:
-        if above.type == "for_statement":
-            for child in above.children:
-                if child.type == "for_loop_parameters":
-                    found |= {text_of(each) for each in child.named_children}
-            first = above.child_by_field_name("initializer")
-            found |= {text_of(first)} if first is not None else set()
-        if above.type == "lambda_expression":
-            found |= {text_of(each) for each in above.named_children[:-1] for each in walk(each) if each.type == "identifier"}
-        above = above.parent
+    CHECKS[found.__name__] = found
     return found
 
 
-def is_name(node: Node) -> bool:
-    """Return whether an identifier stands for a value: not a property's key, not a function's name, not what is declared by it."""
-    parent = node.parent
-    if parent is None or node.type != "identifier":
-        return False
-    if parent.type == "object_property" and parent.named_children[0] == node:
-        return False
-    if parent.type == "call_expression" and parent.child_by_field_name("function") == node:
-        return False
-    if parent.type == "for_statement" and parent.child_by_field_name("initializer") == node:
-        return False
-    declares = parent.type.endswith("_declaration") or parent.type in ("assert_statement", "lambda_expression")
-    return not (declares and next(child for child in parent.named_children if child.type == "identifier") == node)
+def at(resource: Resource, path: str) -> Any:
+    """Return the value at a dotted path in a resource; None where there is none."""
+    value: Any = resource
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
-@check
-def names(project: Project) -> Iterator[str]:
-    """Check that every used name is declared and every declared name is used, once each; only known functions are called."""
-    for file in project.files.values():
-        yield from (f"{file.path}: {name} is declared twice" for name in file.twice)
-        used: set[str] = set()
-        for node in file.nodes:
-            if is_name(node):
-                used.add(text_of(node))
-                if text_of(node) not in file.symbols | bound_above(node):
-                    yield f"{file.line(node)}: {text_of(node)} is not declared"
-            called = text_of(node.child_by_field_name("function")) if node.type == "call_expression" else ""
-            if called and called not in facts.FUNCTIONS and not in_decorator(node):
-                yield f"{file.line(node)}: the function {called} is not among those that may be called"
-        for name in sorted({*file.params, *file.variables} - used):
-            yield f"{file.path}: {name} is declared and not used"
+def _all_keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _all_keys(each)
 
 
-def in_decorator(node: Node) -> bool:
-    """Return whether a node belongs to a decorator."""
-    above: Node | None = node
-    while above is not None and above.type != "decorator":
-        above = above.parent
-    return above is not None
+def kind_of(account: Resource) -> str:
+    """Return what a storage account is for: `host`, `home`, `mirror` or `scale`."""
+    name = account["name"]
+    return "host" if name.startswith("host") else {"0": "home", "m": "mirror"}.get(name.removeprefix("tocsin")[0], "scale")
 
 
-@check
-def versions(project: Project) -> Iterator[str]:
-    """Each type is used in the one version that was looked up."""
-    for file, resource in project.resources():
-        if facts.VERSIONS.get(resource.type) != resource.version:
-            yield f"{file.line(resource.node)}: {resource.type}@{resource.version} is not on the list"
+def _group(resource: Resource) -> str:
+    return str(resource["id"].split("/")[4])
 
 
-@check
-def modules(project: Project) -> Iterator[str]:
-    """A module's file exists, takes the parameters it is given, and is given those it needs; no file is left over."""
-    for file, module in project.modules():
-        target = project.files.get(module.path)
-        if target is None:
-            yield f"{file.line(module.node)}: there is no {module.path}"
-            continue
-        for name in sorted(set(module.params) - set(target.params)):
-            yield f"{file.line(module.node)}: {module.path} has no parameter {name}"
-        for name, param in target.params.items():
-            if param.required and name not in module.params:
-                yield f"{file.line(module.node)}: {module.path} is not given {name}"
-            given = module.params.get(name)
-            if param.secure and given is not None and not (text_of(given) in file.params and file.params[text_of(given)].secure):
-                yield f"{file.line(given)}: {name} is secret, and what it is given is not marked so"
-    used = {module.path for _, module in project.modules()}
-    roots = {MAIN, AGENT}
-    yield from (f"{path}: nothing deploys it" for path in sorted(set(project.files) - used - roots))
+# --- The app --------------------------------------------------------------------------------------------------------
 
-
-def outputs_used(file: File) -> Iterator[tuple[Node, Module, str]]:
-    """Each `module.outputs.name` of a file."""
-    for node in file.nodes:
-        if node.type != "member_expression":
-            continue
-        inner = node.child_by_field_name("object")
-        if inner is None or inner.type != "member_expression" or text_of(inner.child_by_field_name("property")) != "outputs":
-            continue
-        base = inner.child_by_field_name("object")
-        while base is not None and base.type == "subscript_expression":
-            base = base.child_by_field_name("object")
-        if text_of(base) in file.modules:
-            yield node, file.modules[text_of(base)], text_of(node.child_by_field_name("property"))
-
-
-@check
-def outputs(project: Project) -> Iterator[str]:
-    """Outputs that are asked for exist, and are asked of a conditional module behind a condition only."""
-    for file in project.files.values():
-        for node, module, name in outputs_used(file):
-            target = project.files.get(module.path)
-            if target is not None and name not in target.outputs:
-                yield f"{file.line(node)}: {module.path} has no output {name}"
-            conditional = any(child.type == "if_statement" for child in module.node.named_children)
-            above: Node | None = node
-            while above is not None and above.type != "ternary_expression":
-                above = above.parent
-            if conditional and above is None:
-                yield f"{file.line(node)}: {module.symbol} may not be there"
-
-
-RETURNS = {"concat": "array", "empty": "bool", "length": "int", "range": "array", "union": "object"} | dict.fromkeys(
-    ("base64", "format", "guid", "loadTextContent", "replace", "string", "subscriptionResourceId", "toLower", "uniqueString"), "string"
+REFUSED = frozenset(
+    {"ftpsState", "linuxFxVersion", "alwaysOn", "netFrameworkVersion", "use32BitWorkerProcess", "functionsRuntimeScaleMonitoringEnabled"}
 )
-KINDS = {"string": "string", "number": "int", "boolean": "bool", "array": "array", "for_statement": "array", "object": "object"}
-
-
-def kind(project: Project, file: File, node: Node | None) -> str | None:
-    """The type of an expression, as far as it is known without Azure's own definitions; None where it cannot."""
-    if node is None or node.type in KINDS:
-        return KINDS[node.type] if node is not None else None
-    match node.type:
-        case "identifier" if text_of(node) in file.params:
-            return file.params[text_of(node)].type
-        case "identifier" if text_of(node) in file.variables:
-            return kind(project, file, file.variables[text_of(node)])
-        case "parenthesized_expression":
-            return kind(project, file, node.named_children[0])
-        case "ternary_expression":
-            ways = (kind(project, file, node.child_by_field_name(way)) for way in ("consequence", "alternative"))
-            return next((way for way in ways if way), None)
-        case "call_expression":
-            return RETURNS.get(text_of(node.child_by_field_name("function")))
-        case "binary_expression" | "unary_expression" if re.search(r"==|!=|<|>|&&|\|\||!", text_of(node)):
-            return "bool"
-        case "member_expression":
-            for each, module, name in outputs_used(file):
-                if each == node and module.path in project.files:
-                    return project.files[module.path].output_types.get(name)
-            base = text_of(node.child_by_field_name("object"))
-            return "string" if base in file.resources and text_of(node.child_by_field_name("property")) in ("id", "name") else None
-    return None
+"""Properties that the published types of sites have, and that Azure refuses on Flex Consumption, some of them with error 51021."""
 
 
 @check
-def types(project: Project) -> Iterator[str]:
-    """Check that values of modules, outputs and defaults have the declared type, where both are known."""
-    for file, module in project.modules():
-        target = project.files.get(module.path)
-        for name, value in module.params.items():
-            wanted, found = target.params[name].type if target and name in target.params else None, kind(project, file, value)
-            if wanted and found and wanted != found:
-                yield f"{file.line(value)}: {name} of {module.path} is {wanted}, and is given {found}"
-    for file in project.files.values():
-        for name, value in file.outputs.items():
-            if (found := kind(project, file, value)) and found != file.output_types[name]:
-                yield f"{file.line(value)}: the output {name} is {file.output_types[name]}, and its value {found}"
-        for param in file.params.values():
-            default = param.node.named_children[-1]
-            if not param.required and (found := kind(project, file, default)) and found != param.type:
-                yield f"{file.line(default)}: {param.name} is {param.type}, and its default {found}"
+def refused(made: Deployment) -> Iterator[str]:
+    """Nothing is set that Flex Consumption refuses, and what it asks for beyond the published types is there."""
+    for site in made.of(SITES):
+        yield from (f"{site['name']}: Flex Consumption refuses {name}" for name in sorted(REFUSED & set(_all_keys(site))))
+        policies = [each for each in made.of(POLICIES) if each["name"].startswith(site["name"] + "/")]
+        if [each["name"].rpartition("/")[2] for each in policies] != ["scm"]:
+            yield f"{site['name']}: passwords of scm, and of nothing else, are to be switched off"
+        yield from (f"{each['name']} has no location" for each in policies if each.get("location") != site["location"])
 
 
 @check
-def texts(project: Project) -> Iterator[str]:
-    """Files that are loaded exist."""
-    for file in project.files.values():
-        for node in file.nodes:
-            if node.type == "call_expression" and text_of(node.child_by_field_name("function")) == "loadTextContent":
-                named = next(literal(child) for child in walk(node) if child.type == "string")
-                path = posixpath.normpath(posixpath.join(posixpath.dirname(file.path), named or ""))
-                if path not in project.sources:
-                    yield f"{file.line(node)}: there is no {path}"
+def hosting(made: Deployment) -> Iterator[str]:
+    """Each app is on Flex Consumption, is the one identity everywhere, and finds its package in the host account beside it."""
+    identity = made.one("Microsoft.ManagedIdentity/userAssignedIdentities")["id"]
+    for site in made.of(SITES):
+        plan = next(each for each in made.of("Microsoft.Web/serverfarms") if each["id"] == site["properties"]["serverFarmId"])
+        host = next(each for each in made.of(ACCOUNTS) if _group(each) == _group(site) and kind_of(each) == "host")
+        wanted: dict[str, Any] = {
+            "kind": "functionapp,linux",
+            "identity": {"type": "UserAssigned", "userAssignedIdentities": {identity: {}}},
+            "properties.keyVaultReferenceIdentity": identity,
+            "properties.functionAppConfig.runtime": {"name": "python", "version": "3.13"},
+            "properties.functionAppConfig.deployment.storage": {
+                "type": "blobContainer",
+                "value": f"https://{host['name']}.blob.core.windows.net/packages",
+                "authentication": {"type": "UserAssignedIdentity", "userAssignedIdentityResourceId": identity},
+            },
+        }
+        yield from differ(site, wanted)
+        yield from differ(plan, {"sku": {"name": "FC1", "tier": "FlexConsumption"}, "properties.reserved": True})
+        scale = at(site, "properties.functionAppConfig.scaleAndConcurrency")
+        at_once, limit = scale["triggers"]["http"]["perInstanceConcurrency"], _settings_of(made, site)["FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"]
+        if at_once * int(limit) >= scale["instanceMemoryMB"] * 1024 * 1024 / 4:
+            yield f"{site['name']}: {at_once} bodies of {limit} bytes do not fit a quarter of {scale['instanceMemoryMB']} MB"
+
+
+def differ(resource: Resource, wanted: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each path whose value is not the one that is wanted."""
+    for path, value in wanted.items():
+        if at(resource, path) != value:
+            yield f"{resource['name']}: {path} is {at(resource, path)}, not {value}"
+
+
+def _settings_of(made: Deployment, site: Resource) -> dict[str, str]:
+    return dict(made.one(f"{SITES}/config", f"{site['name']}/")["properties"])
 
 
 @check
-def parameters(project: Project) -> Iterator[str]:
-    """The parameters file names parameters of main.bicep, all those without a default among them, and gives no secret away."""
-    given = json.loads(project.sources["main.parameters.json"])["parameters"]
-    for name in sorted(set(given) - set(project.main.params)):
-        yield f"main.parameters.json: main.bicep has no parameter {name}"
-    for name, param in project.main.params.items():
-        if param.required and name not in given:
-            yield f"main.parameters.json: {name} is missing"
-        if param.secure and not re.fullmatch(r"\$\{[A-Z_]+=\}", str(given.get(name, {}).get("value", ""))):
-            yield f"main.parameters.json: {name} has to come from the environment"
-        # azd puts a value's text into the file as it is: the quotation marks of an array or object would end the string around them.
-        if "${" in str(given.get(name, {}).get("value", "")) and param.type != "string":
-            yield f"main.parameters.json: {name} is {param.type}, which no variable of the environment can hold"
-
-
-# --- What is deployed -----------------------------------------------------------------------------------------------
+def settings(made: Deployment) -> Iterator[str]:
+    """Every setting is read by something, and every one that the code reads is set, or left out for a reason."""
+    read = code_facts.settings_read()
+    if not any(kind_of(each) == "mirror" for each in made.of(ACCOUNTS)):
+        read -= {name for name in read if name.startswith(f"{MIRROR}__")}
+    for site in made.of(SITES):
+        given, app = set(_settings_of(made, site)), site["name"]
+        yield from (f"{app}: {name} must not be set" for name in sorted(given & code_facts.FORBIDDEN))
+        yield from (f"{app}: {name} is set, and nothing reads it" for name in sorted(given - read - set(code_facts.READ_ELSEWHERE)))
+        yield from (f"{app}: {name} is read and not set" for name in sorted(read - given - set(code_facts.LEFT_OUT)))
+        yield from (f"{app}: {name} is left out for a reason, and set" for name in sorted((given & set(code_facts.LEFT_OUT)) - FURTHER))
 
 
 @check
-def demands(project: Project) -> Iterator[str]:
-    """No shared keys, no old TLS, no public blobs, and the like."""
-    for file, resource in project.resources():
-        if resource.existing:
-            continue
-        for path, wanted in facts.DEMANDED.get(resource.type, {}).items():
-            if text_of(at(at(resource.body, "properties"), path)) != wanted:
-                yield f"{file.line(resource.node)}: {resource.symbol} must have {path} {wanted}"
+def connections(made: Deployment) -> Iterator[str]:
+    """Each connection leads to its own account, by the service that its setting is named after, as the app's identity."""
+    vault = made.one(VAULTS)["name"]
+    for site in made.of(SITES):
+        wanted = {
+            f"TOCSIN_{key}_KEY": f"@Microsoft.KeyVault(SecretUri=https://{vault}.vault.azure.net/secrets/tocsin-{key.lower()}-key)"
+            for key in ("ADMIN", "SIGNING")
+        }
+        for account in made.of(ACCOUNTS):
+            kind, name = kind_of(account), account["name"]
+            if kind == "scale" or (kind == "host" and _group(account) != _group(site)):
+                continue
+            connection = {"home": CONNECTION, "mirror": MIRROR, "host": "AzureWebJobsStorage"}[kind]
+            for service in ["blob"] if kind == "host" else ["table", "queue"]:
+                wanted[f"{connection}__{service}ServiceUri"] = f"https://{name}.{service}.core.windows.net/"
+            wanted |= {f"{connection}__credential": "managedidentity", f"{connection}__clientId": CLIENT_ID}
+        given = _settings_of(made, site)
+        yield from (
+            f"{site['name']}: {name} is {given.get(name)}, not {value}" for name, value in wanted.items() if given.get(name) != value
+        )
+        named = json.loads(given["TOCSIN_ACCOUNTS"])
+        if named != sorted(each["name"] for each in made.of(ACCOUNTS) if kind_of(each) == "scale"):
+            yield f"{site['name']}: TOCSIN_ACCOUNTS names {named}"
+
+
+# --- Storage, roles, secrets ----------------------------------------------------------------------------------------
 
 
 @check
-def spelling(project: Project) -> Iterator[str]:
-    """Properties have the names that Azure gives them: it passes over others, or refuses them hours later."""
-    for file, resource in project.resources():
-        body = at(resource.body, "properties")
-        if resource.existing or resource.type == "Microsoft.Web/sites/config" or body is None:
-            continue
-        for node in walk(body):
-            if node.type == "object":
-                for name in sorted(set(properties(node)) - set(facts.SPELLED.get(resource.type, "").split())):
-                    yield f"{file.line(node)}: {resource.type} has no property {name} that was looked up"
+def storage(made: Deployment) -> Iterator[str]:
+    """Each account has the tables, queues and containers that the code keeps there, and no others."""
+    kept: dict[str, tuple[Iterable[str], Iterable[str], Iterable[str]]] = {
+        "host": ((), (), ("packages",)),
+        "home": (code_facts.tables(), code_facts.queues(), ()),
+        "mirror": (code_facts.tables(), code_facts.queues(), ()),
+        "scale": (code_facts.shard_tables(), (), ()),
+    }
+    for account in made.of(ACCOUNTS):
+        for service, wanted in zip(("table", "queue", "blob"), kept[kind_of(account)], strict=True):
+            kind = f"{ACCOUNTS}/{service}Services/{'containers' if service == 'blob' else service + 's'}"
+            if (found := made.below(account, kind)) != set(wanted):
+                yield f"{account['name']}: the {service}s differ in {sorted(found ^ set(wanted))}"
+
+
+ROLES = {
+    "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
+    "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": "Storage Blob Data Reader",
+    "974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
+    "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": "Storage Table Data Contributor",
+    "3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
+    "d5a91429-5739-47e2-a06b-3470a27159e7": "EventGrid Data Sender",
+    "4633458b-17de-408a-b874-0445c86b69e6": "Key Vault Secrets User",
+    "b67fe603-310e-4889-b9ee-8257d09d353d": "Scheduled Events Contributor",
+}
+OF_ACCOUNTS = {
+    "host": ("Storage Blob Data Owner",),
+    "home": ("Storage Table Data Contributor", "Storage Queue Data Contributor"),
+    "mirror": ("Storage Table Data Contributor", "Storage Queue Data Contributor"),
+    "scale": ("Storage Table Data Contributor",),
+}
+SUBSCRIPTION = "/subscriptions/00000000-0000-0000-0000-000000000001"
+
+
+def assigned(made: Deployment) -> set[tuple[str, str, str]]:
+    """Return the roles that are assigned: (name of the role, scope, principal)."""
+    return {
+        (
+            ROLES[each["properties"]["roleDefinitionId"].rpartition("/")[2]],
+            each["id"].partition(f"/providers/{ASSIGNMENTS}/")[0],
+            each["properties"]["principalId"],
+        )
+        for each in made.of(ASSIGNMENTS)
+    }
 
 
 @check
-def tags(project: Project) -> Iterator[str]:
-    """Check that every resource that takes tags has them."""
-    for file, resource in project.resources():
-        if resource.type in facts.TAGGED and not resource.existing and not at(resource.body, "tags"):
-            yield f"{file.line(resource.node)}: {resource.symbol} has no tags"
+def roles(made: Deployment) -> Iterator[str]:
+    """The app has each role that it needs, on the one thing that it needs it for; names follow from scope, principal and role."""
+    principal = f"principal of {made.one('Microsoft.ManagedIdentity/userAssignedIdentities')['name']}"
+    wanted = {(role, each["id"]) for each in made.of(ACCOUNTS) for role in OF_ACCOUNTS[kind_of(each)]}
+    wanted |= {("Monitoring Metrics Publisher", made.one(INSIGHTS)["id"])}
+    wanted |= {("EventGrid Data Sender", each["id"]) for each in made.of(TOPICS)}
+    wanted |= {("Key Vault Secrets User", f"{made.one(VAULTS)['id']}/secrets/tocsin-{key}-key") for key in ("admin", "signing")}
+    # Only the snapshot `everything` has a topic, and resource groups with VMs.
+    if made.of(TOPICS):
+        wanted |= {("Scheduled Events Contributor", f"{SUBSCRIPTION}/resourceGroups/{name}") for name in ("nodes-1", "nodes-2")}
+    found = assigned(made)
+    yield from (
+        f"the role {role} on {scope} is wrong or missing" for role, scope, _ in sorted({(*each, principal) for each in wanted} ^ found)
+    )
+    for each in made.of(ASSIGNMENTS):
+        role = each["properties"]["roleDefinitionId"].rpartition("/")[2]
+        if not re.fullmatch(rf"guid of /subscriptions/.+, {re.escape(principal)}, {role}", each["name"]):
+            yield f"a second deployment would assign {ROLES[role]} again: {each['name']}"
+        if each["properties"]["principalType"] != "ServicePrincipal":
+            yield f"the assignment of {ROLES[role]} does not say that its principal is no person"
+
+
+DEMANDED: dict[str, dict[str, Any]] = {
+    ACCOUNTS: {
+        "allowBlobPublicAccess": False,
+        "allowCrossTenantReplication": False,
+        "allowSharedKeyAccess": False,
+        "defaultToOAuthAuthentication": True,
+        "minimumTlsVersion": "TLS1_2",
+        "supportsHttpsTrafficOnly": True,
+    },
+    f"{ACCOUNTS}/blobServices/containers": {"publicAccess": "None"},
+    VAULTS: {"enableRbacAuthorization": True, "enableSoftDelete": True, "enablePurgeProtection": True},
+    SITES: {"httpsOnly": True, "siteConfig.minTlsVersion": "1.2", "siteConfig.scmMinTlsVersion": "1.2"},
+    POLICIES: {"allow": False},
+    INSIGHTS: {"DisableLocalAuth": True},
+    "Microsoft.OperationalInsights/workspaces": {"features.disableLocalAuth": True},
+    TOPICS: {"disableLocalAuth": True, "inputSchema": "CloudEventSchemaV1_0"},
+}
+"""Type -> what its `properties` must have."""
 
 
 @check
-def diagnostics(project: Project) -> Iterator[str]:
-    """Check that every monitored resource has a diagnostic setting."""
-    for file, resource in project.resources():
-        if resource.type in facts.DIAGNOSED and not resource.existing:
-            watched = {
-                text_of(at(each.body, "scope")) for each in file.resources.values() if each.type == "Microsoft.Insights/diagnosticSettings"
-            }
-            if resource.symbol not in watched:
-                yield f"{file.line(resource.node)}: {resource.symbol} has no diagnostic setting"
+def demands(made: Deployment) -> Iterator[str]:
+    """No shared keys, no public blobs, no old TLS; in a private network no public address either."""
+    private = bool(made.of(NETWORKS))
+    closed = {
+        "publicNetworkAccess": "Disabled" if private else "Enabled",
+        "networkAcls.defaultAction": "Deny" if private else "Allow",
+        "networkAcls.bypass": "None",
+    }
+    for kind, wanted in DEMANDED.items():
+        for each in made.of(kind):
+            yield from differ(each, {f"properties.{path}": value for path, value in wanted.items()})
+            if kind in (ACCOUNTS, VAULTS):
+                yield from differ(each, {f"properties.{path}": value for path, value in closed.items()})
 
 
 @check
-def secrets(project: Project) -> Iterator[str]:
-    """No output tells a secret: nothing marked secure, no key, no connection string."""
-    for file in project.files.values():
-        for name, value in file.outputs.items():
-            said = {text_of(node) for node in walk(value) if node.type in ("identifier", "property_identifier")}
-            secure = {param.name for param in file.params.values() if param.secure}
-            kept = {
-                resource.symbol
-                for resource in file.resources.values()
-                if at(resource.body, "properties.value") and secure & {text_of(node) for node in walk(resource.node)}
-            }
-            if said & (secure | kept) or any(re.search(r"(?i)connectionstring|sharedkey|primarykey|listkeys", each) for each in said):
-                yield f"{file.line(value)}: the output {name} tells a secret"
+def secrets(made: Deployment) -> Iterator[str]:
+    """Keys are in the vault and nowhere else; no output tells one."""
+    for each in made.resources:
+        if each["type"] != f"{VAULTS}/secrets" and re.search("a{48}|s{48}", json.dumps(each)):
+            yield f"{each['name']} holds a key"
+    for name, value in made.outputs.items():
+        if re.search("a{48}|s{48}|InstrumentationKey", json.dumps(value)):
+            yield f"the output {name} tells a secret"
+
+
+# --- Network --------------------------------------------------------------------------------------------------------
 
 
 @check
-def roles(project: Project) -> Iterator[str]:
-    """Each role is known, given to a principal for one thing of the type it is meant for, under a name that follows from all three."""
-    for file, resource in project.resources():
-        if resource.type != "Microsoft.Authorization/roleAssignments":
-            continue
-        where, body = file.line(resource.node), resource.body
-        definition = at(body, "properties.roleDefinitionId")
-        symbol = [text_of(node) for node in walk(definition) if node.type == "identifier" and is_name(node)][-1:] if definition else []
-        role = literal(file.variables.get(symbol[0])) if symbol else None
-        if role not in facts.ROLES:
-            yield f"{where}: {resource.symbol} gives a role that is not known"
-            continue
-        name, scope = text_of(at(body, "name")), text_of(at(body, "scope"))
-        held = scope.partition("[")[0]
-        over = file.resources[held].type if held in file.resources else scope
-        if over != facts.ROLES[role][1]:
-            yield f"{where}: {facts.ROLES[role][0]} is given for {over or 'a resource group'}"
-        if role in facts.BLOB_ROLES and file.path != "modules/host.bicep":
-            yield f"{where}: {facts.ROLES[role][0]} is for the host's account alone"
-        if not name.startswith("guid(") or symbol[0] not in name or "rincipalId" not in name:
-            yield f"{where}: the name of {resource.symbol} must follow from what it is for, whom, and the role"
-        if text_of(at(body, "properties.principalType")) != "'ServicePrincipal'":
-            yield f"{where}: {resource.symbol} does not say that its principal is no person"
+def network(made: Deployment) -> Iterator[str]:
+    """Where there is a network, the app of each region reaches all that it uses by private endpoints with names of their own."""
+    needed = {
+        (each["id"], service)
+        for each in made.of(ACCOUNTS)
+        for service in {"scale": ("table",), "host": ()}.get(kind_of(each), ("table", "queue"))
+    }
+    needed |= {(made.one(VAULTS)["id"], "vault")}
+    links = [(each["id"].partition("/virtualNetworkLinks/")[0], each["properties"]["virtualNetwork"]["id"]) for each in _links(made)]
+    for site in made.of(SITES) if made.of(NETWORKS) else ():
+        net = next(each for each in made.of(NETWORKS) if _group(each) == _group(site))
+        host = next(each for each in made.of(ACCOUNTS) if _group(each) == _group(site) and kind_of(each) == "host")
+        led = set()
+        for endpoint in (each for each in made.of("Microsoft.Network/privateEndpoints") if _group(each) == _group(site)):
+            [connection] = endpoint["properties"]["privateLinkServiceConnections"]
+            [service] = connection["properties"]["groupIds"]
+            led.add((connection["properties"]["privateLinkServiceId"], service))
+            if endpoint["properties"]["subnet"]["id"] != f"{net['id']}/subnets/endpoints":
+                yield f"{endpoint['name']} is in another network"
+            [named] = (
+                each
+                for each in made.of("Microsoft.Network/privateEndpoints/privateDnsZoneGroups")
+                if each["id"].startswith(endpoint["id"] + "/")
+            )
+            zone = named["properties"]["privateDnsZoneConfigs"][0]["properties"]["privateDnsZoneId"]
+            wanted = "privatelink.vaultcore.azure.net" if service == "vault" else f"privatelink.{service}.core.windows.net"
+            if not zone.endswith(f"/{wanted}") or (zone, net["id"]) not in links:
+                yield f"{endpoint['name']}: the app cannot find its name in {zone}"
+        yield from (
+            f"{site['name']}: endpoints differ in {service} of {target}"
+            for target, service in sorted(led ^ (needed | {(host["id"], "blob")}))
+        )
+        subnets = {each["name"]: each["properties"] for each in net["properties"]["subnets"]}
+        if site["properties"]["virtualNetworkSubnetId"] != f"{net['id']}/subnets/app":
+            yield f"{site['name']} is not in the subnet of its network"
+        if [each["properties"]["serviceName"] for each in subnets["app"].get("delegations", [])] != ["Microsoft.App/environments"]:
+            yield f"{net['name']}: Flex Consumption may not use the app's subnet"
+
+
+def _links(made: Deployment) -> list[Resource]:
+    return made.of("Microsoft.Network/privateDnsZones/virtualNetworkLinks")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from .facts import ROOT
+from .snapshots import INFRA
 
 READ = (".bicep", ".json", ".yaml", ".sh", ".toml")
 
@@ -14,5 +14,4 @@ READ = (".bicep", ".json", ".yaml", ".sh", ".toml")
 @pytest.fixture(scope="session")
 def sources() -> Mapping[str, str]:
     """Path relative to infra/ -> text."""
-    infra = ROOT / "infra"
-    return {path.relative_to(infra).as_posix(): path.read_text() for path in sorted(infra.rglob("*")) if path.suffix in READ}
+    return {path.relative_to(INFRA).as_posix(): path.read_text() for path in sorted(INFRA.rglob("*")) if path.suffix in READ}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,8 +31,7 @@ from shared.storage.server_time import ServerTimeEstimator, time_etag
 from tests.unit.scheduler.harness import World
 
 from . import kql
-from .agreement import rules
-from .checks import Project
+from .snapshots import deployed, rules
 
 AT = 1_700_000_000_000
 MINUTE = 60_000
@@ -58,13 +57,13 @@ def looked(**seen: Any) -> list[kql.Row]:
 
 
 @pytest.fixture
-def fire(sources: Mapping[str, str]) -> Any:
+def fire() -> Any:
     """The alerts that fire over rows of `AppMetrics` and `AppDependencies`, by default of those that use a metric."""
-    found = rules(Project(sources))
+    found = rules(deployed("defaults"))
 
     def fired(metrics: Sequence[kql.Row], spans: Sequence[kql.Row] = (), traces: Sequence[kql.Row] = ()) -> set[str]:
         tables = {"AppMetrics": metrics, "AppDependencies": spans, "AppTraces": traces}
-        return {name for name, rule in found.items() if kql.run(rule["query"].replace("${lateMs}", "1000"), tables)}
+        return {name for name, rule in found.items() if kql.run(rule["query"], tables)}
 
     return fired
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import pytest
 
 from shared.app.routes import build_routes
+from tests.paths import ROOT
 
-from .agreement import rules
-from .checks import Project
-from .facts import ROOT, observable
+from .code_facts import observable
+from .snapshots import deployed, parameters, rules
 
 DEPLOY = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
 SECURITY = (ROOT / "docs" / "explain" / "security.md").read_text()
@@ -50,7 +50,7 @@ def test_every_parameter_is_explained_with_the_name_it_comes_from(sources: Mappi
     table = DEPLOY.partition("## Parameters")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| `")]
     explained = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
-    assert explained == set(Project(sources).main.params)
+    assert explained == set(parameters())
     given = json.loads(sources["main.parameters.json"])["parameters"]
     asked = {name: re.match(r"\$\{(\w+)", str(each["value"])) for name, each in given.items()}
     from_environment = {name: found[1] for name, found in asked.items() if found}
@@ -60,16 +60,16 @@ def test_every_parameter_is_explained_with_the_name_it_comes_from(sources: Mappi
     assert set(given) == explained
 
 
-def test_every_alert_is_explained(sources: Mapping[str, str]) -> None:
-    found = rules(Project(sources))
+def test_every_alert_is_explained() -> None:
+    found = rules(deployed("defaults"))
     table = DEPLOY.partition("## Alerts and charts")[2].partition("\n## ")[0]
     explained = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
     assert explained == set(found)
     assert f"{len(found)} alerts" in DEPLOY and f"{len(found)} alert rules: {len(found) * 1.5:.2f} USD" in DEPLOY
 
 
-def test_every_alert_has_its_row_for_prometheus_and_asks_for_what_the_row_says(sources: Mapping[str, str]) -> None:
-    found = rules(Project(sources))
+def test_every_alert_has_its_row_for_prometheus_and_asks_for_what_the_row_says() -> None:
+    found = rules(deployed("defaults"))
     table = (ROOT / "docs" / "reference" / "observability.md").read_text().partition("## Alerts")[2].partition("\n## ")[0]
     rows = {row[0]: row[1:] for row in re.findall(r"^\| `([a-z0-9-]+)` \| (.+?) \| (.+?) \| `(.+)` \|$", table, re.MULTILINE)}
     assert set(rows) == set(found)

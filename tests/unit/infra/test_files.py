@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -17,10 +19,9 @@ import yaml
 
 from shared.maintenance.agent.config.config import load
 from shared.maintenance.agent.config.file_trust import find_untrusted
+from tests.paths import ROOT
 
-from .bicep import literal
-from .checks import Project
-from .facts import ROOT
+from .snapshots import FOLDER, KEYS, deployed, parameters
 
 WHEEL = b"a wheel"
 KEY = "node-key-0123456789"
@@ -168,31 +169,109 @@ def test_cloud_init_runs_the_installer_that_it_writes(sources: Mapping[str, str]
     assert base64.b64decode(written["content"]).decode() == sources["agent/install.sh"]
 
 
-def test_azd_finds_the_template_and_the_app(sources: Mapping[str, str]) -> None:
+@pytest.mark.parametrize("given", ["extension", "customData"])
+def test_a_vm_gets_the_installer_with_every_placeholder_filled_in(given: str, sources: Mapping[str, str]) -> None:
+    made = deployed("agent")
+    if given == "extension":
+        encoded = made.one("Microsoft.Compute/virtualMachines/extensions", "db1")["properties"]["protectedSettings"]["script"]
+    else:
+        encoded = yaml.safe_load(base64.b64decode(made.outputs["customData"]))["write_files"][0]["content"]
+    wanted = sources["agent/install.sh"]
+    config = sources["agent/agent.toml"].replace("@URL@", "https://app.example.com").replace("@FLEET@", "db") + "\n"
+    for name, value in {
+        "WHEEL_URL": "https://wheels.blob.core.windows.net/wheels/tocsin-0.1.0-py3-none-any.whl",
+        "WHEEL_SHA256": "0123456789abcdef" * 4,
+        "VAULT_URL": "https://vault.vault.azure.net",
+        "SECRET_PREFIX": "agent-",
+        "CONFIG": base64.b64encode(config.encode()).decode(),
+    }.items():
+        wanted = wanted.replace(f"@{name}@", value)
+    assert base64.b64decode(encoded).decode() == wanted
+    assert not re.search("@[A-Z0-9_]+@", wanted)
+
+
+def test_azd_finds_the_template_and_the_app() -> None:
     azd = yaml.safe_load((ROOT / "azure.yaml").read_text())
     assert (ROOT / azd["infra"]["path"] / f"{azd['infra']['module']}.bicep").is_file()
     ((name, service),) = azd["services"].items()
     assert service == {"project": ".", "language": "python", "host": "function"}
-    place = Project(sources).main.modules["place"]
-    assert literal(place.params["service"]) == name
-    assert "azd-service-name" in sources["modules/app.bicep"]
-    assert {".azure", "infra", "azure.yaml"} <= set((ROOT / ".funcignore").read_text().split())
+    assert deployed("defaults").one("Microsoft.Web/sites")["tags"]["azd-service-name"] == name
     assert ".azure/" in (ROOT / ".gitignore").read_text().split()
 
 
-@pytest.mark.parametrize(
-    ("tool", "said"), [("bicep", "build --stdout main.bicep"), ("az", "bicep build --stdout --file main.bicep"), (None, "")]
-)
-def test_the_real_compiler_is_used_where_there_is_one_and_its_absence_is_said(tool: str | None, said: str, tmp_path: Path) -> None:
-    for name in ("sh", "dirname"):
-        (tmp_path / name).symlink_to(Path("/bin") / name if (Path("/bin") / name).exists() else Path("/usr/bin") / name)
-    if tool:
-        (tmp_path / tool).write_text('#!/bin/sh\nprintf "%s\\n" "$*" >&2\n')
-        (tmp_path / tool).chmod(0o755)
+def test_azd_gives_every_parameter_a_value_that_it_can_hold(sources: Mapping[str, str]) -> None:
+    given = {name: each["value"] for name, each in json.loads(sources["main.parameters.json"])["parameters"].items()}
+    kinds = parameters()
+    assert set(given) == set(kinds)
+    for name, value in given.items():
+        kind = kinds[name].rstrip("?")
+        if isinstance(value, str) and "${" in value:
+            # azd puts a variable's text into the file as it is, so quotation marks of an array or object would end the string around them.
+            assert kind in ("string", "bool", "int"), name
+            assert ("=" in value) is kinds[name].endswith("?"), f"azd asks for {name} where its variable is not set"
+        else:
+            assert isinstance(value, {"string": str, "bool": bool, "int": int, "array": list, "object": dict}[kind]), name
+    assert all(re.fullmatch(r"\$\{[A-Z_]+=\}", given[name]) for name in KEYS), "a key comes from the environment alone"
+
+
+# `bicep` stands in: it notes its arguments, and does as the variables say.
+COMPILER = """#!/bin/sh
+printf '%s\\n' "$*" >>"$LOG"
+case $1 in
+  format) [ -z "${BADLY_FORMED:-}" ] || echo "// formed" >>main.bicep ;;
+  lint) [ -z "${WARNS:-}" ] || echo "main.bicep(1,1) : Warning no-unused-vars" >&2 ;;
+  snapshot) [ -z "${DIFFERS:-}" ] ;;
+esac
+"""
+
+
+def check(folder: Path, mode: str = "", compiler: bool = True, **change: str) -> tuple[int, str, list[str]]:
+    """Run a copy of infra/check.sh: exit code, output, and the commands that the compiler was given."""
+    copy, tools = folder / "infra", folder / "bin"
+    shutil.copytree(ROOT / "infra", copy)
+    tools.mkdir()
+    if compiler:
+        (tools / "bicep").write_text(COMPILER)
+        (tools / "bicep").chmod(0o755)
+    for name in ("sh", "dirname", "mktemp", "rm", "cp", "cat", "diff", "find", "sort", "xargs", "sha256sum"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    environment = {"PATH": str(tools), "LOG": str(folder / "log"), "TMPDIR": str(folder), **change}
     done = subprocess.run(
-        [str(ROOT / "infra" / "compile.sh")], env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=True
+        ["sh", str(copy / "check.sh"), *mode.split()], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
-    if tool:
-        assert said in done.stderr and "agent/agent.bicep" in done.stderr and "NOT" not in done.stdout
-    else:
-        assert "NOT compiled" in done.stdout
+    asked = (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
+    return done.returncode, done.stdout + done.stderr, asked
+
+
+def test_the_real_compiler_checks_form_lint_and_every_snapshot(tmp_path: Path) -> None:
+    code, said, asked = check(tmp_path)
+    assert code == 0 and "NOT" not in said
+    assert {line.split()[0] for line in asked} == {"--version", "format", "lint", "snapshot"}
+    checked = [line.split()[1] for line in asked if line.startswith("snapshot") and "--mode validate" in line]
+    assert checked == sorted(f"snapshots/{path.name}" for path in FOLDER.glob("*.bicepparam"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"), [("BADLY_FORMED", "make snapshots"), ("WARNS", "no-unused-vars"), ("DIFFERS", "agent.bicepparam")]
+)
+def test_what_the_real_compiler_finds_is_a_failure(fault: str, said: str, tmp_path: Path) -> None:
+    code, output, _ = check(tmp_path, **{fault: "yes"})
+    assert code == 1 and said in output
+
+
+def test_without_a_compiler_the_check_says_that_it_did_not_happen(tmp_path: Path) -> None:
+    code, said, _ = check(tmp_path, compiler=False)
+    assert code == 0 and "NOT checked" in said
+
+
+def test_without_a_compiler_snapshots_cannot_be_written(tmp_path: Path) -> None:
+    code, said, _ = check(tmp_path, "write", compiler=False)
+    assert code == 1 and "No Bicep compiler" in said
+
+
+def test_digests_are_written_after_the_snapshots(tmp_path: Path) -> None:
+    code, _, asked = check(tmp_path, "write", BADLY_FORMED="yes")
+    assert code == 0 and len([line for line in asked if "--mode overwrite" in line]) == len(list(FOLDER.glob("*.bicepparam")))
+    digests = dict(reversed(line.split("  ")) for line in (tmp_path / "infra/snapshots/sources.sha256").read_text().splitlines())  # type: ignore[misc]
+    then = dict(reversed(line.split("  ")) for line in (FOLDER / "sources.sha256").read_text().splitlines())  # type: ignore[misc]
+    assert {name for name in digests if digests[name] != then[name]} == {"./main.bicep"} and digests.keys() == then.keys()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,15 +13,13 @@ from shared.core.errors import Problem, UnsafeSettings
 from shared.core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings, env_name
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.model import HttpChannel
-from shared.scheduler.model import MAX_BATCH_BYTES
 from shared.storage import memory_storage, open_storage
 from shared.storage.several.tables import SpreadTables
 from shared.tenants.model import Tenant
 from shared.tenants.store import TenantDirectory
 
-from . import facts
-from .agreement import settings_set
-from .checks import Project
+from . import code_facts
+from .snapshots import CLIENT_ID, KEYS, deployed
 
 EMULATOR = "UseDevelopmentStorage=true"
 SECRET = "c2VjcmV0c2VjcmV0c2VjcmV0"
@@ -147,7 +143,7 @@ def test_a_setting_that_is_empty_counts_as_not_set(monkeypatch: pytest.MonkeyPat
 
 def test_the_environment_is_read_by_the_class_and_where_triggers_are_registered() -> None:
     nodes = ("shared/cli/", "shared/client/", "shared/maintenance/agent/", "shared/extras/emulator/", "shared/checkpoints/")
-    readers = {path: said for path, said in facts.readers_of_the_environment().items() if not path.startswith(nodes)}
+    readers = {path: said for path, said in code_facts.readers_of_the_environment().items() if not path.startswith(nodes)}
     # The second reads no setting, but the platform's names of the instance.
     assert readers == {"function_app.py": {"SETTING", "MIRROR", "f'{MIRROR}__queueServiceUri'"}, "shared/core/process_identity.py": set()}
 
@@ -163,36 +159,19 @@ def test_every_setting_is_explained() -> None:
     assert SECRET not in settings_page.page()
 
 
-STANDS_FOR = {
-    "home.outputs.tableUri": HOME,
-    "home.outputs.queueUri": "https://home.queue.core.windows.net/",
-    "mirror!.outputs.tableUri": "https://mirror.table.core.windows.net/",
-    "mirror!.outputs.queueUri": "https://mirror.queue.core.windows.net/",
-    "identity.outputs.clientId": "11111111-2222-3333-4444-555555555555",
-    "'@Microsoft.KeyVault(SecretUri=${vault.outputs.adminKeyUri})'": "a" * 48,
-    "'@Microsoft.KeyVault(SecretUri=${vault.outputs.signingKeyUri})'": "s" * 48,
-    "string(scaleNames)": '["tocsin1abc", "tocsin2abc"]',
-    "string(backlogPerSecond)": "2000",
-    "empty(kafkaSources) ? '' : string(kafkaSources)": "",
-    **dict.fromkeys(("newShards", "mirrorDetached", "egressAllow"), ""),
-}
-"""The values that Azure computes from the expressions of infra/main.bicep."""
-
-
-@pytest.mark.parametrize("mirrored", [False, True])
-async def test_what_the_template_sets_makes_an_app_of_identities(
-    mirrored: bool, sources: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, expression in settings_set(Project(sources)).items():
-        if name.startswith(("TocsinMirror", "TocsinStorage", "TOCSIN_")) and (mirrored or not name.startswith("TocsinMirror")):
-            monkeypatch.setenv(name, STANDS_FOR[expression] if expression in STANDS_FOR else expression.strip("'"))
+@pytest.mark.parametrize(("name", "places"), [("defaults", "0"), ("mirrored", "0 m"), ("private", "0 1 2 3 m"), ("everything", "0 1 2 m")])
+async def test_what_the_template_sets_makes_an_app_of_identities(name: str, places: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting, value in deployed(name).settings().items():
+        # The platform puts the secret where its reference is.
+        monkeypatch.setenv(setting, KEYS["adminKey" if "admin" in value else "signingKey"] if "@Microsoft.KeyVault" in value else value)
     found = Settings()
-    assert not found.emulated and found.mirrored is mirrored
+    assert not found.emulated and found.client_id == CLIENT_ID and found.mirrored is (name in ("mirrored", "everything"))
     storage = open_storage(found, SystemClock())
-    assert storage.places == (("0", "1", "2", "m") if mirrored else ("0", "1", "2"))
-    assert isinstance(storage.tables, SpreadTables)
-    further: Any = storage.tables.accounts[2]
-    assert further._tables._transport.account.base == "https://tocsin2abc.table.core.windows.net"
+    assert storage.places == tuple(places.split())
+    if "1" in places:
+        assert isinstance(storage.tables, SpreadTables)
+        further: Any = storage.tables.accounts[1]
+        assert further._tables._transport.account.base == "https://tocsin17ulcqxxwesckw.table.core.windows.net"
     await storage.close()
 
 
@@ -213,15 +192,3 @@ async def test_a_channel_without_tls_is_refused_where_it_is_stored_and_where_it_
         with pytest.raises(Problem, match="must be https"):
             await storing
     await sender.close()
-
-
-def test_bodies_that_the_host_may_hold_at_once_fit_a_quarter_of_the_memory(sources: Mapping[str, str]) -> None:
-    main = sources["main.bicep"]
-    [small, large] = map(int, re.findall(r"var bodyLimit = instanceMemory == 512 \? (\d+) : (\d+)\n", main)[0])
-    assert "var mostRequests = instanceMemory * 262144 / bodyLimit\n" in main
-    assert "var requestsAtOnce = httpConcurrency == 0 || httpConcurrency > mostRequests ? mostRequests : httpConcurrency\n" in main
-    assert main.count("httpConcurrency: requestsAtOnce\n") == 2 and "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT: string(bodyLimit)\n" in main
-    for memory, limit in ((512, small), (2048, large), (4096, large)):
-        at_once = memory * 262144 // limit
-        assert at_once >= 31 and at_once * limit < memory * 1024 * 1024 / 4
-    assert large > MAX_BATCH_BYTES and small > 4 * 1024 * 1024

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import azure.functions as func
@@ -12,9 +11,8 @@ from shared.app.timers import SCHEDULES
 from shared.app.triggers import queue_functions
 from shared.core.setting_names import CONNECTION, MIRROR
 
-from . import facts
-from .agreement import rules, settings_set
-from .checks import Project
+from . import code_facts
+from .snapshots import deployed, rules
 
 
 async def no_app() -> Any:
@@ -30,14 +28,14 @@ def bindings(blueprint: func.Blueprint) -> list[Any]:
 
 
 @pytest.mark.parametrize("connection", [CONNECTION, MIRROR])
-def test_each_queue_has_its_function_and_each_connection_its_settings(connection: str, sources: Mapping[str, str]) -> None:
+def test_each_queue_has_its_function_and_each_connection_its_settings(connection: str) -> None:
     found = bindings(queue_functions(no_app, connection))
-    assert {binding.queue_name for binding in found} == facts.queues()
+    assert {binding.queue_name for binding in found} == code_facts.queues()
     assert {binding.connection for binding in found} == {connection}
     needed = {f"{connection}__{what}" for what in ("queueServiceUri", "credential", "clientId")}
-    assert needed <= set(settings_set(Project(sources)))
+    assert needed <= set(deployed("mirrored").settings())
 
 
-def test_every_timer_that_always_runs_is_watched(sources: Mapping[str, str]) -> None:
-    queries = [rule["query"] for name, rule in rules(Project(sources)).items() if name in ("timer-silent", "retention-silent")]
+def test_every_timer_that_always_runs_is_watched() -> None:
+    queries = [rule["query"] for name, rule in rules(deployed("defaults")).items() if name in ("timer-silent", "retention-silent")]
     assert all(any(f'"{timer}"' in query for query in queries) for timer in SCHEDULES)

@@ -1,0 +1,31 @@
+// Every part at once.
+using '../main.bicep'
+
+param environmentName = 'test'
+param location = 'westeurope'
+param mirrorLocation = 'northeurope'
+param standbyLocation = 'northeurope'
+param redundancy = 'Standard_GZRS'
+param scaleAccounts = 2
+param newShards = '1,2'
+param keysInVault = true
+param kafkaSources = [
+  { servers: 'kafka.internal:9093', topic: 'orders', tenant: 'shop' }
+]
+param egressAllow = 'kafka.internal'
+param backlogPerSecond = 500
+param eventGridTopic = true
+param armResourceGroups = ['nodes-1', 'nodes-2']
+param privateNetwork = true
+param instanceMemory = 512
+param maximumInstances = 40
+param httpConcurrency = 8
+param alwaysReady = [
+  { name: 'http', instanceCount: 1 }
+]
+param siteUpdateStrategy = 'RollingUpdate'
+param furtherSettings = { TOCSIN_OWNERS: '16' }
+param alertEmail = 'ops@example.com'
+param logDays = 90
+param storageAudit = true
+param tags = { team: 'shop' }

@@ -1,0 +1,136 @@
+"""What the code reads, stores and exports, by name: infra/ has to agree with it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+from shared.app.timers import SCHEDULES
+from shared.core.settings import Settings, env_name
+from shared.fleets.watch.alarms import ALARMS, KINDS
+from shared.maintenance.service.notifications import SENTENCES
+from shared.storage import names
+from shared.storage.several.tables import SpreadTables
+from tests.paths import ROOT
+from tests.unit.test_log_actions import actions
+
+FORBIDDEN = frozenset({"TZ", "WEBSITE_TIME_ZONE", "FUNCTIONS_WORKER_RUNTIME", "FUNCTIONS_EXTENSION_VERSION", "WEBSITE_RUN_FROM_PACKAGE"})
+"""Settings that Flex Consumption does not take, or that break it."""
+
+READ_ELSEWHERE = {
+    "AzureWebJobsStorage__blobServiceUri": "the Functions host: locks of timers, and the deployed package",
+    "AzureWebJobsStorage__credential": "the same",
+    "AzureWebJobsStorage__clientId": "the same",
+    "TocsinStorage__credential": "the Functions host: it listens to the queues",
+    "TocsinMirror__credential": "the same, for those of the second account",
+    "APPLICATIONINSIGHTS_CONNECTION_STRING": "the host and the worker: where telemetry goes",
+    "APPLICATIONINSIGHTS_AUTHENTICATION_STRING": "the same: as whom",
+    "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT": "the host: larger bodies never reach the app",
+    "PYTHON_ENABLE_OPENTELEMETRY": "the worker: the app exports its own logs and spans, so the host is not to send them again",
+}
+"""Settings that no code of ours reads -> who does."""
+
+LEFT_OUT = {
+    "TocsinStorage": "no connection string: the app comes as its identity",
+    "TocsinMirror": "the same",
+    "TOCSIN_MIRROR_STOP_SECONDS": "the default; both figures change together, with nobody serving",
+    "TOCSIN_MIRROR_TAKE_SECONDS": "the same",
+    "TOCSIN_LOCAL": "for the emulator only",
+    "TOCSIN_RECEIVER": "the same",
+    "TOCSIN_BIGBEN_OPEN": "the same",
+    "TOCSIN_EGRESS_PLAIN": "off: an operator who needs it says so by hand",
+    "TOCSIN_KAFKA_POLL_SECONDS": "the default fits the timer's period",
+    "TOCSIN_BUCKET_SECONDS": "one figure only",
+    "TOCSIN_SHARD_EVENTS": "the default fits a storage transaction and a page",
+    "TOCSIN_SHARD_BYTES": "the same",
+    "TOCSIN_FIRE_BYTES": "the default fits an instance of 2 GB",
+    "TOCSIN_DELIVER_CONCURRENCY": "the same",
+    "TOCSIN_TENANT_CONCURRENCY": "the same",
+    "TOCSIN_TARGET_CONCURRENCY": "the same",
+    "TOCSIN_OWNERS": "what host.json lets in",
+}
+"""Settings that the code reads and Bicep leaves at their default -> why."""
+
+
+def settings_read() -> set[str]:
+    """Every setting that the class has, by its name in the environment."""
+    return {env_name(name) for name in Settings.model_fields}
+
+
+def tables() -> set[str]:
+    """The tables of the home account."""
+    return set(names.ALL_TABLES)
+
+
+def queues() -> set[str]:
+    """The queues of the home account, with those for what failed five times."""
+    return {queue + end for queue in names.ALL_QUEUES for end in ("", "-poison")}
+
+
+def readers_of_the_environment() -> dict[str, set[str]]:
+    """Files of the service that look into the environment -> what they say there, as source."""
+    found: dict[str, set[str]] = {}
+    for path in (ROOT / "function_app.py", *sorted((ROOT / "shared").rglob("*.py"))):
+        source = path.read_text()
+        for node in ast.walk(ast.parse(source)) if "environ" in source or "getenv" in source else ():
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.environ", "os.getenv"):
+                found.setdefault(path.relative_to(ROOT).as_posix(), set())
+            match node:
+                case ast.Call(ast.Attribute(ast.Attribute(ast.Name("os"), "environ"), "get"), [name, *_]):
+                    found.setdefault(path.relative_to(ROOT).as_posix(), set()).add(ast.unparse(name))
+    return found
+
+
+class _Asked:
+    """A tables port that only notes what it is asked to make."""
+
+    def __init__(self) -> None:
+        self.made: set[str] = set()
+
+    async def ensure(self, asked: Sequence[str]) -> None:
+        """Note it."""
+        self.made |= set(asked)
+
+
+@cache
+def shard_tables() -> frozenset[str]:
+    """The tables of a further account: those that the code itself makes there where nobody provisions them."""
+    home, further = _Asked(), _Asked()
+    spread = SpreadTables(cast(Any, home), {"0": cast(Any, home), "1": cast(Any, further)})
+    asyncio.run(spread.ensure(names.ALL_TABLES))
+    return frozenset(further.made)
+
+
+@dataclass(frozen=True)
+class Observable:
+    """Return the metrics that alerts and charts may use."""
+
+    metrics: frozenset[str]
+    actions: frozenset[str]
+    spans: frozenset[str]
+    alarms: frozenset[str]
+    timers: frozenset[str]
+
+
+@cache
+def observable() -> Observable:
+    """All that the code exports or logs, by name. Metrics are those of `/api/metrics`, counters without the `_total` of its text."""
+    sources = {path: text for path in (ROOT / "shared").rglob("*.py") if '"action"' in (text := path.read_text())}
+    families = (ROOT / "shared" / "ops" / "metrics" / "families.py").read_text()
+    telemetry = (ROOT / "shared" / "delivery" / "tracing.py").read_text()
+    logged = {action for source in sources.values() for action in (*actions(source), *re.findall(r'"action": "([a-z_.-]+)"', source))}
+    # Lines are exported from INFO on.
+    quiet = re.findall(r"^\| (`.*?) \| debug \|", (ROOT / "docs" / "reference" / "log-actions.md").read_text(), re.MULTILINE)
+    logged -= {name for names in quiet for name in re.findall(r"`([^`]+)`", names)}
+    return Observable(
+        frozenset(re.findall(r'MetricFamily\(\s*"(tocsin_[a-z_]+)"', families)),
+        frozenset(logged | {alarm.action for alarm in ALARMS.values()}),
+        frozenset(re.findall(r'"(tocsin\.[a-z_]+)"', telemetry)),
+        frozenset({*SENTENCES, *KINDS}),
+        frozenset(SCHEDULES),
+    )
