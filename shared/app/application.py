@@ -80,7 +80,7 @@ class Application:
         # Maintenance, checkpoints, fleets
         self.runner = AsyncRunner(home, clock)
         planning = Planning(self.runner)
-        self.arm = ArmClient(settings.client_id)
+        self.arm = ArmClient(settings.client_id, settings.arm_api_version)
         maintenance = Maintenance(home, clock, MaintenanceDrain(self.runner, planning, clock), internal_events, self.arm)
         self.maintenance, self.maintenance_sweeps = maintenance.service, maintenance.watch
         self.checkpoints = CheckpointService(home, self.runner, clock, ids, maintenance.pending)

@@ -99,6 +99,11 @@ class Settings(BaseSettings):
     backlog_per_second: int = Field(
         2000, ge=50, description="Events a second, over all instances, at which what is more than two minutes late drains after an outage."
     )
+    arm_api_version: str = Field(
+        "2025-11-01",
+        pattern=r"^\d{4}-\d{2}-\d{2}(-preview)?$",
+        description="API version of Azure's Maintenance provider, for approvals by the transport `arm`.",
+    )
 
     @property
     def emulated(self) -> bool:

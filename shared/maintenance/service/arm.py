@@ -3,6 +3,7 @@ hangs."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
@@ -16,16 +17,18 @@ from ..approvals import ApprovalOutcome
 log = logging.getLogger(__name__)
 
 ENDPOINT: Final = "https://management.azure.com"
-API_VERSION: Final = "2025-11-01"
 _SCOPE: Final = "https://management.azure.com/.default"
 TIMEOUT: Final = 15.0
 """Seconds that one call may take."""
+_LONGEST_ERROR: Final = 65_536
+"""Bytes of an error's body that are read."""
 _RESOURCE = re.compile(
     r"/subscriptions/[A-Za-z0-9-]{1,64}/resourceGroups/[A-Za-z0-9_().-]{1,90}/providers/Microsoft\.Compute/"
     r"(?:virtualMachines|virtualMachineScaleSets|availabilitySets)/[A-Za-z0-9_.-]{1,80}(?:/virtualMachines/[A-Za-z0-9_.-]{1,80})?",
     re.IGNORECASE,
 )
 _EVENT = re.compile(r"[A-Za-z0-9-]{1,64}")
+_CODE = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 type TokenSource = Callable[[], Awaitable[str]]
 
@@ -48,30 +51,40 @@ class NoApproval(TocsinError):
     """The event cannot be acknowledged; the message has the reason."""
 
 
-def url_of(resource_id: str, event_id: str, endpoint: str = ENDPOINT) -> str:
+def url_of(resource_id: str, event_id: str, api_version: str, endpoint: str = ENDPOINT) -> str:
     """Return the URL that acknowledges an event. Raises `NoApproval` unless both ids are valid, so that no other resource is ever
-    called."""
+    called. Source: ScheduledEvents_Acknowledge in Azure's API definitions of Microsoft.Maintenance, version 2025-11-01.
+    """
     if not _RESOURCE.fullmatch(resource_id):
         raise NoApproval("resource_id is not the Azure resource id of a VM, scale set or availability set")
     if not _EVENT.fullmatch(event_id):
         raise NoApproval("the event id is not one that Azure assigns")
     # The event of a scale set's instance is acknowledged on the set.
     of = re.sub(r"(?i)(/virtualMachineScaleSets/[^/]+)/virtualMachines/[^/]+$", r"\1", resource_id)
-    return f"{endpoint}{of}/providers/Microsoft.Maintenance/scheduledevents/{event_id}/acknowledge?api-version={API_VERSION}"
+    return f"{endpoint}{of}/providers/Microsoft.Maintenance/scheduledevents/{event_id}/acknowledge?api-version={api_version}"
+
+
+def code_of(body: bytes) -> str:
+    """Return the code of an error of Azure Resource Manager, such as `InvalidApiVersionParameter`; "" if the body has none."""
+    try:
+        code = json.loads(body)["error"]["code"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
 
 
 class ArmClient:
     """Calls Azure Resource Manager. One per process; creates its session and credential when first needed. Belongs to one event loop."""
 
-    def __init__(self, client_id: str | None, *, endpoint: str = ENDPOINT, token: TokenSource | None = None) -> None:
-        self._client_id, self._endpoint, self._token = client_id, endpoint, token
+    def __init__(self, client_id: str | None, api_version: str, *, endpoint: str = ENDPOINT, token: TokenSource | None = None) -> None:
+        self._client_id, self._api_version, self._endpoint, self._token = client_id, api_version, endpoint, token
         self._session: aiohttp.ClientSession | None = None
         self._credential: Any = None
 
     async def __call__(self, resource_id: str, event_id: str) -> Acknowledged:
         """See `Acknowledge`."""
         try:
-            url = url_of(resource_id, event_id, self._endpoint)
+            url = url_of(resource_id, event_id, self._api_version, self._endpoint)
         except NoApproval as error:
             log.warning("An approval cannot go to Azure Resource Manager: %s", error, extra={"action": "maintenance_arm_unfit"})
             return Acknowledged("refused", 0)
@@ -80,11 +93,27 @@ class ArmClient:
         try:
             headers = {"authorization": f"Bearer {await self._authorize()}"}
             async with self._session.post(url, headers=headers, allow_redirects=False) as answer:
-                await answer.read()
-                return _judged(answer.status)
+                body = b""
+                while chunk := await answer.content.read(_LONGEST_ERROR - len(body)):
+                    body += chunk
+                found = _judged(answer.status)
+                if found.outcome == "refused":
+                    self._warn(answer.status, code_of(body))
+                return found
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             log.warning("Azure Resource Manager cannot be reached: %s", type(error).__name__, extra={"action": "maintenance_arm_away"})
             return Acknowledged("unreachable", 0)
+
+    def _warn(self, status: int, code: str) -> None:
+        """Say why Azure refuses. A version that is no longer served, or a role that is missing, concerns every approval."""
+        log.warning(
+            "Azure Resource Manager refused an approval: %d %s, api-version %s. Check the role of the app's identity (403) or "
+            "TOCSIN_ARM_API_VERSION (400)",
+            status,
+            code or "without a code",
+            self._api_version,
+            extra={"action": "maintenance_arm_refused", "http_status": status, "code": code, "api_version": self._api_version},
+        )
 
     async def close(self) -> None:
         """Release connections."""

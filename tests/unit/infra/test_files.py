@@ -199,6 +199,28 @@ def test_azd_finds_the_template_and_the_app() -> None:
     assert ".azure/" in (ROOT / ".gitignore").read_text().split()
 
 
+def test_the_app_is_deployed_with_what_it_needs_and_nothing_else(tmp_path: Path) -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout.split("\n")
+    needed = {"function_app.py", "host.json", "requirements.txt", *(name for name in listed if name.startswith("shared/"))}
+    made = {
+        ".venv/lib/x.py",
+        "app_env/lib/x.py",
+        "node_modules/x.js",
+        ".azure/prod/.env",
+        "local.settings.json",
+        "shared/__pycache__/x.pyc",
+    }
+    # A folder of shared/ keeps its files, whatever its name is.
+    needed |= {f"shared/{name}/x.py" for name in ("docs", "build", "tests", "dist", "devhost", "infra", "my_env")}
+    for name in {*listed, *made, *needed} - {""}:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, timeout=60, check=True)
+    command = ["git", "ls-files", "--others", f"--exclude-from={ROOT / '.funcignore'}"]
+    deployed_files = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    assert set(deployed_files) == needed
+
+
 def test_azd_gives_every_parameter_a_value_that_it_can_hold(sources: Mapping[str, str]) -> None:
     given = {name: each["value"] for name, each in json.loads(sources["main.parameters.json"])["parameters"].items()}
     kinds = parameters()

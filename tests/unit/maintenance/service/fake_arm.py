@@ -9,14 +9,14 @@ from aiohttp import web
 
 
 class Azure:
-    """Keeps what it is sent (method, path with query, authorization), and answers `status`."""
+    """Keeps what it is sent (method, path with query, authorization), and answers `status` with `body`."""
 
     def __init__(self) -> None:
-        self.status, self.calls = 200, list[tuple[str, str, str]]()
+        self.status, self.body, self.calls = 200, b"", list[tuple[str, str, str]]()
 
     async def take(self, request: web.Request) -> web.Response:
         self.calls.append((request.method, str(request.rel_url), request.headers.get("authorization", "")))
-        return web.Response(status=self.status, headers={"location": "http://elsewhere.example/"})
+        return web.Response(status=self.status, body=self.body, headers={"location": "http://elsewhere.example/"})
 
 
 @asynccontextmanager

@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.maintenance.service.arm import ArmClient, NoApproval, url_of
+from shared.core.errors import UnsafeSettings
+from shared.core.settings import Settings
+from shared.maintenance.service.arm import ArmClient, NoApproval, code_of, url_of
 from tests.unit.maintenance.service.fake_arm import Azure, serving, token
 
 VM = "/subscriptions/5d9b/resourceGroups/rg-1/providers/Microsoft.Compute/virtualMachines/vm_1"
 SET = "/subscriptions/5d9b/resourceGroups/rg-1/providers/Microsoft.Compute/virtualMachineScaleSets/set_1"
 EVENT = "602d9444-d2cd-49c7-8624-8643e7171297"
+VERSION = "2025-11-01"
 
 
 @pytest.fixture
@@ -22,7 +25,7 @@ async def azure() -> AsyncIterator[tuple[Azure, str]]:
 
 async def test_an_approval_is_one_post_with_the_apps_own_token(azure: tuple[Azure, str]) -> None:
     there, endpoint = azure
-    arm = ArmClient(None, endpoint=endpoint, token=token)
+    arm = ArmClient(None, VERSION, endpoint=endpoint, token=token)
     assert await arm(VM, EVENT) == ("posted", 200)
     await arm.close()
     path = f"{VM}/providers/Microsoft.Maintenance/scheduledevents/{EVENT}/acknowledge?api-version=2025-11-01"
@@ -41,26 +44,55 @@ async def test_an_approval_is_one_post_with_the_apps_own_token(azure: tuple[Azur
 async def test_what_azures_answers_mean(azure: tuple[Azure, str], status: int, outcome: str) -> None:
     there, endpoint = azure
     there.status = status
-    arm = ArmClient(None, endpoint=endpoint, token=token)
+    arm = ArmClient(None, VERSION, endpoint=endpoint, token=token)
     assert await arm(VM, EVENT) == (outcome, status)
     await arm.close()
     assert len(there.calls) == 1, "a redirection is not followed"
+
+
+async def test_a_refusal_tells_its_code_and_the_version_that_was_asked_for(
+    azure: tuple[Azure, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    there, endpoint = azure
+    there.status, there.body = 400, b'{"error": {"code": "NoRegisteredProviderFound", "message": "The supported api-versions are ..."}}'
+    arm = ArmClient(None, "2031-01-01-preview", endpoint=endpoint, token=token)
+    assert await arm(VM, EVENT) == ("refused", 400)
+    await arm.close()
+    assert there.calls[0][1].endswith("?api-version=2031-01-01-preview")
+    [record] = caplog.records
+    assert "400 NoRegisteredProviderFound, api-version 2031-01-01-preview" in record.getMessage()
+    assert (vars(record)["action"], vars(record)["code"]) == ("maintenance_arm_refused", "NoRegisteredProviderFound")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"null", b"<html>", b'{"error": "x"}', b'{"error": {"code": 7}}', b'{"error": {"code": "a b\\n"}}', b"[" * 9999]
+)
+def test_a_body_without_a_code_has_none(body: bytes) -> None:
+    assert code_of(body) == ""
+
+
+@pytest.mark.parametrize("given", ["2025-11-01&x=y", "latest", "2025-11-01-beta"])
+def test_a_version_that_cannot_be_one_is_refused_at_the_start(given: str) -> None:
+    with pytest.raises(UnsafeSettings, match="TOCSIN_ARM_API_VERSION"):
+        Settings(storage="UseDevelopmentStorage=true", arm_api_version=given)  # type: ignore[arg-type]
 
 
 async def test_azure_away_or_a_token_that_cannot_be_had_is_unreachable() -> None:
     async def none() -> str:
         raise OSError("no token")
 
-    arm = ArmClient(None, endpoint="http://127.0.0.1:9", token=token)
+    arm = ArmClient(None, VERSION, endpoint="http://127.0.0.1:9", token=token)
     assert await arm(VM, EVENT) == ("unreachable", 0)
     await arm.close()
-    arm = ArmClient(None, endpoint="http://127.0.0.1:9", token=none)
+    arm = ArmClient(None, VERSION, endpoint="http://127.0.0.1:9", token=none)
     assert await arm(VM, EVENT) == ("unreachable", 0)
     await arm.close()
 
 
 def test_an_instance_of_a_scale_set_is_approved_for_by_way_of_the_set() -> None:
-    assert url_of(f"{SET}/virtualMachines/3", EVENT).startswith(f"https://management.azure.com{SET}/providers/Microsoft.Maintenance/")
+    assert url_of(f"{SET}/virtualMachines/3", EVENT, VERSION).startswith(
+        f"https://management.azure.com{SET}/providers/Microsoft.Maintenance/"
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,8 +112,8 @@ def test_an_instance_of_a_scale_set_is_approved_for_by_way_of_the_set() -> None:
 async def test_what_an_agent_says_of_its_vm_never_makes_another_call(azure: tuple[Azure, str], resource: str, event_id: str) -> None:
     there, endpoint = azure
     with pytest.raises(NoApproval):
-        url_of(resource, event_id)
-    arm = ArmClient(None, endpoint=endpoint, token=token)
+        url_of(resource, event_id, VERSION)
+    arm = ArmClient(None, VERSION, endpoint=endpoint, token=token)
     assert await arm(resource, event_id) == ("refused", 0)
     await arm.close()
     assert there.calls == []
