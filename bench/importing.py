@@ -19,6 +19,7 @@ from aiohttp import web
 from devhost.azurite import ROOT
 
 from .report import Figure
+from .serving import serving
 from .stage import KEY, Run, devhost, emulator
 
 MINUTES = 10
@@ -79,14 +80,8 @@ async def _sink() -> AsyncIterator[str]:
 
     app = web.Application(client_max_size=32 * 1024 * 1024)
     app.router.add_post("/api/v1/events/batch", take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with serving(app) as url:
+        yield url
 
 
 async def _import(url: str, file: Path, ids: str, scratch: Path) -> tuple[float, float]:

@@ -31,6 +31,7 @@ from devhost import main as devhost_main
 from devhost.azurite import ROOT
 from shared.core.clock import to_text
 
+from .serving import serving
 from .stage import KEY, emulator
 
 WAYS: Final = ("sigterm", "sigkill", "orphan")
@@ -115,14 +116,8 @@ async def receiving(arrivals: list[Arrival], takes: float) -> AsyncIterator[str]
 
     app = web.Application()
     app.router.add_post("/", take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    finally:
-        await runner.cleanup()
+    async with serving(app) as url:
+        yield f"{url}/"
 
 
 async def post(url: str, count: int, span: float, first: float) -> list[str]:

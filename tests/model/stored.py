@@ -114,3 +114,12 @@ def explore_recorded(protocol: str, play: str, model: Any, explore: Callable[[An
     if report.violation is None:
         assert recorded.result() == GOLDEN[f"{protocol}: {play}"], "other stored states than before"
     return report
+
+
+def assert_play_holds(
+    protocol: str, play: str, model: Any, explore: Callable[[Any], Report] = explore, *, more_states_than: int = 1_000
+) -> None:
+    """Explore a quick play with `explore_recorded`. Fail on a violation, and on a play that reaches too few states to prove anything."""
+    report = explore_recorded(protocol, play, model, explore)
+    assert report.violation is None, str(report)
+    assert report.states > more_states_than

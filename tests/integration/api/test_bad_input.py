@@ -283,17 +283,22 @@ async def test_every_route_of_a_tenant_refuses_to_act_for_another(world: World, 
     assert world.dump() == before
 
 
-@pytest.mark.parametrize("event_id", ["0123456789abcdef.000", "nobody:knows", "a%00b", "a%0Ab", "%C3%A4", "a" * 201, "a%2Fb", "..", "a b"])
-async def test_event_that_is_not_there_is_404_for_every_verb(world: World, event_id: str) -> None:
-    url = f"{EVENTS}/{event_id}"
-    for method, path, body in (
+def every_verb(url: str) -> list[tuple[str, str, Any]]:
+    """Return a call of each kind to an event: method, path and body."""
+    return [
         ("GET", url, None),
         ("PATCH", url, {"payload": 1}),
         ("PATCH", url, {"delay": "PT1S"}),
         ("DELETE", url, None),
         ("POST", f"{url}/fire", None),
         ("POST", f"{url}/redrive", None),
-    ):
+    ]
+
+
+@pytest.mark.parametrize("event_id", ["0123456789abcdef.000", "nobody:knows", "a%00b", "a%0Ab", "%C3%A4", "a" * 201, "a%2Fb", "..", "a b"])
+async def test_event_that_is_not_there_is_404_for_every_verb(world: World, event_id: str) -> None:
+    url = f"{EVENTS}/{event_id}"
+    for method, path, body in every_verb(url):
         before = world.dump()
         answer = await world.demo.call(method, path, body)
         assert (answer.status, answer.code) == (404, "not-found")
@@ -305,14 +310,7 @@ async def test_another_tenants_event_is_404_for_every_verb(world: World, chosen:
     stranger = await world.tenant("acme")
     made = await world.demo.create(**chosen)
     url = f"{EVENTS}/{made['id']}"
-    for method, path, body in (
-        ("GET", url, None),
-        ("PATCH", url, {"payload": 1}),
-        ("PATCH", url, {"delay": "PT1S"}),
-        ("DELETE", url, None),
-        ("POST", f"{url}/fire", None),
-        ("POST", f"{url}/redrive", None),
-    ):
+    for method, path, body in every_verb(url):
         assert (await refused(stranger, method, path, body, status=404))[0] == "not-found"
     assert await stranger.all(EVENTS) == []
     assert (await stranger.get("/api/v1/stats")).json()["open"] == 0

@@ -7,7 +7,6 @@ again. It is not Apache Kafka, and not Event Hubs; docs/how-to/kafka.md says wha
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import os
 import socket
@@ -15,6 +14,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -36,23 +36,14 @@ from shared.storage import memory_storage
 from shared.storage.names import QUEUE_RETRIES, QUEUE_SHARDS
 from shared.storage.ports import Message
 from shared.web.local_client import LocalClient, LocalReply
+from tests import waiting
 
 DEADLINE = 120.0
 ADMIN, DEMO = "local-admin-key", "local-demo-key"
 ROUTES = build_routes()
 
 
-async def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """The first true value of the condition, which may be a coroutine function."""
-    ends_at = time.monotonic() + DEADLINE
-    while True:
-        value = condition()
-        if inspect.isawaitable(value):
-            value = await value
-        if value:
-            return value
-        assert time.monotonic() < ends_at, f"still waiting for: {what}"
-        await asyncio.sleep(0.02)
+eventually = partial(waiting.eventually, deadline=DEADLINE)
 
 
 class Broker:

@@ -6,8 +6,6 @@ Azurite is started here and not by the devhost, so that it outlives one that is 
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import io
 import itertools
 import json
@@ -16,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +25,8 @@ import aiohttp
 import pytest
 
 from devhost.azurite import ROOT, Azurite, free_ports
+from tests.pages import read_pages
+from tests.waiting import eventually
 
 from .receiver import Hit, Receiver
 
@@ -43,19 +43,6 @@ UNEXPECTED = (
     "could not be settled",
 )
 _numbers = itertools.count(1)
-
-
-async def eventually[T](condition: Callable[[], Any], what: str, deadline: float = DEADLINE, pause: float = 0.05) -> Any:
-    """The first true value of the condition, which may be a coroutine function; AssertionError after the deadline (seconds)."""
-    ends_at = time.monotonic() + deadline
-    while True:
-        value = condition()
-        if inspect.isawaitable(value):
-            value = await value
-        if value:
-            return value
-        assert time.monotonic() < ends_at, f"still waiting for: {what}"
-        await asyncio.sleep(pause)
 
 
 def now_ms() -> int:
@@ -140,17 +127,8 @@ class Api:
         return [result["id"] for result in answer.json()["results"]]
 
     async def pages(self, path: str) -> list[list[dict[str, Any]]]:
-        """All pages of a list."""
-        found = []
-        cursor = ""
-        while True:
-            answer = await self.get(path + (f"{'&' if '?' in path else '?'}cursor={cursor}" if cursor else ""))
-            assert answer.status == 200, answer
-            page = answer.json()
-            found.append(page["items"])
-            cursor = page["next"]
-            if cursor is None:
-                return found
+        """Return all pages of a list."""
+        return await read_pages(self.get, path)
 
     async def all(self, path: str) -> list[dict[str, Any]]:
         """All items of a list."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.model.shards.plays import PLAYS
 from tests.model.shards.world import World
-from tests.model.stored import explore_recorded
+from tests.model.stored import assert_play_holds
 
 LONG = {"creator crashes", "dead process"}
 """Plays of more than 150,000 states. Their mutants are caught in `test_shard_mutants`."""
@@ -17,6 +17,4 @@ LONG = {"creator crashes", "dead process"}
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in PLAYS])
 def test_the_protocol_holds(name: str) -> None:
-    report = explore_recorded("shard", name, World(PLAYS[name](0)))
-    assert report.violation is None, str(report)
-    assert report.states > 1_000
+    assert_play_holds("shard", name, World(PLAYS[name](0)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.model.checking.mutants import Mutant
-from tests.model.stored import explore_recorded
+from tests.model.stored import assert_play_holds
 from tests.model.turns.endless import PLAYS as ENDLESS
 from tests.model.turns.endless import Endless, follow
 from tests.model.turns.mutants import ENDLESS_MUTANTS, MUTANTS, hunt, hunt_endless
@@ -42,9 +42,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", list(PLAYS))
 def test_one_secondary_takes_at_a_time_and_latest_only_rises(name: str) -> None:
-    report = explore_recorded("turns", name, World(PLAYS[name](0)))
-    assert report.violation is None, str(report)
-    assert report.states > 1_000
+    assert_play_holds("turns", name, World(PLAYS[name](0)))
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -56,9 +54,7 @@ def test_the_hole_is_found(mutant: Mutant) -> None:
 
 @pytest.mark.parametrize("name", list(ENDLESS))
 def test_a_turn_always_ends_and_every_healthy_secondary_gets_its_turn(name: str) -> None:
-    report = explore_recorded("endless turns", name, Endless(ENDLESS[name](0)), follow)
-    assert report.violation is None, str(report)
-    assert report.states > 500
+    assert_play_holds("endless turns", name, Endless(ENDLESS[name](0)), follow, more_states_than=500)
 
 
 @pytest.mark.parametrize("mutant", ENDLESS_MUTANTS, ids=lambda mutant: mutant.name)

@@ -25,6 +25,7 @@ from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, TENANTS
 from shared.storage.ports import Message, Row
 from shared.web.local_client import LocalClient, LocalReply
+from tests.pages import read_pages
 
 ADMIN = "local-admin-key"
 DEMO = "local-demo-key"
@@ -207,35 +208,24 @@ class World:
 type Look = Callable[[str, str, LocalReply], None]
 
 
-class Client:
-    """A caller with a key, whose calls move the clock as far as they need. Each answer is shown to `look`."""
+class Client(LocalClient):
+    """A caller with a key, whose calls move the clock as far as they need. Each answer is shown to `looks`."""
 
     looks: list[Look] = []  # noqa: RUF012  set once, by the API tests: every answer must be as the document says
 
     def __init__(self, world: World, key: str | None) -> None:
+        super().__init__(ROUTES, world.get_app, key=key)
         self.world, self.key = world, key
-        self._local = LocalClient(ROUTES, world.get_app, key=key)
 
     async def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> LocalReply:
-        reply = await self.world.do(self._local.call(method, url, body, headers))
+        reply = await self.world.do(super().call(method, url, body, headers))
         for look in self.looks:
             look(method, url, reply)
         return reply
 
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> LocalReply:
-        return await self.call("GET", url, None, headers)
-
-    async def put(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> LocalReply:
-        return await self.call("PUT", url, body, headers)
-
-    async def post(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> LocalReply:
-        return await self.call("POST", url, body, headers)
-
-    async def patch(self, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> LocalReply:
-        return await self.call("PATCH", url, body, headers)
-
-    async def delete(self, url: str, headers: Mapping[str, str] | None = None) -> LocalReply:
-        return await self.call("DELETE", url, None, headers)
+    def without_time(self) -> LocalClient:
+        """Return a client with the same key whose calls leave the clock alone."""
+        return LocalClient(ROUTES, self.world.get_app, key=self.key)
 
     async def create(self, **event: Any) -> dict[str, Any]:
         """A new event, by default in an hour."""
@@ -251,17 +241,8 @@ class Client:
         return found
 
     async def pages(self, url: str) -> list[list[dict[str, Any]]]:
-        """Every page of a list."""
-        found: list[list[dict[str, Any]]] = []
-        cursor = ""
-        while True:
-            answer = await self.get(url + (f"{'&' if '?' in url else '?'}cursor={cursor}" if cursor else ""))
-            assert answer.status == 200, answer
-            page = answer.json()
-            found.append(page["items"])
-            cursor = page["next"]
-            if cursor is None:
-                return found
+        """Return all pages of a list."""
+        return await read_pages(self.get, url)
 
     async def all(self, url: str) -> list[dict[str, Any]]:
         return [item for page in await self.pages(url) for item in page]

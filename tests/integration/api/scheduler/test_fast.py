@@ -74,7 +74,7 @@ async def test_events_that_come_together_share_messages(world: World) -> None:
     client = await world.tenant()
 
     async def all_at_once() -> list[Any]:
-        calls = [who._local.post(EVENTS, FAST | {"payload": number}) for number in range(30) for who in (client, world.demo)]
+        calls = [who.without_time().post(EVENTS, FAST | {"payload": number}) for number in range(30) for who in (client, world.demo)]
         return await asyncio.gather(*calls)
 
     answers = await world.do(all_at_once())
@@ -239,7 +239,7 @@ async def test_of_a_cancel_and_the_storing_of_its_event_at_once_exactly_one_wins
         await work
 
     async def cancel(event_id: str) -> None:
-        answer = await world.demo._local.delete(f"{EVENTS}/{event_id}")
+        answer = await world.demo.without_time().delete(f"{EVENTS}/{event_id}")
         assert answer.status == 204
         cancelled.add(event_id)
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,65 +17,8 @@ from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Insert, Merge, WriteRefused
 
-from ..conftest import KEY, FaultyTables, quick_fleet, until
-
-PARTITIONS = 8
-
-
-class Server:
-    """A keeper and the calls of its callbacks."""
-
-    def __init__(self, tables: FaultyTables, name: str, **options: Any) -> None:
-        self.callbacks: list[tuple[str, int, object]] = []
-        self.may_stop = threading.Event()
-        self.may_stop.set()
-        self.keeper = LeaseKeeper(
-            "fleet",
-            name,
-            tables,
-            on_gained=self.gained,
-            on_lost=self.lost,
-            on_danger=lambda left: self.callbacks.append(("danger", -1, left)),
-            **options,
-        )
-
-    def gained(self, partition: int, epoch: int) -> None:
-        self.callbacks.append(("gained", partition, epoch))
-
-    def lost(self, partition: int, reason: str) -> None:
-        self.may_stop.wait(60)
-        self.callbacks.append(("lost", partition, reason))
-
-    def reasons(self) -> set[object]:
-        return {reason for what, _, reason in list(self.callbacks) if what == "lost"}
-
-    def has(self) -> set[int]:
-        return set(self.keeper.owned())
-
-
-class Servers:
-    def __init__(self, tables: FaultyTables) -> None:
-        self.tables = tables
-        self.all: list[Server] = []
-
-    def start(self, name: str, **options: Any) -> Server:
-        server = Server(self.tables, name, **options)
-        self.all.append(server)
-        server.keeper.start()
-        return server
-
-
-@pytest.fixture
-def servers() -> Iterator[Servers]:
-    found = Servers(quick_fleet(PARTITIONS))
-    yield found
-    found.tables.down = False
-    for server in found.all:
-        server.may_stop.set()
-        assert server.keeper.stop(20)
-
-
-ALL = set(range(PARTITIONS))
+from ..conftest import KEY, quick_fleet, until
+from .keepers import ALL, PARTITIONS, Servers
 
 
 def test_one_server_gets_everything_and_two_share(servers: Servers) -> None:

@@ -6,7 +6,6 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,10 @@ from shared.leases.rows import server_key
 from shared.storage.names import FLEETS
 
 from ..conftest import KEY, FaultyTables, quick_fleet, until
-from .test_keeper import ALL, PARTITIONS, Servers
+from .keepers import ALL, PARTITIONS, Servers
 
 CALM = Profile(0.2, 20, 21.5)
 """Nothing expires while a test runs, however busy the machine."""
-
-
-@pytest.fixture
-def servers() -> Iterator[Servers]:
-    found = Servers(quick_fleet(PARTITIONS))
-    yield found
-    found.tables.down = False
-    for server in found.all:
-        server.may_stop.set()
-        assert server.keeper.stop(60)
 
 
 def said(caplog: pytest.LogCaptureFixture, action: str) -> list[int]:

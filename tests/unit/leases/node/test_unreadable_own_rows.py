@@ -21,7 +21,7 @@ from shared.storage.ports import ANY, Merge
 from ..conftest import KEY, quick_fleet, until
 from ..nodes import NOTIFY, TENANT, World, live, settle
 from ..service.test_unreadable_rows import alarms, edit, pair
-from .test_keeper import ALL, PARTITIONS, Servers
+from .keepers import ALL, PARTITIONS, Servers
 from .test_keeper_faults import CALM
 
 
@@ -34,8 +34,7 @@ async def world() -> World:
 def servers() -> Iterator[Servers]:
     found = Servers(quick_fleet(PARTITIONS, CALM))
     yield found
-    for server in found.all:
-        assert server.keeper.stop(60)
+    found.stop()
 
 
 async def test_maintenance_waits_for_what_a_server_has_whose_row_cannot_be_read(world: World) -> None:
