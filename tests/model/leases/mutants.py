@@ -191,16 +191,16 @@ def _longer_validity(play: Play) -> Play:
 
 MUTANTS = [
     Mutant("claim without fencing first", "take over", claim_without_fencing),
-    Mutant("deadline from ack", "take over", deadline_from_ack),
-    Mutant("age from request", "take over", age_from_request),
+    Mutant("validity from the answer instead of the send", "take over", deadline_from_ack),
+    Mutant("age from the request instead of the receipt", "take over", age_from_request),
     Mutant("ownership without incarnation", "namesake", without_incarnation),
     Mutant("V above T", "take over", list, _longer_validity),
     Mutant("resume without proof", "namesake", resume_without_proof),
     Mutant("a beat without its ETag", "take over", unconditional_beat),
     Mutant("a lost claim taken for granted", "race", lost_claim_granted),
-    Mutant("the deadline of the last send", "slow beats", deadline_of_the_last_send),
+    Mutant("validity from the last send though an earlier write was stored", "slow beats", deadline_of_the_last_send),
     Mutant("the owner's row read before the partition's", "returns", owner_read_first),
-    Mutant("a server that keeps its partitions before it has stopped", "keep", keeps_while_it_serves),
+    Mutant("partitions kept before the server has stopped", "keep", keeps_while_it_serves),
     Mutant("an own row that went backwards is taken as it is", "rollback", rollback_not_noticed),
     Mutant("claims right after a rollback", "noticed rollback", claims_right_after_a_rollback),
 ]

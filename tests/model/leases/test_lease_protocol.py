@@ -17,16 +17,16 @@ from tests.model.stored import assert_play_holds
 
 STEPS = {
     "claim without fencing first": 19,
-    "deadline from ack": 19,
-    "age from request": 19,
+    "validity from the answer instead of the send": 19,
+    "age from the request instead of the receipt": 19,
     "ownership without incarnation": 28,
     "V above T": 16,
     "resume without proof": 10,
     "a beat without its ETag": 19,
     "a lost claim taken for granted": 4,
-    "the deadline of the last send": 26,
+    "validity from the last send though an earlier write was stored": 26,
     "the owner's row read before the partition's": 28,
-    "a server that keeps its partitions before it has stopped": 12,
+    "partitions kept before the server has stopped": 12,
     "an own row that went backwards is taken as it is": 18,
     "claims right after a rollback": 26,
 }

@@ -212,8 +212,8 @@ def claims_outlive_incarnations() -> list[Patch]:
 
 PLANTED: dict[str, Callable[[], list[Patch]]] = {
     "claim without fencing first": claims_without_fencing,
-    "deadline from ack": mutants.deadline_from_ack,
-    "age from request": age_from_request,
+    "validity from the answer instead of the send": mutants.deadline_from_ack,
+    "age from the request instead of the receipt": age_from_request,
     "resume without proof": mutants.resume_without_proof,
     "a beat without its ETag": mutants.unconditional_beat,
     "a beat that takes its row back": claims_outlive_incarnations,
