@@ -36,6 +36,10 @@ class Member:
 type MoveReason = Literal["unowned", "owner gone", "draining", "prohibited", "pinned", "over capacity", "balance", "offline", "bump"]
 
 
+type DiversionReason = Literal["gone", "drained", "prohibited", "full"]
+"""Why a partition does not go to its drain's destination: that server is gone, may own nothing or not this partition, or has no room."""
+
+
 class PartitionMove(NamedTuple):
     """One change. source: '' if the partition has no owner. target: '' if it must have none."""
 
@@ -47,11 +51,13 @@ class PartitionMove(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """A plan. target: server of each partition, '' for none. moves: differences from now, by partition. unplaced: reasons, by partition."""
+    """A plan. target: server of each partition, '' for none. moves: differences from now, by partition. unplaced: reasons, by partition.
+    diverted: partitions of a drained server that do not go to its destination, with the reason."""
 
     target: dict[int, str]
     moves: tuple[PartitionMove, ...]
     unplaced: dict[int, str] = field(default_factory=dict)
+    diverted: dict[int, DiversionReason] = field(default_factory=dict)
 
 
 def score(partition: int, server: str, weight: float) -> float:
@@ -79,6 +85,9 @@ def plan(
 
     `most` limits what a server is given. A server that drains keeps partitions that no other server can take, also more than `most`: a
     partition with too full an owner is better than a partition without one.
+
+    The partitions of a server that is drained to a destination go there, as far as it may own them and has room; the others are placed like
+    those of any drained server. While that drain is in force, its destination gives up nothing for balance.
     """
     return _Planner(partitions, owners, sorted(members, key=lambda member: member.name), intents, most, budget, epochs or {}).run()
 
@@ -111,6 +120,9 @@ class _Planner:
         for number, name in intents.prohibited:
             self.forbidden.setdefault(number, set()).add(name)
         self.shut: tuple[set[str], set[str]] = set(), set()
+        self.destinations = dict(intents.destinations)
+        self.steady = set(self.destinations.values())
+        self.diverted: dict[int, DiversionReason] = {}
 
     def allowed(self, partition: int, server: str) -> bool:
         return server not in self.forbidden.get(partition, ())
@@ -151,6 +163,7 @@ class _Planner:
             owner = self.owners.get(number, "")
             if number not in self.placed and owner in self.has and self.may(number, owner):
                 self.put(number, owner)
+        self._follow_drains()
         self._shares()
         self._shed()
         unplaced: dict[int, str] = {}
@@ -166,6 +179,26 @@ class _Planner:
             pin = self.pins.get(number)
             if pin in self.has and self.allowed(number, pin) and len(self.has[pin]) < self.cap[pin]:
                 self.put(number, pin)
+
+    def _follow_drains(self) -> None:
+        """Place the partitions of drained servers on the destinations of their drains."""
+        for number in self.online if self.destinations else ():
+            destination = self.destinations.get(self.owners.get(number, ""))
+            if destination is None or number in self.placed:
+                continue
+            reason = self._diversion(number, destination)
+            if reason is None:
+                self.put(number, destination)
+            else:
+                self.diverted[number] = reason
+
+    def _diversion(self, partition: int, destination: str) -> DiversionReason | None:
+        """Return why the partition cannot go to the destination; None if it can."""
+        if destination not in self.has:
+            return "drained" if destination in self.present else "gone"
+        if not self.may(partition, destination):
+            return "prohibited"
+        return "full" if len(self.has[destination]) >= self.cap[destination] else None
 
     def _shares(self) -> None:
         """Set the shares by water-filling under the capacities. The remainder goes to servers with the most partitions, hot ones last.
@@ -193,8 +226,10 @@ class _Planner:
             waiting -= tight
 
     def _shed(self) -> None:
-        """Take partitions with the lowest scores from servers above their share. Pinned partitions stay."""
+        """Take partitions with the lowest scores from servers above their share. Pinned partitions stay, and those of destinations."""
         for name in self.names:
+            if name in self.steady and len(self.has[name]) <= self.cap[name]:
+                continue
             over = len(self.has[name]) - self.share[name]
             if over > 0:
                 movable = [number for number in self.has[name] if self.pins.get(number) != name]
@@ -257,7 +292,7 @@ class _Planner:
     def _level(self) -> None:
         """Even out where prohibitions or pins make shares unreachable: move from the fullest server to one with two partitions fewer."""
         while True:
-            for source in sorted(self.names, key=lambda name: (-len(self.has[name]), name)):
+            for source in sorted(set(self.names) - self.steady, key=lambda name: (-len(self.has[name]), name)):
                 room = {
                     name for name in self.names if len(self.has[name]) + 1 < len(self.has[source]) and len(self.has[name]) < self.cap[name]
                 }
@@ -307,7 +342,8 @@ class _Planner:
                 moves.append(PartitionMove(number, owner, server, self._reason(number)))
             elif server and number in bumped:
                 moves.append(PartitionMove(number, owner, server, "bump"))
-        return PartitionPlan(target, tuple(sorted(moves)), unplaced)
+        diverted = {p: reason for p, reason in self.diverted.items() if target[p] != self.destinations[self.owners[p]]}
+        return PartitionPlan(target, tuple(sorted(moves)), unplaced, diverted)
 
     def _reason(self, partition: int) -> MoveReason:
         owner = self.owners.get(partition, "")

@@ -220,7 +220,8 @@ def parse_partition(row: Row) -> Partition:
 @dataclass(frozen=True, slots=True)
 class Intent:
     """A manual control, or a maintenance drain. partition: or `NO_PARTITION`. server: or ''. expires: 0 for never. epoch: the one to bump.
-    exit: a drained server must end. created: time of the request."""
+    exit: a drained server must end. created: time of the request. to: the server that gets a drained server's partitions; None if the plan
+    spreads them."""
 
     verb: Verb
     partition: int = NO_PARTITION
@@ -231,6 +232,7 @@ class Intent:
     epoch: int = 0
     exit: bool = False
     created: Millis = 0
+    to: str | None = None
 
     @property
     def key(self) -> str:
@@ -252,6 +254,7 @@ class Intent:
 
 
 _INTENT: Final = RowCodec(Intent, added=("exit", "created"))
+# A row without `to` is as former releases write it; they read one that has it as a plain drain.
 
 
 def parse_intent(props: Props) -> Intent:
@@ -262,7 +265,7 @@ def parse_intent(props: Props) -> Intent:
 @dataclass(frozen=True, slots=True)
 class ActiveIntents:
     """The intents in force. prohibited: (partition, server) pairs. drained: servers that get no partitions, by drain, prohibition or
-    maintenance. struck: servers with maintenance ahead."""
+    maintenance. struck: servers with maintenance ahead. destinations: drained servers with the servers that get their partitions."""
 
     offline: frozenset[int] = frozenset()
     prohibited: frozenset[tuple[int, str]] = frozenset()
@@ -270,6 +273,7 @@ class ActiveIntents:
     pins: tuple[tuple[int, str], ...] = ()
     bumps: tuple[tuple[int, int], ...] = ()
     struck: frozenset[str] = frozenset()
+    destinations: tuple[tuple[str, str], ...] = ()
 
 
 def active_intents(intents: Iterable[Intent], now: Millis) -> ActiveIntents:
@@ -282,6 +286,7 @@ def active_intents(intents: Iterable[Intent], now: Millis) -> ActiveIntents:
         tuple(sorted((i.partition, i.server) for i in live if i.verb == "pin")),
         tuple(sorted((i.partition, i.epoch) for i in live if i.verb == "bump")),
         frozenset(i.server for i in live if i.verb == "maintain"),
+        tuple(sorted((i.server, i.to) for i in live if i.verb == "drain" and i.to)),
     )
 
 

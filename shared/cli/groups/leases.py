@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession, Note, Yes, add_commands, api_path, parse_json_option
-from ..terminal.output import STYLES, duration_text, ranges_text
+from ..terminal.output import STYLES, count_of, duration_text, ranges_text
 
 _HELP = "Manage fleets and their partitions: owners, plans and manual controls."
 _COUNT_HELP = "Number of partitions, such as 64. Needed unless --settings gives it."
@@ -183,13 +184,16 @@ def plan(
         return
     moves = [(each["partition"], each["from"], each["to"], each["reason"]) for each in found["moves"]]
     session.screen.table(("partition", "from", "to", "reason"), moves, title=f"moves, {'sent to the servers' if apply else 'dry run'}")
-    if found["unplaced"]:
+    titles = {"unplaced": "partitions that no server can have", "diverted": "partitions that do not go to their drain's destination"}
+    for part, title in titles.items():
+        if not found.get(part):
+            continue
         session.screen.gap()
         reasons: dict[str, list[int]] = {}
-        for each in found["unplaced"]:
+        for each in found[part]:
             reasons.setdefault(each["reason"], []).append(each["partition"])
         rows = [(ranges_text(partitions), reason) for reason, partitions in sorted(reasons.items())]
-        session.screen.table(("partitions", "reason"), rows, title="partitions that no server can have")
+        session.screen.table(("partitions", "reason"), rows, title=title)
 
 
 def resize(
@@ -252,9 +256,7 @@ def online(session: CommandSession, fleet: Fleet, partition: PartitionArgument, 
     _post_control(session, api_path("fleets", fleet, "leases", partition, "online"), note)
 
 
-def pin(
-    session: CommandSession, fleet: Fleet, partition: PartitionArgument, server: Server, note: Note, expires: Expires = None
-) -> None:
+def pin(session: CommandSession, fleet: Fleet, partition: PartitionArgument, server: Server, note: Note, expires: Expires = None) -> None:
     """Keep a partition on one server.
 
     Examples:
@@ -305,6 +307,9 @@ def drain(
     fleet: Fleet,
     server: ServerArgument,
     note: Note,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="SERVER", help="Server that gets the partitions. Its own drain ends. Default: all others.")
+    ] = None,
     ends: Annotated[bool, typer.Option("--exit", help="Also ask the server's process to end.")] = False,
     expires: Expires = None,
 ) -> None:
@@ -313,8 +318,9 @@ def drain(
     Examples:
         tocsin leases drain web s7 --note 'a new disk' --expires PT2H
         tocsin leases drain web s7 --exit --note 'the machine is replaced'
+        tocsin leases drain web s8 --to s7 --note 'rolling restart: s7 is back'
     """
-    _post_control(session, api_path("fleets", fleet, "nodes", server, "drain"), note, expires=expires, exit=ends or None)
+    _post_control(session, api_path("fleets", fleet, "nodes", server, "drain"), note, expires=expires, exit=ends or None, to=to)
 
 
 def undrain(session: CommandSession, fleet: Fleet, server: ServerArgument, note: Note) -> None:
@@ -375,18 +381,32 @@ def read_all_pages(session: CommandSession, fleet: str) -> dict[str, Any]:
 
 def _post_control(session: CommandSession, path: str, note: str, **more: Any) -> None:
     body = {"note": note} | {name: value for name, value in more.items() if value is not None}
-    intent = session.send("POST", path, body)["intent"]
-    about = f" for {intent['server']}" if intent.get("server") else ""
+    answer = session.send("POST", path, body)
+    intent = answer["intent"]
+    about = f" for {intent['server']}" if intent.get("server") else f" to {intent['to']}" if intent.get("to") else ""
     until = f", until {intent['expires']}" if intent["expires"] else ""
     text = f"{intent['verb']} {intent['target']}{about}: takes effect with each server's next heartbeat{until}"
-    session.print_result({"intent": intent}, text)
+    for ended in answer.get("ended", ()):
+        text += f"; {ended['verb']} {ended['target']} has ended"
+    diverted = Counter(each["reason"] for each in answer.get("diverted", ()))
+    for reason, count in sorted(diverted.items()):
+        text += f"; {count_of(count, 'partition')} cannot go to {intent['to']} ({reason}) and {'goes' if count == 1 else 'go'} elsewhere"
+    session.print_result(answer, text)
 
 
 _CONTROLS = ("verb", "target", "server", "note", "by", "since", "expires")
 
 
 def _control_row(each: dict[str, Any]) -> Sequence[Any]:
-    return each["verb"], each["target"], each.get("server"), each["note"], each["author"], each["created"], each["expires"]
+    return (
+        each["verb"],
+        each["target"],
+        each.get("server") or each.get("to"),
+        each["note"],
+        each["author"],
+        each["created"],
+        each["expires"],
+    )
 
 
 def _lease_row(each: dict[str, Any]) -> Sequence[Any]:

@@ -14,7 +14,9 @@ from ...leases.profiles import Profile
 from ...leases.timings import TAKEOVER_PERIOD
 from ..model import NotificationKind
 
-type Kind = Literal["silent", "unserved", "missing", "servers", "forgotten", "late", "turns", "unreadable", "unlisted", "orders"]
+type Kind = Literal[
+    "silent", "unserved", "missing", "servers", "forgotten", "late", "turns", "unreadable", "unlisted", "orders", "destination"
+]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind.__value__)
 
 MAX_SUBJECTS: Final = 20
@@ -144,6 +146,15 @@ ALARMS: Final[Mapping[Kind, AlarmDefinition]] = {
         many="{count} servers that speak HTTP have not followed their orders since {since} or longer: {subjects}.",
         cleared="All servers that speak HTTP follow their orders again.",
         command="tocsin leases nodes {fleet}",
+    ),
+    "destination": AlarmDefinition(
+        action="lease_destinations_lost",
+        notification="stale",
+        lasts=LASTING,
+        one="Since {since} the destination of 1 drain cannot take partitions, and they go to other servers: {subjects}.",
+        many="Since {since} the destinations of {count} drains cannot take partitions, and they go to other servers: {subjects}.",
+        cleared="The destinations of all drains can take partitions again, or the drains have ended.",
+        command="tocsin leases intents {fleet}",
     ),
 }
 

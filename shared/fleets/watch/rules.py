@@ -64,6 +64,8 @@ class Findings:
     """Orders that servers which speak HTTP have not followed, by server."""
     order_wait: float = float("inf")
     """Seconds in which an order must be followed."""
+    lost_destinations: tuple[str, ...] = ()
+    """Drains whose destination can take no partitions, as `s1 to s2`."""
 
     def subjects(self) -> dict[Kind, tuple[str, ...]]:
         """Return the subjects of each kind of alarm. Kinds without a finding are left out."""
@@ -77,6 +79,7 @@ class Findings:
             "turns": self.turns,
             "unreadable": self.unreadable,
             "unlisted": tuple(map(str, self.unlisted)),
+            "destination": self.lost_destinations,
         }
         return {kind: subjects for kind, subjects in found.items() if subjects}
 
@@ -84,6 +87,13 @@ class Findings:
 def usable_servers(servers: Iterable[Server], intents: ActiveIntents) -> list[str]:
     """Return the names of servers that may get partitions. Drained and prohibited servers are up, but may not."""
     return [server.name for server in servers if server.state == "live" and server.name not in intents.drained]
+
+
+def lost_destinations(summary: FleetSummary, now: Millis) -> tuple[str, ...]:
+    """Return the drains of living servers whose destination is gone or may own nothing, as `s1 to s2`."""
+    intents, living = summary.in_force(now), {server.name for server in summary.living}
+    usable = set(usable_servers(summary.living, intents))
+    return tuple(f"{source} to {to}" for source, to in intents.destinations if source in living and to not in usable)
 
 
 def is_forgotten(intent: Intent, now: Millis) -> bool:
@@ -105,6 +115,7 @@ def findings_of_summary(summary: FleetSummary, now: Millis) -> Findings:
         oldest=max(ages.values(), default=0.0),
         used=bool(summary.servers),
         unreadable=summary.unreadable,
+        lost_destinations=lost_destinations(summary, now),
     )
 
 

@@ -15,7 +15,10 @@ from shared.engine.thread_runner import ThreadRunner
 from shared.fleets.watch.service import FleetWatch as AppWatch
 from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
-from shared.leases.rows import INDEX, PARTITIONS, Fleet, MoveLimits, fleet_key
+from shared.leases.rows import INDEX, NO_PARTITION, PARTITIONS, Fleet, MoveLimits, fleet_key
+from shared.leases.service.control.model import AnyVerb
+from shared.leases.service.control.service import ManualControls
+from shared.leases.service.control.verbs import ControlRequest
 from shared.leases.service.planning import Planning
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import ALL_TABLES, FLEETS
@@ -67,7 +70,9 @@ class Measured:
         if app:
             self._loop = asyncio.new_event_loop()
             runner = AsyncRunner(self.world.store, self.world.time)
-            self._timers = AppWatch(self.world.store, runner, Planning(runner), self.world.time, _Silence())
+            planning = Planning(runner)
+            self._controls = ManualControls(runner, planning, self.world.time)
+            self._timers = AppWatch(self.world.store, runner, planning, self.world.time, _Silence())
             self._every(SCAN_EVERY, lambda: self._timers.takeover.run_once(self.world.time.now()))
             self._every(INSPECT_EVERY, lambda: self._timers.inspect.run_once(self.world.time.now()))
 
@@ -124,6 +129,11 @@ class Measured:
         if not self.world.run(began + most, satisfied, every):
             raise TimeoutError(f"not after {most:.0f} s of virtual time: shares {sorted(self.shares().values())}")
         return self.now - began
+
+    def control(self, verb: AnyVerb, server: str, to: str | None = None) -> None:
+        """Apply an operator's control of a server, as the app does."""
+        request = ControlRequest(verb, NO_PARTITION, server, "a restart", "tsn_abc", self.world.time.now(), to=to)
+        self._loop.run_until_complete(self._controls.apply("t", "f", request))
 
     # -- what is so now
 

@@ -252,9 +252,10 @@ class History:
         self._say(Intent("bump", number, epoch=self.watch.epochs.get(number, 0)))
 
     def forbid(self) -> None:
-        """Drain a server, prohibit it for a partition, or take a partition offline, for a while."""
+        """Drain a server, perhaps to another one, prohibit it for a partition, or take a partition offline, for a while."""
         number, name = self.dice.randrange(self.partitions), self.dice.choice(self.names)
-        intent = self.dice.choice((Intent("drain", server=name), Intent("prohibit", number, name), Intent("offline", number)))
+        to = self.names[(self.names.index(name) + 1) % len(self.names)] if number % 2 and len(self.names) > 1 else None
+        intent = self.dice.choice((Intent("drain", server=name, to=to), Intent("prohibit", number, name), Intent("offline", number)))
         self._say(intent)
         self._later(self._span(1.5), self._allow, intent)
 

@@ -79,6 +79,21 @@ def test_operators_verbs_stand_until_they_are_taken_back(tocsin: Command, fleet:
     assert tocsin("leases", "bump", fleet, "1").code == Exit.USAGE, "a verb without a note"
 
 
+def test_a_drain_to_a_server_says_which_control_it_has_ended_and_what_goes_elsewhere(tocsin: Command, fleet: str) -> None:
+    said = ("--note", "a restart")
+    other = "9b2ff1d4-3a88-4a56-a7a4-9a01e6b3f8aa"
+    tocsin.kit.client.call("POST", f"fleets/{fleet}/nodes/s2/beat", {"incarnation": other, "seq": 1, "capacity": 1})
+    tocsin.kit.client.call("POST", f"fleets/{fleet}/leases/claim", {"node": "s1", "incarnation": INCARNATION, "partitions": [0, 1, 2, 3]})
+    tocsin.ok("leases", "drain", fleet, "s2", *said)
+    done = tocsin.ok("leases", "drain", fleet, "s1", "--to", "s2", *said)
+    text = "drain s1 to s2: takes effect with each server's next heartbeat"
+    assert done.lines == [f"{text}; drain s2 has ended; 3 partitions cannot go to s2 (full) and go elsewhere"]
+    assert "partitions that do not go to their drain's destination" in tocsin.ok("leases", "plan", fleet).lines
+    assert tocsin.ok("leases", "intents", fleet).row("drain")[1:4] == ["s1", "s2", "a restart"]
+    refused = tocsin("leases", "drain", fleet, "s2", "--to", "s2", *said)
+    assert refused.code == Exit.REFUSED and "must be another server than s2" in refused.err
+
+
 def test_plan_is_a_dry_run_unless_it_is_to_be_applied(tocsin: Command, fleet: str) -> None:
     dry = tocsin.ok("leases", "plan", fleet)
     assert dry.lines[0] == "moves, dry run" and len([line for line in dry.lines if " s1 " in line]) == 4

@@ -101,7 +101,7 @@ class World:
 
     async def say(self, verb: Any, partition: int = NO_PARTITION, server: str = "", fleet: str = "fleet", **more: Any) -> Intent:
         word = ControlRequest(verb, partition, server, more.pop("note", "why"), "abc", self.clock.now(), **more)
-        return await self.control.apply(TENANT, fleet, word)
+        return (await self.control.apply(TENANT, fleet, word)).intent
 
     async def row(self, key: str) -> Fleet:
         found = await self.tables.get(FLEETS, key, FLEET)

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,11 +45,14 @@ def fleets(draw: st.DrawFn) -> tuple[int, dict[int, str], list[Member]]:
 @st.composite
 def wishes(draw: st.DrawFn) -> ActiveIntents:
     number, name = st.integers(0, 23), st.sampled_from(NAMES)
+    drained = draw(st.frozensets(name, max_size=2))
+    destinations = draw(st.dictionaries(st.sampled_from(sorted(drained)), name, max_size=2)) if drained else {}
     return ActiveIntents(
         draw(st.frozensets(number, max_size=4)),
         draw(st.frozensets(st.tuples(number, name), max_size=30)),
-        draw(st.frozensets(name, max_size=2)),
+        drained,
         tuple(sorted(draw(st.dictionaries(number, name, max_size=4)).items())),
+        destinations=tuple(sorted(destinations.items())),
     )
 
 
@@ -162,6 +166,53 @@ def test_a_draining_server_hands_everything_off_whatever_the_budget() -> None:
     found = decide(10, owners, [Member("s0", draining=True), Member("s1")], budget=0)
     assert {(move.source, move.target, move.reason) for move in found.moves} == {("s0", "s1", "draining")}
     assert counts(found, ["s0", "s1"]) == [0, 10]
+
+
+def drain(*destinations: tuple[str, str], prohibited: frozenset[tuple[int, str]] = frozenset()) -> ActiveIntents:
+    return ActiveIntents(prohibited=prohibited, drained=frozenset(source for source, _ in destinations), destinations=destinations)
+
+
+def test_a_server_drained_to_another_one_gives_it_everything_and_nothing_else_moves() -> None:
+    owners = {partition: f"s{partition % 3}" for partition in range(12)}
+    found = decide(12, owners, members("s0", "s1", "s2"), drain(("s0", "s1")), budget=0)
+    assert {(move.source, move.target, move.reason) for move in found.moves} == {("s0", "s1", "draining")}
+    assert counts(found, ["s0", "s1", "s2"]) == [0, 8, 4]
+    assert found.diverted == {}
+
+
+def test_a_destination_gives_nothing_up_for_balance_while_the_drain_is_in_force() -> None:
+    owners = {partition: "s1" if partition < 8 else "s2" for partition in range(12)}
+    present = members("s0", "s1", "s2", "s3")
+    assert not [move for move in decide(12, owners, present, drain(("s0", "s1"))).moves if move.source == "s1"]
+    after = decide(12, owners, present)
+    assert max(counts(after, ["s0", "s1", "s2", "s3"])) == 3, "the drain has ended, so shares are equal again"
+
+
+def test_the_next_server_s_destination_is_the_one_that_came_back_and_nothing_else_moves() -> None:
+    owners = {partition: ("spare", "s1", "s2")[partition % 3] for partition in range(12)}
+    found = decide(12, owners, members("spare", "s0", "s1", "s2"), drain(("s1", "s0")))
+    assert {(move.source, move.target) for move in found.moves} == {("s1", "s0")} and len(found.moves) == 4
+
+
+@pytest.mark.parametrize(
+    ("present", "intents", "reason"),
+    [
+        (members("s0", "s2"), drain(("s0", "s1")), "gone"),
+        (members("s0", "s1", "s2"), ActiveIntents(drained=frozenset({"s0", "s1"}), destinations=(("s0", "s1"),)), "drained"),
+        ([Member("s0"), Member("s1", draining=True), Member("s2")], drain(("s0", "s1")), "drained"),
+        (members("s0", "s1", "s2"), drain(("s0", "s1"), prohibited=frozenset({(0, "s1"), (1, "s1")})), "prohibited"),
+        ([Member("s0"), Member("s1", capacity=2), Member("s2")], drain(("s0", "s1")), "full"),
+    ],
+)
+def test_what_a_destination_cannot_take_goes_elsewhere_and_the_plan_says_why(
+    present: list[Member], intents: ActiveIntents, reason: str
+) -> None:
+    owners = {0: "s0", 1: "s0", 2: "s1", 3: "s1", 4: "s2", 5: "s2"}
+    found = decide(6, owners, present, intents)
+    assert found.diverted == {0: reason, 1: reason}
+    assert found.target[0] == found.target[1] == "s2"
+    after = {partition: server for partition, server in found.target.items() if server}
+    assert decide(6, after, present, intents).moves == ()
 
 
 def test_a_draining_server_keeps_what_nobody_can_take() -> None:

@@ -146,6 +146,7 @@ def _leases() -> list[Case]:
     }
     intents = {
         "intent": Intent("drain", server="s1"),
+        "intent with a destination": Intent("drain", server="s1", note="a restart", author="key:ab12", created=NOW, to="s2"),
         "intent with everything set": Intent("pin", 5, "s1", 'a "note"', "key:ab12", NOW + 1, 9, True, NOW),
     }
     return [

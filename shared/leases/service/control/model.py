@@ -11,6 +11,7 @@ from ....core.clock import Millis, to_text
 from ....core.durations import DURATION_PATTERN, parse_duration, parse_time
 from ....web.fields.error_texts import TEXT, Shaped
 from ....web.fields.types import Maybe, NodeName, Stamp, Strict
+from ...planner import DiversionReason
 from ...rows import NO_PARTITION, Intent
 
 type PartitionVerb = Literal["offline", "online", "bump", "prohibit", "permit", "pin", "unpin"]
@@ -96,6 +97,7 @@ class DrainIn(Lasting):
     """Release all partitions of a server."""
 
     exit: bool = Field(False, description="The server's process must also end: it releases all partitions and leaves.")
+    to: NodeName | None = Field(None, description="The server that gets the partitions. Its own drain ends. null: the plan spreads them.")
 
 
 class IntentOut(Strict):
@@ -105,16 +107,27 @@ class IntentOut(Strict):
     target: int | str = Field(description="A partition's number, or a server's name.")
     server: Maybe[str] = Field(None, description="The server of a control on a partition.")
     exit: Maybe[bool] = None
+    to: Maybe[str] = Field(None, description="The server that gets a drained server's partitions.")
     note: str
     author: str = Field(description="Prefix of the key that made the request.")
     created: Stamp
     expires: Stamp | None
 
 
+class DivertedOut(Strict):
+    """A partition of a drained server that goes to another server than the drain's destination, because that one is gone or drained, is
+    prohibited for the partition, or is full."""
+
+    partition: int
+    reason: DiversionReason
+
+
 class IntentAnswer(Strict):
     """The answer to a verb."""
 
     intent: IntentOut
+    ended: Maybe[list[IntentOut]] = Field(None, description="Other manual controls that this one has ended.")
+    diverted: Maybe[list[DivertedOut]] = Field(None, description="Partitions that do not go to the destination of the drain.")
 
 
 class IntentList(Strict):
@@ -151,6 +164,7 @@ class PlanOut(Strict):
 
     moves: list[MoveOut]
     unplaced: list[UnplacedOut]
+    diverted: Maybe[list[DivertedOut]] = Field(None, description="Partitions that do not go to the destinations of their servers' drains.")
     applied: bool
 
 
@@ -162,5 +176,7 @@ def intent_out(intent: Intent, verb: AnyVerb | None = None) -> dict[str, Any]:
         shown["server"] = intent.server
     if intent.exit:
         shown["exit"] = True
+    if intent.to:
+        shown["to"] = intent.to
     shown |= {"note": intent.note, "author": intent.author, "created": to_text(intent.created)}
     return shown | {"expires": to_text(intent.expires) if intent.expires else None}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ....core.clock import Millis, to_text
 from ....web.fields.types import Name, NodeName
 from ....web.problem import invalid, not_found
 from ....web.routes import Answer, Call, RouteGroup
+from ...planner import DiversionReason
 from ...rows import NO_PARTITION
 from .model import (
     AnyVerb,
@@ -58,7 +60,9 @@ SERVER_VERBS: dict[ServerVerb, VerbRoute] = {
     "drain": VerbRoute(
         DrainIn,
         "Drain a server: it releases all its partitions.",
-        "The server stays in the fleet and gets no partition until it is undrained. With `exit`, its process is asked to end.",
+        "The server stays in the fleet and gets no partition until it is undrained. With `exit`, its process is asked to end. "
+        "With `to`, its partitions go to that server, which gives up none for balance meanwhile.",
+        ("no-destination", "prohibited"),
     ),
     "undrain": VerbRoute(Said, "Let a drained server own partitions again.", codes=("not-drained",)),
     "prohibit": VerbRoute(Lasting, "Keep a server from owning any partition, even if it is not registered yet."),
@@ -79,10 +83,15 @@ def _declare(verb: AnyVerb, target: str, name: str, route: VerbRoute) -> None:
         now = call.service.clock.now()
         partition = _number(call.params["partition"]) if "partition" in call.params else NO_PARTITION
         server = call.params["node"] if "node" in call.params else getattr(call.body, "server", None) or ""
-        exits = bool(getattr(call.body, "exit", False))
-        request = ControlRequest(verb, partition, server, call.body.note, call.key.prefix, now, _expires(call.body, now), exits)
-        intent = await call.service.apply(call.tenant, call.params["fleet"], request)
-        return Answer(200, {"intent": intent_out(intent, verb if verb in REVOCATIONS else None)})
+        exits, to = bool(getattr(call.body, "exit", False)), getattr(call.body, "to", None)
+        if to == server and to is not None:
+            raise invalid("/to", f"must be another server than {server}")
+        request = ControlRequest(verb, partition, server, call.body.note, call.key.prefix, now, _expires(call.body, now), exits, to)
+        result = await call.service.apply(call.tenant, call.params["fleet"], request)
+        answer: dict[str, Any] = {"intent": intent_out(result.intent, verb if verb in REVOCATIONS else None)}
+        if result.ended:
+            answer["ended"] = [intent_out(each) for each in result.ended]
+        return Answer(200, answer | _diverted_out(result.diverted))
 
 
 for _partition_verb, _route in PARTITION_VERBS.items():
@@ -107,7 +116,14 @@ async def leases_plan(call: Call[ManualControls, PlanIn]) -> Answer:
         for move in planned.plan.moves
     ]
     unplaced = [{"partition": number, "reason": reason} for number, reason in sorted(planned.plan.unplaced.items())]
-    return Answer(200, {"moves": moves, "unplaced": unplaced, "applied": not call.body.dry_run})
+    answer = {"moves": moves, "unplaced": unplaced, "applied": not call.body.dry_run}
+    return Answer(200, answer | _diverted_out(planned.plan.diverted))
+
+
+def _diverted_out(diverted: Mapping[int, DiversionReason]) -> dict[str, Any]:
+    if not diverted:
+        return {}
+    return {"diverted": [{"partition": number, "reason": reason} for number, reason in sorted(diverted.items())]}
 
 
 def _number(text: str) -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from ....core.clock import Clock
 from ....core.errors import StorageError
@@ -10,9 +13,10 @@ from ....engine.async_runner import AsyncRunner
 from ....engine.conflicts import WriteConflict, retry_steps
 from ....engine.effects import LOST, Steps, get, load, write
 from ....storage.names import FLEETS
-from ....storage.ports import Applied, Merge
+from ....storage.ports import Applied, Merge, Row
 from ....tenants.store import contended
 from ....web.problem import not_found
+from ...planner import DiversionReason
 from ...rows import (
     FLEET,
     INTENTS,
@@ -37,13 +41,22 @@ TRIES = 10
 """Attempts to apply a verb while heartbeats or other operators come in between."""
 
 
+class ControlResult(NamedTuple):
+    """The result of a request. intent: now in force, or revoked. ended: other controls that it has ended. diverted: partitions that do not
+    go to a drain's destination, with the reasons."""
+
+    intent: Intent
+    ended: tuple[Intent, ...]
+    diverted: Mapping[int, DiversionReason]
+
+
 class ManualControls:
     """Applies and lists manual controls. One per process."""
 
     def __init__(self, runner: AsyncRunner, planning: Planning, clock: Clock) -> None:
         self._runner, self._planning, self.clock = runner, planning, clock
 
-    async def apply(self, tenant: str, fleet: str, request: ControlRequest) -> Intent:
+    async def apply(self, tenant: str, fleet: str, request: ControlRequest) -> ControlResult:
         """Apply a verb, plan, and give the orders. Repeating a verb changes nothing.
 
         Raises 404, 409 (`verbs.decide`), `StorageError`.
@@ -52,18 +65,31 @@ class ManualControls:
         change = await self._runner.run(carry_out(key, request))
         if change is None:
             raise not_found("fleet")
-        extra = {"action": "lease_control", "fleet": key, "verb": request.verb, "author": request.author, "note": request.note}
+        extra: dict[str, object] = {
+            "action": "lease_control",
+            "fleet": key,
+            "verb": request.verb,
+            "author": request.author,
+            "note": request.note,
+        }
         target = request.server if request.partition == NO_PARTITION else f"partition {request.partition}"
+        diverted: dict[int, DiversionReason] = {}
         if change.ops:
             log.info(
                 "%s: %s %s by %s%s", key, request.verb, target, request.author, f": {request.note}" if request.note else "", extra=extra
             )
             try:
-                await self.plan(tenant, fleet, dry_run=False)
+                planned = await self.plan(tenant, fleet, dry_run=False)
+                diverted = planned.plan.diverted if request.to else {}
             except StorageError as error:
                 # The control is stored: scanners or the app's sweep act on it later.
                 log.warning("Orders of fleet %s are delayed: %s", key, error, extra={"action": "lease_orders_wait", "fleet": key})
-        return change.intent
+        if diverted:
+            reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(Counter(diverted.values()).items()))
+            text = "%s: %d partitions do not go to %s, the destination of the drain of %s (%s)"
+            more = {"action": "lease_drain_diverted", "partitions": len(diverted)}
+            log.warning(text, key, len(diverted), request.to, request.server, reasons, extra=extra | more)
+        return ControlResult(change.intent, change.ended, diverted)
 
     async def intents(self, tenant: str, fleet: str) -> list[Intent]:
         """Return the controls in force, by verb and target. Raises 404, `StorageError`."""
@@ -97,10 +123,11 @@ def carry_out(key: str, request: ControlRequest) -> Steps[IntentChange | None]:
         if found is None:
             return None
         partition, server = yield from _read_target(key, request, found)
+        destination = (yield from _read_server(key, request.to)) if request.to else None
         if unsure is not None and request.verb in REVOCATIONS and unsure.intent.key not in {intent.key for intent in found.intents}:
             # The write with the lost answer was applied.
             return unsure
-        change = decide(request, found.intents, partition, server)
+        change = decide(request, found.fleet, found.intents, partition, server, destination)
         if not change.ops:
             return unsure or change
         answer = yield from write(FLEETS, key, Merge(FLEET, {"changes": found.fleet.changes + 1}, found.etag), *change.ops)
@@ -131,11 +158,19 @@ def _read_target(key: str, request: ControlRequest, found: FleetSummary) -> Step
         partition = next((found for _, found in parse_rows([row] if row is not None else [], parse_partition)[0]), None)
     else:
         row = yield from get(FLEETS, key, server_key(request.server))
-        known, _ = parse_rows([row] if row is not None else [], parse_server)
-        server = next((Versioned(found, of.etag, row_age(of)) for of, found in known), None)
+        server = _server_of(row)
         if row is None and request.verb == "drain":
             raise not_found("node; to keep a server out before it registers, prohibit it")
     return partition, server
+
+
+def _read_server(key: str, name: str) -> Steps[Versioned[Server] | None]:
+    return _server_of((yield from get(FLEETS, key, server_key(name))))
+
+
+def _server_of(row: Row | None) -> Versioned[Server] | None:
+    known, _ = parse_rows([row] if row is not None else [], parse_server)
+    return next((Versioned(found, of.etag, row_age(of)) for of, found in known), None)
 
 
 def _key(tenant: str, fleet: str) -> str:

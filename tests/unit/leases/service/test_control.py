@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.core.errors import OutcomeUnknown, Problem
-from shared.leases.rows import NO_PARTITION, Intent, Partition
+from shared.leases.rows import NO_PARTITION, Fleet, Intent, Partition
 from shared.leases.service.control.verbs import MAX_INTENTS, ControlRequest, decide
 from shared.storage.names import FLEETS
 from shared.storage.ports import Applied, Merge
@@ -257,9 +257,9 @@ def test_texts_are_bounded() -> None:
     intents = [Intent("prohibit", 1, f"s{number}") for number in range(MAX_INTENTS)]
     word = ControlRequest("prohibit", 2, "s", "why", "abc", 1)
     with pytest.raises(Problem) as caught:
-        decide(word, intents, Partition(2), None)
+        decide(word, Fleet(4), intents, Partition(2), None)
     assert caught.value.code == "too-many-intents"
-    assert decide(ControlRequest("permit", 1, "s0", "why", "abc", 1), intents, Partition(1), None).ops
+    assert decide(ControlRequest("permit", 1, "s0", "why", "abc", 1), Fleet(4), intents, Partition(1), None).ops
 
 
 async def test_a_manual_control_with_a_lost_answer_is_found_applied_and_not_repeated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
