@@ -135,7 +135,7 @@ install_azurite() {
   say "installing Azurite into node_modules (some 370 MB) with $node"
   rm -f node_modules/.stamp
   PATH="$(pwd -P)/.venv/bin:$PATH"
-  run_long "$@" ci --ignore-scripts --include=dev && [ -f node_modules/azurite/package.json ] ||
+  run_long "$@" ci --ignore-scripts --include=dev --loglevel=error && [ -f node_modules/azurite/package.json ] ||
     fail_logged "npm could not install Azurite (package-lock.json)."
   npm_stamp >node_modules/.stamp
 }

@@ -31,7 +31,7 @@ DURATION_PATTERN = (
 )
 """The pattern of a duration in the OpenAPI document."""
 MAX_DURATION: Millis = 3660 * 86_400_000
-"""Longest duration taken: about ten years."""
+"""Longest duration taken: about ten years of 366 days."""
 
 
 def parse_duration(text: str) -> Millis:
@@ -44,7 +44,7 @@ def parse_duration(text: str) -> Millis:
     total = (((part["w"] * 7 + part["d"]) * 24 + part["h"]) * 60 + part["m"]) * 60 + part["s"]
     total = total * 1000 + millis
     if total > MAX_DURATION:
-        raise ValueError("longer than ten years")
+        raise ValueError("longer than 3660 days")
     return total
 
 

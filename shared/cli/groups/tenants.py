@@ -154,7 +154,7 @@ def put_channel(
         tocsin tenants channels put shop archive --queue orders
     """
     if sum(each is not None for each in (to, queue, settings)) != 1:
-        advice = "For example: --to https://shop.example/hook"
+        advice = "For example: --to https://shop.example/hook, or --settings JSON for types such as kafka and eventgrid."
         raise CommandFailed("give exactly one of --to, --queue and --settings", advice=advice, status=Exit.USAGE)
     if settings is not None:
         body = parse_json_option(settings, "--settings")

@@ -65,7 +65,8 @@ def run_import(plan: ImportPlan) -> ImportProgress:
         raise CommandFailed(str(wrong), where=_name(plan), advice=advice, status=Exit.USAGE) from None
     except OSError as wrong:
         where = str(wrong.filename or _name(plan))
-        raise CommandFailed(f"a file cannot be used: {wrong.strerror}", where=where, status=Exit.USAGE) from None
+        advice = "Check the path, its folder, and the access rights of both."
+        raise CommandFailed(f"a file cannot be used: {wrong.strerror}", where=where, advice=advice, status=Exit.USAGE) from None
 
 
 def _name(plan: ImportPlan) -> str:

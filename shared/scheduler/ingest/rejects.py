@@ -127,7 +127,7 @@ class Rejects:
             await self._tables.write(LEDGER, _partition(tenant), some)
         for code, count in Counter(each.wrong.code for each in found).items():
             extra = {"action": "event_rejected", "tenant": tenant, "count": count}
-            log.info("%d events from %s were rejected: %s", count, origin, code, extra=extra)
+            log.info("%d events from %s were rejected: %s. GET /api/v1/rejects lists them.", count, origin, code, extra=extra)
         return ids
 
     async def list(
