@@ -13,12 +13,14 @@ expect.set_options(timeout=TIMEOUT)
 
 
 class Look:
-    """One page. `faults`: errors of the page; `expected`: pattern of console errors that belong to the test."""
+    """One page. `faults`: errors of the page; `expected`: pattern of console errors that belong to the test; `unkeyed`: requests without a
+    key."""
 
     def __init__(self, page: Page, url: str) -> None:
         self.page, self.url = page, url
         self.faults: list[str] = []
         self.asked: list[str] = []
+        self.unkeyed: list[str] = []
         self.expected: str | None = None
         page.set_default_timeout(TIMEOUT)
         page.on("console", self._console)
@@ -32,6 +34,8 @@ class Look:
 
     def _request(self, request: Request) -> None:
         self.asked.append(request.url)
+        if "authorization" not in request.headers:
+            self.unkeyed.append(request.url)
 
     async def open(self, key: str | None = None, query: str = "") -> None:
         """The dashboard, and the key if there is one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -242,6 +243,28 @@ async def test_the_key_stays_in_the_tab_until_it_is_forgotten(look: Look) -> Non
     await expect(look.page.get_by_label("Key", exact=True)).to_be_focused()
     assert await look.reads("sessionStorage.length") == 0
     assert await look.reads("document.body.innerText.includes('bill-0')") is False
+
+
+async def test_nothing_more_is_asked_once_the_key_is_forgotten(look: Look) -> None:
+    look.expected = "422"
+    held, go = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        held.set()
+        await go.wait()
+        await route.continue_()
+
+    await look.page.route("**/v1/tenants?*", hold)
+    await look.open()
+    await look.enter(ADMIN_KEY)
+    await held.wait()
+    await look.page.get_by_role("button", name="Forget key").click()
+    async with look.page.expect_request_finished(lambda request: "/v1/tenants?" in request.url):
+        go.set()
+    await look.enter(DEMO_KEY)
+    await look.shows("now")
+    forgotten = [each for each in look.unkeyed if "/api/v1/" in each]
+    assert forgotten == []
 
 
 async def test_an_address_that_ends_in_a_slash_leads_there_too(look: Look) -> None:

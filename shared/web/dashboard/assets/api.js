@@ -43,8 +43,12 @@ function compareClock(date) {
   ahead = Math.abs(found) > TRUSTED ? found : 0;
 }
 
-/** Make a call. `path` is relative to /api/, `query` is an object. Return data or text. Throws `Refused`. */
+/**
+ * Make a call. `path` is relative to /api/, `query` is an object. Return data or text. Throws `Refused`.
+ * Nothing is sent after the key was forgotten; `token: ""` makes a call without a key.
+ */
 export async function call(method, path, { query = {}, body, signal, token = key.get(), timeout = TIMEOUT } = {}) {
+  if (token === null) throw new Refused(401, "There is no key");
   const url = new URL(path, ROOT);
   for (const [name, value] of Object.entries(query)) if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, value);
   const headers = { accept: "application/json" };

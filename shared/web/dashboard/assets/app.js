@@ -177,15 +177,18 @@ async function listed(path, query) {
 
 /** Load the names of tenants and fleets. The choice stays while it exists, and while the service does not answer. */
 async function names() {
+  const mine = visit;
   named = performance.now() + NEW_NAMES;
   const before = [ctx.tenant, ctx.fleet];
   const tenants = ctx.admin ? await listed("v1/tenants", {}) : [];
+  // The key was forgotten meanwhile.
+  if (mine !== visit) return;
   if (tenants && ctx.admin) ctx.tenant = tenants.includes(ctx.tenant) ? ctx.tenant : tenants.includes("demo") ? "demo" : tenants[0] ?? null;
   const tenant = ctx.tenant;
   ctx.missing = "";
   const fleets = ctx.admin && !tenant ? [] : await listed("v1/fleets", ctx.query);
   // Another tenant may have been chosen meanwhile.
-  if (tenant !== ctx.tenant || !key.get()) return;
+  if (tenant !== ctx.tenant || mine !== visit) return;
   if (tenants) choose("tenant", tenants, ctx.tenant);
   if (fleets) {
     ctx.fleet = fleets.includes(ctx.fleet) ? ctx.fleet : fleets[0] ?? null;
