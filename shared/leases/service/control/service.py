@@ -65,13 +65,7 @@ class ManualControls:
         change = await self._runner.run(carry_out(key, request))
         if change is None:
             raise not_found("fleet")
-        extra: dict[str, object] = {
-            "action": "lease_control",
-            "fleet": key,
-            "verb": request.verb,
-            "author": request.author,
-            "note": request.note,
-        }
+        extra = {"action": "lease_control", "fleet": key, "verb": request.verb, "author": request.author, "note": request.note}
         target = request.server if request.partition == NO_PARTITION else f"partition {request.partition}"
         diverted: dict[int, DiversionReason] = {}
         if change.ops:
@@ -85,10 +79,7 @@ class ManualControls:
                 # The control is stored: scanners or the app's sweep act on it later.
                 log.warning("Orders of fleet %s are delayed: %s", key, error, extra={"action": "lease_orders_wait", "fleet": key})
         if diverted:
-            reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(Counter(diverted.values()).items()))
-            text = "%s: %d partitions do not go to %s, the destination of the drain of %s (%s)"
-            more = {"action": "lease_drain_diverted", "partitions": len(diverted)}
-            log.warning(text, key, len(diverted), request.to, request.server, reasons, extra=extra | more)
+            _log_diverted(key, request, diverted)
         return ControlResult(change.intent, change.ended, diverted)
 
     async def intents(self, tenant: str, fleet: str) -> list[Intent]:
@@ -108,6 +99,13 @@ class ManualControls:
             raise not_found("fleet")
         planned = await self._planning.plan(seen, self.clock.now())
         return planned if dry_run else await self._planning.carry_out(key, planned)
+
+
+def _log_diverted(key: str, request: ControlRequest, diverted: Mapping[int, DiversionReason]) -> None:
+    reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(Counter(diverted.values()).items()))
+    text = "%s: %d partitions do not go to %s, the destination of the drain of %s (%s)"
+    extra = {"action": "lease_drain_diverted", "fleet": key, "server": request.server, "count": len(diverted)}
+    log.warning(text, key, len(diverted), request.to, request.server, reasons, extra=extra)
 
 
 def carry_out(key: str, request: ControlRequest) -> Steps[IntentChange | None]:

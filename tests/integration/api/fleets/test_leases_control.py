@@ -202,6 +202,8 @@ async def test_a_fleet_without_servers_that_never_had_one_raises_no_alarm(world:
 
 async def test_the_calls_in_the_documentation_do_what_they_say(world: World, fleet: str) -> None:
     session = await join(world, fleet, "s7")
+    for name in ("s8", "s1", "s2", "spare"):
+        await join(world, fleet, name)
     claims = await world.app.runner.run(takeover.scout(session, [3]))
     assert await world.app.runner.run(membership.beat(session, ServerReport(), "live", claims)) == BeatApplied(tuple(claims))
     text = (ROOT / "docs/how-to/control-partitions.md").read_text()
@@ -211,6 +213,22 @@ async def test_the_calls_in_the_documentation_do_what_they_say(world: World, fle
         answer = await world.demo.post(f"{AT}/{path.replace('leases/5/', 'leases/3/')}", json.loads(body))
         assert answer.status == 200, (path, answer)
     assert {verb for path, _ in said for verb in [path.rpartition("/")[2]]} >= set(VERBS) | {"plan"}
+
+
+async def test_a_drain_to_a_server_lists_what_it_ends_and_refuses_what_cannot_be_a_destination(world: World, fleet: str) -> None:
+    for name in ("a", "b"):
+        await join(world, fleet, name)
+    await say(world.demo, "nodes/b/drain")
+    answer = (await world.demo.post(f"{AT}/nodes/a/drain", {"note": "x", "to": "b"})).json()
+    assert (answer["intent"]["to"], [each["target"] for each in answer["ended"]]) == ("b", ["b"])
+    assert [each["to"] for each in (await world.demo.get(f"{AT}/leases/intents")).json()["items"]] == ["b"]
+    itself = await world.demo.post(f"{AT}/nodes/a/drain", {"note": "x", "to": "a"})
+    assert (itself.status, itself.json()["errors"][0]["pointer"]) == (422, "/to")
+    unknown = await world.demo.post(f"{AT}/nodes/a/drain", {"note": "x", "to": "c"})
+    assert (unknown.status, unknown.json()["type"].rpartition("/")[2]) == (409, "no-destination")
+    await say(world.demo, "nodes/b/prohibit")
+    refused = await world.demo.post(f"{AT}/nodes/a/drain", {"note": "again", "to": "b"})
+    assert (refused.status, refused.json()["type"].rpartition("/")[2]) == (409, "prohibited")
 
 
 async def test_a_cursor_of_another_list_is_refused(world: World, fleet: str) -> None:
