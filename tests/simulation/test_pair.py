@@ -37,6 +37,7 @@ def test_without_other_faults_only_what_was_not_copied_is_made_again() -> None:
     reports = [simulate_pair(seed, "none") for seed in range(CHUNK)]
     assert [report.violation for report in reports] == [None] * len(reports)
     assert sum(report.counts["failovers"] for report in reports) >= CHUNK // 2
+    assert sum(report.counts["failbacks"] for report in reports) >= CHUNK // 2
 
 
 @pytest.mark.parametrize("bug", PAIR_PLANTED)

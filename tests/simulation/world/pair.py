@@ -17,10 +17,12 @@ from shared.app.application import Application, build
 from shared.app.ports import Ports
 from shared.core.errors import Problem, StorageError
 from shared.core.settings import Settings
-from shared.scheduler.keys import GATE, MIRRORED, place_of
+from shared.scheduler.keys import GATE, HOME, MIRRORED, place_of
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, EVENTS, IDS, LEDGER, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
+from shared.storage.ports import Props
+from shared.storage.several.account_stamps import stamped
 
 from ..history import Report, TrueClock, World, quietly
 from .api import ADMIN_KEY
@@ -32,6 +34,7 @@ from .storage import SimQueues, SimTables
 FIRST, SECOND = "1:", "2:"
 THERE = "-there"
 """Ends the names of the second account's queues."""
+SECOND_STAMP: Props = {"place": MIRRORED, "whole": True}
 STORIES = {"loss": 30, "loss and back": 35, "alarm": 15, "lost again": 10, "second away": 10}
 """Faults of the accounts, with weights."""
 LAG = 6.0
@@ -133,7 +136,9 @@ class PairWorld(World):
         return (SECOND if THERE in queue else FIRST) in self._gone
 
     async def open(self) -> Instance:
-        await self.there.ensure(ALL_TABLES)
+        for tables, more in ((self.tables, {"place": HOME, "places": "", "given_up": "", "overtaken": False}), (self.there, SECOND_STAMP)):
+            await tables.ensure(ALL_TABLES)
+            await stamped(tables, {"home": "home", "pair": "pair", **more})
         names = [queue + THERE for queue in ALL_QUEUES]
         await self.queues.ensure((*names, *(name + POISON for name in names)))
         return await super().open()
