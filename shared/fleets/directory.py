@@ -1,9 +1,6 @@
 """Creates, changes, lists and ends the fleets of tenants, and lists all fleets for the sweeps.
 
-    TocsinFleets, partition    row                  content
-    {tenant}:{fleet}           fleet, s:, p:, i:    the fleet itself (leases/rows.py)
-    :fleets                    {tenant}:{fleet}     the fleet's index entry: creation time, and whether it is ending
-    :gone                      {tenant}:{fleet}     the highest epoch of a fleet that has ended
+The rows of a fleet itself are in `leases/rows.py`, those of the index and of ended fleets in `index.py`.
 
 The index entry is written first and deleted last. A fleet that is created again under the same name continues with higher epochs:
 storage that was fenced with the old epochs would refuse lower ones.
@@ -12,42 +9,38 @@ storage that was fenced with the old epochs would refuse lower ones.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, cast
+from typing import Final
 
-from ..core.clock import Clock, Millis
+from ..core.clock import Clock
 from ..core.errors import Problem
 from ..engine.async_runner import AsyncRunner
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..engine.queries import load_rows
 from ..leases.generations import resize_progress
-from ..leases.profiles import PROFILES
 from ..leases.protocol import closing, repair, takeover
 from ..leases.protocol.closing import FleetClosed, ServersLive
 from ..leases.protocol.repair import OwnersUnknown
-from ..leases.rows import FLEET, INDEX, PARTITIONS, SERVERS, Fleet, MoveLimits, fleet_key, parse_fleet, parse_partition, parse_server
+from ..leases.rows import FLEET, INDEX, PARTITIONS, SERVERS, Fleet, fleet_key, parse_fleet, parse_partition, parse_server
 from ..leases.service.resize.model import resizing_out
 from ..leases.unreadable_rows import parse_rows, unreadable_servers
-from ..maintenance.stored_settings import ADDED_PART, PART, read_parts, stored_parts
 from ..storage.names import FLEETS
-from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Row, Tables, Upsert
+from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Tables, Upsert
 from ..tenants.model import MOST_PARTITIONS
 from ..tenants.rows import ATTEMPTS
 from ..tenants.store import contended
 from ..web.etag import check_if_match, etag_of
 from ..web.fields.types import NAME
 from ..web.problem import conflict, invalid, not_found
-from .model import FleetIn, FleetLimits, FleetOut, FleetServers, ProfileIn, ProfileName
+from .definition import created_of, fleet_of, fleet_out
+from .index import GONE, EndedFleet, FleetEntry, entry_props, parse_ended, parse_entry
+from .model import FleetIn, FleetOut
 
 log = logging.getLogger(__name__)
 
 
-GONE: Final = ":gone"
-"""Storage partitions of their own: a tenant's name is never empty."""
-_PARTS: Final = ("checkpoints", "maintenance", "notify")
 MAX_FLEETS: Final = 100
 """Fleets of one tenant."""
 
@@ -58,25 +51,6 @@ type FleetHook = Callable[[str], Awaitable[None]]
 """Receives the partition key of a fleet that ends."""
 type TenantHook = Callable[[str], Awaitable[None]]
 """Receives the name of a tenant that ends."""
-
-
-class FleetEntry(NamedTuple):
-    """A fleet's entry in the index."""
-
-    key: str
-    created: Millis
-    ending: bool
-    etag: str
-
-    @property
-    def tenant(self) -> str:
-        """The fleet's tenant."""
-        return self.key.partition(":")[0]
-
-    @property
-    def name(self) -> str:
-        """The fleet's name."""
-        return self.key.partition(":")[2]
 
 
 class FleetDirectory:
@@ -227,12 +201,11 @@ class FleetDirectory:
         if entry is None:
             if len(await self._entries(tenant)) >= MAX_FLEETS:
                 raise conflict("too-many-fleets", f"the tenant has {MAX_FLEETS} fleets, the maximum")
-            made = await self._tables.write(FLEETS, INDEX, [Insert(key, {"created": self._clock.now(), "ending": False})])
+            made = await self._tables.write(FLEETS, INDEX, [Insert(key, entry_props(self._clock.now()))])
             if not isinstance(made, Applied):
                 return None
-        before = await self._tables.get(FLEETS, GONE, key)
         fleet = fleet_of(spec, self._clock.now())
-        if not await self._runner.run(takeover.create_fleet(key, fleet, int(before.props["epoch"]) if before is not None else 0)):
+        if not await self._runner.run(takeover.create_fleet(key, fleet, await self._highest_epoch(key))):
             return None
         try:
             await self._require_tenant(tenant)
@@ -271,7 +244,7 @@ class FleetDirectory:
         if spec.partitions != old.partitions:
             raise invalid("/partitions", f"must stay {old.partitions:,}; use POST leases/resize to change it while servers run")
         await self._refill(key, old)
-        made = fleet_of(spec, _created(old))
+        made = fleet_of(spec, created_of(old))
         new = replace(made, generation=old.generation, former=old.former, changes=old.changes + 1)
         if new.profile != old.profile:
             closed = await self._runner.run(closing.close(key, old, etag))
@@ -287,7 +260,7 @@ class FleetDirectory:
             if not isinstance(written, Applied):
                 return None
         if await self._find(key) is None:
-            await self._tables.write(FLEETS, INDEX, [Insert(key, {"created": self._clock.now(), "ending": False})])
+            await self._tables.write(FLEETS, INDEX, [Insert(key, entry_props(self._clock.now()))])
         return new
 
     async def _refill(self, key: str, fleet: Fleet) -> None:
@@ -307,7 +280,7 @@ class FleetDirectory:
     async def _mark(self, key: str, entry: FleetEntry | None) -> Applied | None:
         """Mark the entry as ending."""
         if entry is None:
-            made = await self._tables.write(FLEETS, INDEX, [Insert(key, {"created": self._clock.now(), "ending": True})])
+            made = await self._tables.write(FLEETS, INDEX, [Insert(key, entry_props(self._clock.now(), ending=True))])
         elif entry.ending:
             return Applied([entry.etag])
         else:
@@ -332,9 +305,8 @@ class FleetDirectory:
             # A row that cannot be read has a lower epoch than this (`_refill`).
             epochs = [*(partition.epoch for _, partition in partitions), *([self._clock.now() // 1000] if unreadable else ())]
             if any(epochs):
-                before = await self._tables.get(FLEETS, GONE, key)
-                highest = max(epochs + ([int(before.props["epoch"])] if before is not None else []))
-                await self._tables.write(FLEETS, GONE, [Upsert(key, {"epoch": highest, "at": self._clock.now()})])
+                gone = EndedFleet(max(*epochs, await self._highest_epoch(key)), self._clock.now())
+                await self._tables.write(FLEETS, GONE, [Upsert(key, gone.props())])
             if not rows:
                 for hook in self._on_fleet_end:
                     await hook(key)
@@ -345,77 +317,22 @@ class FleetDirectory:
 
     # -- the index
 
+    async def _highest_epoch(self, key: str) -> int:
+        """Return the highest epoch of the fleets of this name that have ended; 0 if there was none."""
+        row = await self._tables.get(FLEETS, GONE, key)
+        return parse_ended(row.props).epoch if row is not None else 0
+
     async def _find(self, key: str) -> FleetEntry | None:
         row = await self._tables.get(FLEETS, INDEX, key)
-        return _entry(row) if row is not None else None
+        return parse_entry(row) if row is not None else None
 
     async def _entries(self, tenant: str) -> list[FleetEntry]:
-        return [_entry(row) for row in await load_rows(self._tables, FLEETS, INDEX, f"{tenant}:", f"{tenant};")]
-
-
-def fleet_of(spec: FleetIn, created: Millis) -> Fleet:
-    """Return the stored fleet of a definition."""
-    limits = MoveLimits(spec.limits.max_per_server, spec.limits.claims_per_cycle, spec.limits.moves_per_minute, spec.drain() / 1000)
-    parts = spec.model_dump(mode="json", include=set(_PARTS)) | stored_parts(spec.maintenance)
-    rest: dict[str, Any] = {"created": created, **{part: parts[part] for part in (*_PARTS, ADDED_PART) if part in parts}}
-    return Fleet(
-        spec.partitions,
-        spec.seconds(),
-        limits,
-        spec.servers.minimum,
-        spare=spec.servers.spare,
-        rest=json.dumps(rest, separators=(",", ":")),
-    )
-
-
-def fleet_out(name: str, fleet: Fleet) -> FleetOut:
-    """Return the fleet as the API shows it.
-
-    A fleet stores the numbers of its profile, not the name, and the name is found by equality. If a release changes the numbers of a named
-    profile, fleets with the former numbers keep them and show them as a profile of their own.
-    """
-    known = cast(ProfileName | None, next((name for name, profile in PROFILES.items() if profile == fleet.profile), None))
-    h, v, t = (round(seconds * 1000) for seconds in (fleet.profile.beat, fleet.profile.validity, fleet.profile.takeover))
-    limits = FleetLimits.model_construct(
-        max_per_server=fleet.limits.max_per_server,
-        claims_per_cycle=fleet.limits.claims_per_cycle,
-        moves_per_minute=fleet.limits.moves_per_minute,
-        drain=round(fleet.limits.drain * 1000),
-    )
-    rest = json.loads(fleet.rest)
-    others = {part: rest[part] for part in _PARTS if part in rest and part != PART}
-    parts = FleetIn.model_validate(dict[str, Any](partitions=1, **others))
-    return FleetOut.model_construct(
-        name=name,
-        partitions=fleet.partitions,
-        profile=known or ProfileIn.model_construct(beat=h, validity=v, takeover=t),
-        limits=limits,
-        servers=FleetServers.model_construct(minimum=fleet.minimum, spare=fleet.spare),
-        checkpoints=parts.checkpoints,
-        maintenance=read_parts(rest),
-        notify=parts.notify,
-        generation=fleet.generation,
-        created=_created(fleet),
-    )
-
-
-def notify_of(fleet: Fleet) -> tuple[str, frozenset[str]] | None:
-    """Return the channel for alarms and the kinds that it receives; None if the fleet wants none."""
-    found = json.loads(fleet.rest).get("notify")
-    return (str(found["channel"]), frozenset(found["kinds"])) if found else None
-
-
-def _created(fleet: Fleet) -> Millis:
-    return int(json.loads(fleet.rest).get("created", 0))
+        return [parse_entry(row) for row in await load_rows(self._tables, FLEETS, INDEX, f"{tenant}:", f"{tenant};")]
 
 
 def _tagged(out: FleetOut) -> tuple[FleetOut, str]:
     # The tag covers the definition alone: manual controls change the fleet's row too, and are not shown here.
     return out, etag_of(out.model_dump_json())
-
-
-def _entry(row: Row) -> FleetEntry:
-    return FleetEntry(row.rk, int(row.props["created"]), bool(row.props["ending"]), row.etag)
 
 
 def _key(tenant: str, name: str) -> str:

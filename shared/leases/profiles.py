@@ -4,7 +4,7 @@ V counts from the SEND of a heartbeat, T from the RECEIPT of the answer that sho
 partition when requests are slow, so the two moments are separate types (`engine/moments.py`). Clocks of two machines are never compared.
 
 A fleet stores the numbers of its profile, not the name: a change of a named profile affects new fleets only, and existing fleets then show
-their numbers instead of the name (`fleets.directory.fleet_out`). Changing a running fleet's profile needs a PUT without live servers.
+their numbers instead of the name (`fleets.definition.fleet_out`). Changing a running fleet's profile needs a PUT without live servers.
 """
 
 from __future__ import annotations

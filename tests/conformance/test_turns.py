@@ -13,7 +13,7 @@ from shared.core.clock import SystemClock
 from shared.core.errors import Problem
 from shared.core.ids import SystemIds
 from shared.engine.async_runner import AsyncRunner
-from shared.fleets.directory import fleet_of
+from shared.fleets.definition import fleet_of
 from shared.fleets.model import FleetIn
 from shared.leases.rows import FLEET, fleet_key
 from shared.storage.names import FLEETS, SWEEPS, TURNS

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-import orjson
-
 from ...core.clock import Millis
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, write
@@ -24,6 +22,7 @@ from ...leases.service.takeover import TakeoverSweep
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Delete, Row
+from ..definition import created_of
 from . import rules
 from .alarms import ALARMS, Alarm, alarm_text
 from .notifications import publish_alarm
@@ -94,7 +93,7 @@ class FleetInspection:
                 await self._memory.forget(WATCHED, key)
             return Counter(gone=1)
         before, etag = parse_watch_state(known)
-        if before.read_at < _created(summary.fleet):
+        if before.read_at < created_of(summary.fleet):
             # The state is that of an earlier fleet of the same name.
             before = WatchState()
         snapshot: FleetSnapshot | None = None
@@ -147,11 +146,6 @@ class FleetInspection:
 
 def _has_nothing_new(state: WatchState, has_stuck_turns: bool) -> bool:
     return state.is_settled and has_stuck_turns == ("turns" in state.alarms)
-
-
-def _created(fleet: Fleet) -> Millis:
-    """Return when the fleet was created; 0 if it does not say."""
-    return int(orjson.loads(fleet.rest).get("created", 0))
 
 
 def _log_changes(key: str, before: WatchState, after: WatchState) -> Counter[str]:

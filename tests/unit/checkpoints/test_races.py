@@ -17,7 +17,7 @@ from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
 from shared.core.ids import SeededIds
 from shared.engine.async_runner import AsyncRunner
-from shared.fleets.directory import fleet_of
+from shared.fleets.definition import fleet_of
 from shared.fleets.model import FleetIn
 from shared.leases.rows import FLEET, fleet_key
 from shared.storage.memory import MemoryTables

@@ -15,6 +15,7 @@ from shared.delivery.channels.model import HttpChannel, QueueChannel
 from shared.delivery.flow import circuit_breaker, shared_limits
 from shared.delivery.flow.circuit_breaker import Breaker
 from shared.delivery.flow.rules import SlotShare
+from shared.fleets.index import EndedFleet, entry_props, parse_ended, parse_entry
 from shared.fleets.watch.alarms import Alarm
 from shared.fleets.watch.rules import WatchState
 from shared.fleets.watch.state import parse_watch_state, watch_state_props
@@ -96,6 +97,11 @@ def _last_plan(props: Props) -> LastPlan:
     return parse_last_plan(_row("", props)).value
 
 
+def _index_entry(props: Props) -> tuple[int, bool]:
+    entry = parse_entry(_row("acme:f", props))
+    return entry.created, entry.ending
+
+
 def _watch_state(props: Props) -> WatchState:
     return parse_watch_state(_row("", props)).value
 
@@ -157,6 +163,11 @@ def _leases() -> list[Case]:
             for name, value in partitions.items()
         ),
         *(Case(name, value, _props, parse_intent) for name, value in intents.items()),
+        *(
+            Case(name, (NOW, ending), lambda value: entry_props(value[0], ending=value[1]), _index_entry)
+            for name, ending in (("index entry of a fleet", False), ("index entry of a fleet that ends", True))
+        ),
+        Case("ended fleet", EndedFleet(70, NOW), _props, parse_ended),
         Case("orders to a server", order_props((1, 2), (3,), 4), _as_is),
         Case("more orders than one row takes", order_props(range(1500), range(1200), 1), _as_is),
     ]

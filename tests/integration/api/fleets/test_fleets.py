@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shared.fleets import directory
+from shared.fleets.model import FleetIn
 from shared.leases.protocol import closing, membership
 from shared.leases.protocol.membership import Registered, ServerReport
 from shared.leases.rows import FLEET, INDEX, fleet_key, partition_key, server_key
@@ -266,7 +267,7 @@ async def test_a_late_server_holds_the_ending_up_until_it_is_dead(world: World) 
 
 
 async def test_two_concurrent_creations_make_one_fleet(world: World) -> None:
-    made = await asyncio.gather(*(world.app.fleets.put("demo", "web", directory.FleetIn(partitions=150)) for _ in range(3)))
+    made = await asyncio.gather(*(world.app.fleets.put("demo", "web", FleetIn(partitions=150)) for _ in range(3)))
     assert [new for _, _, new in made].count(True) == 1
     assert len([row for row in world.rows(FLEETS, KEY) if row.rk.startswith("p:")]) == 150
     assert len(world.rows(FLEETS, INDEX)) == 1

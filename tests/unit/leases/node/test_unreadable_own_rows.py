@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from shared.core.errors import Problem, Rejected
-from shared.fleets.directory import GONE, FleetDirectory
+from shared.fleets.directory import FleetDirectory
+from shared.fleets.index import GONE
 from shared.leases.protocol import http_servers, membership
 from shared.leases.protocol.http_servers import HeartbeatAccepted, ServerHeartbeat
 from shared.leases.protocol.membership import ServerReport
