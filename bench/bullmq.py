@@ -19,12 +19,12 @@ from .stage import Receiving, payload
 PACKAGES = ("bullmq@6.7.0", "ioredis@5")
 SCRIPT = Path(__file__).with_name("bullmq.cjs")
 FOLDER = Path(os.environ.get("TOCSIN_BENCH_BULLMQ") or Path(tempfile.gettempdir(), "tocsin-bench", "bullmq"))
-"""Where BullMQ is installed, once."""
+"""The folder in which BullMQ is installed, once."""
 
 
 @dataclass(slots=True)
 class Rival:
-    """What was found; `what` names it, or says what is missing."""
+    """The result of the search; `what` names it, or says what is missing."""
 
     ready: bool
     what: str

@@ -41,7 +41,7 @@ async def measure(run: Run) -> list[Figure]:
 
 
 def of(name: str) -> Callable[[Run], Coroutine[Any, Any, list[Figure]]]:
-    """What measures another profile: minutes each."""
+    """Measurements of the other profiles, which take minutes each."""
 
     async def measure(run: Run) -> list[Figure]:
         return await asyncio.to_thread(_one, name, run)

@@ -1,4 +1,4 @@
-"""What holds for all tests. Property tests run alike everywhere: the same examples on every machine, however busy it is."""
+"""Settings of all tests. Property tests use the same examples on every machine, however busy it is."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What the product logged, apart from its libraries' own lines (a client that another test left open may log at any time)."""
+"""Log records of the service, without those of its libraries (a client that another test left open may log at any time)."""
 
 from __future__ import annotations
 

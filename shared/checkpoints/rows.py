@@ -149,7 +149,7 @@ def parse_group(props: Mapping[str, Any]) -> Group:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
-    """What a replica reported last.
+    """The last report of a replica.
 
     life: of its process, unique in the fleet. incarnation: what the process calls itself, '' when it does not. at: when the report came.
     mono: the process's own clock, milliseconds; born: at its seq 1. taking: the epoch it says it takes, 0 for none. ready: it would take a

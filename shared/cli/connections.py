@@ -30,7 +30,7 @@ class NamedConnection:
 
     @property
     def source(self) -> str:
-        """Where the key comes from, for people: `$VARIABLE` or `$(program)`."""
+        """The source of the key, for people: `$VARIABLE` or `$(program)`."""
         return f"${self.key_env}" if self.key_env else f"$({self.key_command})"
 
     def key(self, environment: Mapping[str, str]) -> str:

@@ -19,7 +19,7 @@ ADVICE: Final = {
     500: "Try again. If it keeps failing, look at the app's log.",
     503: "Try again. If it keeps failing, tocsin status shows what the app waits for.",
 }
-"""What to do next, by the status of a refusal."""
+"""The next thing to do, by the status of a refusal."""
 _NOT_THE_APP: Final = "Check that TOCSIN_URL is the app's address without /api, and that app and command have about the same version."
 
 

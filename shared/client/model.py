@@ -49,7 +49,7 @@ class EventOptions(TypedDict, total=False):
     flex: timedelta
     """Window after `due` within which the event may be delivered, to spread many events."""
     durability: Literal["fast", "standard", "mirrored"]
-    """How the event is stored before the service acknowledges it."""
+    """The durability: the way in which the event is stored before the service acknowledges it."""
     retry: RetryOptions
     labels: Mapping[str, str]
 

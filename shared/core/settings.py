@@ -34,7 +34,7 @@ SHORTEST_KEY = 20
 OWN_ADDRESSES = tuple(
     ip_network(text) for text in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "168.63.129.16/32", "::/127", "fe80::/10")
 )
-"""Where a machine and its host answer themselves: loopback, the metadata service with its tokens, Azure's host agent."""
+"""Addresses at which a machine and its host answer themselves: loopback, the metadata service with its tokens, Azure's host agent."""
 
 
 class Settings(BaseSettings):

@@ -24,7 +24,7 @@ from ..storage.ports import Props
 
 
 class Format(NamedTuple):
-    """How one field is stored as one property. None: as it is."""
+    """The conversion of one field to one property. None: the value itself is stored."""
 
     encode: Callable[[Any], Any] | None
     decode: Callable[[Any], Any] | None

@@ -21,7 +21,7 @@ _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+){0,16}+"'
 _FLAT = rb'\{(?:[^"\[\]{}]++|%b){0,16}+\}|\[(?:[^"\[\]{}]++|%b){0,16}+\]' % (_STRING, _STRING)
 # Counts in these patterns bound the work of one match; what does not fit is read piece by piece.
 _RUN = re.compile(rb'(?:[^"\[\]{}]++|%b|%b){0,256}+' % (_STRING, _FLAT), re.DOTALL)
-"""What may be skipped inside a container: scalars, strings, and containers without containers inside."""
+"""Values that can be skipped inside a container: scalars, strings, and containers without containers inside."""
 _RUN_AT_LIMIT = re.compile(rb'(?:[^"\[\]{}]++|%b){0,256}+' % _STRING, re.DOTALL)
 """The same without containers, for the deepest level that is allowed."""
 _REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+){0,4096}+', re.DOTALL)

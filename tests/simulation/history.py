@@ -36,7 +36,7 @@ from .checks.verdict import judge
 from .plan import Plan, upkeep
 from .profile import Effect, Profile, draw
 from .world.api import ADMIN_KEY
-from .world.channels import SICK, Ward
+from .world.channels import DOWN, Ward
 from .world.host import POISON, Host
 from .world.instance import Instance, make_task
 from .world.loop import Stuck, VirtualLoop
@@ -289,7 +289,7 @@ class World:
         for number in range(self.profile.tenants):
             directory = judge_instance.app.directory
             await directory.put(f"t{number}", Tenant(retry=retry, limits=limits, durability=self.durability))
-            for name in ("default", SICK):
+            for name in ("default", DOWN):
                 await directory.channels.put(f"t{number}", name, QueueChannel(type="queue", queue="sink"))
         for _ in range(self.profile.instances):
             self.host.start()
@@ -304,7 +304,7 @@ class World:
         """The whole history; raises `Violation`."""
         judge_instance = await self.open()
         timers = self.loop.create_task(self.host.timers())
-        nurse = self.loop.create_task(self.ward.nurse())
+        resumer = self.loop.create_task(self.ward.resume_channels())
         mishaps = self.loop.create_task(self._mishaps())
         await Plan(self).run()
         end_of_trouble = self.profile.window + self.profile.trouble
@@ -316,7 +316,7 @@ class World:
         await self.operated()
         await self._quiet()
         timers.cancel()
-        nurse.cancel()
+        resumer.cancel()
         await self.verdict(judge_instance)
 
     async def verdict(self, instance: Instance) -> None:

@@ -197,7 +197,7 @@ class Clients:
         if answer.kind == "ok":
             story.cancelled = True
             self._world.counts["cancelled"] += 1
-        return self._told(story, answer)
+        return self._noted(story, answer)
 
     async def move(self, story: Story, event_id: str, due: Millis | None, delay: Millis | None, *, body: bool, strict: bool) -> Answer:
         """Reschedule, with a new payload too if `body`, and only if unchanged since it was looked at if `strict`."""
@@ -243,7 +243,7 @@ class Clients:
             story.told_at = self._world.loop.now
             if answer.reply.body["state"] not in STATES:
                 self._world.fail(f"{story}: {count}, and shows the state {answer.reply.body['state']}")
-        return self._told(story, answer)
+        return self._noted(story, answer)
 
     @staticmethod
     def _next_version(story: Story) -> int:
@@ -290,7 +290,7 @@ class Clients:
             self._world.counts["redriven"] += 1
         if answer.kind not in UNKNOWN:
             story.redrives.remove(began)
-        return self._told(story, answer)
+        return self._noted(story, answer)
 
     async def redrive_all(self, tenant: str) -> Answer:
         """Bring all dead events back."""
@@ -311,17 +311,17 @@ class Clients:
         """Pause or resume the tenant's channel."""
         self._world.oracle.punctual = False
         if not paused:
-            self._world.ward.told(tenant, False, self._world.loop.now)
+            self._world.ward.note_pause(tenant, False, self._world.loop.now)
 
         async def act(instance: Instance) -> Any:
             return await (await instance.app.serving()).directory.channels.pause(tenant, "default", paused)
 
         answer = await self.request(f"pause {paused}", act, [], patient=True)
         if paused and answer.kind == "ok":
-            self._world.ward.told(tenant, True, self._world.loop.now)
+            self._world.ward.note_pause(tenant, True, self._world.loop.now)
         return answer
 
-    def _told(self, story: Story, answer: Answer) -> Answer:
+    def _noted(self, story: Story, answer: Answer) -> Answer:
         if answer.kind == "problem":
             self._world.counts[f"refused: {answer.code}"] += 1
         return answer

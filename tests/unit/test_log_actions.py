@@ -102,8 +102,8 @@ def unnamed(source: str) -> Iterator[int]:
         match node:
             case ast.Call(ast.Attribute(ast.expr() as of, str(level))) if level in LEVELS and "log" in ast.unparse(of).lower():
                 given = [ast.unparse(each.value) for each in node.keywords if each.arg == "extra"]
-                told = given + [text for each in given for text in map(ast.unparse, made.get(each.partition("(")[0], ()))]
-                if not any("'action'" in text for text in told) and 'extra["action"]' not in source:
+                texts = given + [text for each in given for text in map(ast.unparse, made.get(each.partition("(")[0], ()))]
+                if not any("'action'" in text for text in texts) and 'extra["action"]' not in source:
                     yield node.lineno
 
 

@@ -187,10 +187,10 @@ async def test_loop_rests_longer_and_longer_after_failures(served: Served, tmp_p
     assert rests == [1, 2, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-@pytest.mark.parametrize("said", ["[" * 60_000, STATUS + " " * 70_000], ids=["too deep", "too much"])
-async def test_unreadable_status_fails_and_may_recover(said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["[" * 60_000, STATUS + " " * 70_000], ids=["too deep", "too much"])
+async def test_unreadable_status_fails_and_may_recover(content: str, tmp_path: Path) -> None:
     path = tmp_path / "status"
-    path.write_text(said)
+    path.write_text(content)
     status = ReplicaStatus(CheckpointRun(Connection("http://127.0.0.1:1", KEY), "search", "s7", ("true",), f"cat {shlex.quote(str(path))}"))
     with pytest.raises(CommandFailed, match="status command"):
         await status.read()

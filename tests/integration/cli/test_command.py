@@ -75,32 +75,32 @@ def test_key_comes_from_a_program_and_is_shown_nowhere(environment: dict[str, st
     profiles = tmp_path / "profiles.toml"
     command = f'{sys.executable} -c \'print(\\"wrong-\\" + \\"secret-key\\")\''
     profiles.write_text(f'[bad]\nurl = "{environment["TOCSIN_URL"]}"\nkey_command = "{command}"\n')
-    said = tocsin({**environment, "TOCSIN_PROFILES": str(profiles)}, "events", "list", "--profile", "bad")
-    assert said.returncode == 3 and "TOCSIN_KEY" in said.stderr and "wrong-secret-key" not in said.stdout + said.stderr
+    result = tocsin({**environment, "TOCSIN_PROFILES": str(profiles)}, "events", "list", "--profile", "bad")
+    assert result.returncode == 3 and "TOCSIN_KEY" in result.stderr and "wrong-secret-key" not in result.stdout + result.stderr
 
 
 def test_app_that_is_not_there_is_unreachable(environment: dict[str, str]) -> None:
-    said = tocsin({**environment, "TOCSIN_URL": "http://127.0.0.1:9"}, "leases", "list")
-    assert said.returncode == 4 and "where: TOCSIN_URL" in said.stderr
+    result = tocsin({**environment, "TOCSIN_URL": "http://127.0.0.1:9"}, "leases", "list")
+    assert result.returncode == 4 and "where: TOCSIN_URL" in result.stderr
 
 
 def test_status_is_ready(environment: dict[str, str]) -> None:
-    said = tocsin(environment, "status", "--json")
-    assert said.returncode == 0 and json.loads(said.stdout)["health"]["status"] == "ready", said.stderr
+    result = tocsin(environment, "status", "--json")
+    assert result.returncode == 0 and json.loads(result.stdout)["health"]["status"] == "ready", result.stderr
 
 
-def _heeds_by_default() -> None:
+def _default_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _heeds_interrupts() -> None:
+def _handled_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_tail_follows_an_event_to_its_delivery(environment: dict[str, str]) -> None:
     command = [*COMMAND, "events", "tail", "--every", "0.2", "--json"]
     # A shell that started the tests in the background has its children ignore Ctrl-C.
-    tail = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=_heeds_interrupts)
+    tail = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=_handled_interrupts)
     try:
         assert tocsin(environment, "events", "create", "--delay", "PT1S", "--id", "followed").returncode == 0
         assert tail.stdout is not None
@@ -139,8 +139,8 @@ def test_bash_itself_completes(environment: dict[str, str], tmp_path: Path) -> N
         'echo "${COMPREPLY[*]}"'
     )
     path = {"PATH": f"{tmp_path}:{environment['PATH']}"}
-    said = subprocess.run(["bash", "-c", script], env={**environment, **path}, capture_output=True, text=True, timeout=DEADLINE)
-    assert said.stdout.split() == ["drain"], said
+    result = subprocess.run(["bash", "-c", script], env={**environment, **path}, capture_output=True, text=True, timeout=DEADLINE)
+    assert result.stdout.split() == ["drain"], result
 
 
 STARTED = """
@@ -164,7 +164,7 @@ def test_interrupt_while_it_starts_leaves_no_traceback(environment: dict[str, st
     # Says when the command has seen to it: before that, while Python itself starts, nobody can help it.
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     arguments = [sys.executable, "-c", STARTED]
-    process = subprocess.Popen(arguments, cwd=ROOT, env=environment, preexec_fn=_heeds_by_default, **pipes)
+    process = subprocess.Popen(arguments, cwd=ROOT, env=environment, preexec_fn=_default_signals, **pipes)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
     time.sleep(wait)
@@ -182,17 +182,17 @@ start.main()
 """
 
 
-def test_interrupt_before_the_command_heeds_it_is_130(environment: dict[str, str]) -> None:
+def test_interrupt_before_the_command_handles_it_is_130(environment: dict[str, str]) -> None:
     arguments, pipes = [sys.executable, "-c", BEFORE], {"capture_output": True, "text": True}
-    said = subprocess.run(arguments, cwd=ROOT, env=environment, timeout=DEADLINE, preexec_fn=_heeds_by_default, **pipes)
-    assert (said.returncode, said.stdout, said.stderr) == (130, "", "")
+    result = subprocess.run(arguments, cwd=ROOT, env=environment, timeout=DEADLINE, preexec_fn=_default_signals, **pipes)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
 
 
 def test_pipe_that_is_closed_early_is_no_trouble(environment: dict[str, str]) -> None:
     assert tocsin(environment, "events", "create", "--delay", "PT1H", "--id", "piped").returncode == 0
     arguments = f"{' '.join(COMMAND)} events list --json | head -n 0"
-    said = subprocess.run(["bash", "-c", arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
-    assert said.returncode == 0 and said.stderr == ""
+    result = subprocess.run(["bash", "-c", arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
+    assert result.returncode == 0 and result.stderr == ""
 
 
 def _writes_no_file() -> None:
@@ -203,12 +203,12 @@ def test_output_that_takes_nothing_is_reported_and_what_is_closed_is_empty(envir
     with (tmp_path / "out").open("w") as full:
         arguments = [*COMMAND, "connections"]
         pipes = {"stdout": full, "stderr": subprocess.PIPE}
-        said = subprocess.run(arguments, cwd=ROOT, env=environment, text=True, timeout=DEADLINE, preexec_fn=_writes_no_file, **pipes)
-    assert said.returncode == 1 and said.stderr == "tocsin: the operation failed: File too large\n"
+        result = subprocess.run(arguments, cwd=ROOT, env=environment, text=True, timeout=DEADLINE, preexec_fn=_writes_no_file, **pipes)
+    assert result.returncode == 1 and result.stderr == "tocsin: the operation failed: File too large\n"
     for arguments in ("leases delete web", "events create --delay PT1S --payload @-"):
         asked = ["bash", "-c", f"{' '.join(COMMAND)} {arguments} <&-"]
-        said = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
-        assert said.returncode == 2 and said.stderr.startswith("tocsin: "), said
+        result = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
+        assert result.returncode == 2 and result.stderr.startswith("tocsin: "), result
     arguments = ["bash", "-c", f"{' '.join(COMMAND)} profiles >&-"]
     assert subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, timeout=DEADLINE).returncode == 0
 

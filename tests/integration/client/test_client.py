@@ -203,8 +203,8 @@ async def test_producer_on_the_page_is_the_file_and_its_events_come_in_through_t
     await eventually(lambda: b'{"order": 17}' in [hit.body for hit in system.receiver.at("/demo")], "the good event")
 
     async def rejected() -> str | None:
-        said = await run(ask, tmp_path, {"http://localhost:7071": system.host.url})
-        return said if json.loads(said)["items"] else None
+        printed = await run(ask, tmp_path, {"http://localhost:7071": system.host.url})
+        return printed if json.loads(printed)["items"] else None
 
     [reject] = json.loads(await eventually(rejected, "the reject", pause=0.5))["items"]
     assert "order" in reject["message"] and reject["problem"]["errors"][0]["pointer"] == "/delay"
@@ -214,8 +214,8 @@ async def test_tour_of_the_api_goes_as_the_page_says_and_goes_again(system: Syst
     tour, rotate = shell_blocks(EXAMPLES.parent / "start" / "first-steps.md")
     here = {"http://localhost:7071": system.host.url, "http://localhost:7072/": system.receiver.url("/shop")}
     for first in (True, False):
-        said = [json.loads(line) for line in (await run(tour, tmp_path, here)).splitlines() if line]
-        tenant, channel, made, moved, batch, redriven = said
+        printed = [json.loads(line) for line in (await run(tour, tmp_path, here)).splitlines() if line]
+        tenant, channel, made, moved, batch, redriven = printed
         assert (tenant["name"], channel["name"], "secret" in channel) == ("shop", "default", first)
         assert made["state"] == moved["state"] == "scheduled" and moved["due"] > made["due"]
         assert (batch["accepted"], redriven) == (1, {"redriven": 0})

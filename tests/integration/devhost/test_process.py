@@ -111,9 +111,9 @@ def test_folder_has_one_devhost_at_a_time_and_is_free_however_that_one_ends(devh
     assert f"Azurite, data in {data}" in first.text
     second = devhost(AZURITE_LOCATION=str(data), **ports)
     assert second.exit_code() == 1
-    [said] = second.text.splitlines()
-    assert said.startswith(f"devhost: another devhost (process {first.popen.pid}) uses the data in {data}")
-    assert "AZURITE_LOCATION=<folder>" in said and "AZURITE=memory" in said
+    [line] = second.text.splitlines()
+    assert line.startswith(f"devhost: another devhost (process {first.popen.pid}) uses the data in {data}")
+    assert "AZURITE_LOCATION=<folder>" in line and "AZURITE=memory" in line
     first.popen.kill()
     first.exit_code()
     third = devhost("--no-receiver", AZURITE_LOCATION=str(data), **ports)

@@ -54,8 +54,8 @@ def test_the_walk_through_goes_as_the_page_says(host: Host) -> None:
     script = f"\necho '{END}'\n".join(block for block, _ in steps).replace("http://localhost:7071", host.url)
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True, timeout=180, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done
-    said = done.stdout.split(END)
-    for (block, shown), answers in zip(steps, said, strict=True):
+    printed = done.stdout.split(END)
+    for (block, shown), answers in zip(steps, printed, strict=True):
         lines = [json.loads(line) for line in answers.splitlines() if line.strip()]
         if shown is not None:
             assert [steady(line) for line in lines] == [steady(line) for line in shown], block

@@ -1,4 +1,4 @@
-"""`tocsin agent`, on a machine that may fail: killed at a point of its journal, booted anew, with a full disk.
+"""`tocsin agent`, on a machine that may fail: killed at a point of its journal, booted again, with a full disk.
 
 CRASH    "before PREPARED" or "after PREPARED": killed once, when the state file is about to say so, or has just said so.
          INTENT stands for an approval that was decided on and is not answered yet.

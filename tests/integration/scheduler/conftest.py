@@ -273,8 +273,8 @@ class Host:
             finally:
                 if self.process.poll() is None:
                     self.kill()
-        said = [line for line in self.text.splitlines() if any(part in line for part in UNEXPECTED)]
-        assert not said, said
+        unexpected = [line for line in self.text.splitlines() if any(part in line for part in UNEXPECTED)]
+        assert not unexpected, unexpected
 
 
 class System:

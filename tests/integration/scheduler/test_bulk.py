@@ -17,13 +17,13 @@ async def test_ten_thousand_events_are_each_delivered_once_and_none_early(tenant
     ids = await tenant.api.batch([{"due": text_of(due[n]), "payload": {"n": n, "filler": filler}} for n in range(COUNT)])
     assert len(set(ids)) == COUNT
 
-    async def all_told() -> dict[str, Any] | None:
+    async def all_counted() -> dict[str, Any] | None:
         stats = await tenant.api.stats()
         assert stats["delivered"] + stats["open"] <= COUNT, "never more than there are, not even while shards finish"
         # A shard's lateness is known when it has finished.
         return stats if stats["channels"].get("default", {}).get("delivered") == COUNT else None
 
-    stats = await eventually(all_told, "all in the statistics", 120, pause=0.1)
+    stats = await eventually(all_counted, "all in the statistics", 120, pause=0.1)
     assert {name: stats[name] for name in ("open", "overdue", "delivered", "dead", "lapsed", "cancelled")} == {
         "open": 0,
         "overdue": 0,

@@ -176,10 +176,10 @@ def test_command_comes_with_the_bare_package(python: Path, tmp_path: Path) -> No
 
 def lines_of(process: subprocess.Popen[str]) -> list[str]:
     """Return the list into which the lines of the process go as they come."""
-    said: list[str] = []
+    printed: list[str] = []
     assert process.stdout is not None
-    threading.Thread(target=lambda: said.extend(line.strip() for line in process.stdout or ()), daemon=True).start()
-    return said
+    threading.Thread(target=lambda: printed.extend(line.strip() for line in process.stdout or ()), daemon=True).start()
+    return printed
 
 
 def until(look: Callable[[], object], what: str) -> None:
@@ -211,14 +211,14 @@ def test_example_server_joins_a_fleet_shares_it_and_hands_it_over(python: Path, 
             stack.callback(process.kill)
             return process, lines_of(process)
 
-        a, said_by_a = start("a")
-        until(lambda: {f"serving {number}" for number in range(4)} <= set(said_by_a), "everything")
-        b, said_by_b = start("b")
-        until(lambda: len({line for line in said_by_b if line.startswith("serving")}) == 2, "half of it")
-        assert len({line for line in said_by_a if line.startswith("lost")}) == 2
+        a, lines_of_a = start("a")
+        until(lambda: {f"serving {number}" for number in range(4)} <= set(lines_of_a), "everything")
+        b, lines_of_b = start("b")
+        until(lambda: len({line for line in lines_of_b if line.startswith("serving")}) == 2, "half of it")
+        assert len({line for line in lines_of_a if line.startswith("lost")}) == 2
         a.terminate()
         assert a.wait(120) == 0
-        until(lambda: {f"serving {number}" for number in range(4)} <= set(said_by_b), "everything handed over")
+        until(lambda: {f"serving {number}" for number in range(4)} <= set(lines_of_b), "everything handed over")
         b.terminate()
         assert b.wait(120) == 0
         sent = {"TOCSIN_URL": host.url, "TOCSIN_KEY": "local-demo-key"}
@@ -226,7 +226,7 @@ def test_example_server_joins_a_fleet_shares_it_and_hands_it_over(python: Path, 
             [python, "-W", "error", "-c", SENT], cwd=tmp_path, env=sent, capture_output=True, text=True, timeout=120
         )
         assert sent_event.stdout == "delivered\n", sent_event.stdout + sent_event.stderr
-        assert {line.split()[2] for line in said_by_a + said_by_b if line.startswith("lost")} == {"handed-off"}
+        assert {line.split()[2] for line in lines_of_a + lines_of_b if line.startswith("lost")} == {"handed-off"}
 
 
 async def test_agent_prepares_the_node_and_puts_it_back(python: Path, tmp_path: Path) -> None:
@@ -250,8 +250,8 @@ def test_extra_for_tests_runs_the_examples_with_plain_pytest(python_313: Path, w
     pins = re.findall(r"^pytest==.*$", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
     install(python_313, f"{wheel}[testing]", *pins)
     shutil.copytree(EXAMPLE, tmp_path / "example", ignore=shutil.ignore_patterns("__pycache__"))
-    said = run(python_313, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", ".", cwd=tmp_path / "example")
-    assert "5 passed" in said
+    printed = run(python_313, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", ".", cwd=tmp_path / "example")
+    assert "5 passed" in printed
 
 
 def test_extras_and_the_apps_requirements_name_the_same_libraries() -> None:

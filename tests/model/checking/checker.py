@@ -38,7 +38,7 @@ class Model[S](Protocol):
 
 
 FROM_HERE = "(from here without faults"
-"""How the label begins that parts the way to a state from what was tried from there."""
+"""Start of the label that separates the way to a state from the steps that were tried from it."""
 
 
 @dataclass(slots=True)

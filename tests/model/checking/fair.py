@@ -20,7 +20,7 @@ from .checker import Model, Report, Violation, uncollected
 
 
 class Promise[S](NamedTuple):
-    """What always comes. waiting: whether a state waits for it. comes: whether it comes with the step from one state to another."""
+    """A promise of something that always comes. waiting: true in a state that waits for it. comes: true for a step that brings it."""
 
     name: str
     waiting: Callable[[S], bool]

@@ -184,13 +184,13 @@ def test_only_a_leader_with_a_majority_sends_and_gives_the_lease_to_whom_it_talk
 
 
 def test_a_request_enters_the_logs_that_the_leader_reaches_and_propagates_to_the_others() -> None:
-    cluster, told = Cluster((BLANK, BLANK, BLANK), leader=0), (1, NOBODY)
+    cluster, log = Cluster((BLANK, BLANK, BLANK), leader=0), (1, NOBODY)
     reached = steps(cluster, (2, 0))["n1 sends request 1: the lease for n2"]
-    assert [node.log for node in reached.nodes] == [told, told, told]
+    assert [node.log for node in reached.nodes] == [log, log, log]
     missed = steps(cluster, (0, 2))["n1 sends request 1: the lease for n2"]
-    assert [node.log for node in missed.nodes] == [told, told, BLANK.log]
+    assert [node.log for node in missed.nodes] == [log, log, BLANK.log]
     assert missed.nodes[0].lease == Lease(1, 1)
-    assert steps(missed, (0, 2))["n2 propagates to n3"].nodes[2].log == told
+    assert steps(missed, (0, 2))["n2 propagates to n3"].nodes[2].log == log
     assert not {"n1 propagates to n3", "n1 propagates to n2"} & steps(missed, (0, 2)).keys()
 
 

@@ -53,7 +53,7 @@ class Scene(NamedTuple):
 
 
 def live(name: str, life: Life, profile: Profile) -> Any:
-    """What the keeper does, one step at a time and in any order, over all incarnations of one process."""
+    """Run the keeper's steps, one at a time and in any order, over all incarnations of one process."""
     sights: dict[str, rules.ServerObservation] = {}
     proven: tuple[str, ...] = ()
     claims_from = -1.0

@@ -260,7 +260,7 @@ class World:
         return self._settled(state._replace(actors=state.actors - {actor}), actor._replace(machine=number, answer=None))
 
     def _settled(self, state: State, actor: Actor) -> State:
-        """Moments are read at once; whoever has ended stays, so that it does not start anew."""
+        """Moments are read at once. A process that has ended stays ended: it does not start again."""
         while True:
             effect = self.machines[actor.machine].effect
             if isinstance(effect, Sending):

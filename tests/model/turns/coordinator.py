@@ -102,10 +102,10 @@ def handed(rows: Rows, epoch: int) -> tuple[str, bool]:
     return (turn.holder, turn.attempt > 0) if turn.epoch == epoch else ("", True)
 
 
-def over(rows: Rows, told: ReplicaReport) -> bool:
+def over(rows: Rows, sent: ReplicaReport) -> bool:
     """Return whether a report has no effect any more, whenever it is handled."""
-    row = rows.get(replica_key(told.node))
-    return row is not None and row.incarnation == str(told.life) and row.seq >= told.seq
+    row = rows.get(replica_key(sent.node))
+    return row is not None and row.incarnation == str(sent.life) and row.seq >= sent.seq
 
 
 def check_latest(before: Rows, after: Rows, request: Request) -> None:

@@ -133,8 +133,8 @@ class Endless(World):
         def row(one: Any) -> Hashable:
             if isinstance(one, ReplicaRow):
                 ago = min(now - one.at // 1000, self.play.silence)
-                said = (one.life, one.incarnation, one.role, one.term, one.ready, epoch(one.taking), last(one.node, one.last_checkpoint))
-                return (one.node, seq(one.node, one.seq), one.seq == 1, ago, *said)
+                report = (one.life, one.incarnation, one.role, one.term, one.ready, epoch(one.taking), last(one.node, one.last_checkpoint))
+                return (one.node, seq(one.node, one.seq), one.seq == 1, ago, *report)
             if isinstance(one, Group):
                 held = turn.holder
                 handed = (seq(held, turn.handed_seq), turn.handed_life, last(held, turn.handed_last)) if turn.attempt else ()

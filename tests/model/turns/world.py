@@ -4,7 +4,7 @@ production rules of the coordinator, and a network that takes any time.
 Every report has four moments that the model keeps apart: it is sent, an instance of the app reads, it writes, the answer arrives; time may
 pass between any two of them, and several instances work at the same time. A request that is never handled, or an answer that never
 arrives, is one that takes for ever. An instance whose write is refused reads again. A replica's machine may lose its process at any
-moment, with the checkpoint going on as an orphan until its time is over; a new process begins anew.
+moment, with the checkpoint going on as an orphan until its time is over; a new process begins from nothing.
 
 In every state: at most one checkpoint is being taken, on whichever machine; a primary takes none; what is taken was handed out to that
 very process. With every write: `latest` never goes backwards, and is only ever written from the turn of the moment.
@@ -112,7 +112,7 @@ class World:
                 label = f"the answer to that write is lost: {coordinator.describe(pending.change)}"
                 yield label, lambda n=number: self._look_again(state, n)
         for answer in dict.fromkeys(state.answers):
-            yield f"{answer.node} has the answer {answer.seq}{told(answer)}", lambda a=answer: self._arrive(state, a)
+            yield f"{answer.node} has the answer {answer.seq}{describe_answer(answer)}", lambda a=answer: self._arrive(state, a)
             if state.faults.lose:
                 yield f"the answer {answer.seq} is lost", lambda a=answer: self._lose(state, a)
         if state.faults.scan:
@@ -239,8 +239,8 @@ class World:
         return self._tidy(self._with(self._spend(state, "crash"), name, up=False, me=node_rules.ReplicaState(), runs=False, orphan=orphan))
 
     def _restart(self, state: State, name: str, node: Node, *, leads: bool = False) -> State:
-        told = {"role": "primary" if leads else "secondary", "term": highest(state) + leads, "said": node.last}
-        return self._send(self._with(state, name, up=True, life=node.life + 1, **told), name)
+        state_of_node = {"role": "primary" if leads else "secondary", "term": highest(state) + leads, "said": node.last}
+        return self._send(self._with(state, name, up=True, life=node.life + 1, **state_of_node), name)
 
     # -- the app
 
@@ -256,7 +256,7 @@ class World:
             number = self._pendings.number(Pending(request, change, answer))
             state = state._replace(pending=(*state.pending, number))
             return self._ordered(state) if self.play.split else self._write(state, number)
-        return self._told(state, answer)
+        return self._answered(state, answer)
 
     def _write(self, state: State, number: int) -> State:
         """Apply what was decided: it still holds, or it would not be pending."""
@@ -272,7 +272,7 @@ class World:
             elif not isinstance(other.request, Scan):
                 # Refused: it reads again.
                 state = state._replace(under_way=(*state.under_way, other.request))
-        return self._tidy(self._told(state._replace(pending=tuple(kept)), pending.answer))
+        return self._tidy(self._answered(state._replace(pending=tuple(kept)), pending.answer))
 
     def _look_again(self, state: State, number: int) -> State:
         """Its write may be applied at any later time, and its instance handles the request once more."""
@@ -281,7 +281,7 @@ class World:
         rest = without(state.pending, number)
         return self._ordered(self._spend(state, "again", pending=(*rest, late), under_way=(*state.under_way, pending.request)))
 
-    def _told(self, state: State, answer: Answer | None) -> State:
+    def _answered(self, state: State, answer: Answer | None) -> State:
         if answer is not None and self._awaited(state, answer.node, answer.life, answer.seq):
             return self._ordered(state._replace(answers=(*state.answers, answer)))
         return self._ordered(state)
@@ -343,7 +343,7 @@ def highest(state: State) -> int:
     return max(node.term for _, node in state.nodes)
 
 
-def told(answer: Answer) -> str:
+def describe_answer(answer: Answer) -> str:
     turn = f": turn {answer.epoch}, {answer.limit} ms" if answer.epoch else ""
     return turn + (f", revoked {answer.revoked}" if answer.revoked else "")
 

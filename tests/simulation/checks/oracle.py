@@ -152,7 +152,7 @@ class Oracle:
         self._sequence = 0
         self.late = (0, "")
         self.late_early_birds = (0, "")
-        """The greatest lateness of a first attempt, in milliseconds, and whose: at all, and of events told of ten seconds ahead."""
+        """The greatest lateness of a first attempt, in milliseconds, and whose: at all, and of events that were noticed ten seconds ahead."""
         self.punctual = True
         """Nothing kept deliveries from being on time: no channel was paused."""
 
@@ -232,13 +232,13 @@ class Oracle:
         return step
 
     def _lateness(self, story: Story, now: Millis, due: Millis) -> None:
-        told = round(story.told_at * 1000)
+        noticed = round(story.told_at * 1000)
         if story.fast:
             # One poll of the ingest queue more.
-            told += 2_100
-        late = now - max(due, told), str(story)
+            noticed += 2_100
+        late = now - max(due, noticed), str(story)
         self.late = max(self.late, late)
-        if due - told >= 10_000:
+        if due - noticed >= 10_000:
             self.late_early_birds = max(self.late_early_birds, late)
 
     def accepted(self, story: Story) -> None:

@@ -181,9 +181,9 @@ async def _lists(world: World, instance: Instance) -> None:
             world.fail(f"the list of {tenant} differs from the rows: {shown - expected} too much, {expected - shown} missing")
         figures = (await call(instance, "stats", tenant)).body
         ended = Counter(str(row.props["state"]) for row in mine)
-        told = {name: figures[name] for name in ("delivered", "dead", "lapsed", "cancelled", "open", "overdue")}
-        if told != {name: ended[name] for name in told}:
-            world.fail(f"the figures of {tenant} are {told}; its rows are {ended}")
+        counted = {name: figures[name] for name in ("delivered", "dead", "lapsed", "cancelled", "open", "overdue")}
+        if counted != {name: ended[name] for name in counted}:
+            world.fail(f"the figures of {tenant} are {counted}; its rows are {ended}")
 
 
 def _exactly(world: World) -> None:

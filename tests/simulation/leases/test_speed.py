@@ -43,7 +43,7 @@ def test_after_a_crash_all_is_served_within_t_and_a_heartbeat_since_standbys_wer
     crashes = [crash(fleet, name, place / SERVERS) for place, name in enumerate(fleet.names)]
     gaps = [gap for each in crashes for gap in each]
     assert len(gaps) >= PARTITIONS * 0.9
-    # Without heirs it is half a beat more, and orders that are read after the fencing.
+    # Without standby assignments it is half a heartbeat interval more, and orders that are read after the fencing.
     assert sum(max(each) for each in crashes) / len(crashes) <= PROFILE.takeover + PROFILE.beat / 4
     # The row is seen up to 1.1 beats after it was written, and the process may end right after that; four looks a second, and a claim.
     assert max(gaps) <= PROFILE.takeover + 1.1 * PROFILE.beat + 1.0

@@ -46,7 +46,7 @@ class Watch:
         self.world.at(self._lenient, self._look_again, self._lenient)
 
     def _look_again(self, lenient: float) -> None:
-        """What servers act on must rest on the rows that storage went back to."""
+        """Check that servers act on the rows that storage went back to."""
         if lenient < self._lenient:
             return
         now = self.world.time.seconds

@@ -326,13 +326,13 @@ class World:
 
     def texts(self) -> list[str]:
         """The trace as text."""
-        return [f"{at:9.4f}  {who:5}  {_told(what, outcome)}" for at, who, what, outcome in self.trace]
+        return [f"{at:9.4f}  {who:5}  {_describe(what, outcome)}" for at, who, what, outcome in self.trace]
 
 
 _SHOWN = ("state", "incarnation", "beat", "take", "drop", "owner", "epoch", "verb", "partition", "server")
 
 
-def _told(what: Any, outcome: Any) -> str:
+def _describe(what: Any, outcome: Any) -> str:
     if not isinstance(what, Write):
         return f"{what}" + (f": {outcome}" if outcome is not None else "")
     ops = []
@@ -340,5 +340,5 @@ def _told(what: Any, outcome: Any) -> str:
         props = {} if isinstance(op, Delete) else op.props
         shown = " ".join(f"{name}={props[name]}" for name in _SHOWN if props.get(name, "") != "")
         ops.append(f"{type(op).__name__.lower()} {op.rk} {shown}".strip())
-    said = f"refused at {outcome.at}: {outcome.reason}" if isinstance(outcome, WriteRefused) else "applied"
-    return f"{'; '.join(ops)} -> {said}"
+    result = f"refused at {outcome.at}: {outcome.reason}" if isinstance(outcome, WriteRefused) else "applied"
+    return f"{'; '.join(ops)} -> {result}"

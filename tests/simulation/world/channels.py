@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..history import World
     from .instance import Instance
 
-SICK = "sick"
+DOWN = "down"
 """The channel whose receiver is dead until a certain time."""
 FRESH = 1.0
 """Seconds within which a pause reaches every instance, beside what storage and the network take."""
@@ -32,7 +32,7 @@ class Ward:
         self._world = world
         self._random = Random(f"{world.seed}/channels")
         self.share = self._random.choice((0.0, 0.0, 0.3, 0.6))
-        """The share of events that go to the sick channel."""
+        """The share of events that go to the channel `DOWN`."""
         self.until = self._random.uniform(5.0, 200.0) if self.share else 0.0
         """When its receiver recovers."""
         self.goes = self._random.choice((0.0, 0.0, 0.05))
@@ -42,12 +42,12 @@ class Ward:
         self.paused: dict[tuple[str, str], float] = {}
         """Since when pauses are acknowledged."""
         self._resuming: set[tuple[str, str]] = set()
-        """Channels that the nurse resumes just now: it may undo a pause of the same moment."""
+        """Channels that `resume_channels` resumes just now: it may undo a pause of the same moment."""
 
     def assign(self, story: Story) -> None:
         """Choose the story's channel, and whether its receiver says that it is gone."""
         if self._random.random() < self.share:
-            story.extra["channel"] = SICK
+            story.extra["channel"] = DOWN
         if self._random.random() < self.goes:
             story.script.insert(0, story.script[0]._replace(verdict="gone"))
 
@@ -56,9 +56,9 @@ class Ward:
 
     def dead(self, channel: str) -> bool:
         """Return whether nobody answers there now."""
-        return channel == SICK and self._world.loop.now < self.until
+        return channel == DOWN and self._world.loop.now < self.until
 
-    def told(self, tenant: str, paused: bool, since: float) -> None:
+    def note_pause(self, tenant: str, paused: bool, since: float) -> None:
         """A pause was acknowledged, or a resume is asked for."""
         if paused and (tenant, "default") not in self._resuming:
             self.paused[tenant, "default"] = since
@@ -91,14 +91,14 @@ class Ward:
                     # Its events are late for a reason.
                     self._world.oracle.punctual = False
 
-    async def nurse(self) -> None:
+    async def resume_channels(self) -> None:
         """Resume what 410 has paused, some time later, as a person would."""
         world = self._world
         while True:
             await asyncio.sleep(self._random.uniform(5.0, 30.0))
             for number in range(world.profile.tenants):
                 tenant = f"t{number}"
-                for name in ("default", SICK):
+                for name in ("default", DOWN):
                     partition = world.serving._tables[TENANTS].get(of_tenant(tenant))
                     row = partition.rows.get(PREFIX_CHANNEL + name) if partition is not None else None
                     if row is not None and row.props["paused"] and "410" in str(row.props["reason"]):

@@ -206,11 +206,11 @@ class PairWorld(World):
         await self._reset()
 
     async def _ask(self, verb: str, until: Any) -> None:
-        """Ask for a change of sides until it is told to be so, as an operator would."""
+        """Ask for a change of sides until the answer shows it, as an operator would."""
         while True:
             instance = self.host.any()
             if instance is not None:
-                task = instance.spawn(self._told(instance, verb))
+                task = instance.spawn(self._status_after(instance, verb))
                 await asyncio.wait((task,))
                 if not task.cancelled() and instance.alive:
                     error = task.exception()
@@ -221,7 +221,7 @@ class PairWorld(World):
             await asyncio.sleep(ASK_AGAIN)
 
     @staticmethod
-    async def _told(instance: Instance, verb: str) -> Any:
+    async def _status_after(instance: Instance, verb: str) -> Any:
         await instance.ready()
         failover = (await instance.app.serving()).failover
         if verb:
@@ -260,7 +260,7 @@ class PairWorld(World):
             rows = [row for table in (EVENTS, LEDGER) for row in self.rows_of(self.there, table)]
             # Of shards that only the first had, and that were never filled, what shut them may stay.
             left = [(row.pk, row.rk) for row in rows if row.props.get("bucket", True) and row.props.get("accepted", True)]
-            # Ids of events that nobody was told of stay, in both.
+            # Ids of events that were never acknowledged stay in both accounts.
             ids = {(row.pk, row.rk) for row in self.rows_of(self.tables, IDS)}
             left += [key for row in self.rows_of(self.there, IDS) if (key := (row.pk, row.rk)) not in ids]
             if left:

@@ -42,7 +42,7 @@ class PlayedApplication:
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> PlayedApplication:
-    """What opens in place of the application, without delays."""
+    """Opens in place of the application, without delays."""
     played = PlayedApplication()
 
     async def opened(**given: Any) -> Application:

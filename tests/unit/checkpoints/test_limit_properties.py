@@ -22,9 +22,9 @@ def date(true: int, error: int) -> int:
     return (true + error) // STEP * STEP
 
 
-def earliest(said: int) -> int:
+def earliest(reported: int) -> int:
     """The first true moment at which any server of the store may say so."""
-    return said - OFF
+    return reported - OFF
 
 
 def stops(sent: int, own: int, changes: list[tuple[int, float]], drift: float) -> float:

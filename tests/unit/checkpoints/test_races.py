@@ -115,7 +115,7 @@ class Scene:
         app, sent = self.dice.choice(self.apps), self.now
         me.seq += 1
         seq, life = me.seq, me.life
-        told = TurnReportIn.model_validate(
+        report = TurnReportIn.model_validate(
             {
                 "seq": seq,
                 "role": me.role,
@@ -128,7 +128,7 @@ class Scene:
             }
         )
         try:
-            answer = await app.report(TENANT, NAME, me.name, told)
+            answer = await app.report(TENANT, NAME, me.name, report)
         except StorageError:
             self.failed += 1
             return

@@ -52,14 +52,14 @@ class Command:
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             frame.main(arguments)
-        said = self._capsys.readouterr()
-        return CommandResult(int(ended.value.code or 0), said.out, said.err)
+        printed = self._capsys.readouterr()
+        return CommandResult(int(ended.value.code or 0), printed.out, printed.err)
 
     def ok(self, *arguments: str) -> CommandResult:
         """Run a command that must succeed."""
-        said = self(*arguments)
-        assert said.code == 0, said
-        return said
+        result = self(*arguments)
+        assert result.code == 0, result
+        return result
 
 
 @pytest.fixture(scope="module")

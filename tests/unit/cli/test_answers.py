@@ -50,8 +50,8 @@ def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(session, "open_client", lambda app, **_: Client(app.url, app.key, transport=transport, retries=0))
         with pytest.raises(SystemExit) as ended:
             frame.main(arguments.split())
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
 
     return run
 
@@ -155,8 +155,8 @@ def test_payload_that_cannot_be_sent_is_wrong_usage(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TOCSIN_KEY", "a-very-secret-key")
     with pytest.raises(SystemExit) as ended:
         frame.main(["events", "create", "--delay", "PT1H", "--payload", text])
-    said = capsys.readouterr()
-    assert ended.value.code == Exit.USAGE and "this is not JSON" in said.err and "where: --payload" in said.err
+    captured = capsys.readouterr()
+    assert ended.value.code == Exit.USAGE and "this is not JSON" in captured.err and "where: --payload" in captured.err
 
 
 SIGNS = st.text(st.characters(exclude_categories=("Cs",)))

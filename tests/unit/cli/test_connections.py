@@ -109,7 +109,7 @@ def test_profiles_are_listed_without_keys(
     for arguments in (["connections"], ["connections", "--json"]):
         with pytest.raises(SystemExit):
             frame.main(arguments)
-        said = capsys.readouterr().out
-        assert "$LOCAL_KEY" in said and "https://app.example" in said
-        assert SECRET not in said and "local-demo-key" not in said
-    assert [json.loads(line)["default"] for line in said.splitlines()] == [True, False]
+        printed = capsys.readouterr().out
+        assert "$LOCAL_KEY" in printed and "https://app.example" in printed
+        assert SECRET not in printed and "local-demo-key" not in printed
+    assert [json.loads(line)["default"] for line in printed.splitlines()] == [True, False]

@@ -41,27 +41,27 @@ def test_list_is_cut_at_the_limit_and_json_is_a_document_a_line(tocsin: Command)
 
 
 def test_dead_event_shows_its_attempts_and_is_redriven(tocsin: Command) -> None:
-    tocsin.kit.receiver.script("sick", Verdict("final", 400, error="said 400"), Verdict("delivered", 200))
-    tocsin.ok("events", "create", "--delay", "PT1S", "--id", "sick")
+    tocsin.kit.receiver.script("broken", Verdict("final", 400, error="said 400"), Verdict("delivered", 200))
+    tocsin.ok("events", "create", "--delay", "PT1S", "--id", "broken")
     tocsin.kit.advance(seconds=90)
-    shown = tocsin.ok("events", "get", "sick")
+    shown = tocsin.ok("events", "get", "broken")
     assert "state" in shown.out and "dead" in shown.out and "said 400" in shown.out
-    assert tocsin.ok("events", "list", "--state", "dead").row("sick")[2] == "dead"
+    assert tocsin.ok("events", "list", "--state", "dead").row("broken")[2] == "dead"
     refused = tocsin("events", "redrive", "--all")
     assert refused.code == Exit.USAGE and "--yes" in refused.err
     assert tocsin.ok("events", "redrive", "--all", "--yes").out == "1 dead letter redriven\n"
     tocsin.kit.advance(seconds=120)
-    assert tocsin.ok("events", "get", "sick", "--json").documents[0]["state"] == "delivered"
+    assert tocsin.ok("events", "get", "broken", "--json").documents[0]["state"] == "delivered"
     assert tocsin.ok("events", "stats", "--json").documents[0]["delivered"] >= 1
-    assert tocsin("events", "redrive", "sick").code == Exit.REFUSED
+    assert tocsin("events", "redrive", "broken").code == Exit.REFUSED
 
 
 def test_one_of_several_that_fails_does_not_stop_the_others(tocsin: Command) -> None:
     for name in ("first", "last"):
         tocsin.ok("events", "create", "--delay", "PT1H", "--id", name)
-    said = tocsin("events", "cancel", "first", "nobody", "nothing", "last")
-    assert said.code == Exit.REFUSED and said.out == "first is cancelled\nlast is cancelled\n"
-    assert "where: DELETE events/nobody" in said.err and "where: DELETE events/nothing" in said.err
+    result = tocsin("events", "cancel", "first", "nobody", "nothing", "last")
+    assert result.code == Exit.REFUSED and result.out == "first is cancelled\nlast is cancelled\n"
+    assert "where: DELETE events/nobody" in result.err and "where: DELETE events/nothing" in result.err
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_one_of_several_that_fails_does_not_stop_the_others(tocsin: Command) -> 
 )
 def test_wrong_usage_shows_the_place_and_sends_nothing(tocsin: Command, arguments: tuple[str, ...], where: str) -> None:
     tocsin.environment.setenv("TOCSIN_URL", "https://nobody.invalid")
-    said = tocsin("events", *arguments)
-    assert said.code == Exit.USAGE and where in said.err and said.out == ""
+    result = tocsin("events", *arguments)
+    assert result.code == Exit.USAGE and where in result.err and result.out == ""
 
 
 def test_refusal_names_the_field(tocsin: Command) -> None:
-    said = tocsin("events", "create", "--delay", "soon")
-    assert said.code == Exit.REFUSED and "/delay" in said.err and "where: POST events" in said.err and "do: " in said.err
+    result = tocsin("events", "create", "--delay", "soon")
+    assert result.code == Exit.REFUSED and "/delay" in result.err and "where: POST events" in result.err and "do: " in result.err
 
 
 def test_payload_comes_from_a_file(tocsin: Command, tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_payload_comes_from_a_file(tocsin: Command, tmp_path: Path) -> None:
 
 def test_what_users_stored_moves_no_cursor(tocsin: Command) -> None:
     tocsin.ok("events", "create", "--delay", "PT1H", "--id", "evil", "--payload", '{"x": "\\u001b[2J[red]boo"}')
-    said = tocsin.ok("events", "get", "evil")
-    assert "\x1b" not in said.out and "[red]boo" in said.out
+    result = tocsin.ok("events", "get", "evil")
+    assert "\x1b" not in result.out and "[red]boo" in result.out
 
 
 def test_tail_prints_each_state_once(tocsin: Command) -> None:
@@ -131,5 +131,5 @@ def test_schedule_is_put_listed_previewed_paused_and_deleted(tocsin: Command) ->
 
 
 def test_watch_looks_again_and_again(tocsin: Command) -> None:
-    said = tocsin.ok("schedules", "list", "--watch", "0.1", "--times", "2")
-    assert said.lines == ["no schedules"] * 2
+    result = tocsin.ok("schedules", "list", "--watch", "0.1", "--times", "2")
+    assert result.lines == ["no schedules"] * 2

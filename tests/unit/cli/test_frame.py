@@ -26,8 +26,8 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     """Exit code, standard output and standard error."""
     with pytest.raises(SystemExit) as ended:
         frame.main(words)
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out, said.err
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out, printed.err
 
 
 def test_help_lists_every_group(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,8 +156,8 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"httpx", "pydan
 
 
 def test_group_that_is_not_used_loads_nothing() -> None:
-    said = subprocess.run([sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert said == "[]\n"
+    printed = subprocess.run([sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert printed == "[]\n"
 
 
 def test_exit_codes_are_unique_and_the_pages() -> None:

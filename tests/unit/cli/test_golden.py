@@ -73,9 +73,9 @@ def print_screen(arguments: str, width: int, capsys: pytest.CaptureFixture[str],
     monkeypatch.setattr(output, "console", lambda error=False: Console(file=sys.stdout, width=width, **plain))
     with pytest.raises(SystemExit) as ended:
         frame.main(arguments.split())
-    said = capsys.readouterr()
-    assert said.err == "" and ended.value.code in (0, None, 1)
-    return said.out
+    printed = capsys.readouterr()
+    assert printed.err == "" and ended.value.code in (0, None, 1)
+    return printed.out
 
 
 @pytest.mark.parametrize(("name", "width"), PICTURES)

@@ -81,8 +81,8 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
         frame.main(["events", "import", *map(str, arguments)])
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out, said.err
+    printed = capsys.readouterr()
+    return int(ended.value.code or 0), printed.out, printed.err
 
 
 def written(folder: Path, *payloads: Any) -> Path:

@@ -249,8 +249,8 @@ def test_refusal_names_what_was_asked_for_with_its_id(verb: str) -> None:
 
 def test_stats_have_every_figure_of_the_service_and_bear_what_is_missing_or_new() -> None:
     figures = {"stuck": 2, "retrying": 3, "held": 4, "lapsed": 5, "cancelled": 6, "mirror_lag_ms": 7, "held_partial": True, "news": 1}
-    told = STATS | figures | {"channels": {"c": {"delivered": 1, "dead": 8, "held": 9, "state": "paused", "late_ms": LATE, "news": 1}}}
-    client = Wire(httpx.Response(200, json=told), httpx.Response(200, json=STATS)).blocking()
+    stats = STATS | figures | {"channels": {"c": {"delivered": 1, "dead": 8, "held": 9, "state": "paused", "late_ms": LATE, "news": 1}}}
+    client = Wire(httpx.Response(200, json=stats), httpx.Response(200, json=STATS)).blocking()
     full, bare = client.stats(), client.stats()
     assert (full.stuck, full.retrying, full.held, full.lapsed, full.cancelled, full.mirror_lag_ms) == (2, 3, 4, 5, 6, 7)
     assert (full.channels["c"].dead, full.channels["c"].held, full.channels["c"].state, full.held_partial) == (8, 9, "paused", True)

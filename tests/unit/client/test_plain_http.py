@@ -90,9 +90,9 @@ def test_a_command_refuses_and_names_the_option(
     monkeypatch.setenv("TOCSIN_KEY", KEY)
     with pytest.raises(SystemExit) as ended:
         main(list(words))
-    said = capsys.readouterr()
-    assert ended.value.code == Exit.USAGE and "where: TOCSIN_URL" in said.err and KEY not in said.err
-    assert "https://" in said.err and "--allow-plain-http" in said.err and f"{ALLOW_PLAIN_HTTP}=1" in said.err
+    printed = capsys.readouterr()
+    assert ended.value.code == Exit.USAGE and "where: TOCSIN_URL" in printed.err and KEY not in printed.err
+    assert "https://" in printed.err and "--allow-plain-http" in printed.err and f"{ALLOW_PLAIN_HTTP}=1" in printed.err
 
 
 def test_option_variable_and_named_connection_each_allow_it(tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ async def test_event_is_one_trace_from_the_request_to_its_last_attempt(world: Wo
     assert sent(world) == [f"00-{TRACE}-{ids(span)[1]}-01" for span in (first, second)], "the receiver goes on where the attempt stands"
     assert request.attributes is not None and first.attributes is not None and second.attributes is not None
     assert (request.name, request.attributes["http.response.status_code"]) == ("POST /api/v1/events", 201)
-    told = dict(first.attributes)
-    assert told == {
+    attributes = dict(first.attributes)
+    assert attributes == {
         "tocsin.tenant": "demo",
         "tocsin.channel": "default",
         "tocsin.event": made["id"],

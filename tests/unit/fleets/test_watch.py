@@ -62,8 +62,8 @@ async def test_an_alarm_is_reported_once_while_it_lasts_again_when_it_comes_back
     await live(world, 120, a, b)
     assert actions(caplog, "INFO") == ["lease_alarm_cleared"]
     await live(world, 240, a)
-    told = [(event["payload"]["kind"], event["payload"]["state"]) for event in world.channel.events.values()]
-    assert told == [("dead", "raised"), ("dead", "cleared"), ("dead", "raised")] and world.channel.told == 3
+    published = [(event["payload"]["kind"], event["payload"]["state"]) for event in world.channel.events.values()]
+    assert published == [("dead", "raised"), ("dead", "cleared"), ("dead", "raised")] and world.channel.told == 3
     assert all(event["channel"] == "ops" for event in world.channel.events.values())
 
 
@@ -157,15 +157,15 @@ async def test_a_channel_that_fails_is_reported_later_and_one_that_refuses_is_no
     a = await Node(world, key, "a").join()
     world.channel.fails = Problem(429, "too-many-requests", "later")
     await live(world, 240, a)
-    told = world.channel.told
-    assert told >= 2 and actions(caplog, "WARNING") == ["lease_servers_few"]
+    published = world.channel.told
+    assert published >= 2 and actions(caplog, "WARNING") == ["lease_servers_few"]
     world.channel.fails = None
     await live(world, 60, a)
     assert len(world.channel.events) == 1
     b = await Node(world, key, "b").join()
     world.channel.fails = Problem(422, "invalid-content", "the tenant has no channel of that name")
     await live(world, 180, a, b)
-    assert actions(caplog, "WARNING") == ["lease_servers_few", "lease_notify_refused"] and world.channel.told == told + 2
+    assert actions(caplog, "WARNING") == ["lease_servers_few", "lease_notify_refused"] and world.channel.told == published + 2
 
 
 async def test_storage_that_fails_while_telling_is_made_up_for(world: World) -> None:

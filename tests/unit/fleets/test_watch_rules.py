@@ -42,10 +42,10 @@ def seen(
     since: float = 1000.0,
 ) -> FleetSnapshot:
     rows = list(rows)
-    glance = FleetSummary(
+    summary = FleetSummary(
         "demo:fleet", fleet or Fleet(len(rows)), "etag", since, tuple(intents), {each.value.name: each for each in servers}
     )
-    return FleetSnapshot(glance, {each.value.number: each for each in rows})
+    return FleetSnapshot(summary, {each.value.number: each for each in rows})
 
 
 def found(survey: FleetSnapshot, unplaced: dict[int, str] | None = None) -> Findings:

@@ -40,10 +40,10 @@ def test_every_threat_says_what_shows_its_defence() -> None:
 def test_every_path_of_the_deployment_page_is_a_route() -> None:
     templates = {f"/api/{route.template}" for route in build_routes()}
     shapes = {re.sub(r"\{[^}]*\}", "X", template) for template in templates}
-    told = set(re.findall(r"(?:\$api|\.\.\.|\$url/api/v1|/api/v1)(/[a-z{}/-]+)", DEPLOY)) - {"/"}
-    told = {re.sub(r"/(shop|default|first)(?=/|$)", "/X", re.sub(r"\{[^}]*\}", "X", path)) for path in told}
-    assert {path for path in told if f"/api/v1{path}" not in shapes} == set()
-    assert len(told) >= 7
+    mentioned = set(re.findall(r"(?:\$api|\.\.\.|\$url/api/v1|/api/v1)(/[a-z{}/-]+)", DEPLOY)) - {"/"}
+    mentioned = {re.sub(r"/(shop|default|first)(?=/|$)", "/X", re.sub(r"\{[^}]*\}", "X", path)) for path in mentioned}
+    assert {path for path in mentioned if f"/api/v1{path}" not in shapes} == set()
+    assert len(mentioned) >= 7
 
 
 def test_every_parameter_is_explained_with_the_name_it_comes_from(sources: Mapping[str, str]) -> None:
@@ -77,8 +77,8 @@ def test_every_alert_has_its_row_for_prometheus_and_asks_for_what_the_row_says()
     for name, (asks, _, expression) in rows.items():
         named = set(re.findall(r"`([^`]+)`", asks))
         assert named and all(f'"{each}"' in found[name]["query"] for each in named), name
-        told = {re.sub("_(total|bucket)$", "", each) for each in re.findall(r"tocsin_[a-z_]+", expression)}
-        assert told and told <= metrics, name
+        mentioned = {re.sub("_(total|bucket)$", "", each) for each in re.findall(r"tocsin_[a-z_]+", expression)}
+        assert mentioned and mentioned <= metrics, name
 
 
 OPERATION, SECOND, CALL, LOG, KEPT = 0.00036 / 10_000, 0.000026, 0.40 / 1_000_000, 2.80, 0.05
@@ -86,7 +86,7 @@ MONTH = 720
 
 
 @pytest.mark.parametrize(
-    ("figure", "said"),
+    ("figure", "text"),
     [
         (0.0666e6 * OPERATION, "66,600 / 10,000 x 0.00036 | 0.002 |"),
         (30 * 2 * SECOND + 1000 * CALL, "30 s x 2 GB x 0.000026, and 1,000 executions | 0.002 |"),
@@ -107,9 +107,9 @@ MONTH = 720
         (64 * 12 * MONTH * CALL, "552,960 executions x 0.40 / 1 M | 0.22 |"),
     ],
 )
-def test_the_costs_are_what_the_arithmetic_says(figure: float, said: str) -> None:
-    assert said in DEPLOY
-    shown = re.findall(r"\d+\.\d+", said)[-1]
+def test_the_costs_are_what_the_arithmetic_says(figure: float, text: str) -> None:
+    assert text in DEPLOY
+    shown = re.findall(r"\d+\.\d+", text)[-1]
     assert abs(figure - float(shown)) <= 0.5001 * 10 ** -len(shown.partition(".")[2])
 
 

@@ -266,29 +266,29 @@ def check(folder: Path, mode: str = "", compiler: bool = True, **change: str) ->
 
 
 def test_the_real_compiler_checks_form_lint_and_every_snapshot(tmp_path: Path) -> None:
-    code, said, asked = check(tmp_path)
-    assert code == 0 and "NOT" not in said
+    code, printed, asked = check(tmp_path)
+    assert code == 0 and "NOT" not in printed
     assert {line.split()[0] for line in asked} == {"--version", "format", "lint", "snapshot"}
     checked = [line.split()[1] for line in asked if line.startswith("snapshot") and "--mode validate" in line]
     assert checked == sorted(f"snapshots/{path.name}" for path in FOLDER.glob("*.bicepparam"))
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"), [("BADLY_FORMED", "make snapshots"), ("WARNS", "no-unused-vars"), ("DIFFERS", "agent.bicepparam")]
+    ("fault", "printed"), [("BADLY_FORMED", "make snapshots"), ("WARNS", "no-unused-vars"), ("DIFFERS", "agent.bicepparam")]
 )
-def test_what_the_real_compiler_finds_is_a_failure(fault: str, said: str, tmp_path: Path) -> None:
+def test_what_the_real_compiler_finds_is_a_failure(fault: str, printed: str, tmp_path: Path) -> None:
     code, output, _ = check(tmp_path, **{fault: "yes"})
-    assert code == 1 and said in output
+    assert code == 1 and printed in output
 
 
 def test_without_a_compiler_the_check_says_that_it_did_not_happen(tmp_path: Path) -> None:
-    code, said, _ = check(tmp_path, compiler=False)
-    assert code == 0 and "NOT checked" in said
+    code, printed, _ = check(tmp_path, compiler=False)
+    assert code == 0 and "NOT checked" in printed
 
 
 def test_without_a_compiler_snapshots_cannot_be_written(tmp_path: Path) -> None:
-    code, said, _ = check(tmp_path, "write", compiler=False)
-    assert code == 1 and "No Bicep compiler" in said
+    code, printed, _ = check(tmp_path, "write", compiler=False)
+    assert code == 1 and "No Bicep compiler" in printed
 
 
 def test_digests_are_written_after_the_snapshots(tmp_path: Path) -> None:

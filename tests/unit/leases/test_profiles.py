@@ -21,7 +21,7 @@ def test_the_named_profiles_are_safe(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("profile", "drain", "said"),
+    ("profile", "drain", "reason"),
     [
         (Profile(5, 15, 16), 10, "takeover >= validity * 1.01/0.99 + 1 does not hold: 16 < 16.3"),
         (Profile(6, 15, 18), 10, "validity >= 3 * beat does not hold: 15 < 18"),
@@ -31,8 +31,8 @@ def test_the_named_profiles_are_safe(name: str) -> None:
         (Profile(5, float("nan"), 18), 10, "must be positive"),
     ],
 )
-def test_a_refusal_names_the_inequality_and_its_numbers(profile: Profile, drain: float, said: str) -> None:
-    assert said in (unsafe_reason(profile, drain) or "")
+def test_a_refusal_names_the_inequality_and_its_numbers(profile: Profile, drain: float, reason: str) -> None:
+    assert reason in (unsafe_reason(profile, drain) or "")
 
 
 @given(st.floats(0.1, 100), st.floats(0.1, 400), st.floats(0.1, 900), st.floats(-DRIFT, DRIFT), st.floats(-DRIFT, DRIFT))

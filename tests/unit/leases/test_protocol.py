@@ -31,8 +31,8 @@ def join(bench: Bench, name: str, incarnation: str = "") -> ServerSession:
     return session
 
 
-def beat(bench: Bench, session: ServerSession, **told: object) -> object:
-    return bench.drive(membership.beat(session, ServerReport(load=0.5), "live", **told))  # type: ignore[arg-type]
+def beat(bench: Bench, session: ServerSession, **options: object) -> object:
+    return bench.drive(membership.beat(session, ServerReport(load=0.5), "live", **options))  # type: ignore[arg-type]
 
 
 def claim(bench: Bench, session: ServerSession, *partitions: int) -> object:

@@ -94,8 +94,8 @@ async def test_name_is_free_once_retention_has_removed_the_last_event(world: Wor
     await world.do(world.app.timers.run_once("retention_scan"))
     assert world.rows(LEDGER, "acme") == [] and world.events() == [] and world.rows(EVENTS) == []
     assert (await world.admin.put(ACME, {})).status == 201
-    anew = await world.key("acme", ["events"])
-    assert (await anew.get("/api/v1/events/secret")).status == 404 and await anew.all("/api/v1/events") == []
+    successor = await world.key("acme", ["events"])
+    assert (await successor.get("/api/v1/events/secret")).status == 404 and await successor.all("/api/v1/events") == []
 
 
 async def test_name_is_not_given_away_while_what_was_left_is_unknown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

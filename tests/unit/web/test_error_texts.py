@@ -90,12 +90,12 @@ def test_no_sentence_of_any_model_is_pydantics_own_or_shows_a_pattern() -> None:
 
 
 def test_limits_of_durations_are_as_durations() -> None:
-    told = set()
+    bounds = set()
     for name, fault in provoked():
         if fault["pointer"].rpartition("/")[2] in DURATIONS and (bound := re.search(r"must be at (least|most) (.*)", fault["detail"])):
             assert parse_duration(bound[2]) >= 0, (name, fault)
-            told.add(bound[2])
-    assert {"PT0.001S", "P1D", "P7D", "PT0.1S", "PT1M", "P30D"} <= told
+            bounds.add(bound[2])
+    assert {"PT0.001S", "P1D", "P7D", "PT0.1S", "PT1M", "P30D"} <= bounds
 
 
 @pytest.mark.parametrize(

@@ -242,18 +242,19 @@ def test_other_media_types_are_415(headers: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "said"),
+    ("headers", "what_came"),
     [
         ({}, "no Content-Type"),
         ({"content-type": "Text/Plain; charset=utf-8"}, "the media type text/plain"),
         ({"content-type": "x" * 1000}, "the media type xxx"),
     ],
 )
-def test_415_says_what_came_and_what_is_taken(headers: dict[str, str], said: str) -> None:
+def test_415_says_what_came_and_what_is_taken(headers: dict[str, str], what_came: str) -> None:
     with pytest.raises(Problem) as caught:
         parsing.media_type(headers, ("application/json", "text/csv"))
     detail = caught.value.detail or ""
-    assert detail.startswith(f"The body has {said}") and detail.endswith("Send it as application/json or text/csv.") and len(detail) < 500
+    assert detail.startswith(f"The body has {what_came}")
+    assert detail.endswith("Send it as application/json or text/csv.") and len(detail) < 500
 
 
 def test_a_suffix_does_not_stand_for_a_type_that_is_not_json() -> None:

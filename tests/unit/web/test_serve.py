@@ -230,11 +230,11 @@ async def test_failures_become_problem_documents(
     assert (answer.status, answer.code) == (status, code)
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers.get("retry-after") == retry
-    told = answer.json()
-    assert told["type"] == f"https://tocsin.dev/problems/{code}"
-    assert (told["status"], told["instance"]) == (status, f"/api/v1/fails/{how}")
-    assert told["title"]
-    assert told["detail"]
+    body = answer.json()
+    assert body["type"] == f"https://tocsin.dev/problems/{code}"
+    assert (body["status"], body["instance"]) == (status, f"/api/v1/fails/{how}")
+    assert body["title"]
+    assert body["detail"]
     text = answer.body.decode()
     assert "secret" not in text
     assert "Traceback" not in text
@@ -244,9 +244,9 @@ async def test_failures_become_problem_documents(
 async def test_a_surprise_is_logged_with_its_traceback_under_the_incident_that_is_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = (await world.demo.get("/api/v1/fails/surprise")).json()["detail"]
+    body = (await world.demo.get("/api/v1/fails/surprise")).json()["detail"]
     record = next(record for record in caplog.records if record.levelno == logging.ERROR)
-    assert record.__dict__["incident"] in told
+    assert record.__dict__["incident"] in body
     assert record.__dict__["operation"] == "fails"
     assert record.exc_info is not None
 

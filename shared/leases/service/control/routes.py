@@ -34,7 +34,7 @@ controls = RouteGroup[ManualControls]("leases", scope="fleets", params={"fleet":
 
 
 class VerbRoute(NamedTuple):
-    """How a verb appears in the API: its body, its summary, what else its description says, and its own codes of 409."""
+    """A verb in the API: its body, its summary, the rest of its description, and its own codes of 409."""
 
     body: type[Said]
     summary: str

@@ -329,8 +329,8 @@ async def test_more_servers_than_a_fleet_takes_are_reported(fleet: World, a: Nod
 
 
 async def test_manual_controls_are_shown_with_their_subjects(fleet: World, a: Node) -> None:
-    for path, said in (("leases/1/offline", {}), ("leases/2/prohibit", {"server": "a"}), ("nodes/a/prohibit", {})):
-        assert (await fleet.demo.post(f"{WEB}/{path}", {"note": "why", **said})).status == 200
+    for path, more in (("leases/1/offline", {}), ("leases/2/prohibit", {"server": "a"}), ("nodes/a/prohibit", {})):
+        assert (await fleet.demo.post(f"{WEB}/{path}", {"note": "why", **more})).status == 200
     leases = {each["partition"]: [word["verb"] for word in each["intents"]] for each in await fleet.demo.all(f"{WEB}/leases")}
     assert {number: words for number, words in leases.items() if words} == {1: ["offline"], 2: ["prohibit"]}
     (node,) = await fleet.demo.all(f"{WEB}/nodes")

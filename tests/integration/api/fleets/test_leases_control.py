@@ -207,12 +207,12 @@ async def test_the_calls_in_the_documentation_do_what_they_say(world: World, fle
     claims = await world.app.runner.run(takeover.scout(session, [3]))
     assert await world.app.runner.run(membership.beat(session, ServerReport(), "live", claims)) == BeatApplied(tuple(claims))
     text = (ROOT / "docs/how-to/control-partitions.md").read_text()
-    said = re.findall(r"`say (\S+) '(\{.*?\})'`", text)
-    assert len(said) >= 15
-    for path, body in said:
+    calls = re.findall(r"`say (\S+) '(\{.*?\})'`", text)
+    assert len(calls) >= 15
+    for path, body in calls:
         answer = await world.demo.post(f"{AT}/{path.replace('leases/5/', 'leases/3/')}", json.loads(body))
         assert answer.status == 200, (path, answer)
-    assert {verb for path, _ in said for verb in [path.rpartition("/")[2]]} >= set(VERBS) | {"plan"}
+    assert {verb for path, _ in calls for verb in [path.rpartition("/")[2]]} >= set(VERBS) | {"plan"}
 
 
 async def test_a_drain_to_a_server_lists_what_it_ends_and_refuses_what_cannot_be_a_destination(world: World, fleet: str) -> None:

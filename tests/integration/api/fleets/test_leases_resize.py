@@ -53,11 +53,11 @@ class Server:
 
     async def obey(self) -> None:
         """Beat, and do what the answer says."""
-        told = await self.beat()
-        for number in told["release"]:
+        beat = await self.beat()
+        for number in beat["release"]:
             await self.release(number)
-        if told["assign"]:
-            await self.claim(*told["assign"])
+        if beat["assign"]:
+            await self.claim(*beat["assign"])
 
     def keys(self, count: int) -> set[int]:
         return {key for key in range(count) if self.partitions and key % self.partitions in self.held}
@@ -116,17 +116,17 @@ async def test_a_server_keeps_what_it_has_until_it_hears_and_goes_over_when_noth
     await a.beat()
     await a.claim(0, 1)
     assert await resize(world, 3) == (202, 2)
-    told = await a.beat()
-    assert (told["generation"], told["partitions"], told["assign"]) == (1, 4, [])
-    assert (told["release"], told["held"]) == ([0, 1], {"0": 1, "1": 1})
+    beat = await a.beat()
+    assert (beat["generation"], beat["partitions"], beat["assign"]) == (1, 4, [])
+    assert (beat["release"], beat["held"]) == ([0, 1], {"0": 1, "1": 1})
     await a.release(1)
     assert (await a.beat())["generation"] == 1
     await a.release(0)
     # Late, or of a server that has not gone over: its numbers stand for other keys.
     assert (await a.claim(2, generation=2))["refused"] == [{"partition": 2, "reason": "resizing"}]
     await scan(world)
-    told = await a.beat()
-    assert (told["generation"], told["partitions"]) == (2, 3)
+    beat = await a.beat()
+    assert (beat["generation"], beat["partitions"]) == (2, 3)
     assert (await a.claim(1, generation=1))["refused"] == [{"partition": 1, "reason": "resizing"}]
     assert (await a.claim(0, 1))["claimed"] == [{"partition": 0, "epoch": 2}, {"partition": 1, "epoch": 2}]
 

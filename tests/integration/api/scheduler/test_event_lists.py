@@ -235,7 +235,7 @@ async def kill(world: World, **event: Any) -> str:
 
 
 async def listed(world: World) -> dict[str, list[tuple[str, str]]]:
-    """What each list shows: ids with states."""
+    """Return the ids with states that each list shows."""
     urls = {"events": f"{EVENTS}?limit=1000", "dead": f"{EVENTS}?state=dead", "letters": DEAD, "delivered": f"{EVENTS}?state=delivered"}
     return {name: sorted((each["id"], each["state"]) for each in await world.demo.all(url)) for name, url in urls.items()}
 

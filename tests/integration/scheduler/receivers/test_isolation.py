@@ -38,21 +38,21 @@ async def play(one: Tenant, other: Tenant, turn: str) -> None:
 async def test_bad_endpoints_delay_no_other_channel(system: System) -> None:
     receiver = system.receiver
     async with system.tenant() as one, system.tenant() as other:
-        for turn in ("well", "ill"):
+        for turn in ("good", "bad"):
             for tenant in (one, other):
                 url = receiver.url(f"/{tenant.name}/{turn}")
                 await tenant.admin.call("PUT", f"tenants/{tenant.name}/channels/good", {"type": "http", "url": url})
-            dead = f"http://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}/" if turn == "ill" else receiver.url("/dead")
+            dead = f"http://127.0.0.1:{free_ports('127.0.0.1', 1)[0]}/" if turn == "bad" else receiver.url("/dead")
             await one.admin.call("PUT", f"tenants/{one.name}/channels/dead-{turn}", {"type": "http", "url": dead})
             await one.channel(f"slow-{turn}", f"/slow-{turn}")
-            if turn == "ill":
-                receiver.script("/slow-ill", silent)
+            if turn == "bad":
+                receiver.script("/slow-bad", silent)
             await play(one, other, turn)
             for tenant, whose in ((one, "the same tenant's"), (other, "another tenant's")):
                 print(f"{turn}: p50, p99, max of {whose} lateness in ms: {lateness_figures(tenant, f'/{tenant.name}/{turn}')}")
-        assert len(receiver.at("/dead")) == len(receiver.at("/slow-well")) == BAD
-        assert len(receiver.at("/slow-ill")) < 64
-        shown = (await one.admin.get(f"tenants/{one.name}/channels/dead-ill")).json()
+        assert len(receiver.at("/dead")) == len(receiver.at("/slow-good")) == BAD
+        assert len(receiver.at("/slow-bad")) < 64
+        shown = (await one.admin.get(f"tenants/{one.name}/channels/dead-bad")).json()
         assert shown["flow"]["breaker"] in ("open", "half-open")
-        for name in ("dead-ill", "slow-ill"):
+        for name in ("dead-bad", "slow-bad"):
             await one.admin.call("DELETE", f"tenants/{one.name}/channels/{name}")

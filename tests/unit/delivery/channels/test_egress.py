@@ -303,13 +303,13 @@ async def test_plain_http_by_a_name_needs_an_address_within_a_named_network() ->
 
 
 async def test_the_socket_is_the_last_guard_whatever_the_resolver_said() -> None:
-    class Liar(SafeResolver):
+    class PrivateResolver(SafeResolver):
         async def resolve(self, host: str, port: int = 0, family: Any = 0) -> Any:
             return [{"hostname": host, "host": "127.0.0.1", "port": port, "family": socket.AF_INET, "proto": 0, "flags": 0}]
 
     sender = HttpSender(make_settings(), new_socket=no_sockets)
     session = sender._open()
-    session.connector._resolver = Liar(sender.egress)  # type: ignore[union-attr]
+    session.connector._resolver = PrivateResolver(sender.egress)  # type: ignore[union-attr]
     verdict = await sender.send(http_target("https://liar.example/"), make_delivery())
     assert verdict.outcome == "final" and verdict.error and verdict.error.startswith("egress refused")
     await sender.close()

@@ -89,12 +89,12 @@ async def test_an_untrusted_certificate_is_refused(listen: Listen, tls_sender: A
 async def test_tls_to_a_port_without_it_is_a_tls_failure(listen: Listen, tls_sender: Any) -> None:
     sender, _, _ = tls_sender(True)
 
-    async def mumble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer_without_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 
-    server = await asyncio.start_server(mumble, "127.0.0.1", 0)
+    server = await asyncio.start_server(answer_without_tls, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     verdict = await sender.send(http_target(f"https://hook.example:{port}/"), make_delivery())
     assert verdict.outcome == "retry" and verdict.error and "TLS failure" in verdict.error

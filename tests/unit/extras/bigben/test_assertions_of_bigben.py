@@ -33,7 +33,7 @@ SENT = object()
 
 @dataclass(frozen=True)
 class Story:
-    """What one of BigBen's tests does: register a processor, schedule the requests one after the other, look, and wait."""
+    """One of BigBen's tests: it registers a processor, schedules the requests one after the other, reads, and waits."""
 
     requests: list[dict[str, Any]]
     processor: dict[str, Any] | None = None

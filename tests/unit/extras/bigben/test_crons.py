@@ -42,7 +42,7 @@ def test_each_kind_of_expression_in_five_fields(kind: CronType, expression: str,
 
 
 @pytest.mark.parametrize(
-    ("kind", "expression", "said"),
+    ("kind", "expression", "reason"),
     [
         ("QUARTZ", "30 0 12 * * ?", "seconds must be 0"),
         ("QUARTZ", "0 0 12 * * ? 2030", "six fields"),
@@ -56,11 +56,11 @@ def test_each_kind_of_expression_in_five_fields(kind: CronType, expression: str,
         ("UNIX", "0 0 12 * * *", "five fields"),
     ],
 )
-def test_what_five_fields_cannot_say_is_refused(kind: CronType, expression: str, said: str) -> None:
+def test_what_five_fields_cannot_say_is_refused(kind: CronType, expression: str, reason: str) -> None:
     with pytest.raises(Problem) as refused:
         five_fields(expression, kind)
     assert (refused.value.status, refused.value.errors[0]["pointer"]) == (422, "/expression")
-    assert said in refused.value.detail
+    assert reason in refused.value.detail
 
 
 async def test_a_cron_fires_each_time_as_a_full_event(world: World) -> None:

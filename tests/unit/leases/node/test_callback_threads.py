@@ -22,23 +22,23 @@ def calls() -> Iterator[CallbackThreads]:
 
 
 def test_what_comes_between_waits_for_all_before_and_holds_up_all_after(calls: CallbackThreads) -> None:
-    said: list[str] = []
+    called: list[str] = []
     may_go_on, began = threading.Event(), threading.Event()
 
     def slow() -> None:
         began.set()
         assert may_go_on.wait(60)
-        said.append("before")
+        called.append("before")
 
     calls.put(THREADS - 1, slow)
-    calls.between(lambda: said.append("between"))
+    calls.between(lambda: called.append("between"))
     for partition in range(2 * THREADS):
-        calls.put(partition, lambda: said.append("after"))
+        calls.put(partition, lambda: called.append("after"))
     assert began.wait(60)
-    assert said == []
+    assert called == []
     may_go_on.set()
-    until(lambda: len(said) == 2 + 2 * THREADS, "all have run")
-    assert said == ["before", "between", *["after"] * 2 * THREADS]
+    until(lambda: len(called) == 2 + 2 * THREADS, "all have run")
+    assert called == ["before", "between", *["after"] * 2 * THREADS]
 
 
 def test_what_fails_between_is_logged_and_the_rest_goes_on(calls: CallbackThreads, caplog: pytest.LogCaptureFixture) -> None:
@@ -54,55 +54,55 @@ def test_what_fails_between_is_logged_and_the_rest_goes_on(calls: CallbackThread
 
 
 def test_a_call_that_does_not_return_holds_up_its_own_partition_only(calls: CallbackThreads) -> None:
-    gate, said = threading.Event(), list[int]()
+    gate, called = threading.Event(), list[int]()
     for _ in range(2):
         calls.put(0, lambda: gate.wait(60))
-    calls.put(0, lambda: said.append(0))
+    calls.put(0, lambda: called.append(0))
     for partition in range(1, 5 * THREADS):
-        calls.put(partition, lambda partition=partition: said.append(partition))  # type: ignore[misc]
-    until(lambda: sorted(said) == list(range(1, 5 * THREADS)), "the others")
+        calls.put(partition, lambda partition=partition: called.append(partition))  # type: ignore[misc]
+    until(lambda: sorted(called) == list(range(1, 5 * THREADS)), "the others")
     gate.set()
-    until(lambda: 0 in said, "its own")
+    until(lambda: 0 in called, "its own")
 
 
 def test_calls_of_one_partition_keep_their_order(calls: CallbackThreads) -> None:
-    said: list[tuple[int, int]] = []
+    called: list[tuple[int, int]] = []
     for number in range(200):
         for partition in range(2 * THREADS):
-            calls.put(partition, lambda found=(partition, number): said.append(found))  # type: ignore[misc]
-    until(lambda: len(said) == 400 * THREADS, "all have run")
-    assert all([n for p, n in said if p == partition] == list(range(200)) for partition in range(2 * THREADS))
+            calls.put(partition, lambda found=(partition, number): called.append(found))  # type: ignore[misc]
+    until(lambda: len(called) == 400 * THREADS, "all have run")
+    assert all([n for p, n in called if p == partition] == list(range(200)) for partition in range(2 * THREADS))
 
 
 def test_what_is_urgent_waits_for_nothing_and_several_between_come_in_turn(calls: CallbackThreads) -> None:
-    gate, said = threading.Event(), list[str]()
+    gate, called = threading.Event(), list[str]()
     for partition in range(2 * THREADS):
         calls.put(partition, lambda: gate.wait(60))
-    calls.between(lambda: said.append("first"))
-    calls.put(0, lambda: said.append("then"))
-    calls.between(lambda: said.append("second"))
-    calls.put(URGENT, lambda: said.append("urgent"))
-    until(lambda: said == ["urgent"], "the urgent one")
+    calls.between(lambda: called.append("first"))
+    calls.put(0, lambda: called.append("then"))
+    calls.between(lambda: called.append("second"))
+    calls.put(URGENT, lambda: called.append("urgent"))
+    until(lambda: called == ["urgent"], "the urgent one")
     gate.set()
-    until(lambda: said == ["urgent", "first", "then", "second"], "all in their order")
+    until(lambda: called == ["urgent", "first", "then", "second"], "all in their order")
 
 
 def test_closing_ends_the_threads_after_what_was_put() -> None:
-    calls, gate, said, threads = CallbackThreads("test"), threading.Event(), list[int](), set[threading.Thread]()
+    calls, gate, called, threads = CallbackThreads("test"), threading.Event(), list[int](), set[threading.Thread]()
 
     def call(number: int) -> None:
         gate.wait(60)
         threads.add(threading.current_thread())
-        said.append(number)
+        called.append(number)
 
     for number in range(3 * THREADS):
         calls.put(number % 2, lambda number=number: call(number))  # type: ignore[misc]
-    calls.between(lambda: said.append(-1))
+    calls.between(lambda: called.append(-1))
     calls.put(URGENT, lambda: threads.add(threading.current_thread()))
     calls.start()
     calls.close()
     gate.set()
-    until(lambda: len(said) == 3 * THREADS + 1, "all have run")
+    until(lambda: len(called) == 3 * THREADS + 1, "all have run")
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()

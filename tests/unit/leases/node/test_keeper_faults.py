@@ -27,7 +27,7 @@ CALM = Profile(0.2, 20, 21.5)
 """Nothing expires while a test runs, however busy the machine."""
 
 
-def said(caplog: pytest.LogCaptureFixture, action: str) -> list[int]:
+def levels(caplog: pytest.LogCaptureFixture, action: str) -> list[int]:
     return [record.levelno for record in caplog.records if getattr(record, "action", "") == action]
 
 
@@ -236,7 +236,7 @@ def test_a_full_disk_takes_the_proof_away_and_nothing_else(
     monkeypatch.setattr(state_file.os, "fsync", full)
     a = servers.start("a", folder=tmp_path)
     until(lambda: a.has() == ALL, "everything")
-    assert said(caplog, "lease_proof_failed") == [logging.WARNING]
+    assert levels(caplog, "lease_proof_failed") == [logging.WARNING]
 
 
 # -- what storage does
@@ -283,7 +283,7 @@ def test_storage_that_is_away_at_the_start_is_waited_for(servers: Servers, caplo
     assert not a.keeper.wait(0.01)
     servers.tables.down = False
     until(lambda: a.has() == ALL, "everything")
-    assert said(caplog, "lease_storage_away") == [logging.WARNING]
+    assert levels(caplog, "lease_storage_away") == [logging.WARNING]
 
 
 def test_rights_that_are_missing_are_reported_once_also_after_an_outage_and_come_back(
@@ -294,7 +294,7 @@ def test_rights_that_are_missing_are_reported_once_also_after_an_outage_and_come
     until(lambda: a.keeper.counts["failed"] >= 1, "the outage")
     odd.odd = every(Rejected("AuthorizationPermissionMismatch (403)"))
     until(lambda: a.keeper.counts["failed"] >= 4, "refusals")
-    assert said(caplog, "lease_request_failed").count(logging.ERROR) == 1
+    assert levels(caplog, "lease_request_failed").count(logging.ERROR) == 1
     odd.odd = {}
     until(lambda: a.has() == ALL, "everything")
 
@@ -303,18 +303,18 @@ def test_rights_to_write_only_are_reported_too(servers: Servers, odd: Odd, caplo
     odd.odd = {"query": Rejected("AuthorizationPermissionMismatch (403)")}
     a = servers.start("a")
     until(lambda: a.keeper.counts["failed"] >= 3, "refusals")
-    assert said(caplog, "lease_scan_failed").count(logging.ERROR) == 1
+    assert levels(caplog, "lease_scan_failed").count(logging.ERROR) == 1
     odd.odd = {}
     until(lambda: a.has() == ALL, "everything")
     odd.odd = {"query": Rejected("AuthorizationPermissionMismatch (403)")}
-    until(lambda: said(caplog, "lease_scan_failed").count(logging.ERROR) == 2, "told anew")
+    until(lambda: levels(caplog, "lease_scan_failed").count(logging.ERROR) == 2, "logged again")
 
 
 def test_an_unexpected_exception_does_not_end_the_looking(servers: Servers, odd: Odd, caplog: pytest.LogCaptureFixture) -> None:
     a = servers.start("a")
     until(lambda: a.has() == ALL, "everything")
     odd.odd = {"query": RuntimeError("odd")}
-    until(lambda: logging.ERROR in said(caplog, "lease_scanner_failed"), "told")
+    until(lambda: logging.ERROR in levels(caplog, "lease_scanner_failed"), "logged")
     odd.odd = {}
     b = servers.start("b")
     until(lambda: len(a.has()) == len(b.has()) == PARTITIONS // 2, "shares")
@@ -335,7 +335,7 @@ def test_tables_may_be_closed_as_soon_as_the_keeper_has_stopped(servers: Servers
     assert looking.wait(60) and keeper.stop(60)
     gate.set()
     until(lambda: "lease-closing-scans" not in {thread.name for thread in threading.enumerate()}, "the end of its last look")
-    assert not said(caplog, "lease_scanner_failed")
+    assert not levels(caplog, "lease_scanner_failed")
 
 
 def test_when_no_answer_ever_comes_ownership_ends_by_itself(servers: Servers, odd: Odd) -> None:
@@ -364,7 +364,7 @@ def test_a_name_that_is_draining_is_still_in_use(servers: Servers) -> None:
     a.may_stop.clear()
     a.keeper.drain()
     row = servers.tables.get
-    until(lambda: (found := row(FLEETS, KEY, server_key("a"), timeout=1)) and found.props["state"] == "draining", "told")
+    until(lambda: (found := row(FLEETS, KEY, server_key("a"), timeout=1)) and found.props["state"] == "draining", "the row says so")
     twin = servers.start("a")
     with pytest.raises(TocsinError, match="another live server has the name 'a'"):
         twin.keeper.wait(60)

@@ -77,7 +77,7 @@ class Looking:
                 return
         raise AssertionError("no plan")
 
-    def told(self) -> list[int]:
+    def ordered(self) -> list[int]:
         return [len(self.bench.server(name).take) for name in NAMES]
 
 
@@ -85,29 +85,29 @@ def test_an_order_that_is_lost_keeps_no_other_waiting_and_is_given_soon() -> Non
     looking = Looking()
     looking.tables.unread.add(server_key("b"))
     looking.plan()
-    assert looking.told() == [0, 0, 2, 2] and looking.keeper_state.counts["failed"] == 1
+    assert looking.ordered() == [0, 0, 2, 2] and looking.keeper_state.counts["failed"] == 1
     own = looking.keeper_state.take_plan()
     assert own is not None and len(own.take) == 2
     looking.tables.unread.clear()
     then = looking.bench.moment
     looking.plan()
-    assert looking.told() == [0, 2, 2, 2] and looking.bench.moment - then <= H
+    assert looking.ordered() == [0, 2, 2, 2] and looking.bench.moment - then <= H
 
 
 def test_a_plan_is_given_up_when_most_orders_are_lost() -> None:
     looking = Looking()
     looking.tables.unread |= {server_key(name) for name in "bcd"}
     looking.plan()
-    assert looking.told() == [0, 0, 0, 0] and looking.keeper_state.counts["orders_refused"] == 0
+    assert looking.ordered() == [0, 0, 0, 0] and looking.keeper_state.counts["orders_refused"] == 0
     looking.tables.unread.clear()
     looking.plan()
-    assert looking.told() == [0, 2, 2, 2]
+    assert looking.ordered() == [0, 2, 2, 2]
 
 
 def test_all_orders_of_a_plan_are_given_at_once_and_none_that_stands_is_given_again() -> None:
     looking = Looking()
     looking.plan()
-    assert looking.told() == [0, 2, 2, 2] and looking.tables.writes == 1
+    assert looking.ordered() == [0, 2, 2, 2] and looking.tables.writes == 1
     looking.keeper_state.request_plan()
     looking.plan()
     assert looking.tables.writes == 1
@@ -125,7 +125,7 @@ def test_orders_that_are_refused_together_are_given_one_by_one() -> None:
 
     looking.tables.query = query  # type: ignore[method-assign]
     looking.plan()
-    assert looking.told() == [0, 2, 2, 2] and looking.keeper_state.counts["orders_refused"] == 0
+    assert looking.ordered() == [0, 2, 2, 2] and looking.keeper_state.counts["orders_refused"] == 0
     assert looking.bench.server("c").beat == 9
 
 
@@ -137,8 +137,8 @@ def test_rows_that_cannot_be_read_stop_no_look_and_what_they_are_about_stays_as_
     looking.plan()
     own = looking.keeper_state.take_plan()
     assert own is not None
-    told = {*own.take, *looking.bench.server("c").take, *looking.bench.server("d").take}
-    assert told == {0, 1, 2, 4, 6, 7}
+    ordered = {*own.take, *looking.bench.server("c").take, *looking.bench.server("d").take}
+    assert ordered == {0, 1, 2, 4, 6, 7}
     errors = [record for record in caplog.records if getattr(record, "action", "") == "lease_rows_unreadable"]
     assert len(errors) == 1 and "p:00005, s:b" in errors[0].getMessage()
     looking.keeper_state.request_plan()

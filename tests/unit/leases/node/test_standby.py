@@ -63,7 +63,7 @@ class Looks:
 
     def __init__(self, expected: Expected) -> None:
         self.keeper_state = KeeperState(lambda: 1.0)
-        self.heirs = StandbyAssignments(KEY, "b", self.keeper_state, {}, lambda: 1.0, lambda: 1)
+        self.assignments = StandbyAssignments(KEY, "b", self.keeper_state, {}, lambda: 1.0, lambda: 1)
         self.keeper_state.set_expected(expected, 9.0)
 
 
@@ -71,7 +71,7 @@ class Looks:
 def test_a_plan_that_knows_of_an_end_leaves_nothing_to_inherit(gone: bool) -> None:
     looks = Looks((("a", (0,)),))
     servers = {name: row for name, row in SERVERS.items() if name != "a"} if gone else SERVERS | {"a": replace(SERVERS["a"], state="dead")}
-    looks.heirs.planned(facts({0: "a"}, servers))
+    looks.assignments.planned(facts({0: "a"}, servers))
     assert looks.keeper_state.expected_servers() == []
     looks.keeper_state.inherit_partitions("a", 9.0)
     assert looks.keeper_state.wanted_partitions() == []
@@ -79,7 +79,7 @@ def test_a_plan_that_knows_of_an_end_leaves_nothing_to_inherit(gone: bool) -> No
 
 def test_a_plan_of_before_the_end_leaves_what_is_expected() -> None:
     looks = Looks((("a", (0,)),))
-    looks.heirs.planned(facts({0: "a"}))
+    looks.assignments.planned(facts({0: "a"}))
     assert looks.keeper_state.expected_servers() == ["a"]
     looks.keeper_state.inherit_partitions("a", 9.0)
     assert looks.keeper_state.wanted_partitions() == [0]

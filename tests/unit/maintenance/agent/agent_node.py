@@ -123,7 +123,7 @@ class Node:
         return self.observe(StopRequested())
 
     def restart(self, *, boot: str | None = None, away: float = 1.0, settings: AgentSettings | None = None) -> tuple[AgentEffect, ...]:
-        """The process dies and begins anew with what was saved."""
+        """End the process, and start another one from the saved state."""
         self.pass_by(away)
         if boot is not None:
             self.boot, self.steady = boot, 5.0

@@ -36,8 +36,8 @@ action = "approve"
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as end:
         main(["agent", *words])
-    said = capsys.readouterr()
-    return int(end.value.code or 0), said.out, said.err
+    printed = capsys.readouterr()
+    return int(end.value.code or 0), printed.out, printed.err
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def test_check_has_no_doubts_about_the_plainest_file_with_hooks(tmp_path: Path, 
 
 def test_check_can_be_read_by_programs(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = command(capsys, "--config", str(file), "--check", "--json")
-    told = json.loads(out)
-    assert (code, told["file"], told["mode"], len(told["doubts"])) == (0, str(file), "alone, without an app", 3)
+    found = json.loads(out)
+    assert (code, found["file"], found["mode"], len(found["doubts"])) == (0, str(file), "alone, without an app", 3)
 
 
 def test_wrong_file_ends_with_2_and_names_each_fault(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

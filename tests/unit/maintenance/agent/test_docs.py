@@ -26,9 +26,9 @@ def test_every_action_that_the_agent_logs_is_explained() -> None:
 
 
 def test_every_setting_is_explained() -> None:
-    told = tomllib.loads(FULL)
+    settings = tomllib.loads(FULL)
     whole = {"state", "rules", "recipe", "hooks"}
-    known = {f"{section}.{key}" for section in set(told) - whole for key in told[section]} | whole
+    known = {f"{section}.{key}" for section in set(settings) - whole for key in settings[section]} | whole
     documented = table("agent.md", "The file")
     assert known <= documented
     assert documented - known == {"app.tenant", "health.enabled"}

@@ -9,20 +9,20 @@ from tests.unit.maintenance.agent.agent_node import Node, event
 
 
 def test_whole_life_passes_with_nothing_done() -> None:
-    node, said = Node(), []
+    node, logged = Node(), []
 
     def carry_out(effects: tuple[AgentEffect, ...]) -> None:
         for effect in effects:
             found = replace_effect(effect)
             if found is not None:
-                said.append(found.log.text)
+                logged.append(found.log.text)
                 if found.observation is not None:
                     carry_out(node.observe(found.observation))
 
     for document in ([event(in_s=20)], [event(status="Started")], []):
         carry_out(node.see(*document))
     assert str(node.phase()) == "DONE" and not node.state.disabled
-    done = [each for each in said if each != "would report to the app"]
+    done = [each for each in logged if each != "would report to the app"]
     assert done == ["would run prepare", "would approve", "would run restore", "would run verify"]
 
 

@@ -17,7 +17,7 @@ WELL = AgentHealth(True, (), True, {"node": "n1", "events": []})
 
 
 @dataclass
-class Told:
+class Served:
     health: AgentHealth = WELL
     figures: AgentFigures = field(default_factory=AgentFigures)
     port: int = 0
@@ -27,12 +27,12 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Told]:
-    told = Told()
-    server = HealthServer("127.0.0.1", 0, lambda: told.health, lambda: told.figures.text())
+def served() -> Iterator[Served]:
+    source = Served()
+    server = HealthServer("127.0.0.1", 0, lambda: source.health, lambda: source.figures.text())
     server.start()
-    told.port = server.port
-    yield told
+    source.port = server.port
+    yield source
     server.close()
 
 
@@ -45,32 +45,32 @@ def served() -> Iterator[Told]:
         (AgentHealth(True, (), False), 200, 200, 503),
     ],
 )
-def test_each_probe_answers_its_own_question(served: Told, health: AgentHealth, live: int, ready: int, maintenance: int) -> None:
+def test_each_probe_answers_its_own_question(served: Served, health: AgentHealth, live: int, ready: int, maintenance: int) -> None:
     served.health = health
     assert [served.get(path).status_code for path in ("/live", "/ready", "/maintenance?x=1")] == [live, ready, maintenance]
     assert served.get("/ready").json() == {"ready": ready == 200, "reasons": list(health.reasons)}
 
 
-def test_maintenance_shows_the_node_and_its_events(served: Told) -> None:
+def test_maintenance_shows_the_node_and_its_events(served: Served) -> None:
     served.health = WELL
     answer = served.get("/maintenance")
     assert answer.json() == {"in_service": True, "node": "n1", "events": []} and answer.headers["cache-control"] == "no-store"
     assert served.get("/maintenance", "HEAD").content == b""
 
 
-def test_other_paths_and_methods_are_refused(served: Told) -> None:
+def test_other_paths_and_methods_are_refused(served: Served) -> None:
     assert served.get("/other").status_code == 404 and "/maintenance" in served.get("/other").json()["detail"]
     assert served.get("/live", "POST").status_code == 501
 
 
-def test_figures_are_served_as_prometheus_text(served: Told) -> None:
+def test_figures_are_served_as_prometheus_text(served: Served) -> None:
     served.figures.add("tocsin_agent_hook_runs_total", hook="prepare", outcome="done")
     answer = served.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert 'tocsin_agent_hook_runs_total{hook="prepare",outcome="done"} 1\n' in answer.text
 
 
-def test_caller_that_hangs_up_does_no_harm(served: Told, caplog: pytest.LogCaptureFixture) -> None:
+def test_caller_that_hangs_up_does_no_harm(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         for _ in range(3):
             with socket.create_connection(("127.0.0.1", served.port)) as caller:

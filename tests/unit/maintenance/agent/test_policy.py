@@ -27,7 +27,7 @@ def asked(*rules: ActionRule, **more: object) -> FleetPolicy:
     return replace(FleetPolicy(rules=rules), **more)  # type: ignore[arg-type]
 
 
-def told(policy: FleetPolicy, settings: AgentSettings = CENTRAL) -> Node:
+def node_with(policy: FleetPolicy, settings: AgentSettings = CENTRAL) -> Node:
     """An agent that has heard this of its fleet."""
     node = Node(settings)
     node.answer(policy=policy)
@@ -71,7 +71,7 @@ def test_lead_is_the_files_where_it_says_one_else_the_fleets(file: AgentSettings
 
 
 def test_timer_runs_by_the_fleets_lead_as_soon_as_that_is_known() -> None:
-    node = told(asked(lead=60.0))
+    node = node_with(asked(lead=60.0))
     node.see(event(in_s=900))
     node.wait(839)
     assert node.phase() is EventPhase.WAITING
@@ -89,21 +89,21 @@ def test_a_message_is_logged_once_until_it_changes() -> None:
 
 
 def test_an_app_without_these_settings_leaves_what_is_known() -> None:
-    node = told(asked(ActionRule("hold")))
+    node = node_with(asked(ActionRule("hold")))
     node.answer()
     node.see(USERS)
     assert (node.posts(), node.state.policy) == ([], asked(ActionRule("hold"), of="db"))
 
 
 def test_grant_is_required_where_the_fleet_says_so_though_the_file_does_not() -> None:
-    node = told(asked(require_central=True)).to_prepared()
+    node = node_with(asked(require_central=True)).to_prepared()
     node.app_away()
     node.wait(600)
     assert (node.posts(), node.record().reason) == ([], "the fleet cannot be asked, and its word is required")
 
 
 def test_users_event_that_the_fleet_wants_prepared_for_is_not_approved_before() -> None:
-    node = told(asked(ActionRule("prepare", source="User")))
+    node = node_with(asked(ActionRule("prepare", source="User")))
     node.see(USERS)
     node.wait(860)
     assert (node.posts(), node.phase()) == ([], EventPhase.WAITING)
@@ -114,7 +114,7 @@ def test_users_event_that_the_fleet_wants_prepared_for_is_not_approved_before() 
 
 
 def test_what_the_fleet_asks_outlives_a_restart_without_the_app() -> None:
-    node = told(asked(ActionRule("prepare", source="User"), lead=60.0, leads={"Reboot": 80.0}, require_central=True))
+    node = node_with(asked(ActionRule("prepare", source="User"), lead=60.0, leads={"Reboot": 80.0}, require_central=True))
     node.restart()
     node.app_away()
     node.see(USERS)
@@ -148,10 +148,10 @@ def test_state_of_an_agent_that_knew_of_no_fleets_settings_is_taken() -> None:
 
 
 def test_settings_of_another_fleet_are_forgotten() -> None:
-    node = told(asked(ActionRule("hold")))
+    node = node_with(asked(ActionRule("hold")))
     node.restart(settings=replace(CENTRAL, fleet="other"))
     assert node.state.policy is None
-    node = told(asked(ActionRule("hold")))
+    node = node_with(asked(ActionRule("hold")))
     node.restart(settings=SETTINGS)
     node.see(USERS)
     assert node.posts() == ["e1"], "an agent that works alone goes by its file"
@@ -192,7 +192,7 @@ def test_dry_run_which_asks_no_app_shows_what_its_file_comes_to() -> None:
 
 
 def test_approved_event_that_the_fleet_now_wants_prepared_for_is_prepared_for_at_once() -> None:
-    node = told(asked())
+    node = node_with(asked())
     node.see(USERS)
     node.post()
     node.answer(policy=asked(ActionRule("prepare", source="User")))
@@ -202,7 +202,7 @@ def test_approved_event_that_the_fleet_now_wants_prepared_for_is_prepared_for_at
 
 
 def test_app_grants_nothing_unprepared_and_without_the_app_the_files_own_approvals_go_on() -> None:
-    node = told(asked(), replace(CENTRAL, approve_failed=True))
+    node = node_with(asked(), replace(CENTRAL, approve_failed=True))
     node.see(event(in_s=20))
     node.hook(ok=False)
     node.answer()
@@ -218,7 +218,7 @@ def test_app_grants_nothing_unprepared_and_without_the_app_the_files_own_approva
 
 
 def test_a_known_hold_stays_over_a_restart_without_the_app() -> None:
-    node = told(asked()).to_prepared()
+    node = node_with(asked()).to_prepared()
     node.answer(holds={"e1": "held by ops"})
     node.restart()
     node.see(event())
@@ -230,7 +230,7 @@ def test_a_known_hold_stays_over_a_restart_without_the_app() -> None:
 
 
 def test_hold_is_saved_when_nothing_else_has_changed_and_goes_with_the_fleet() -> None:
-    node = told(asked()).to_prepared()
+    node = node_with(asked()).to_prepared()
     journal = Journal(CuttableDisk())
     journal.save(node.state)
     node.answer(holds={"e1": "held by ops"})

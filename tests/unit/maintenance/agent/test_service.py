@@ -40,7 +40,7 @@ class Service:
     """Stands for IMDS: lists `events`, notes approvals."""
 
     def __init__(self, machine: Machine | TransportFailure = MACHINE) -> None:
-        self.told: Machine | TransportFailure = machine
+        self.answer: Machine | TransportFailure = machine
         self.events: list[dict[str, Any]] = []
         self.number = 1
         self.silent, self.ahead = False, 0.0
@@ -60,7 +60,7 @@ class Service:
         return HttpReply(200, b"")
 
     def machine(self) -> Machine | TransportFailure:
-        return self.told
+        return self.answer
 
 
 class Hooks:
@@ -68,12 +68,12 @@ class Hooks:
 
     def __init__(self, hang: frozenset[str] = frozenset()) -> None:
         self.ran: list[str] = []
-        self.told: list[Mapping[str, Any]] = []
+        self.events: list[Mapping[str, Any]] = []
         self._hang = hang
 
     def start(self, name: str, hook: Hook, event: Mapping[str, Any], done: Callable[[HookResult], None]) -> HangingRun:
         self.ran.append(name)
-        self.told.append(event)
+        self.events.append(event)
         if name not in self._hang:
             done(HookResult("done", 0, "", 0.0))
         return HangingRun(done)
@@ -160,14 +160,14 @@ def test_event_goes_its_whole_way_and_probes_show_it(running: Running) -> None:
     service.list(event())
     until(lambda: service.approved, "approved")
     assert hooks.ran == ["prepare"] and service.approved == ["E1"]
-    until(lambda: phases(agent) == ["APPROVED"], "told")
+    until(lambda: phases(agent) == ["APPROVED"], "the approval is reported")
     assert not agent.health().in_service and agent.health().node["disabled"]
     service.list()
     until(lambda: phases(agent) == ["DONE"] and agent.health().in_service, "over")
     assert hooks.ran == ["prepare", "restore"]
-    told = hooks.told[0]
-    assert (told["event_id"], told["vm"], told["node"], told["attempt"], told["rehearsal"]) == ("e1", "vm_1", "vm_1", 1, False)
-    assert told["state"] == str(running.folder / "state") and told["resources"] == ["vm_1"]
+    given = hooks.events[0]
+    assert (given["event_id"], given["vm"], given["node"], given["attempt"], given["rehearsal"]) == ("e1", "vm_1", "vm_1", 1, False)
+    assert given["state"] == str(running.folder / "state") and given["resources"] == ["vm_1"]
     text = agent.metrics()
     assert 'tocsin_agent_approvals_total{outcome="posted"} 1\n' in text and 'tocsin_agent_events{phase="DONE"} 1\n' in text
     assert "tocsin_agent_document_incarnation 3\n" in text and "process_resident_memory_bytes " in text
@@ -252,8 +252,8 @@ def test_once_does_what_one_look_asks_for_and_ends(tmp_path: Path) -> None:
 
 
 def test_once_hears_the_fleet_before_it_approves_what_its_own_rules_would(tmp_path: Path) -> None:
-    told = {"lead_ms": 0, "leads_ms": {}, "require_central": False, "rules": [{"action": "prepare", "source": "User"}]}
-    answers: list[HttpReply | TransportFailure] = [TransportFailure("busy"), HttpReply(200, json.dumps({"settings": told}).encode())]
+    settings = {"lead_ms": 0, "leads_ms": {}, "require_central": False, "rules": [{"action": "prepare", "source": "User"}]}
+    answers: list[HttpReply | TransportFailure] = [TransportFailure("busy"), HttpReply(200, json.dumps({"settings": settings}).encode())]
     app = AppSettings("https://app.example", "db", "a-key-of-this-node")
     client = AppClient(app, ask=lambda *_, **__: answers.pop(0) if answers[1:] else answers[0])
     service, hooks = Service(), Hooks()

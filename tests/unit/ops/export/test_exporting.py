@@ -134,8 +134,8 @@ async def test_a_look_of_the_app_reaches_the_collector(collector: Collector, exp
     publishing = MetricsPublisher(world.app.metrics.families, exporting.outlets)
     assert await publishing.run_once(AT) == {"sent": 1, "unsent": 0}
     [events] = [metric for metric in collector.metrics if metric.name == "tocsin_events"]
-    told = {(attributes(point)["tenant"], attributes(point)["state"]): point.as_double for point in events.gauge.data_points}
-    assert told["demo", "scheduled"] == 1
+    exported = {(attributes(point)["tenant"], attributes(point)["state"]): point.as_double for point in events.gauge.data_points}
+    assert exported["demo", "scheduled"] == 1
     assert {point.time_unix_nano for point in events.gauge.data_points} == {AT * 1_000_000}
     await world.close()
 
@@ -173,8 +173,9 @@ def test_a_log_line_goes_out_with_its_action_and_its_trace() -> None:
     first, second = (each.log_record for each in kept.get_finished_logs())
     assert (first.body, first.severity_text, first.trace_id, first.span_id) == ("3 shards", "WARNING", 1, 2)
     assert dict(first.attributes or {}) == {"action": "shards_resent", "count": 3, "rest": "('a',)"}
-    told = dict(second.attributes or {})
-    assert told["action"] == "sweep_failed" and told["exception.type"] == "ValueError" and "a bug" in str(told["exception.stacktrace"])
+    exported = dict(second.attributes or {})
+    assert exported["action"] == "sweep_failed" and exported["exception.type"] == "ValueError"
+    assert "a bug" in str(exported["exception.stacktrace"])
 
 
 INSIGHTS = """
@@ -241,8 +242,8 @@ def test_application_insights_gets_all_three_and_the_alerts_find_their_fields() 
     assert detail["typeName"] == "ValueError" and "a bug" in detail["stack"]
     assert [each["name"] for kind, each in data if kind == "RequestData"] == ["serve shard"]
     [delivery] = [each for kind, each in data if kind == "RemoteDependencyData"]
-    told = delivery["properties"]
-    assert delivery["name"] == "deliver http" and (told["tocsin.late_ms"], told["tocsin.attempt"]) == ("7", "1")
+    exported = delivery["properties"]
+    assert delivery["name"] == "deliver http" and (exported["tocsin.late_ms"], exported["tocsin.attempt"]) == ("7", "1")
     dead = [each for kind, each in data if kind == "MetricData" and each["metrics"][0]["name"] == "tocsin_events_finished"]
     assert {"tenant": "acme", "state": "dead"} in [each["properties"] for each in dead]
     assert {(each["metrics"][0]["value"], each["metrics"][0]["count"]) for each in dead} == {(0, 1)}

@@ -27,7 +27,7 @@ from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collecte
 from tests.unit.ops.export.collector import Collector, attributes
 
 NOBODY = "http://127.0.0.1:9"
-"""Where nobody answers."""
+"""An address without a listener."""
 AT = 1_700_000_000_000
 
 
@@ -101,14 +101,14 @@ class Lines(logging.Handler):
         return "\n".join(map(logging.Formatter().format, self.records))
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def texts(self) -> list[tuple[str, str]]:
         """Actions and sentences of the service's own lines."""
         return [(record.__dict__["action"], record.getMessage()) for record in self.records if record.name.startswith("shared.")]
 
     @property
     def actions(self) -> list[str]:
         """Actions alone."""
-        return [action for action, _ in self.told]
+        return [action for action, _ in self.texts]
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_one_back_end_that_cannot_be_started_leaves_the_other(environ: pytest.Mo
     environ.setenv(INSIGHTS, "InstrumentationKey=not-a-key")
     begun.append(begin(os.environ))
     assert [outlet.name for outlet in begun[0].outlets] == ["OTLP"] and len(providers) == 1
-    [(action, text)] = lines.told
+    [(action, text)] = lines.texts
     assert action == "telemetry_off" and "Application Insights" in text and "Invalid instrumentation key" in text
 
 
@@ -150,7 +150,7 @@ def test_a_protocol_that_is_not_spoken_is_refused_by_name(environ: pytest.Monkey
     environ.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     begun.append(begin(os.environ))
     assert begun[0].outlets == []
-    [(action, text)] = lines.told
+    [(action, text)] = lines.texts
     assert action == "telemetry_off" and "OTEL_EXPORTER_OTLP_PROTOCOL is grpc" in text
 
 
@@ -223,7 +223,7 @@ def test_secrets_are_hidden(environment: dict[str, str], text: str, shown: str) 
     assert hidden(text, secrets(environment)) == shown
 
 
-# ---- the other side is ill
+# ---- the back end fails
 
 
 def test_a_sentence_is_reported_once_in_ten_minutes(lines: Lines) -> None:
@@ -241,9 +241,9 @@ def test_a_sentence_is_reported_once_in_ten_minutes(lines: Lines) -> None:
             source.warning(f"made of {number}")
     finally:
         listening.close()
-    texts = [text for _, text in lines.told]
+    texts = [text for _, text in lines.texts]
     assert texts[:3] == ["Telemetry: batch 0 failed", "Telemetry: another", "Telemetry: batch 7 failed"] and len(texts) == 203
-    assert source.name not in {record.name for record in lines.records}, "told as it came, too"
+    assert source.name not in {record.name for record in lines.records}, "the original line is not logged too"
     assert logging.getLogger("opentelemetry").propagate and logging.getLogger("opentelemetry").handlers == []
 
 
@@ -259,7 +259,7 @@ def test_a_complaint_within_a_complaint_ends(lines: Lines) -> None:
     finally:
         log_filter.log.removeHandler(full)
         listening.close()
-    assert {text for _, text in lines.told} == {"Telemetry: away", "Telemetry: Queue full, dropping logs."}
+    assert {text for _, text in lines.texts} == {"Telemetry: away", "Telemetry: Queue full, dropping logs."}
 
 
 @pytest.mark.parametrize("status", [400, 404, 500])
@@ -322,7 +322,7 @@ def test_the_end_sends_what_is_left(environ: pytest.MonkeyPatch) -> None:
 
 
 class Outlet:
-    """An outlet that does as it is told."""
+    """An exporter that answers as the test sets."""
 
     name = "it"
 

@@ -174,7 +174,7 @@ async def test_row_that_changed_meanwhile_is_left_to_what_it_asks_for_now(world:
     await outage(world, 2)
     write, done = world.tables.write, []
 
-    async def meddles(table: str, pk: str, ops: Any) -> Any:
+    async def write_and_change(table: str, pk: str, ops: Any) -> Any:
         if table == SHARDS and not done:
             done.append(ops[0].rk)
             await write(table, pk, (Merge(ops[0].rk, {"state": "sent"}, "*"),))
@@ -183,7 +183,7 @@ async def test_row_that_changed_meanwhile_is_left_to_what_it_asks_for_now(world:
             await write(table, pk, (Delete(ops[0].rk, "*"),))
         return await write(table, pk, ops)
 
-    monkeypatch.setattr(world.tables, "write", meddles)
+    monkeypatch.setattr(world.tables, "write", write_and_change)
     found = await dispatch(world)
     assert len(done) == 2 and found["backlog"] == 0 and waiting(world) == []
 

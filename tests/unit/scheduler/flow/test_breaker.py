@@ -25,8 +25,8 @@ async def test_dead_receiver_opens_the_breaker_and_its_events_wait_untouched(wor
     assert len(world.receiver.received) <= 2 * rules.FIRST_WINDOW
     untouched = [row for row in world.events() if row.props["state"] == "scheduled"]
     assert len(untouched) >= 190 and {row.props.get("tries", 0) for row in untouched} == {0}
-    [told] = [record for record in caplog.records if getattr(record, "action", "") == "breaker_opened"]
-    assert "demo/default" in told.message
+    [warning] = [record for record in caplog.records if getattr(record, "action", "") == "breaker_opened"]
+    assert "demo/default" in warning.message
     await world.run(600, step=1)
     assert len(world.receiver.received) <= 2 * rules.FIRST_WINDOW + 10, "one probe at a time, ever more seldom"
     assert (await flow(world))["breaker"] in ("open", "half-open")

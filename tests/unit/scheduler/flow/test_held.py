@@ -91,7 +91,7 @@ async def test_what_an_event_was_held_for_is_not_taken_from_its_retries(world: W
     # Once more in mid-retry.
     await held_for_hours(world, made)
     await dies_after_an_hour(world, made)
-    # Brought back, it has an hour anew, and no more than that.
+    # Once brought back, it has another hour, and no more than that.
     assert (await world.demo.post(f"{EVENTS}/{made}/redrive")).status == 202
     await dies_after_an_hour(world, made)
 

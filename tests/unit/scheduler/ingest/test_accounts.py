@@ -266,8 +266,8 @@ async def test_lists_and_figures_say_which_account_keeps_them_from_being_whole(u
         # The account is asked, and then known to be away.
         accounts.tables[2].failure = failure or accounts.tables[2].failure
         answer = await world.demo.get(url)
-        told = answer.json()
-        assert (answer.status, told["detail"]) == (
+        found = answer.json()
+        assert (answer.status, found["detail"]) == (
             503,
             "Storage account 2 did not accept the request; nothing was changed. Repeat the call.",
         )

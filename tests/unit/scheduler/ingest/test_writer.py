@@ -168,8 +168,8 @@ async def test_event_goes_into_the_open_shard_that_wakes_last(world: World) -> N
 
 async def test_shard_with_an_announced_owner_takes_more_until_it_comes_but_not_for_long(world: World) -> None:
     [first] = await store(world, event(START + 1_000))
-    [told] = world.queues._queues["tocsin-shards"].messages.values()
-    assert told.visible <= world.clock.now()
+    [message] = world.queues._queues["tocsin-shards"].messages.values()
+    assert message.visible <= world.clock.now()
     [second] = await store(world, event(START + 500))
     assert second.address.shard == first.address.shard
     await world.clock.advance(MESSAGE_TAKEN_WITHIN / 1000)

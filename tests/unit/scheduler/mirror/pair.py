@@ -148,7 +148,7 @@ class PairWorld(World):
         """Rows of events of one account."""
         return [row for row in self.rows_of(tables, EVENTS) if row.rk.startswith("e")]
 
-    async def told(self) -> dict[str, Any]:
+    async def storage_status(self) -> dict[str, Any]:
         """Return the answer to `GET /storage`."""
         answer = await self.admin.get("/api/v1/storage")
         assert answer.status == 200, answer
@@ -161,7 +161,7 @@ class PairWorld(World):
         answer = await self.admin.post("/api/v1/storage/failover", {})
         assert answer.status == 202, answer
         await self.run(47)
-        assert (await self.told())["mirror"]["state"] == "serving"
+        assert (await self.storage_status())["mirror"]["state"] == "serving"
 
     def deliveries(self) -> dict[str, int]:
         """Event id -> how often it was delivered."""

@@ -41,7 +41,7 @@ async def test_first_serves_mirrored_events_alone_and_takes_new_ones_once_the_se
     assert (await pair.demo.delete(f"/api/v1/events/{ids[0]}")).status == 204
     assert (await pair.demo.patch(f"/api/v1/events/{ids[1]}", {"delay": "PT60S"})).status == 200
     new = await pair.demo.create(delay="PT30S", durability="mirrored")
-    assert (await pair.told())["mirror"] is None
+    assert (await pair.storage_status())["mirror"] is None
     await pair.run(200)
     assert pair.deliveries() == dict.fromkeys((*ids[1:], new["id"]), 1)
 
@@ -51,12 +51,12 @@ async def test_new_second_takes_over_only_once_it_has_a_copy_of_everything(pair:
     named = (await pair.demo.create(id="named", delay="PT600S", durability="mirrored"))["id"]
     await detach(pair)
     await fresh_second(pair)
-    assert (await pair.told())["mirror"]["state"] == "filling"
+    assert (await pair.storage_status())["mirror"]["state"] == "filling"
     refused = await pair.admin.post("/api/v1/storage/failover", {})
     assert (refused.status, refused.json()["type"].rpartition("/")[2]) == (409, "not-in-step")
-    assert (await pair.told())["mirror"]["active"] == "first"
+    assert (await pair.storage_status())["mirror"]["active"] == "first"
     await pair.run(70)
-    assert (await pair.told())["mirror"]["state"] == "serving"
+    assert (await pair.storage_status())["mirror"]["state"] == "serving"
     assert pair.second.states() == pair.first.states() and len(pair.second.states()) == 21
     await pair.fail_over()
     assert (await pair.demo.delete(f"/api/v1/events/{named}")).status == 204
@@ -73,7 +73,7 @@ async def test_new_second_takes_over_with_what_it_has_when_the_first_is_lost_too
     assert (await pair.admin.post("/api/v1/storage/failover", {})).status == 409
     assert (await pair.admin.post("/api/v1/storage/failover", {"incomplete": True})).status == 202
     await pair.run(50)
-    assert (await pair.told())["mirror"]["state"] == "serving"
+    assert (await pair.storage_status())["mirror"]["state"] == "serving"
     assert pair.second.states() == {copied: "scheduled"}
 
 
@@ -97,7 +97,7 @@ async def test_first_that_was_overtaken_is_not_served_alone_by_mistake(pair: Pai
     await pair.run(5)
     assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
     await pair.run(60)
-    assert (await pair.told())["mirror"]["active"] == "first"
+    assert (await pair.storage_status())["mirror"]["active"] == "first"
     await pair.start_again(mirror_detached="yes")
 
 

@@ -18,6 +18,6 @@ async def test_fleets_stay_in_the_first_account_through_a_failover() -> None:
         await world.run(5)
         found = await world.admin.get("/api/v1/fleets/web?tenant=demo")
         assert (found.status, found.json()["partitions"]) == (200, 4)
-        assert (await world.told())["mirror"]["active"] == "second"
+        assert (await world.storage_status())["mirror"]["active"] == "second"
     finally:
         await world.close()

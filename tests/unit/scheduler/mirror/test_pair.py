@@ -76,7 +76,7 @@ async def test_a_pair_in_step_fires_once_finishes_on_both_sides_and_leaves_no_in
     assert pair.first.states() == pair.second.states()
     for tables in (pair.first, pair.second):
         assert not any(tables._tables[SHARDS].get(partition) for partition in index_partitions(MIRRORED))
-    assert (await pair.told())["mirror"]["lag_ms"] == 0
+    assert (await pair.storage_status())["mirror"]["lag_ms"] == 0
 
 
 async def test_settlements_follow_within_five_seconds_and_the_lag_is_reported(pair: PairWorld) -> None:
@@ -87,8 +87,8 @@ async def test_settlements_follow_within_five_seconds_and_the_lag_is_reported(pa
     await pair.run(6)
     behind = [event_id for event_id in ids[:-1] if pair.second.states()[event_id] != "delivered"]
     assert behind == []
-    told = (await pair.told())["mirror"]
-    assert (told["active"], told["state"]) == ("first", "serving") and told["lag_ms"] <= 17_000
+    mirror = (await pair.storage_status())["mirror"]
+    assert (mirror["active"], mirror["state"]) == ("first", "serving") and mirror["lag_ms"] <= 17_000
 
 
 async def test_failover_in_mid_run_loses_nothing_fires_nothing_cancelled_and_doubles_only_what_was_not_copied(pair: PairWorld) -> None:
@@ -130,8 +130,8 @@ async def test_mirrored_events_answer_503_until_the_second_may_serve(pair: PairW
     mirrored = (await make(pair, 1, 3600))[0]
     pair.lose_first()
     assert (await pair.admin.post("/api/v1/storage/failover", {})).status == 202
-    told = (await pair.told())["mirror"]
-    assert (told["active"], told["state"]) == ("second", "waiting") and 40 < told["serves_in_s"] <= 46
+    mirror = (await pair.storage_status())["mirror"]
+    assert (mirror["active"], mirror["state"]) == ("second", "waiting") and 40 < mirror["serves_in_s"] <= 46
     answer = await pair.demo.delete(f"/api/v1/events/{mirrored}")
     assert answer.status == 503 and int(answer.headers["retry-after"]) >= 1
     await pair.run(47)
@@ -167,8 +167,8 @@ async def test_failback_brings_everything_home_and_the_first_serves_again(pair: 
     await pair.run(5)
     assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
     await pair.run(120)
-    told = (await pair.told())["mirror"]
-    assert (told["active"], told["state"], told["failback"]["failed"]) == ("first", "serving", 0)
+    mirror = (await pair.storage_status())["mirror"]
+    assert (mirror["active"], mirror["state"], mirror["failback"]["failed"]) == ("first", "serving", 0)
     assert (await pair.app.serving()) is pair.app
     assert (await pair.admin.get("/api/v1/tenants/late")).status == 200
     states = pair.first.states()
@@ -220,8 +220,8 @@ async def test_failback_to_an_account_that_lost_its_data_is_refused_with_the_rea
             await account_stamps.home_stamp(pair.first)
     answer = await pair.admin.post("/api/v1/storage/failback", {})
     assert (answer.status, answer.json()["type"].rpartition("/")[2]) == (409, "first-not-recognised")
-    told = (await pair.told())["mirror"]
-    assert (told["active"], told["state"]) == ("second", "serving")
+    mirror = (await pair.storage_status())["mirror"]
+    assert (mirror["active"], mirror["state"]) == ("second", "serving")
     assert (await pair.demo.event(mirrored))["state"] == "scheduled"
     pair.first._tables.clear()
     pair.first._tables.update(kept)
@@ -287,4 +287,4 @@ async def test_readiness_shows_each_account(pair: PairWorld) -> None:
     await pair.run(1)
     answer = await pair.nobody.get("/api/readyz")
     assert answer.json()["storage"] == {"reachable": True, "accounts": {"0": True, "m": True}}
-    assert {each["role"]: each["reachable"] for each in (await pair.told())["accounts"]} == {"home": True, "second": True}
+    assert {each["role"]: each["reachable"] for each in (await pair.storage_status())["accounts"]} == {"home": True, "second": True}

@@ -40,8 +40,8 @@ async def back(world: PairWorld) -> None:
     await world.run(5)
     assert (await world.admin.post("/api/v1/storage/failback", {})).status == 202
     await world.run(60)
-    told = (await world.told())["mirror"]
-    assert (told["active"], told["state"]) == ("first", "serving")
+    mirror = (await world.storage_status())["mirror"]
+    assert (mirror["active"], mirror["state"]) == ("first", "serving")
 
 
 async def dead(world: PairWorld, **event: Any) -> str:
@@ -170,7 +170,7 @@ async def test_fast_event_accepted_while_no_side_serves_fires_on_the_first(pair:
     await pair.run(5)
     assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
     await pair.run(5)
-    assert (await pair.told())["mirror"]["state"] == "syncing"
+    assert (await pair.storage_status())["mirror"]["state"] == "syncing"
     answer = await pair.demo.post("/api/v1/events", {"delay": "PT1S", "payload": 1, "durability": "fast"})
     assert answer.status == 202
     await pair.run(200)
@@ -197,13 +197,13 @@ async def test_tenant_that_is_changed_while_no_side_serves_stays_so(pair: PairWo
     await pair.run(5)
     assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
     await pair.run(20)
-    assert (await pair.told())["mirror"]["state"] == "syncing"
+    assert (await pair.storage_status())["mirror"]["state"] == "syncing"
     late = await pair.tenant("late")
     listed = (await pair.admin.get("/api/v1/tenants/demo/keys")).json()["items"]
     assert (await pair.admin.delete(f"/api/v1/tenants/demo/keys/{listed[0]['prefix']}")).status == 204
     assert {row.rk for row in pair.rows_of(pair.first, "TocsinTenants") if row.pk == "tenant"} == {"demo", "late"}
     await pair.run(120)
-    assert (await pair.told())["mirror"]["active"] == "first"
+    assert (await pair.storage_status())["mirror"]["active"] == "first"
     assert (await late.create(delay="PT1H"))["tenant"] == "late"
     assert (await pair.demo.post("/api/v1/events", {"delay": "PT1H", "payload": 1})).status == 401
 
@@ -213,7 +213,7 @@ async def test_lag_is_none_after_the_way_back(pair: PairWorld) -> None:
     await pair.fail_over()
     await pair.run(30)
     await back(pair)
-    assert (await pair.told())["mirror"]["lag_ms"] == 0
+    assert (await pair.storage_status())["mirror"]["lag_ms"] == 0
     assert (await pair.demo.get("/api/v1/stats")).json()["mirror_lag_ms"] == 0
 
 
@@ -226,13 +226,13 @@ async def test_way_back_is_called_off_by_another_failover(pair: PairWorld) -> No
     assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
     await pair.run(3)
     pair.lose_first()
-    assert (await pair.told())["mirror"]["state"] == "copying"
+    assert (await pair.storage_status())["mirror"]["state"] == "copying"
     assert (await pair.admin.post("/api/v1/storage/failover", {})).status == 202
-    assert (await pair.told())["mirror"]["state"] == "serving"
+    assert (await pair.storage_status())["mirror"]["state"] == "serving"
     pair.first.fails = None
     pair.find_first()
     await pair.run(400)
-    assert (await pair.told())["mirror"]["active"] == "second"
+    assert (await pair.storage_status())["mirror"]["active"] == "second"
     assert pair.deliveries() == {event_id: 1}
 
 
@@ -243,7 +243,7 @@ async def test_first_lost_again_while_nobody_serves_is_overtaken_again(pair: Pai
     await pair.run(5)
     assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
     await pair.run(10)
-    assert (await pair.told())["mirror"]["state"] == "syncing"
+    assert (await pair.storage_status())["mirror"]["state"] == "syncing"
     await pair.fail_over()
     await pair.run(300)
     assert pair.deliveries() == {event_id: 1}
@@ -269,7 +269,7 @@ async def test_end_of_a_standard_event_that_the_second_served_is_in_the_firsts_l
     await pair.run(130)
     assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
     await pair.run(120)
-    assert (await pair.told())["mirror"]["active"] == "first"
+    assert (await pair.storage_status())["mirror"]["active"] == "first"
     assert pair.deliveries() == {plain: 1}
     assert [event["id"] for event in await pair.demo.all("/api/v1/events")] == [plain]
     await pair.run(60)

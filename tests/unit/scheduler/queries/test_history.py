@@ -20,13 +20,13 @@ async def history(world: World, query: str = "") -> dict[int, dict[str, Any]]:
     """Minutes counted from the start."""
     answer = await world.demo.get(HISTORY + query)
     assert answer.status == 200, answer
-    told = {item.pop("minute"): item for item in answer.json()["items"]}
-    return {number: told[at] for number in range(-60, 1500) if (at := to_text(START + number * MINUTE)) in told}
+    by_minute = {item.pop("minute"): item for item in answer.json()["items"]}
+    return {number: by_minute[at] for number in range(-60, 1500) if (at := to_text(START + number * MINUTE)) in by_minute}
 
 
-def minute(**told: Any) -> dict[str, Any]:
+def minute(**counts: Any) -> dict[str, Any]:
     ends = dict.fromkeys(("accepted", "open", "delivered", "dead", "lapsed", "cancelled", "moved", "gap"), 0)
-    return {**ends, "late_ms": {"p50": None, "p99": None, "max": None}, **told}
+    return {**ends, "late_ms": {"p50": None, "p99": None, "max": None}, **counts}
 
 
 async def test_finished_minutes_show_ends_and_lateness_and_empty_ones_are_left_out(world: World) -> None:

@@ -27,7 +27,7 @@ def test_five_plain_fields_are_taken(expression: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "reason"),
     [
         ("", "expected five fields"),
         ("* * * *", "expected five fields"),
@@ -62,10 +62,10 @@ def test_five_plain_fields_are_taken(expression: str) -> None:
         ("0," * 200 + "0 * * * *", "longer than 256"),
     ],
 )
-def test_faults_are_reported_by_field(expression: str, told: str) -> None:
+def test_faults_are_reported_by_field(expression: str, reason: str) -> None:
     with pytest.raises(ValueError) as wrong:
         check(expression)
-    assert str(wrong.value).startswith(told)
+    assert str(wrong.value).startswith(reason)
 
 
 @pytest.mark.parametrize(

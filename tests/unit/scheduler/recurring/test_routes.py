@@ -367,8 +367,8 @@ async def test_schedules_of_a_deleted_tenant_stop_and_go(world: World) -> None:
     await client.post(f"{SCHEDULES_URL}/still/pause")
     await put(world.demo, "stays", cron="0 0 1 6 *")
     assert (await world.admin.delete("/api/v1/tenants/gone")).status == 204
-    anew = await world.tenant("gone")
-    assert await anew.all(SCHEDULES_URL) == [] and (await anew.get(f"{SCHEDULES_URL}/far")).status == 404
+    successor = await world.tenant("gone")
+    assert await successor.all(SCHEDULES_URL) == [] and (await successor.get(f"{SCHEDULES_URL}/far")).status == 404
     events = len(world.events())
     await world.clock.advance(540, settle=3)
     assert (await drive(world.clock, sweep(world)))["removed"] == 1

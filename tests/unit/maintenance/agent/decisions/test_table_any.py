@@ -1,4 +1,4 @@
-"""Rows of the state table: the agent starts anew, cannot read, cannot ask, is asked by the fleet, ends."""
+"""Rows of the state table: the agent starts again, cannot read, cannot ask, is asked by the fleet, ends."""
 
 from __future__ import annotations
 

@@ -87,8 +87,8 @@ def test_command_that_is_not_there_failed_and_says_so(hooks: Hooks) -> None:
 
 def test_hook_finds_its_event_on_stdin_and_in_its_environment(hooks: Hooks) -> None:
     script = "cat; echo; echo $TOCSIN_HOOK $TOCSIN_EVENT_ID $TOCSIN_DEADLINE_SECONDS [$TOCSIN_NOT_BEFORE] $TOCSIN_RESOURCES $MINE"
-    told, _, line = hooks.run(sh(script, MINE="own")).output.partition("\n")
-    assert json.loads(told) == EVENT
+    event, _, line = hooks.run(sh(script, MINE="own")).output.partition("\n")
+    assert json.loads(event) == EVENT
     assert line == 'prepare f1 60 [] ["vm_1", "vm_2"] own\n'
 
 

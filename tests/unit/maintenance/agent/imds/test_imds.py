@@ -52,7 +52,7 @@ def test_approval_posts_the_one_event_as_it_was_written() -> None:
     assert call["headers"]["Metadata"] == "true" and call["timeout"] == 5
 
 
-def told(**more: str) -> HttpReply:
+def reply(**more: str) -> HttpReply:
     usual = {"name": "vm_3", "location": "westeurope", "platformFaultDomain": "2", "resourceId": "/vm"}
     return HttpReply(200, json.dumps(usual | more).encode())
 
@@ -67,7 +67,7 @@ def told(**more: str) -> HttpReply:
     ],
 )
 def test_machine_is_shown_with_the_narrowest_scope_there_is(more: dict[str, str], scope: str) -> None:
-    asked = Asked(told(**more))
+    asked = Asked(reply(**more))
     assert HttpImds(ask=asked).machine() == Machine("vm_3", "westeurope", scope, "2", "/vm")
     assert asked.calls[0]["url"] == "http://169.254.169.254/metadata/instance/compute?api-version=2021-02-01&format=json"
 
