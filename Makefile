@@ -48,7 +48,7 @@ long: setup  ## the tests that need minutes
 model: setup  ## the model checker, exhaustively
 	$(IN_VENV) $(PY) -m tests.model --full
 
-simulate: setup  ## SEEDS=n simulated runs (100 unless told)
+simulate: setup  ## SEEDS=n simulated runs (default 100)
 	$(IN_VENV) $(PY) -m tests.simulation --seeds $(SEEDS)
 
 simulate-leases: setup  ## SEEDS=n simulated histories of fleets
@@ -60,7 +60,7 @@ simulate-checkpoints: setup  ## SEEDS=n simulated days of replica groups
 bench: setup  ## the benchmarks
 	$(IN_VENV) $(PY) -m bench
 
-demo: setup  ## a small living system for the dashboard: events, a fleet, turns, host updates; PORT=7071 unless told
+demo: setup  ## a small living system for the dashboard: events, a fleet, turns, host updates; PORT=7071 by default
 	$(IN_VENV) PORT=$${PORT:-7071} $(PY) -m devhost.demo.living
 
 picture: setup  ## docs/img/architecture.svg, from its text

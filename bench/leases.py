@@ -231,7 +231,7 @@ def _model(run: Run) -> list[Figure]:
     found = leases_seed.measure(SERVERS, PARTITIONS, run.pick(100, 20))
     gaps: list[float] = found["gaps"]
     name = "the model's scheme (each partition renewed every 120 s, all rows read by all)"
-    note = f"p50 {at(gaps, 0.5):.0f}, at most {gaps[-1]:.0f} s; a server that stops is not told from one that crashed"
+    note = f"p50 {at(gaps, 0.5):.0f}, at most {gaps[-1]:.0f} s; the figures do not separate servers that stop from servers that crash"
     return [
         Figure(f"{name}: writes", found["writes"], "/s"),
         Figure(f"{name}: entities read", found["read"], "/s"),

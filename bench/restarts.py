@@ -2,7 +2,7 @@
 
 Events are due evenly over a span; in the middle of it the app's process ends in one of these ways, and the next one starts:
 
-    sigterm   the listeners stop, running invocations get 10 s, then SIGKILL; the app is told nothing
+    sigterm   the listeners stop, running invocations get 10 s, then SIGKILL; the app gets no notice
     sigkill   SIGKILL at once
     orphan    the parent that stands for the host gets SIGKILL; its worker lives on, beside the worker of the next host
 

@@ -284,7 +284,7 @@ class Azurite:
         assert self._output is not None
         self._output.seek(0)
         lines = self._output.read().decode(errors="replace").strip().splitlines()
-        return " | ".join(lines[-5:]) or "it said nothing"
+        return " | ".join(lines[-5:]) or "it printed nothing"
 
     def __enter__(self) -> Self:
         return self.start()

@@ -50,7 +50,7 @@ class Child:
     def last_words(self) -> str:
         """The last line of its log."""
         lines = self.log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "it printed nothing"
 
     async def stop(self) -> None:
         """End it, by force when it takes too long."""

@@ -109,7 +109,7 @@ class NameLookups:
             if not self._held[tenant]:
                 del self._held[tenant]
             if not done.cancelled():
-                done.exception()  # whoever asked may have gone
+                done.exception()  # the caller may have gone
             freed, self._freed = self._freed, asyncio.Event()
             freed.set()
 

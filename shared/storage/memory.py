@@ -354,7 +354,7 @@ class MemoryQueues:
         return taken
 
     async def renew(self, queue: str, message: Message, *, lease: float) -> bool:
-        """Hide a taken message anew and set its receipt; False when it is gone or was taken by another since. Raises `Rejected`."""
+        """Hide a taken message again and set its receipt; False when it is gone or was taken by another since. Raises `Rejected`."""
         limits.check_visible_in(lease)
         self.transactions["renew"] += 1
         found = self._queue(queue)

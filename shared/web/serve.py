@@ -105,7 +105,7 @@ async def _handle(route: Route, get_app: GetApp, request: ApiRequest, progress: 
         app = None if route.standalone else await get_app()
         call = await admit(route, app, request)
         if progress.abandoned:
-            # The caller was told that nothing was changed.
+            # The answer to the caller says that nothing was changed.
             raise problem.late(0, unknown=False, where=route.name)
         progress.begun = True
         return write(await route.handler(call))

@@ -84,7 +84,7 @@ async def test_a_fleet_that_ends_leaves_its_last_turn_alone(store: Store) -> Non
     await asyncio.gather(*(app.end(key) for app in apps))
     assert (await store.tables.query(TURNS, key)).rows == []
     assert (await store.tables.query(TURNS, INDEX, first=key, end=key + "!")).rows == []
-    # Made anew: the fleet's row is still there.
+    # The row of the fleet is still there when it is created again.
     answer = await apps[1].report(TENANT, fleet, "m", report(1))
     assert answer["turn"] is None, "who took the last turn may still be at it"
     seen = await apps[2].look(key)

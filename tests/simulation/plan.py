@@ -118,7 +118,7 @@ class Plan:
         await self._follow(story)
 
     async def _create(self, story: Story, version: int, wait: float) -> None:
-        """Create, and again while nobody knows."""
+        """Create, and repeat the request while its outcome is unknown."""
         random = self._random
         await asyncio.sleep(wait)
         for _ in range(random.randint(1, 4)):

@@ -84,7 +84,7 @@ def index_not_written(shard: str, wake: int, *, sent: bool) -> Steps[None]:
 
 
 def gate_unconditional(gate: Any, etag: str) -> Merge:
-    """Transactions that write the gate whoever holds it."""
+    """Transactions that write the gate without regard to its holder."""
     return _merge_gate(gate, ANY)
 
 

@@ -89,7 +89,7 @@ def test_every_alarm_of_a_fleet_has_its_condition_and_its_remedy_on_the_pages() 
 
 
 def unnamed(source: str) -> Iterator[int]:
-    """Lines with a log call whose `extra` is missing, or has no `action` as far as one can see."""
+    """Lines with a log call whose `extra` is missing, or has no `action` that the source shows."""
     tree = ast.parse(source)
     made: dict[str, list[ast.AST]] = {}
     for node in ast.walk(tree):

@@ -39,7 +39,7 @@ __all__ = ["CheckpointParticipant", "Health", "NameInUse", "Turn", "TurnLost"]
 log = logging.getLogger(__name__)
 
 MAX_RESTARTS: Final = 3
-"""A replica registers anew at most this often in a row. Two processes of one name make each other do so for ever."""
+"""A replica registers again at most this often in a row. Two processes of one name would otherwise repeat it without end."""
 UNDISPUTED_REPORTS: Final = 10
 """Accepted reports in a row after which no other process has this replica's name."""
 _LASTING: Final = (Unauthenticated, Forbidden, NotFound, Invalid)

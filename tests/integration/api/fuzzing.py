@@ -188,7 +188,7 @@ def aim(case: schemathesis.Case, *, admin: bool) -> None:
 
 def call(case: schemathesis.Case, running: Running, key: str) -> None:
     """Make the call, and hold the answer against the document."""
-    # Each event of a batch is judged by itself: a batch with bad ones is a good call.
+    # Each event of a batch has its own result: a batch with invalid events is a valid call.
     excluded = [negative_data_rejection] if case.operation.path.endswith("/batch") else []
     with requests.Session() as session:
         session.trust_env = False

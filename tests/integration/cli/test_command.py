@@ -161,7 +161,7 @@ start.main()
 
 @pytest.mark.parametrize("wait", [0.0, 0.15, 0.3])
 def test_interrupt_while_it_starts_leaves_no_traceback(environment: dict[str, str], wait: float) -> None:
-    # Says when the command has seen to it: before that, while Python itself starts, nobody can help it.
+    # Prints a line once the command handles the signal. Before that, Python itself is starting, and nothing can handle it.
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     arguments = [sys.executable, "-c", STARTED]
     process = subprocess.Popen(arguments, cwd=ROOT, env=environment, preexec_fn=_default_signals, **pipes)

@@ -18,7 +18,7 @@ from .conftest import wait_until
 
 def alive(pid: int) -> bool:
     try:
-        # A zombie is dead: nobody may be there to reap an orphan of a test.
+        # A zombie counts as dead, because no parent may be left to collect it.
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False

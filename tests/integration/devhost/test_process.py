@@ -14,7 +14,7 @@ from .conftest import Process, wait_until
 from .test_azurite import alive
 
 BARE = ("--no-azurite", "--no-receiver")
-# The sample's queue functions need a storage to poll; nobody listens there, and that must do no harm.
+# The sample's queue functions poll a storage address without a listener. The process must cope with that.
 NOWHERE = "DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey=a2V5;QueueEndpoint=http://127.0.0.1:9/devstoreaccount1;"
 
 Start = Callable[..., Process]

@@ -18,7 +18,7 @@ START = datetime(2026, 1, 1, 12, 0, 3, tzinfo=UTC)
 
 
 class ManualClock:
-    """Moves by itself exactly as far as somebody sleeps."""
+    """A clock that moves exactly as far as its callers sleep."""
 
     def __init__(self) -> None:
         self.time = START

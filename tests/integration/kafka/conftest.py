@@ -113,7 +113,7 @@ class Broker:
         return sum(max(0, place.offset) for place in places)
 
     def done(self, topic: str, group: str, count: int) -> Callable[[], Any]:
-        """True, to be awaited, once the group is done with so many messages."""
+        """Return a condition that is true once the group has committed `count` messages."""
         return lambda: asyncio.to_thread(lambda: self.committed(topic, group) == count)
 
 

@@ -255,7 +255,7 @@ def test_where_answers_get_lost_and_storage_goes_away_no_former_owners_write_is_
         b.send(signal.SIGCONT)
         until(lambda: {int(words[1]) for words in b.said_of("refused")} >= had, BUSY, "refusals of the woken")
 
-        # Storage is away for longer than V and T: everybody loses everything by itself, and somebody gets it back.
+        # Storage is away for longer than V and T: every server gives up its partitions, and they are claimed again afterwards.
         marks = len(b.said), len(c.said)
         proxy.away = True
         for process, mark in zip((b, c), marks, strict=True):

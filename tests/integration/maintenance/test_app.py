@@ -39,9 +39,9 @@ async def test_app_learns_of_each_step_and_is_asked_before_the_approval(imds: Em
     await imds.until(lambda world: imds.event("update").approved_at is not None)
     # The app has heard that the node is prepared, and did not object.
     assert "PREPARED" in app.phases()
-    await until(lambda: app.phases()[-1] == "STARTED", "told of the start", [agent])
+    await until(lambda: app.phases()[-1] == "STARTED", "the start is reported", [agent])
     imds.do({"complete": "update"})
-    await until(lambda: app.phases()[-1] == "DONE", "told to the end", [agent])
+    await until(lambda: app.phases()[-1] == "DONE", "the end is reported", [agent])
     seqs = [report["seq"] for report in app.reports]
     assert seqs == sorted(set(seqs)) and app.reports[-1]["events"][0]["outcome"] == "completed"
     assert {(report["node"], report["vm"], report["fault_domain"]) for report in app.reports} == {("n1", "n1", "0")}
@@ -73,7 +73,7 @@ async def test_leased_approval_of_another_machines_event_is_posted_and_its_resul
     expires = to_text(SystemClock().now() + 600_000)
     app.approvals = [{"id": "a1", "event_id": event_id, "lease_ms": 60_000, "expires": expires}]
     await imds.until(lambda world: imds.event("others").approved_at is not None)
-    await until(lambda: app.results, "told", [agent])
+    await until(lambda: app.results, "the result is reported", [agent])
     assert app.results[0] == ("a1", {"node": "n1", "outcome": "posted", "http_status": 200}) and agent.did() == []
 
 
@@ -93,14 +93,14 @@ async def test_node_that_must_ask_holds_while_the_app_is_away_and_reports_all_of
     imds.do(update())
     await until(lambda: agent.phases() == ["PREPARED"] and agent.said("agent_approval_held"), "holds", [agent])
     await until(lambda: (agent.state / "reports.jsonl").exists(), "kept", [agent])
-    # What was not told outlives the agent, and comes first when the app is back.
+    # Unsent reports survive a restart of the agent, and are sent first when the app is back.
     agent.kill()
     assert imds.event("update").approved_at is None
     app.status = 200
     agent.start()
-    await until(lambda: "PREPARING" in app.phases(), "told late", [agent])
+    await until(lambda: "PREPARING" in app.phases(), "the first report", [agent])
     await imds.until(lambda world: imds.event("update").approved_at is not None)
-    await until(lambda: not (agent.state / "reports.jsonl").exists(), "all told", [agent])
+    await until(lambda: not (agent.state / "reports.jsonl").exists(), "all reports are sent", [agent])
     phases = list(dict.fromkeys(app.phases()))
     assert phases.index("PREPARING") < phases.index("PREPARED")
 

@@ -57,7 +57,7 @@ async def test_agents_killed_at_any_point_never_approve_unprepared_and_bring_the
                 await until(lambda agent=agent: agent.phases() == ["WAITING"], f"{name} waits", [agent])  # type: ignore[misc]
                 imds.do({"change": {"event": name, "notice": "PT20M"}})
             for name, agent in agents.items():
-                # It begins only now: else a document could tell of it before the agent has noted that it approved.
+                # It begins only now. Otherwise a document could show it before the agent has saved its approval.
                 await until(lambda agent=agent: agent.phases() == ["APPROVED"], f"{name} has approved", [agent])  # type: ignore[misc]
                 imds.do({"start": name})
             for name, agent in agents.items():

@@ -205,7 +205,7 @@ class Tenant:
 
 
 class Host:
-    """`python -m devhost` on one port, which can be started again; the storage is somebody else's."""
+    """`python -m devhost` on one port, which can be started again. The storage belongs to the caller."""
 
     def __init__(self, folder: Path, storage: str, receiver: Receiver, **environment: str) -> None:
         self._output = folder / "devhost.txt"

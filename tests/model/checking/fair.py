@@ -28,7 +28,7 @@ class Promise[S](NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A step: its action (None: nobody must take it), the number of the state it leads to, and its label."""
+    """A step: its action (None: it need not be taken), the number of the state it leads to, and its label."""
 
     action: str | None
     to: int

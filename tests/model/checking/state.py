@@ -75,7 +75,7 @@ class State(NamedTuple):
     actors: tuple[Actor, ...]
     messages: frozenset[str]
     limbo: frozenset[tuple[str, Hashable]]
-    """Requests under way whose answer nobody waits for: by whom, and the frozen write."""
+    """Requests under way whose answer no actor awaits: the sender and the frozen write of each."""
     acked: frozenset[tuple[str, Any]]
     owners: int
     budget: Budget

@@ -10,7 +10,7 @@ from tests.model.checking.checker import Violation
 from tests.model.checking.fair import Promise, components, leads_to
 
 STEPS = {
-    # A lamp that flickers for ever; somebody may put it out at any time.
+    # A lamp that flickers for ever. It may be switched off at any time.
     "lamp": {"on": [("flicker", "off")], "off": [("flicker", "on"), ("put out", "out")], "out": []},
     # As the lamp, but it can be put out whether it is on or off.
     "steady": {"on": [("flicker", "off"), ("put out", "out")], "off": [("flicker", "on"), ("put out", "out")], "out": []},

@@ -248,7 +248,7 @@ class RemoteWorld(World):
             result, request = self.machines[actor.machine].result, self._requests[actor.name]
             accepted = isinstance(result, HeartbeatAccepted | ClaimResult) or result in OVER
             if request.incarnation != MINE or scene.client.over or not accepted:
-                # Its answer tells nobody anything.
+                # No sender awaits its answer.
                 return state
         return super()._settled(state, actor)
 
@@ -305,7 +305,7 @@ WATCHES = ("register", "fence")
 
 
 def take_over(level: int) -> Remote:
-    """The keeper fences the HTTP server, whose beats come late, and twice."""
+    """The keeper fences the HTTP server, whose heartbeats arrive late, and twice."""
     lives = {"b1": Life("b", NAME, Doing(fence=1 + level, claim=1), WATCHES)}
     return Remote("remote take over", PROFILE, lives, until=3, lost=level, may=Sending(beat=1 + level, again=1))
 
@@ -330,7 +330,7 @@ def successor(level: int) -> Remote:
 
 
 def ignores(level: int) -> Remote:
-    """The HTTP server beats on and never releases what it is told to; the keeper takes over when it has been evicted for T, or was late."""
+    """The HTTP server never obeys an order to release. The keeper takes over T after the eviction, or after a late heartbeat."""
     lives = {"b1": Life("b", NAME, Doing(fence=1 + level, claim=1), WATCHES)}
     return Remote("remote ignores", LONGER, lives, until=3 + level, may=Sending(beat=1 + level), aged=True, unwanted=True)
 

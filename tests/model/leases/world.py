@@ -85,7 +85,7 @@ class State(NamedTuple):
     store: frozenset[tuple[str, int, Hashable]]
     actors: frozenset[Actor]
     late: frozenset[int]
-    """Writes nobody waits for any more, by number."""
+    """Writes whose answer no server awaits any more, by number."""
     crashed: frozenset[str]
     lost: int
     crashes: int

@@ -223,7 +223,7 @@ class AgentWorld:
         return self._done(state, self._step(state, observation))
 
     def _done(self, state: State, decided: step.Decision, most: int | None = None) -> State:
-        """The state saved, and so many of its effects carried out; all of them when it is not said how many."""
+        """Save the state and carry out the first `most` of its effects; None: all of them."""
         node, effects = decided
         doing = [effect for effect in effects if isinstance(effect, RunHook | Approve)]
         ours = state.ours or any(isinstance(effect, RunHook) and effect.kind in ("prepare", "emergency") for effect in doing)

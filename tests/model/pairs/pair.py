@@ -189,7 +189,7 @@ class PairWorld(World):
         """At the end the copy says what the first says, and is closed too: nothing finished fires again after a failover."""
         cells = {cell: dict(props) for cell, _, props in state.store if props is not None}
         for cell in cells:
-            # One that was filed by somebody late costs a look after a failover; one whose copy is open would be served again.
+            # A late index row costs one read after a failover. A place with an open copy would be served again.
             if cell[0] == SECOND + SHARDS and cells.get((SECOND + EVENTS, index_shard(cell[2]), GATE), {"state": ""})["state"] != "done":
                 return False
         acked = {event for fact, event in state.acked if fact == "stored"}
@@ -202,7 +202,7 @@ class PairWorld(World):
 
 
 class BackWorld(PairWorld):
-    """The way back: nobody serves until the first is up to date; then its owners do."""
+    """The way back: no process serves until the first account is up to date; then its owners serve."""
 
     def _asking(self, state: State) -> list[str]:
         return super()._asking(state) if self.restored(state) else []

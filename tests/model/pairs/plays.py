@@ -198,7 +198,7 @@ BACK = Way(SECOND, "", SECOND, "first", 2, prune=True)
 
 
 def ahead(state: str = "scheduled") -> Store:
-    """The second has served x, which ended so far as `state`; the first still has it as it was, and an event that nobody acknowledged."""
+    """The second has served x, which ended so far as `state`; the first still has it as it was, and an event that was not acknowledged."""
     cells = {found[0]: found for found in both()}
     row = {"id": "x", "state": state, "due": DUE, "origin": "1", "by": "c"}
     copy = cell(SECOND + EVENTS, X.shard, X.row, row, 2)

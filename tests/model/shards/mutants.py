@@ -276,7 +276,7 @@ def rest_counts_invented() -> list[Patch]:
 
 
 def ended_without_name() -> list[Patch]:
-    """A proof that an owner has ended opens the gate, whoever holds it by now."""
+    """A proof that an owner has ended opens the gate, also when another owner holds it by now."""
     plain = owning.take
 
     def take(shard: str, named: str, owner: str, *, process: str = "", ended: str = "") -> Any:
@@ -326,7 +326,7 @@ MUTANTS = [
 
 
 def hunt(mutant: Mutant, level: int = 0) -> Report:
-    """Look for the hole: first for a broken safety property, whose trace is then the shortest; then for a lost way to an end."""
+    """Hunt the mutant: first for a broken safety property, with the shortest trace; then for a state from which no end can be reached."""
     with mutant.applied():
         for recover in (True,) if mutant.strands else (False, True):
             world = World(PLAYS[mutant.play](level))

@@ -405,7 +405,7 @@ class World:
                     later = state._replace(now=state.now + 100_000, budget=Budget(owners=1, sweeps=0))
                     state = self._receive(later, asking[idle_rounds % len(asking)])._replace(budget=SPENT)
                     continue
-                # Time passes: whatever was waited for is due, whoever was silent is old.
+                # Time passes: every timer is due, and every silent owner counts as dead.
                 state = self._sweep(state._replace(now=state.now + 100_000, budget=Budget(owners=0, sweeps=1)))
                 continue
             labels.append(step[0])

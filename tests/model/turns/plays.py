@@ -10,7 +10,7 @@ PRIMARY = Node(role="primary")
 
 
 def secondaries(a: int, b: int, last: int = 0) -> dict[str, Node]:
-    """The primary says nothing more; a and b may send so many reports. last: the sequence of a's checkpoint of an earlier turn."""
+    """The primary is silent. a, b: the reports that these replicas may send. last: the sequence of a's checkpoint of an earlier turn."""
     return {"p": PRIMARY, "a": Node(reports=a, last=last, said=last), "b": Node(reports=b)}
 
 
@@ -26,7 +26,7 @@ def drift(level: int) -> Play:
 
 
 def again(level: int) -> Play:
-    """a comes for its turn again and again."""
+    """Replica a asks for its turn repeatedly."""
     return Play("again", secondaries(2 + level, 1), until=5, dates=(0,))
 
 

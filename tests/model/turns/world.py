@@ -168,7 +168,7 @@ class World:
         return node.clock / PARTS if self.play.rates and name in self.play.troubled else local(now)
 
     def _tick(self, state: State, rate: int = 0) -> State:
-        """A second passes; whoever's time is over stops with it, at the latest."""
+        """Advance the clock by a second. A replica whose time is over stops then at the latest."""
         now = state.now + 1
         nodes = []
         for name, node in state.nodes:

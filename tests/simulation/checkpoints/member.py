@@ -161,7 +161,7 @@ class Member:
             self._over("crashed")
 
     def restart(self) -> None:
-        """The next process begins; the state file tells of its last checkpoint."""
+        """Start the next process. The state file holds its last checkpoint."""
         self.up, self.life, self.me, self.role, self.said = True, self.life + 1, node.ReplicaState(), "secondary", self.last
 
     def promote(self, term: int) -> None:

@@ -40,7 +40,7 @@ def keys_of(tables: MemoryTables, table: str, pk: str) -> list[str]:
 
 
 def takes_over(world: World, tables: MemoryTables, instance: Instance, pk: str, ops: Sequence[Op]) -> bool:
-    """Return whether the write, if it is applied, takes the shard from another owner. Remembers whose the owner's name is."""
+    """Return whether the write, if it is applied, takes the shard from another owner. Remembers which process uses the owner's name."""
     first = ops[0]
     if not isinstance(first, Insert | Merge) or first.rk != GATE or ORIGIN in first.props or first.props["state"] != "owned":
         return False

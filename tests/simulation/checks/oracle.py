@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A value that somebody asked for: `low` to `high`, since a handler's clock may have made it. Sequence numbers are the oracle's."""
+    """A requested value: `low` to `high`, since a handler's clock may have made it. Sequence numbers are the oracle's."""
 
     low: int
     high: int
@@ -122,7 +122,7 @@ class Story:
     redriven: list[float] = field(default_factory=list)
     """When acknowledged redrives were first asked for."""
     redrives: list[float] = field(default_factory=list)
-    """When redrives began that are under way, or of which nobody knows: another one may find their work done."""
+    """When redrives began that are under way, or whose outcome is unknown: another one may find their work done."""
     seen: str | None = None
     """A final state, other than dead, that a client was shown."""
     ids: set[str] = field(default_factory=set)
@@ -152,7 +152,7 @@ class Oracle:
         self._sequence = 0
         self.late = (0, "")
         self.late_early_birds = (0, "")
-        """The greatest lateness of a first attempt, in milliseconds, and whose: at all, and of events that were noticed ten seconds ahead."""
+        """The greatest lateness of a first attempt, in milliseconds, and whose: at all, and of events noticed ten seconds ahead."""
         self.punctual = True
         """Nothing kept deliveries from being on time: no channel was paused."""
 

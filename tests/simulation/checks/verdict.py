@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DAY: Millis = 86_400_000
 MANY_SLOTS = 10
-"""Deliveries at once from which nobody waits for a slot: most of them take no time."""
+"""Concurrent deliveries below which none waits for a slot: most of them take no time."""
 
 
 async def judge(world: World, instance: Instance) -> None:
@@ -193,7 +193,7 @@ def _exactly(world: World) -> None:
         if world.counts[count]:
             world.fail(f"without faults: {count}")
     if oracle.punctual and profile.slots > MANY_SLOTS:
-        # A poll of the queue takes up to two seconds; who is told early has done all that before.
+        # A poll of the queue takes up to two seconds; an owner that is informed early has done this before.
         for (late, whose), most in ((oracle.late, 2_100), (oracle.late_early_birds, 20)):
             if late > most + 16_000 * profile.latency:
                 world.fail(f"without faults, {whose} was {late} ms late")

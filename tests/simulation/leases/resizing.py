@@ -1,4 +1,4 @@
-"""Histories in which the partition count changes again and again while everything else goes wrong, too.
+"""Histories in which the partition count changes repeatedly while everything else goes wrong, too.
 
 Beside what `watch` checks of partitions: at each moment at most one server owns a key, and a key's epochs grow, whatever the counts.
 """
@@ -57,7 +57,7 @@ class KeyWatch:
             owners[node] = end
 
     def unowned(self) -> list[int]:
-        """The keys that nobody owns now."""
+        """The keys without an owner now."""
         now = self.world.time.seconds
         return [key for key, owners in enumerate(self._until) if not any(now < end and node.running for node, end in owners.items())]
 
@@ -124,7 +124,7 @@ class Resizes(History):
         fleet = parse_fleet(row.props)
         if fleet.former:
             return f"the change from {fleet.former} to {fleet.partitions} is not done"
-        return super().illness() or (f"keys {keys} are nobody's" if (keys := self.keys.unowned()) else "")
+        return super().illness() or (f"keys {keys} have no owner" if (keys := self.keys.unowned()) else "")
 
 
 def simulate_resizes(seed: object) -> Report:

@@ -28,7 +28,7 @@ def fleet() -> Iterator[Measured]:
 
 
 def crash(fleet: Measured, name: str, when: float) -> list[float]:
-    """The process ends so many beats after its last one was seen. How long each of its partitions was not served."""
+    """End the process this many heartbeat intervals after its last heartbeat. Return the seconds without service, by partition."""
     fleet.run(PROFILE.beat * when)
     known = len(fleet.watch.gaps)
     fleet.nodes[name].crash()

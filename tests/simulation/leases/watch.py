@@ -32,7 +32,7 @@ class Watch:
         self._until: dict[int, dict[Node, tuple[float, int]]] = {}
         self._free: dict[int, float] = {}
         self.gaps: list[tuple[int, float, float]] = []
-        """Partition, seconds that nobody owned it, and when that ended: since it was first owned."""
+        """For each gap since a partition was first owned: the partition, the seconds without an owner, and the end of the gap."""
         self._lenient = 0.0
         world.store.listeners.append(self.applied)
 
@@ -126,7 +126,7 @@ class Watch:
         self.epochs[partition], self.owner[partition] = epoch, owner
 
     def _raised(self, partition: int, epoch: int) -> None:
-        """The epoch alone is raised: nobody may own the partition."""
+        """Only the epoch was raised: no server may own the partition."""
         now = self.world.time.seconds
         owners = self._until.get(partition, {})
         acting = [node.host.name for node, (end, _) in owners.items() if node.running and self._lenient <= now < end]

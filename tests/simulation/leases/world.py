@@ -303,12 +303,12 @@ class World:
         heapq.heappush(self._due, (when, next(self._order), what, arguments))
 
     def note(self, who: str, what: Any, outcome: Any = None) -> None:
-        """Keep it for the trace; words are made only when it is printed."""
+        """Keep an entry for the trace. Its text is made only when it is printed."""
         if self.traced:
             self.trace.append((self.time.seconds, who, what, outcome))
 
     def run(self, until: float, satisfied: Callable[[], bool] = lambda: False, every: float = 0.25) -> bool:
-        """Go on until then, or until `satisfied`, which is asked every so many seconds. Returns whether it was."""
+        """Run until this time, or until `satisfied`, which is called every `every` seconds. Return its last result."""
         ask = self.time.seconds
         due = self._due
         while due and due[0][0] <= until:

@@ -38,7 +38,7 @@ class Ward:
         self.goes = self._random.choice((0.0, 0.0, 0.05))
         """Chance that an event's first attempt is answered 410."""
         self.pauses = [self._random.uniform(0.0, world.profile.window + 20.0)] if self._random.random() < 0.2 else []
-        """When somebody pauses the default channel."""
+        """Time at which an operator pauses the default channel."""
         self.paused: dict[tuple[str, str], float] = {}
         """Since when pauses are acknowledged."""
         self._resuming: set[tuple[str, str]] = set()
@@ -55,7 +55,7 @@ class Ward:
         return str(story.extra.get("channel", "default"))
 
     def dead(self, channel: str) -> bool:
-        """Return whether nobody answers there now."""
+        """Return true while the receiver does not answer."""
         return channel == DOWN and self._world.loop.now < self.until
 
     def note_pause(self, tenant: str, paused: bool, since: float) -> None:

@@ -51,7 +51,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         handle = None
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in a system call, so nobody must be woken."""
+        """No task sleeps in a system call, so none must be woken."""
 
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
         # Finalizers of abandoned generators come this way; there is only one thread.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .instance import Instance
 
 SHARE = 8
-"""One history in so many has processes that know each other."""
+"""One history in this many has processes that can prove that another process of their machine has ended."""
 
 
 class SimProcess(ProcessIdentity):

@@ -40,7 +40,7 @@ STORIES = {"loss": 30, "loss and back": 35, "alarm": 15, "lost again": 10, "seco
 LAG = 6.0
 """Seconds by which the copy of a settlement may be behind while owners live: 5, and a claim's tick."""
 STOPPED = 31.0
-"""Seconds after which nobody of the overtaken side starts anything."""
+"""Seconds after which no process of the overtaken side starts a delivery."""
 ASK_AGAIN = 2.0
 FOLLOW_EVERY = 60.0
 

@@ -24,5 +24,5 @@ class HostQueues(MemoryQueues):
         return len(self._queue(queue).messages)
 
     def waiting(self, queue: str) -> int:
-        """Messages nobody has taken, visible or not."""
+        """Messages that no process has taken, visible or not."""
         return sum(not sent.dequeue_count for sent in self._queue(queue).messages.values())

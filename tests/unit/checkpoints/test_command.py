@@ -59,7 +59,7 @@ def members(tmp_path: Path) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Return whether it runs: one that nobody has reaped yet does not."""
+    """Return true if the process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):

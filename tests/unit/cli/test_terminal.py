@@ -41,7 +41,7 @@ def test_import_shows_a_bar_on_a_terminal(tmp_path: Path) -> None:
     os.close(its)
     shown = b""
     try:
-        # Until nobody has the terminal any more, which Linux tells as an error.
+        # Until the other side of the terminal is closed, which Linux reports as an error.
         while part := os.read(mine, 65_536):
             shown += part
     except OSError:

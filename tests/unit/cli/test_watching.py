@@ -1,4 +1,4 @@
-"""Looking again and again: what ends it and what does not, and what a terminal is sent."""
+"""`--watch`: what ends it, what does not end it, and what is printed on a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both shells: what they send, that they send the same, and that nobody sees the key."""
+"""Both clients: the requests that they send, that these are the same, and that the key is not shown anywhere."""
 
 from __future__ import annotations
 

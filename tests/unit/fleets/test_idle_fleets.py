@@ -30,7 +30,7 @@ async def is_idle(world: World, key: str) -> bool:
 
 
 async def runs(world: World, number: int) -> Counter[str]:
-    """Run the takeover sweep so many times, 15 s apart."""
+    """Run the takeover sweep `number` times, 15 s apart."""
     counts: Counter[str] = Counter()
     for _ in range(number):
         await world.clock.advance(TAKEOVER_PERIOD)

@@ -100,7 +100,7 @@ class _Asked:
 
 @cache
 def shard_tables() -> frozenset[str]:
-    """The tables of a further account: those that the code itself makes there where nobody provisions them."""
+    """The tables of a further account: those that the code itself creates there if the deployment does not."""
     home, further = _Asked(), _Asked()
     spread = SpreadTables(cast(Any, home), {"0": cast(Any, home), "1": cast(Any, further)})
     asyncio.run(spread.ensure(names.ALL_TABLES))

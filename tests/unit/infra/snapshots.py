@@ -139,7 +139,7 @@ class _Expression:
 
 
 def _reference(identifier: str, *_: str) -> dict[str, Any]:
-    """What Azure tells of a resource that it has made."""
+    """The properties that Azure returns of a resource that it has created."""
     name = identifier.rpartition("/")[2]
     services = {each: f"https://{name}.{each}.core.windows.net/" for each in ("blob", "queue", "table")}
     return {

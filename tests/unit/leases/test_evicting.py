@@ -34,27 +34,27 @@ class Client:
         self.beats = HttpServers(world.runner, world.clock, world.watch.takeover.nudge)
         self.seq, self.until = 0, float("-inf")
         self.held: dict[int, int] = {}
-        self.told: dict[str, Any] = {}
+        self.answer: dict[str, Any] = {}
 
     async def beat(self) -> Client:
         self.seq += 1
         sent = self.world.clock.monotonic()
-        self.told = await self.beats.beat(TENANT, "fleet", self.name, BeatIn(incarnation=self.incarnation, seq=self.seq))
-        self.held = {int(number): epoch for number, epoch in self.told["held"].items()}
-        self.until = sent + self.told["validity_ms"] / 1000
-        for number in self.told["release"] if self.releases else ():
+        self.answer = await self.beats.beat(TENANT, "fleet", self.name, BeatIn(incarnation=self.incarnation, seq=self.seq))
+        self.held = {int(number): epoch for number, epoch in self.answer["held"].items()}
+        self.until = sent + self.answer["validity_ms"] / 1000
+        for number in self.answer["release"] if self.releases else ():
             await self.release(number)
-        if self.told["assign"]:
-            await self.claim(self.told["assign"])
+        if self.answer["assign"]:
+            await self.claim(self.answer["assign"])
         return self
 
     async def claim(self, numbers: list[int]) -> None:
-        found = await self.beats.claim(TENANT, "fleet", self.name, str(self.incarnation), numbers, self.told["generation"])
+        found = await self.beats.claim(TENANT, "fleet", self.name, str(self.incarnation), numbers, self.answer["generation"])
         self.held |= {each["partition"]: each["epoch"] for each in found["claimed"]}
 
     async def release(self, number: int) -> None:
-        told = ReleaseIn(node=self.name, incarnation=self.incarnation, epoch=self.held.pop(number))
-        await self.beats.release(TENANT, "fleet", number, told)
+        release = ReleaseIn(node=self.name, incarnation=self.incarnation, epoch=self.held.pop(number))
+        await self.beats.release(TENANT, "fleet", number, release)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def pair(world: World, **options: Any) -> tuple[str, Client, Client]:
 
 
 async def until_over(world: World, a: Client, b: Client, most: float) -> Problem:
-    """Both beat, each second, and the timers run, until `a` is told that it is over."""
+    """Let both send heartbeats each second and the timers run, until `a` learns that it is evicted."""
     start = world.clock.monotonic()
     while True:
         await world.clock.advance(1)
@@ -107,8 +107,8 @@ async def test_a_resize_waits_for_an_owner_that_ignores_it_no_longer_than_its_ti
     assert (await world.row(key)).former == 4, "nothing is taken yet"
     assert await taken_after(world, a, b, {number for number in range(8) if number % 4 in a.held}) <= SILENCE + 3
     assert (await world.row(key)).former == 0
-    told = Counter(actions(caplog))
-    assert (told["lease_evicted"], told["lease_fenced"]) == (1, 1)
+    logged = Counter(actions(caplog))
+    assert (logged["lease_evicted"], logged["lease_fenced"]) == (1, 1)
 
 
 async def test_a_manual_control_waits_no_longer_for_a_server_that_ignores_it(world: World) -> None:
@@ -136,7 +136,7 @@ async def test_nobody_is_evicted_for_a_move_that_only_balances(world: World) -> 
         await world.clock.advance(1)
         await world.scan()
         await a.beat(), await b.beat(), await c.beat()
-    assert len(a.held) == 2 and a.told["state"] == "live"
+    assert len(a.held) == 2 and a.answer["state"] == "live"
 
 
 async def test_the_time_for_the_rest_starts_over_with_each_release(world: World) -> None:
@@ -151,7 +151,7 @@ async def test_the_time_for_the_rest_starts_over_with_each_release(world: World)
         await world.clock.advance(1)
         await world.scan()
         await a.beat(), await b.beat()
-    assert (await world.row(key)).former == 0 and a.told["generation"] == 2 and len(a.held) == 4
+    assert (await world.row(key)).former == 0 and a.answer["generation"] == 2 and len(a.held) == 4
 
 
 async def test_a_manual_control_that_is_withdrawn_in_time_costs_nothing(world: World) -> None:
@@ -176,7 +176,7 @@ async def test_the_time_limit_of_a_manual_control_starts_with_it_also_during_a_b
     b = await Client(world, "b", releases=True).beat()
     await world.scan()
     await a.beat()
-    assert len(a.told["release"]) == 2, "half of its partitions"
+    assert len(a.answer["release"]) == 2, "half of its partitions"
     await world.say("prohibit", 0, "a")
     await a.beat()
     await world.say("permit", 0, "a")
@@ -203,7 +203,7 @@ async def test_an_evicted_incarnation_is_over_and_its_name_is_free_once_it_is_si
     assert await world.server(key, "a") == row, "nothing that it sends keeps its row young"
     again = Client(world, "a", 2, releases=True)
     waited = 0
-    while again.seq != 1 or not again.told:
+    while again.seq != 1 or not again.answer:
         again.seq = 0
         try:
             await again.beat()

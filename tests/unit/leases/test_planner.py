@@ -117,7 +117,7 @@ def test_every_wish_and_every_capacity_is_respected(
         assert partition not in intents.offline
         assert (partition, server) not in intents.prohibited
         assert server in by_name
-        # Those who drain keep what nobody else can take, and get nothing.
+        # Draining servers keep the partitions that no other server can take, and get none.
         if server in intents.drained:
             assert owners[partition] == server and partition not in moved
         pin = pins.get(partition)

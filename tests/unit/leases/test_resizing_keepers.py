@@ -63,7 +63,7 @@ class Worker:
     def __init__(self, tables: FaultyTables, name: str, keys: Keys) -> None:
         self.name, self.keys = name, keys
         self.mine: dict[int, list[int]] = {}
-        self.told: list[Any] = []
+        self.callbacks: list[Any] = []
         self.partitions = 0
         self.may_stop = threading.Event()
         self.may_stop.set()
@@ -78,17 +78,17 @@ class Worker:
         until(lambda: self.partitions, "the count is known")
         self.mine[partition] = [key for key in range(KEYS) if key % self.partitions == partition]
         self.keys.take(self.mine[partition], self.name, epoch)
-        self.told.append(("gained", partition))
+        self.callbacks.append(("gained", partition))
 
     def lost(self, partition: int, reason: str) -> None:
         self.may_stop.wait(60)
         self.keys.leave(self.mine.pop(partition), self.name)
-        self.told.append((reason, partition))
+        self.callbacks.append((reason, partition))
 
     def resized(self, generation: int, partitions: int) -> None:
         assert not self.mine, "everything was lost before"
         self.partitions = partitions
-        self.told.append(("resized to", generation, partitions))
+        self.callbacks.append(("resized to", generation, partitions))
 
 
 class Fleet:
@@ -145,8 +145,8 @@ def test_each_key_has_one_owner_through_doubling_and_a_coprime_count(fleet: Flee
         assert {worker.keeper.partitions for worker in workers} == {partitions}
     assert [each.keeper.generation for each in workers] == [3, 3, 3]
     for worker in workers:
-        until(lambda worker=worker: [each[0] for each in worker.told].count("resized to") == 2, "told of both")
-        assert {each[0] for each in worker.told} <= {"gained", "resized", "resized to", "handed-off"}
+        until(lambda worker=worker: [each[0] for each in worker.callbacks].count("resized to") == 2, "both changes are reported")
+        assert {each[0] for each in worker.callbacks} <= {"gained", "resized", "resized to", "handed-off"}
 
 
 def test_an_owner_that_does_not_stop_is_awaited_until_the_drain_time_is_up(fleet: Fleet) -> None:
@@ -171,8 +171,8 @@ def test_a_server_that_starts_in_the_middle_works_by_the_new_count(fleet: Fleet)
     assert (b.keeper.generation, b.keeper.partitions) == (2, 8)
     a.may_stop.set()
     until(fleet.served(8), "all keys again")
-    assert ("resized to", 2, 8) not in b.told
-    assert ("resized to", 2, 8) in a.told
+    assert ("resized to", 2, 8) not in b.callbacks
+    assert ("resized to", 2, 8) in a.callbacks
 
 
 @pytest.mark.parametrize("fleet", [MORTAL], indirect=True)
@@ -211,7 +211,7 @@ def test_a_look_at_the_fleet_that_comes_late_does_not_bring_the_former_count_bac
     beats = a.keeper.counts["beats"]
     until(lambda: a.keeper.counts["beats"] > beats + 2, "it goes on")
     assert (a.keeper.partitions, a.keeper.generation) == (3, 2)
-    assert [each for each in a.told if each[0] == "resized to"] == [("resized to", 2, 3)]
+    assert [each for each in a.callbacks if each[0] == "resized to"] == [("resized to", 2, 3)]
 
 
 def test_a_key_is_found_by_the_count_of_now_and_only_where_it_is_owned(fleet: Fleet) -> None:

@@ -120,7 +120,7 @@ class World:
         return await drive(self.clock, work)
 
     async def run(self, seconds: float, step: float = 0.25) -> None:
-        """Be the host for so long: serve what is in the queues, tick every 15 s. Raises what an invocation raised."""
+        """Act as the host for this many seconds: serve the queues, and tick every 15 s. Raises the errors of invocations."""
         end = self.clock.monotonic() + seconds
         while True:
             if self.clock.monotonic() - self._scanned >= SCAN:

@@ -246,7 +246,7 @@ async def test_header_values_never_come_back_and_the_mask_keeps_them(acme: World
 
 @pytest.mark.parametrize("url", ["https://hook.example:8443/a", "http://localhost:8080/a"])
 async def test_a_masked_header_never_follows_the_channel_to_another_receiver(acme: World, url: str) -> None:
-    """The attack: somebody who may change a channel, and may not see its secrets, points it at a receiver of their own."""
+    """The attack: a caller who may change a channel but not read its secrets points it at a receiver of their own."""
     put = acme.directory.channels.put
     await put("acme", "c", http(url, authorization="Bearer hunter2"))
     parts = urlsplit(url)

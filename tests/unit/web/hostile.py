@@ -23,7 +23,7 @@ HOSTILE: dict[str, tuple[bytes, int, list[int]]] = {
 
 @contextmanager
 def traced_memory(mib: int) -> Iterator[None]:
-    """Fail if the block allocates more than so many MiB at once."""
+    """Fail if the block has more than `mib` MiB allocated at once."""
     tracemalloc.start()
     try:
         yield

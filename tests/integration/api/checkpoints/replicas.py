@@ -1,4 +1,4 @@
-"""A replica that speaks HTTP, as the tests of turns play it."""
+"""A replica that speaks HTTP, for the tests of turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node's agent that speaks HTTP, as the tests of maintenance play it. It reports what the test sets."""
+"""A node's agent that speaks HTTP. It reports the state that the test sets."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ MAKE: dict[str, Any] = {"partitions": 1, "maintenance": {"catch_up": "PT1M"}}
 
 
 class Agent:
-    """One node's agent. `entries`: what it says of events, by id."""
+    """One node's agent. `entries`: its report of each event, by id."""
 
     def __init__(self, client: Client, node: str, domain: str = "0", *, scope: str = "set", location: str = "westeurope") -> None:
         self.client, self.node, self.domain, self.scope, self.location = client, node, domain, scope, location
-        self.seq, self.disabled, self.entries, self.told = 0, False, {}, {}  # type: ignore[var-annotated]
+        self.seq, self.disabled, self.entries, self.fields = 0, False, {}, {}  # type: ignore[var-annotated]
 
     def sees(
         self, phase: str = "WAITING", event_id: str = EVENT, *, on: tuple[str, ...] = (), notice: int = 15 * MINUTE, **more: Any
     ) -> Agent:
-        """It lists an event on nodes `on` (itself), whose NotBefore was `notice` milliseconds away when it first did."""
+        """List an event on the nodes `on` (default: its own). NotBefore is `notice` milliseconds after the first listing."""
         before = self.entries.get(event_id, {})
         started = more.get("status") == "Started"
         first = before.get("not_before") or to_text(self.client.world.now + notice)
@@ -47,14 +47,14 @@ class Agent:
         return self
 
     def sees_no_more(self, event_id: str = EVENT, **more: Any) -> Agent:
-        """It is done with an event, and says so for a day; of others' it says nothing any more."""
+        """End an event: one of this node is reported as DONE, one of another node no longer."""
         if self.entries[event_id]["phase"] == "FOREIGN":
             del self.entries[event_id]
         else:
             self.entries[event_id] |= {"phase": "DONE", **more}
         return self
 
-    def body(self, **told: Any) -> dict[str, Any]:
+    def body(self, **fields: Any) -> dict[str, Any]:
         return {
             "node": self.node,
             "seq": self.seq,
@@ -66,23 +66,23 @@ class Agent:
             "incarnation": 3,
             "disabled": self.disabled,
             "events": list(self.entries.values()),
-            **self.told,
-            **told,
+            **self.fields,
+            **fields,
         }
 
-    async def report(self, **told: Any) -> LocalReply:
+    async def report(self, **fields: Any) -> LocalReply:
         self.seq += 1
-        return await self.client.post(f"{DB}/maintenance/reports", self.body(**told))
+        return await self.client.post(f"{DB}/maintenance/reports", self.body(**fields))
 
-    async def reports(self, **told: Any) -> dict[str, Any]:
-        """A report that is taken: its answer."""
-        answer = await self.report(**told)
+    async def reports(self, **fields: Any) -> dict[str, Any]:
+        """Send a report that must be accepted. Return the answer."""
+        answer = await self.report(**fields)
         assert answer.status == 200, answer
         found: dict[str, Any] = answer.json()
         return found
 
     async def holds(self) -> dict[str, str]:
-        """Report; what is held, and why."""
+        """Send a report. Return the held events with their reasons."""
         return {each["event_id"]: each["reason"] for each in (await self.reports())["hold"]}
 
     async def result(self, approval: str, outcome: str = "posted") -> LocalReply:

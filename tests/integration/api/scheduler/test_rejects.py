@@ -1,4 +1,4 @@
-"""Rejects: what came through the ingest queue and could not be taken in; whose it is, how it is listed, and that it holds no key."""
+"""Rejects: messages of the ingest queue that could not be accepted. Their tenant, their lists, and that they contain no key."""
 
 from __future__ import annotations
 

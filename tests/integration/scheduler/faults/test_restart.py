@@ -62,7 +62,7 @@ async def politely(story: Story, tenant: Tenant, host: Host) -> None:
     """SIGTERM in mid-fire, with some deliveries that would not end."""
     await tenant.channel("stuck", f"{tenant.path}/stuck", timeout="PT60S")
     tenant.receiver.script(f"{tenant.path}/stuck", silent)
-    # As many as go out to a receiver that nobody knows yet.
+    # The number of deliveries that go out at once to a receiver that has not answered yet.
     stuck = await spread(tenant.api, 4, 0, 100, channel="stuck")
     due = await spread(tenant.api, 600, 2_000, 8_000)
     story.stuck, story.polite = list(stuck), list(due)

@@ -26,7 +26,7 @@ from ..receiver import Receiver, status
 
 
 def certify(path: Path) -> Path:
-    """Write a certificate of 127.0.0.1, by nobody but itself, and its key into one file."""
+    """Write a self-signed certificate of 127.0.0.1 and its key into one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)

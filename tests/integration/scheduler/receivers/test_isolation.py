@@ -10,7 +10,7 @@ from ..conftest import System, Tenant, eventually, free_ports
 from ..receiver import silent
 
 BAD, GOOD, SPAN = 300, 200, 10
-"""Events of each bad endpoint, due at one instant; of each good one, due over so many seconds."""
+"""Events of each bad endpoint, due at one instant; events of each good one; seconds over which those are due."""
 
 
 @pytest.fixture(scope="module")

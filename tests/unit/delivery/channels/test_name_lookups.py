@@ -1,4 +1,4 @@
-"""Look-ups of names: name servers that never answer hold up nobody but their own tenant, and that not for long."""
+"""Look-ups of names: name servers that never answer delay only their own tenant, and only for a short time."""
 
 from __future__ import annotations
 

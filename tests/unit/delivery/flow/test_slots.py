@@ -1,4 +1,4 @@
-"""Slots: a bound, and whose turn it is."""
+"""Slots: their limit, and the order in which waiting deliveries get them."""
 
 from __future__ import annotations
 

@@ -18,23 +18,23 @@ METADATA = {"metadata": "true"}
 
 
 def at(seconds: float) -> int:
-    """The instant so many seconds after the start."""
+    """Return the instant this many seconds after the start."""
     return START + round(seconds * 1000)
 
 
 def world(*vms: str | dict[str, Any], steps: Sequence[dict[str, Any]] = (), speed: float = 1.0, seed: str = "seed", **imds: Any) -> World:
-    """A world of these machines, by name or in full, whose services are as `imds` says."""
+    """Return a world of these machines, given by name or in full. imds: settings of the metadata service."""
     given = [{"name": vm} if isinstance(vm, str) else vm for vm in vms or ("n1",)]
     return rules.initial_world(scenario_of({"vms": given, "steps": list(steps), "imds": imds}), START, speed=speed, seed=seed)
 
 
 def do(world: World, **step: Any) -> World:
-    """The world after a step, at its own time."""
+    """Return the world after a step, at the same time."""
     return rules.inject_steps(world, steps_of(step))
 
 
 def pass_to(world: World, seconds: float) -> World:
-    """The world so many seconds after the start."""
+    """Return the world this many seconds after the start."""
     return rules.tick(world, at(seconds))
 
 

@@ -1,4 +1,4 @@
-"""The setting that names topics and whose events they hold."""
+"""The setting that names topics and the tenants of their events."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_orders_do_not_keep_a_crashed_server_alive(fleet: FleetOf) -> None:
     had, began = fleet.has(a), fleet.now
     a.crash()
     for number in range(1, 6):
-        # Somebody writes into its row every three seconds.
+        # Another program writes into its row every three seconds.
         fleet.world.at(began + 3 * number, fleet.write, Merge(server_key("a"), {"drop": str(number % 4)}, ANY))
     fleet.until(T + H + 2, lambda: fleet.has(b) >= had)
 
@@ -255,7 +255,7 @@ def test_a_server_that_stops_and_keeps_its_partitions_takes_them_again_and_nothi
     fleet.world.run(fleet.now + V - 2 * H)
     assert fleet.has(b) == others
     again = fleet.start("a")
-    # Without a folder, and within a second: nobody else has to stop first.
+    # Without a folder, and within a second, because no other server has to stop first.
     fleet.until(1.0 + H / 4, lambda: fleet.has(again) == had)
     fleet.world.run(fleet.now + 4 * H)
     assert (fleet.has(again), fleet.has(b)) == (had, others)

@@ -19,7 +19,7 @@ SERVERS = {name: Server(name, "live", f"{name}1", 9) for name in "abc"}
 
 
 def facts(owners: dict[int, str], servers: dict[str, Server] = SERVERS) -> PlannerInput:
-    """owners: '' where nobody has the partition."""
+    """owners: the server of each partition, '' for none."""
     partitions = {number: Partition(number, owner, f"{owner}1" if owner else "", 4) for number, owner in owners.items()}
     return PlannerInput(Fleet(len(owners)), ActiveIntents(), partitions, servers)
 

@@ -1,4 +1,4 @@
-"""Rows that somebody edited so that they cannot be read, in the hands of those who can do nothing without them."""
+"""Rows that were edited by hand and cannot be read: what the processes do that need them."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_keeper_whose_row_cannot_be_read_goes_on_once_it_is_mended(servers: Se
     assert row is not None
     run_through(memory.write(FLEETS, KEY, [Merge(server_key("a"), {"capacity": "much"}, ANY)]))
     failed = a.keeper.counts["failed"]
-    until(lambda: a.keeper.counts["failed"] > failed + 1 or a.keeper.ended(0), "it is told")
+    until(lambda: a.keeper.counts["failed"] > failed + 1 or a.keeper.ended(0), "the application gets the error")
     assert not a.keeper.ended(0)
     run_through(memory.write(FLEETS, KEY, [Merge(server_key("a"), {"capacity": 0}, ANY)]))
     beats = parse_server(row).beat

@@ -55,7 +55,7 @@ class Operator:
 
 @pytest.fixture
 def tables() -> FaultyTables:
-    # Long validity: on a busy machine nobody may be fenced, which would raise epochs too.
+    # The validity is long, so that no server is fenced on a busy machine, which would raise epochs too.
     return quick_fleet(PARTITIONS, Profile(0.2, 20.0, 22.0))
 
 

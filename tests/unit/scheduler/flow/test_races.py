@@ -87,7 +87,7 @@ async def test_a_resume_while_a_shard_goes_to_rest_calls_it_back_all_the_same(wo
     resumed: list[int] = []
 
     async def late(table: str, pk: str, ops: Sequence[Op]) -> Any:
-        # What is resumed now finds the shard owned still, and has nobody to call back.
+        # A resume at this moment finds the shard still owned, and has no waiting owner to wake.
         if table == SHARDS and not resumed and any(getattr(op, "props", {}).get("retries") for op in ops):
             resumed.append(world.now)
             await world.app.directory.channels.pause("demo", "default", False)

@@ -22,7 +22,7 @@ HOST_LEASE = 600.0
 
 
 class FailingQueues(MemoryQueues):
-    """Queues whose leases fail as told. silent: seconds until such a request is answered."""
+    """Queues whose leases fail as the test sets. silent: seconds until such a request is answered."""
 
     failure: StorageError | None = None
     silent = 0.0

@@ -187,7 +187,7 @@ async def test_minute_that_gets_more_than_a_shard_holds_is_filled_in_parts(world
 
 
 async def test_events_posted_one_by_one_share_shards(world: World) -> None:
-    """Ten a second, due in 1 to 40 seconds, and nobody owns a shard: one by one they would be 200."""
+    """Ten events a second, due in 1 to 40 seconds, while no shard has an owner. One shard for each event would make 200."""
     chance = random.Random(1)
     for number in range(200):
         await store(world, event(START + 100 * number + chance.randrange(1_000, 40_000)))

@@ -105,7 +105,7 @@ class PairWorld(World):
         self.first.away = self.first_queues.away = False
 
     async def run(self, seconds: float, step: float = 0.25) -> None:
-        """Be the host of both accounts for so long. What an invocation raised while an account was away is forgotten, as hosts do."""
+        """Act as the host of both accounts for this many seconds. Errors while an account is away are ignored, as hosts do."""
         end = self.clock.monotonic() + seconds
         while True:
             if self.clock.monotonic() - self._scanned >= SCAN:

@@ -26,7 +26,7 @@ async def pair() -> AsyncIterator[PairWorld]:
 
 
 async def make(world: PairWorld, count: int, seconds: float, **event: Any) -> list[str]:
-    """Mirrored events due in so many seconds; their ids."""
+    """Create mirrored events that are due in this many seconds. Return their ids."""
     events = [{"delay": f"PT{seconds}S", "payload": number, "durability": "mirrored", **event} for number in range(count)]
     answer = await world.demo.post(BATCH, events)
     assert answer.status == 200 and answer.json()["accepted"] == count, answer
@@ -141,7 +141,7 @@ async def test_mirrored_events_answer_503_until_the_second_may_serve(pair: PairW
 async def test_owner_on_the_first_stops_when_the_fence_is_raised_though_its_account_is_well(pair: PairWorld) -> None:
     ids = [event_id for seconds in range(5, 95, 5) for event_id in await make(pair, 5, seconds)]
     await pair.run(20)
-    # Not lost at all: somebody only thought so.
+    # The account was not lost; an operator only thought so.
     assert (await pair.admin.post("/api/v1/storage/failover", {})).status == 202
     await pair.run(1)
     raised = pair.now

@@ -265,7 +265,7 @@ async def test_end_of_a_standard_event_that_the_second_served_is_in_the_firsts_l
     await pair.fail_over()
     pair.find_first()
     await pair.run(5)
-    # It is due while nobody serves mirrored events; its owner is on the second.
+    # It is due while no process serves mirrored events; its owner is on the second.
     await pair.run(130)
     assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
     await pair.run(120)

@@ -1,4 +1,4 @@
-"""Totals: every finished shard is added exactly once, whoever dies or loses an answer, and however many are at it."""
+"""Totals: every finished shard is added exactly once, also when processes die, answers are lost, or several processes add at once."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_every_shard_is_added_once_whatever_goes_wrong_and_where(at: int, 
         try:
             await totals.fold(TENANT)
         except Unavailable:
-            # Whoever comes next carries on.
+            # The next call continues.
             continue
     assert tables.writes > at, "the fault was met"
     assert await news(tables) == [] and (await totals.all())[TENANT] == expected(range(count))

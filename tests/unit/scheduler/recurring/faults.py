@@ -87,7 +87,7 @@ async def sweep(world: World) -> Counter[str]:
 
 
 async def sweeps(world: World, seconds: int) -> None:
-    """The timer, every 15 s for so long, without deliveries."""
+    """Run the timer every 15 s for this many seconds, without deliveries."""
     for _ in range(seconds // 15):
         await world.clock.advance(15, settle=3)
         counts = await drive(world.clock, sweep(world))

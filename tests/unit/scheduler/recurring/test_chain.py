@@ -105,7 +105,7 @@ async def dies(name: str, die_at: int, applied: bool, again: bool) -> bool:
         died = frail.dead
         await frail.restart()
         if died and again and name != "sweep":
-            # The client was told 503, and repeats itself: a deletion that went through is gone by then.
+            # The client got 503 and repeats its request. A deletion that was applied answers 404 then.
             reply = await drive(world.clock, call(world, name))
             assert reply.status in ((204, 404) if name == "delete" else (200,))
             acknowledged = True

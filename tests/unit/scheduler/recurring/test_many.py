@@ -1,4 +1,4 @@
-"""Many schedules: how many a tenant may have, and why one's hold up nobody else's."""
+"""Many schedules: the limit of a tenant, and that one tenant's schedules do not delay another's."""
 
 from __future__ import annotations
 

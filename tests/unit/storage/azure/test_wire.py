@@ -119,7 +119,7 @@ def test_a_batch_lists_its_operations_in_order() -> None:
         ("DELETE", "Table(PartitionKey='p',RowKey='d%20d')"),
     ]
     assert re.findall(r"^If-Match: (.*)\r$", text, re.M) == ['W/"1"', "*", 'W/"2"']
-    # Return no content, so that nobody's values stand in an answer.
+    # Return no content, so that an answer repeats no stored values.
     assert text.count("Prefer: return-no-content") == 4
 
 

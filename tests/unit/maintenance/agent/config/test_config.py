@@ -1,4 +1,4 @@
-"""The file of settings: what it may say, and that everything wrong in it is told at once, with its place and what to write instead."""
+"""The settings file: valid content, and that all faults are reported together, each with its place and a correct example."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Life:
         """A step of the loop."""
         found, effects = step.step(self.state, observation, Now(self.wall, self.steady), self.settings)
         self.state = found
-        # From the moment that this is saved nobody can tell whether the hook has begun.
+        # Once this is saved, it is unknown whether the hook has begun.
         self.world.ours |= any(isinstance(effect, RunHook) and effect.kind in ("prepare", "emergency") for effect in effects)
         if not self.careless:
             self.keeper.save(found)

@@ -1,4 +1,4 @@
-"""A node that was put back is asked whether it has caught up with the others, until it has; and the app is told so."""
+"""A restored node is asked whether it has caught up with the other nodes, until it has; the app gets the result."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def random_script(seed: int) -> list[Move]:
 
 
 def lives(number: int, *, first: int = 0, careless: bool = False) -> str:
-    """The first property that breaks in so many lives; '' when none does."""
+    """Return the first property that breaks within this many lives, '' if none does."""
     for seed in range(first, first + number):
         try:
             check(random_script(seed), seed, drained=seed % 5 == 0, careless=careless)

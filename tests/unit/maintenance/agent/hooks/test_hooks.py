@@ -63,7 +63,7 @@ def until[T](look: Callable[[], T], what: str) -> T:
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie, whose parent has not looked yet, does not."""
+    """Return true if the process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
