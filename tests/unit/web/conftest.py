@@ -25,6 +25,7 @@ from shared.web.problem import too_many
 from shared.web.routes import Answer, Call, Content, RouteGroup, Routes
 
 ADMIN = "local-admin-key"
+THING = {"name": "a", "payload": {"x": [1, 2.5, None, "\u00e9"]}}
 DEMO = "local-demo-key"
 
 
