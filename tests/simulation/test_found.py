@@ -60,19 +60,24 @@ def move() -> Steps[Any]:
     return changing.move(HERE, LATER, {}, "nonce")
 
 
-def test_a_move_with_a_lost_answer_is_reported_done_though_another_request_finished_it() -> None:
-    store = Store()
+def lost_answer(store: Store, then: Callable[[], object]) -> Callable[[Write], Any]:
+    """Return a fault for `Store.run`: the first write is applied, then `then` is called, and the answer to the write is lost."""
     lost: list[Write] = []
 
-    def applied_and_lost(write: Write) -> Any:
+    def fault(write: Write) -> Any:
         if lost:
             return None
         lost.append(write)
         store.write(write)
-        store.deliver()
+        then()
         return LOST
 
-    moved = store.run(move(), applied_and_lost)
+    return fault
+
+
+def test_a_move_with_a_lost_answer_is_reported_done_though_another_request_finished_it() -> None:
+    store = Store()
+    moved = store.run(move(), lost_answer(store, store.deliver))
     assert isinstance(moved, changing.Done)
     assert (moved.row.props["due"], moved.row.props["state"]) == (LATER, "delivered")
 
@@ -98,17 +103,11 @@ def test_a_move_that_arrives_late_is_reported_done_though_another_request_finish
 
 def test_an_edit_whose_answer_was_lost_shows_the_event_where_it_lives() -> None:
     store = Store()
-    lost: list[Write] = []
 
-    def applied_and_lost(write: Write) -> Any:
-        if lost:
-            return None
-        lost.append(write)
-        store.write(write)
+    def move_by_another_request() -> None:
         assert isinstance(store.run(changing.move(HERE, LATER, {}, "another")), changing.Done)
-        return LOST
 
-    edited = store.run(changing.edit(HERE, {"body": "2"}), applied_and_lost)
+    edited = store.run(changing.edit(HERE, {"body": "2"}), lost_answer(store, move_by_another_request))
     assert isinstance(edited, changing.Done)
     assert (edited.row.props["state"], edited.row.props["due"], edited.row.props["body"]) == ("scheduled", LATER, "2")
 

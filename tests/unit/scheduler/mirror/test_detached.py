@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from shared.core.errors import UnsafeSettings
@@ -11,15 +9,6 @@ from shared.core.settings import Settings
 
 from .pair import MIRROR, MortalQueues, MortalTables, PairWorld
 from .test_pair import make
-
-
-@pytest.fixture
-async def pair() -> AsyncIterator[PairWorld]:
-    """A mirrored pair, the first serving."""
-    world = PairWorld()
-    await world.open()
-    yield world
-    await world.close()
 
 
 async def detach(world: PairWorld) -> None:

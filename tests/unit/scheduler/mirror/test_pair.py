@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -14,15 +13,6 @@ from shared.storage.several import account_stamps
 from .pair import PairWorld
 
 BATCH = "/api/v1/events/batch"
-
-
-@pytest.fixture
-async def pair() -> AsyncIterator[PairWorld]:
-    """A mirrored pair, the first serving."""
-    world = PairWorld()
-    await world.open()
-    yield world
-    await world.close()
 
 
 async def make(world: PairWorld, count: int, seconds: float, **event: Any) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,15 +16,6 @@ from shared.storage.ports import ANY, Merge
 from .pair import PairWorld
 
 WAY = Way("", SECOND, SECOND, "first", 0)
-
-
-@pytest.fixture
-async def pair() -> AsyncIterator[PairWorld]:
-    """A mirrored pair, the first serving."""
-    world = PairWorld()
-    await world.open()
-    yield world
-    await world.close()
 
 
 async def mirrored(world: PairWorld, **event: Any) -> str:
