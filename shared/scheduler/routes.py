@@ -54,7 +54,7 @@ dead = RouteGroup[Scheduler]("dead letters", scope="events")
 )
 async def events_create(call: Call[Scheduler, EventIn]) -> Answer:
     """Schedule an event."""
-    made = await call.service.ingest.one(call.tenant, call.body, call.raw)
+    made = await call.service.ingest.one(call.tenant, call.body, call.member)
     shown = made.shown if isinstance(made, Queued) else await call.service.event_views.one(made.row)
     return Answer(_status(made), shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
 
@@ -117,7 +117,7 @@ async def events_patch(call: Call[Scheduler, EventPatch]) -> Answer:
     found = await scheduler.lookup.event(call.tenant, event_id)
     if found is None:
         raise scheduler.changes.absent(call.tenant, event_id)
-    due, change = await scheduler.ingest.patch(call.tenant, call.body, call.raw, found.props)
+    due, change = await scheduler.ingest.patch(call.tenant, call.body, call.member, found.props)
     if due is None:
         row = await scheduler.changes.edit(call.tenant, event_id, change, call.headers)
     else:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
+
+from pydantic import TypeAdapter
 
 from ..core.errors import Problem
-from .json_spans import Malformed, Span, array_elements, lines
-from .parsing import MAX_DEPTH, load_json
+from .json_spans import Malformed, ParseSteps, Span, array_elements, finish, lines
+from .parsing import LARGE, MAX_DEPTH, load_json, parse_in_steps
 from .problem import invalid, unreadable
 
 MAX_IN_WORK = 48 * 1024 * 1024
@@ -44,6 +47,36 @@ class BodyBudget:
             self._in_work -= size
 
 
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+
+async def take_turn() -> None:
+    """Let other tasks run, and return in a turn of the event loop that no other body has.
+
+    However many bodies are in work, one of them does one step between two looks of the loop at everything else.
+    """
+    turns = _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+    async with turns:
+        await asyncio.sleep(0)
+
+
+async def in_turns[T](steps: ParseSteps[T], size: int) -> T:
+    """Run the steps of a body or element of `size` bytes and return their result: each step in a turn of its own, unless it is small."""
+    if size <= LARGE:
+        return finish(steps)
+    while True:
+        await take_turn()
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+
+async def parse_body[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> tuple[T, bytes | None]:
+    """Return `raw` as the type of `adapter`, and one member of it as sent; see `parsing.parse_in_steps`. Raises 422."""
+    return await in_turns(parse_in_steps(adapter, raw, opaque), len(raw))
+
+
 class Pace:
     """Lets other tasks run after every `PACE` bytes of work."""
 
@@ -55,7 +88,7 @@ class Pace:
         self._done += size + ELEMENT_COST
         if self._done >= PACE:
             self._done = 0
-            await asyncio.sleep(0)
+            await take_turn()
 
 
 async def element_spans(raw: bytes, most: int, *, by_line: bool) -> list[Span]:
@@ -72,13 +105,13 @@ async def element_spans(raw: bytes, most: int, *, by_line: bool) -> list[Span]:
     try:
         for span in lines(raw) if by_line else array_elements(raw, MAX_DEPTH):
             if span is None:
-                await asyncio.sleep(0)
+                await take_turn()
                 continue
             if len(found) == most:
                 raise Problem(413, "content-too-large", f"The body has more than {most:,} events. Send several batches.")
             found.append(span)
             if len(found) % PAUSE_EVERY == 0:
-                await asyncio.sleep(0)
+                await take_turn()
     except Malformed as wrong:
         raise unreadable("malformed-json", f"The body is not a JSON array: {wrong}.") from None
     return found

@@ -16,6 +16,10 @@ STEP = 64 * 1024
 """Most bytes that are read between two yields."""
 TOKENS = 4096
 """Most brackets and strings that are read one by one between two yields; each costs as much as some hundred bytes that a pattern skips."""
+MAX_MEMBERS = 256
+"""Most top-level members of an object of which one member is looked for in steps."""
+MAX_OUTSIDE = 128 * 1024
+"""Most bytes of its other members. The largest labels that an event may have, written with escapes, take about 100,000."""
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+){0,16}+"'
 _FLAT = rb'\{(?:[^"\[\]{}]++|%b){0,16}+\}|\[(?:[^"\[\]{}]++|%b){0,16}+\]' % (_STRING, _STRING)
@@ -53,6 +57,10 @@ class Malformed(ValueError):
     def __init__(self, reason: str, at: int) -> None:
         """reason: continues "The body is not JSON: ". at: the place, in bytes from 0."""
         super().__init__(f"{reason} at byte {at}")
+
+
+class Oversize(ValueError):
+    """The object is larger than any valid one."""
 
 
 def array_elements(raw: bytes, levels: int) -> Iterator[Span | None]:
@@ -98,40 +106,67 @@ def lines(raw: bytes) -> Iterator[Span | None]:
         yield Span(start, at)
 
 
-def members(raw: bytes, levels: int) -> Iterator[tuple[str, Span]]:
-    """Yield name and place of each member of a JSON object, in order; none if `raw` is another value. Raises `Malformed`."""
-    at = _finish(_after_space(raw, 0))
+def members(raw: bytes, levels: int) -> Iterator[tuple[str, Span] | None]:
+    """Yield name and place of each member of a JSON object, in order, and None after each bounded step. Raises `Malformed`.
+
+    Yields no member if `raw` is another value.
+    """
+    at = yield from _after_space(raw, 0)
     if raw[at : at + 1] != b"{":
         return
-    at = _finish(_after_space(raw, at + 1))
+    at = yield from _after_space(raw, at + 1)
     while raw[at : at + 1] == b'"':
-        name = _finish(_value(raw, at, levels))
-        at = _finish(_after_space(raw, name.end))
+        name = yield from _value(raw, at, levels)
+        at = yield from _after_space(raw, name.end)
         if raw[at : at + 1] != b":":
             raise Malformed("expected a colon", at)
-        at = _finish(_after_space(raw, at + 1))
-        value = _finish(_value(raw, at, levels))
+        at = yield from _after_space(raw, at + 1)
+        value = yield from _value(raw, at, levels)
         key = raw[name.start + 1 : name.end - 1]
         try:
             yield orjson.loads(raw[name.start : name.end]) if b"\\" in key else key.decode(), value
         except ValueError:
             raise Malformed("the name of a member cannot be read", name.start) from None
-        at = _finish(_after_space(raw, value.end))
+        at = yield from _after_space(raw, value.end)
         if raw[at : at + 1] != b",":
             break
-        at = _finish(_after_space(raw, at + 1))
+        at = yield from _after_space(raw, at + 1)
 
 
 def member_span(raw: bytes, name: str, levels: int) -> Span | None:
     """Return the place of the top-level member `name` (the last one, if there are several), or None. Raises `Malformed`."""
     found = None
-    for key, span in members(raw, levels):
-        if key == name:
-            found = span
+    for member in members(raw, levels):
+        if member is not None and member[0] == name:
+            found = member[1]
     return found
 
 
-def _finish[T](steps: ParseSteps[T]) -> T:
+def locate(raw: bytes, name: str, levels: int) -> ParseSteps[Span | None]:
+    """Return what `member_span` returns, in steps.
+
+    Raises `Malformed`, and `Oversize` for an object with more than `MAX_MEMBERS` members, or with more than `MAX_OUTSIDE` bytes in others
+    than this one.
+    """
+    found, count, outside = None, 0, 0
+    for member in members(raw, levels):
+        if member is None:
+            yield
+            continue
+        key, span = member
+        count += 1
+        other = span if key != name else found
+        outside += 0 if other is None else other.end - other.start
+        found = span if key == name else found
+        if count > MAX_MEMBERS:
+            raise Oversize(f"has more than {MAX_MEMBERS} members")
+        if outside > MAX_OUTSIDE:
+            raise Oversize(f"has more than {MAX_OUTSIDE:,} bytes beside the member {name}")
+    return found
+
+
+def finish[T](steps: ParseSteps[T]) -> T:
+    """Run all steps at once."""
     try:
         while True:
             next(steps)

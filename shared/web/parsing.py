@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from json import JSONDecoder
 from typing import Any
 from urllib.parse import parse_qsl
@@ -20,7 +21,7 @@ from pydantic_core import from_json
 
 from ..core.errors import Problem
 from .fields.error_texts import fault_text
-from .json_spans import Malformed, array_elements, member_span, members
+from .json_spans import MAX_MEMBERS, Malformed, Oversize, ParseSteps, array_elements, finish, locate, member_span, members
 from .problem import invalid, invalid_all, unreadable
 
 MAX_DEPTH = 64
@@ -99,48 +100,74 @@ def check_length(headers: Mapping[str, str], raw: bytes, limit: int) -> None:
         raise Problem(413, "content-too-large", f"The body has {len(raw):,} bytes. At most {limit:,} are accepted.")
 
 
-def parse_json[T](adapter: TypeAdapter[T], raw: bytes, opaque: str | None = None, *, any_number: bool = False) -> T:
+def parse_json[T](adapter: TypeAdapter[T], raw: bytes, *, any_number: bool = False) -> T:
     """Return `raw` as the type of `adapter`. Raises 422.
 
-    opaque: a member whose value may be any JSON. In a large document it is checked, and becomes null in the result: it is not built twice.
     any_number: accept numbers beyond a double everywhere, for models without numbers of their own.
     Two parsers are used on purpose: orjson refuses NaN, which pydantic accepts; pydantic keeps whole numbers of any size.
     Together they take 1.5 us for 500 bytes.
     """
-    if opaque is not None and len(raw) > LARGE:
-        raw, opaque = without(raw, opaque), None
-    try:
-        document = load_json(raw, any_number=any_number)
-    except Problem:
-        if opaque is None:
-            raise
-        # A number beyond a double in the member is no fault.
-        raw = without(raw, opaque)
-        document = load_json(raw)
+    return _validated(adapter, raw, load_json(raw, any_number=any_number))
+
+
+def _validated[T](adapter: TypeAdapter[T], raw: bytes, document: Any) -> T:
     try:
         return adapter.validator.validate_json(raw, strict=True)  # type: ignore[no-any-return]
     except ValidationError as failure:
         raise content_problem(failure, document) from None
 
 
-def without(raw: bytes, opaque: str) -> bytes:
-    """Return the document with null for the value of one member, after checking that value. Raises 422 if it is not JSON or too deep.
+def parse_with[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> tuple[T, bytes | None]:
+    """Return `raw` as the type of `adapter`, and one member of it as sent; see `parse_in_steps`. Raises 422."""
+    return finish(parse_in_steps(adapter, raw, opaque))
 
-    The value may hold numbers beyond a double. A document without the member, or one that is not JSON, is returned unchanged.
+
+def parse_in_steps[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> ParseSteps[tuple[T, bytes | None]]:
+    """Return what `parse_with` returns, in steps that are bounded by bytes.
+
+    opaque: a member whose value may be any JSON. In a large document it is checked, and becomes null in the result: it is not built twice.
+    """
+    if len(raw) <= LARGE:
+        # A number beyond a double in the member is no fault.
+        try:
+            document = load_json(raw)
+        except Problem:
+            pass
+        else:
+            return _validated(adapter, raw, document), member(raw, opaque)
+    rest, value = yield from split(raw, opaque)
+    yield
+    return parse_json(adapter, rest), value
+
+
+def split(raw: bytes, opaque: str) -> ParseSteps[tuple[bytes, bytes | None]]:
+    """Return the document with null for the value of one member, and this value as sent, after checking it.
+
+    The value may hold numbers beyond a double. A document without the member, or one that is not JSON, is returned unchanged, and None.
+    Raises 422 if the value is too deep, or the object has more members, or more bytes beside this one, than any valid one.
     """
     try:
-        span = member_span(raw, opaque, MAX_DEPTH - 1)
+        span = yield from locate(raw, opaque, MAX_DEPTH - 1)
     except Malformed:
-        return raw
+        return raw, None
+    except Oversize as excess:
+        raise invalid("", str(excess)) from None
     if span is None:
-        return raw
+        return raw, None
     if span.deep:
         raise _too_deep(_pointer((opaque,)))
+    value = raw[span.start : span.end]
+    yield
     try:
-        _load(raw[span.start : span.end], any_number=True)
+        _load(value, any_number=True)
     except Problem:
-        return raw
-    return raw[: span.start] + b"null" + raw[span.end :]
+        return raw, None
+    return raw[: span.start] + b"null" + raw[span.end :], value
+
+
+def without(raw: bytes, opaque: str) -> bytes:
+    """Return the document with null for the value of one member; see `split`."""
+    return finish(split(raw, opaque))[0]
 
 
 def load_json(raw: bytes, *, any_number: bool = False) -> Any:
@@ -247,7 +274,8 @@ def is_lenient_json(raw: bytes) -> bool:
 def too_deep(raw: bytes) -> Problem:
     """Return 422 for a document that goes deeper than `MAX_DEPTH`. It names the first member that does, and nothing is built."""
     try:
-        name = next((key for key, span in members(raw, MAX_DEPTH - 1) if span.deep), None)
+        found = (member for member in members(raw, MAX_DEPTH - 1) if member is not None)
+        name = next((key for key, span in islice(found, MAX_MEMBERS) if span.deep), None)
     except Malformed:
         name = None
     return _too_deep("" if name is None else _pointer((name,)))

@@ -63,6 +63,8 @@ class Call(Generic[S, B, Q]):
     """The body's media type in lower case, without parameters; '' without a body."""
     path: str
     """`/api/v1/...`, for Location headers and `instance`."""
+    member: bytes | None = None
+    """The value of the route's `opaque` member as sent, if the route names one and the body has it."""
 
 
 @dataclass(slots=True)

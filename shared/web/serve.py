@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from ..core import tracing
 from ..core.errors import Problem
 from . import auth, parsing, problem
+from .bodies import parse_body
 from .callers import ANONYMOUS
 from .fields.error_texts import fault_text
 from .fields.params import NoQuery
@@ -132,16 +133,20 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
     if given or route.query is not NoQuery:
         query = parsing.parse_query(route.query_adapter, given)
     body: Any = None
+    member: bytes | None = None
     media = ""
     raw = request.body if route.takes_body else b""
     if route.takes_body:
         parsing.check_length(headers, raw, route.max_body)
         if raw:
             media = parsing.media_type(headers, route.media)
-            body = parsing.parse_json(route.body_adapter, raw, route.opaque) if route.reads_json else raw
+            if route.opaque is not None:
+                body, member = await parse_body(route.body_adapter, raw, route.opaque)
+            else:
+                body = parsing.parse_json(route.body_adapter, raw) if route.reads_json else raw
         elif not route.body_optional:
             raise problem.unreadable("empty-body", "The call needs a body.")
-    return Call(service, tenant, key, request.params, query, headers, body, raw, media, path_of(request.url))
+    return Call(service, tenant, key, request.params, query, headers, body, raw, media, path_of(request.url), member)
 
 
 def _check_params(route: Route, params: Mapping[str, str]) -> None:

@@ -27,9 +27,9 @@ from ...scheduler.service import Scheduler
 from ...storage.names import IDS
 from ...storage.ports import Insert, Merge, Props, Row, Tables
 from ...web import problem
-from ...web.bodies import Pace
+from ...web.bodies import Pace, in_turns, parse_body
 from ...web.json_spans import Span
-from ...web.parsing import MAX_DEPTH, load_json, member, parse_json, without
+from ...web.parsing import MAX_DEPTH, load_json, split
 from ...web.problem import unreadable
 from . import rules
 from .model import EventRequest
@@ -108,12 +108,14 @@ class BigBen:
     ) -> tuple[EventRequest, UpsertRequest | RemoveRequest | RejectedRequest, bytes | None]:
         """Return a request as parsed and as understood, and its payload as sent."""
         try:
-            document = load_json(without(raw, "payload"))
+            rest, payload = await in_turns(split(raw, "payload"), len(raw))
+            document = load_json(rest)
         except Problem as wrong:
+            if wrong.code != "malformed-json":
+                return EventRequest(), RejectedRequest(400, f"the event {wrong.errors[0]['detail']}"), None
             raise unreadable("malformed-json", f"Element {number} of the array cannot be read. {wrong.detail}") from None
         if not isinstance(document, dict):
             return EventRequest(), RejectedRequest(400, "not an event"), None
-        payload = member(raw, "payload")
         try:
             request = EventRequest.model_validate(document, strict=True)
         except ValidationError as failure:
@@ -215,7 +217,7 @@ class BigBen:
         Time and payload change together: of two requests at once, the event must not get the time of one and the payload of the other.
         """
         raw = rules.patch(wanted, event, int(row.props["due"]), past=self._is_past(wanted))
-        due, change = await self._scheduler.ingest.patch(wanted.tenant, parse_json(_PATCH, raw, "payload"), raw, row.props)
+        due, change = await self._scheduler.ingest.patch(wanted.tenant, *await parse_body(_PATCH, raw, "payload"), row.props)
         change["labels"] = orjson.dumps(rules.labels(wanted)).decode()
         unchanged = {"if-match": etag_of_row(row)}
         try:

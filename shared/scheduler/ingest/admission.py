@@ -21,9 +21,9 @@ from ...storage.ports import Props, Row
 from ...tenants.model import Durability, Tenant
 from ...tenants.store import TenantDirectory
 from ...web import problem
-from ...web.bodies import Pace, element_spans
+from ...web.bodies import Pace, element_spans, parse_body
 from ...web.json_spans import Span
-from ...web.parsing import is_lenient_json, member, parse_json, too_deep
+from ...web.parsing import is_lenient_json, too_deep
 from ...web.problem import invalid, not_found, too_many, unreadable
 from ..model import MAX_BATCH_EVENTS, MAX_EVENT_BYTES, OUTLIVED, EventIn, EventPatch
 from ..queries.stats import TenantStats
@@ -79,13 +79,13 @@ class Ingest:
         self._directory, self._writer, self._stats, self._limiter, self._clock = directory, writer, stats, limiter, clock
         self._ids, self._queued_ids, self._outbox, self._settings = ids, queued_ids, outbox, settings
 
-    async def one(self, tenant: str, event: EventIn, raw: bytes) -> Admitted | Queued:
-        """Store one event, or queue it if durability `fast` is enough.
+    async def one(self, tenant: str, event: EventIn, body: bytes | None) -> Admitted | Queued:
+        """Store one event, or queue it if durability `fast` is enough. body: its payload as sent.
 
         Raises `Problem` (409, 413, 422, 429) and `StorageError`; nothing was acknowledged then.
         """
         settings = await self.tenant(tenant)
-        ready, parcel, queued = await self._ready(tenant, settings, event, raw)
+        ready, parcel, queued = await self._ready(tenant, settings, event, body)
         granted, refusal = await self.admit(tenant, settings, 1)
         if not granted:
             raise refusal
@@ -124,7 +124,8 @@ class Ingest:
                 continue
             await pace.spend(len(element))
             try:
-                ready.append((number, await self._ready(tenant, settings, parse_json(_EVENT, element, "payload"), element)))
+                event, body = await parse_body(_EVENT, element, "payload")
+                ready.append((number, await self._ready(tenant, settings, event, body)))
                 results.append(None)
             except Problem as wrong:
                 if whole and wrong.code == "malformed-json" and not is_lenient_json(element):
@@ -140,10 +141,10 @@ class Ingest:
         stored, put = await asyncio.gather(
             self._writer.store(tenant, [event for _, event in storing]), self._outbox.put([each.parcel for _, each in queueing])
         )
-        for (number, event), outcome in zip(storing, stored, strict=True):
+        for (number, checked), outcome in zip(storing, stored, strict=True):
             await pace.spend(0)
             try:
-                results[number] = self.admitted(event, outcome)
+                results[number] = self.admitted(checked, outcome)
             except (Problem, StorageError) as failure:
                 results[number] = problem.of(failure, where="events_batch")
         for (number, each), failed in zip(queueing, put, strict=True):
@@ -156,30 +157,30 @@ class Ingest:
         at: time at which its producer handed it over; its delay counts from then. An event without an id of its own gets one that follows
         from `source` and `at`.
         """
-        event = parse_json(_EVENT, raw, "payload")
-        ready = await self._checked(tenant, settings, event, raw, at, source)
+        event, body = await parse_body(_EVENT, raw, "payload")
+        ready = await self._checked(tenant, settings, event, body, at, source)
         if ready.id is None:
             ready.id = self._queued_ids.derive(tenant, at, ready.due, source)
             ready.props["id"] = ready.id
         return ready
 
-    async def patch(self, tenant: str, patch: EventPatch, raw: bytes, now: Props) -> tuple[Millis | None, Props]:
+    async def patch(self, tenant: str, patch: EventPatch, body: bytes | None, now: Props) -> tuple[Millis | None, Props]:
         """Return the changes that a patch makes to the event `now`: the new due time, if there is one, and properties.
 
+        body: the new payload as sent, None if the patch has none.
         Raises `Problem` (413, 422).
         """
         settings = await self.tenant(tenant)
         given = patch.model_fields_set
         change: Props = {}
-        if "payload" in given:
-            body = _body(raw)
+        if body is not None:
             # The event's own channel may have been removed; its delivery reports that.
             channel = patch.channel if patch.channel is not None else str(now["channel"])
             self._sized(settings, body, await self._directory.target(tenant, channel))
             change.update({"chunks": 1, **body_props(body), "size": encoded_size(body)})
         if patch.channel is not None:
             target = await self._channel(tenant, patch.channel)
-            if "payload" not in given:
+            if body is None:
                 _sized_for(body_of(now), target.spec.max_payload)
             change["channel"] = patch.channel
         if "expires" in given:
@@ -213,8 +214,8 @@ class Ingest:
             raise invalid("/channel", "the tenant has no channel of this name")
         return target
 
-    async def _ready(self, tenant: str, settings: Tenant, event: EventIn, raw: bytes) -> CheckedEvent:
-        ready = await self._checked(tenant, settings, event, raw)
+    async def _ready(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None) -> CheckedEvent:
+        ready = await self._checked(tenant, settings, event, body)
         if ready.durability != "fast":
             return CheckedEvent(ready)
         created = int(ready.props["created"])
@@ -226,10 +227,10 @@ class Ingest:
         return CheckedEvent(ready, parcel, Queued(ready.id, tenant, created, ready.due))
 
     async def _checked(
-        self, tenant: str, settings: Tenant, event: EventIn, raw: bytes, since: Millis | None = None, seed: str | None = None
+        self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, since: Millis | None = None, seed: str | None = None
     ) -> EventToStore:
+        assert body is not None  # the model has it
         durability = self._durability(settings, event)
-        body = _body(raw)
         target = await self._channel(tenant, event.channel)
         self._sized(settings, body, target, durability)
         # A server-made id is known only once the shard is chosen, and that depends on the minute. A new name takes the id's place.
@@ -293,13 +294,6 @@ def _sized_for(body: bytes, limit: int) -> None:
     if len(body) > limit:
         detail = f"the payload is larger than {limit:,} bytes"
         raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "/payload", "detail": detail}])
-
-
-def _body(raw: bytes) -> bytes:
-    """Return the payload exactly as sent."""
-    body = member(raw, "payload")
-    assert body is not None  # the model has it
-    return body
 
 
 def _element(raw: bytes, span: Span) -> bytes | Problem:

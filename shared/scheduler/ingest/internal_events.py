@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import orjson
 from pydantic import TypeAdapter
 
-from ...web.parsing import parse_json
+from ...web.parsing import parse_with
 from ..model import EventIn
 from .admission import Ingest
 
@@ -32,4 +32,4 @@ class InternalEvents:
     async def __call__(self, tenant: str, content: Mapping[str, Any]) -> None:
         """Store the event by the same rules as any other. Raises `Problem`, `StorageError`."""
         raw = orjson.dumps(content)
-        await self._ingest.one(tenant, parse_json(_EVENT, raw, "payload"), raw)
+        await self._ingest.one(tenant, *parse_with(_EVENT, raw, "payload"))

@@ -18,8 +18,8 @@ from ...core.ids import Ids
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...storage.ports import Tables
 from ...tenants.store import TenantDirectory, contended
+from ...web.bodies import parse_body
 from ...web.etag import check_if_match, etag_of
-from ...web.parsing import member, parse_json
 from ...web.problem import conflict, invalid, not_found
 from .. import timings
 from ..changes import Changes
@@ -108,8 +108,7 @@ class Recurring:
         raw: the JSON of a `ScheduleIn`; its payload is kept as sent. api: the API of the request, '' for the service's own; no API replaces
         a schedule of another. Raises 404, 409, 412, 413, 422, 429.
         """
-        given = parse_json(_SCHEDULE, raw, "payload")
-        body = member(raw, "payload")
+        given, body = await parse_body(_SCHEDULE, raw, "payload")
         assert body is not None  # the model has it
         # Every field is set, as in a stored definition, so that equal contents compare as equal.
         spec = Recurrence.model_validate_json(given.model_dump_json(exclude={"payload"}))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from shared.core.errors import Problem
-from shared.web import bodies, json_spans
+from shared.web import bodies, json_spans, parsing
 from shared.web.json_spans import Malformed, Span, array_elements, lines, member_span
+from shared.web.parsing import parse_in_steps
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -117,3 +120,62 @@ def test_bodies_in_work_are_bounded() -> None:
             pass
     with budget.hold(1000):  # An only body always has room.
         pass
+
+
+def single(outside: bytes, payload: bytes) -> bytes:
+    return b'{"delay":"PT1H",' + outside + b'"payload":' + payload + b"}"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        single(b"", b"[" + b"[[]]," * 100_000 + b"0]"),
+        single(b"", b"[" + b'{"a":{"b":{}}},' * 30_000 + b"0]"),
+        single(b"", b'"' + b'\\"' * 250_000 + b'"'),
+        single(b" " * 500_000, b"1"),
+    ],
+    ids=["lists", "objects", "escapes", "white space"],
+)
+def test_one_large_event_is_read_in_many_steps(raw: bytes) -> None:
+    steps, count = parse_in_steps(TypeAdapter(Any), raw, "payload"), 0
+    for _ in steps:
+        count += 1
+    assert count >= len(raw) // json_spans.STEP
+
+
+@pytest.mark.parametrize(
+    ("outside", "detail"),
+    [
+        (b'"a":0,' * 80_000, "has more than 256 members"),
+        (b'"\\u0061":0,' * 40_000, "has more than 256 members"),
+        (b'"z":[' + b"[]," * 150_000 + b"[]],", "has more than 131,072 bytes beside the member payload"),
+        (b'"payload":[' + b"[]," * 150_000 + b"[]],", "has more than 131,072 bytes beside the member payload"),
+    ],
+    ids=["members", "names with escapes", "lists", "two payloads"],
+)
+def test_what_is_larger_than_any_event_is_not_built(monkeypatch: pytest.MonkeyPatch, outside: bytes, detail: str) -> None:
+    monkeypatch.setattr(parsing, "_load", None)
+    with pytest.raises(Problem) as refused:
+        parsing.parse_with(TypeAdapter(Any), single(outside, b"1"), "payload")
+    assert refused.value.status == 422 and refused.value.errors[0]["detail"] == detail
+
+
+async def test_bodies_in_work_never_share_a_turn_of_the_loop() -> None:
+    loop = asyncio.get_running_loop()
+    turn, ended, taken = 0, False, []
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        if not ended:
+            loop.call_soon(count)
+
+    async def work() -> None:
+        for _ in range(5):
+            await bodies.take_turn()
+            taken.append(turn)
+
+    count()
+    await asyncio.gather(*(work() for _ in range(20)))
+    ended = True
+    assert len(taken) == len(set(taken)) == 100
