@@ -24,6 +24,7 @@ from shared.maintenance.rows import MAX_NODES, MAX_OPEN
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, EventIn
 from shared.tenants.model import MOST_SCHEDULES, Retry
+from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
 from tests.paths import ROOT
 
 DAY = 86_400_000
@@ -44,6 +45,8 @@ def bound(model: type[BaseModel], field: str, name: str) -> int:
 
 LIMITS = {
     "payload of an event": MAX_PAYLOAD,
+    "members of an event": MAX_MEMBERS,
+    "members of an event beside its payload, together": MAX_OUTSIDE,
     "payload of durability `fast`, or to a queue channel": MAX_SMALL_PAYLOAD,
     "message of a producer to the ingest queue": MAX_PRODUCER_MESSAGE,
     "events in one batch": MAX_BATCH_EVENTS,

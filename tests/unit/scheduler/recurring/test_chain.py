@@ -36,7 +36,7 @@ CALLS: dict[str, tuple[str, str, Any]] = {
 
 
 async def call(world: World, name: str) -> LocalReply:
-    return await world.demo._local.call(CALLS[name][0], CALLS[name][1], CALLS[name][2])
+    return await world.demo.without_time().call(CALLS[name][0], CALLS[name][1], CALLS[name][2])
 
 
 async def prepared(name: str) -> tuple[World, Frail]:
