@@ -23,17 +23,25 @@ snapshot() {
     --subscription-id 00000000-0000-0000-0000-000000000001 --tenant-id 00000000-0000-0000-0000-000000000002
 }
 
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
 if [ "$mode" = write ]; then
   bicep format --pattern '**/*.bicep'
   bicep format --pattern '**/*.bicepparam'
-  for file in snapshots/*.bicepparam; do snapshot "$file" overwrite; done
+  for file in snapshots/*.bicepparam; do
+    made=${file%.bicepparam}.snapshot.json
+    cp "$made" "$work/former" 2>/dev/null || : >"$work/former"
+    snapshot "$file" overwrite
+    # The compiler writes outputs in any order. A file that differs in nothing else stays as it was.
+    for each in "$work/former" "$made"; do tr -d , <"$each" | sort >"$work/$(basename "$each").sorted"; done
+    ! cmp -s "$work/former.sorted" "$work/$(basename "$made").sorted" || cp "$work/former" "$made"
+  done
   find . -type f ! -name '*.snapshot.json' ! -name sources.sha256 ! -name main.parameters.json ! -name check.sh |
     LC_ALL=C sort | xargs sha256sum >snapshots/sources.sha256
   exit
 fi
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 cp -R . "$work/formatted"
 (cd "$work/formatted" && bicep format --pattern '**/*.bicep' && bicep format --pattern '**/*.bicepparam')
 diff -r . "$work/formatted" || { echo "infra/: these files are not in the form of 'bicep format'. Run 'make snapshots'." >&2; exit 1; }
