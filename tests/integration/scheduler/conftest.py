@@ -207,8 +207,9 @@ class Tenant:
 class Host:
     """`python -m devhost` on one port, which can be started again. The storage belongs to the caller."""
 
-    def __init__(self, folder: Path, storage: str, receiver: Receiver, **environment: str) -> None:
-        self._output = folder / "devhost.txt"
+    def __init__(self, folder: Path, storage: str, receiver: Receiver, sources: Path = ROOT, **environment: str) -> None:
+        """sources: the repository to run, in a former version perhaps."""
+        self._output, self._sources = folder / "devhost.txt", sources
         self._port = free_ports("127.0.0.1", 1)[0]
         keep = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         self._environment = {
@@ -242,7 +243,7 @@ class Host:
         with self._output.open("ab") as file:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "devhost", "--no-receiver"],
-                cwd=ROOT,
+                cwd=self._sources,
                 env=self._environment,
                 stdout=file,
                 stderr=subprocess.STDOUT,
