@@ -255,7 +255,7 @@ def check(folder: Path, mode: str = "", compiler: bool = True, **change: str) ->
     if compiler:
         (tools / "bicep").write_text(COMPILER)
         (tools / "bicep").chmod(0o755)
-    for name in "sh basename dirname mktemp rm cp cat cmp diff find sort tr xargs sha256sum".split():
+    for name in ["sh", "basename", "dirname", "mktemp", "rm", "cp", "cat", "cmp", "diff", "find", "sort", "tr", "xargs", "sha256sum"]:
         (tools / name).symlink_to(shutil.which(name) or name)
     environment = {"PATH": str(tools), "LOG": str(folder / "log"), "TMPDIR": str(folder), **change}
     done = subprocess.run(
