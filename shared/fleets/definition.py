@@ -8,11 +8,22 @@ from typing import Any, Final, cast
 from ..core.clock import Millis
 from ..leases.profiles import PROFILES
 from ..leases.rows import Fleet, MoveLimits
+from ..maintenance.rule_settings import GuardMode
 from ..maintenance.stored_settings import ADDED_PART, PART, read_parts, stored_parts
 from .model import FleetIn, FleetLimits, FleetOut, FleetServers, ProfileIn, ProfileName
 
 _PARTS: Final = ("checkpoints", "maintenance", "notify")
 """Parts of a definition that leases do not read, in the order in which they are stored."""
+
+
+def with_guard(spec: FleetIn, usual: GuardMode) -> FleetIn:
+    """Return the definition, with this guard of its maintenance if it names none."""
+    return spec.model_copy(update={"maintenance": spec.maintenance.with_guard(usual)})
+
+
+def guard_of(fleet: Fleet) -> GuardMode:
+    """Return the guard of a stored fleet's maintenance."""
+    return read_parts(json.loads(fleet.rest)).guard
 
 
 def fleet_of(spec: FleetIn, created: Millis) -> Fleet:

@@ -34,7 +34,7 @@ from ..tenants.store import contended
 from ..web.etag import check_if_match, etag_of
 from ..web.fields.types import NAME
 from ..web.problem import conflict, invalid, not_found
-from .definition import created_of, fleet_of, fleet_out
+from .definition import created_of, fleet_of, fleet_out, guard_of, with_guard
 from .index import GONE, EndedFleet, FleetEntry, entry_props, parse_ended, parse_entry
 from .model import FleetIn, FleetOut
 
@@ -204,7 +204,7 @@ class FleetDirectory:
             made = await self._tables.write(FLEETS, INDEX, [Insert(key, entry_props(self._clock.now()))])
             if not isinstance(made, Applied):
                 return None
-        fleet = fleet_of(spec, self._clock.now())
+        fleet = fleet_of(with_guard(spec, "prepare"), self._clock.now())
         if not await self._runner.run(takeover.create_fleet(key, fleet, await self._highest_epoch(key))):
             return None
         try:
@@ -244,7 +244,7 @@ class FleetDirectory:
         if spec.partitions != old.partitions:
             raise invalid("/partitions", f"must stay {old.partitions:,}; use POST leases/resize to change it while servers run")
         await self._refill(key, old)
-        made = fleet_of(spec, created_of(old))
+        made = fleet_of(with_guard(spec, guard_of(old)), created_of(old))
         new = replace(made, generation=old.generation, former=old.former, changes=old.changes + 1)
         if new.profile != old.profile:
             closed = await self._runner.run(closing.close(key, old, etag))

@@ -193,7 +193,11 @@ def apply_result(event: EventRow, node: str, outcome: ApprovalOutcome, http_stat
 
 def early_candidate(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> EventRow | None:
     """Return the next event that the fleet itself approves before its time; None when there is none, or the guard requires to wait."""
-    for event in sorted(candidates(view.events.values(), settings), key=approval_order):
+    found = candidates(view.events.values(), settings)
+    if settings.guard == "prepare":
+        # Nodes prepare at once for an event that the fleet approves.
+        found = [event for event in found if event.event_id in view.guard.reserved]
+    for event in sorted(found, key=approval_order):
         waiting = [node for node in view.named(event) if (entry := node.entry(event.event_id)) and entry.phase in ("WAITING", "PREPARED")]
         if waiting and all(is_live(node, view, now) for node in view.named(event)) and not too_wide_reason(event, view, settings):
             # In their order: a later event does not overtake. An event that takes too much down is left to Azure and delays no other.

@@ -5,6 +5,7 @@ Azure proceeds at NotBefore whatever is decided here. The guard orders the work 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 from ..core.clock import Millis
@@ -67,6 +68,7 @@ def block_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettin
     """
     if wide := too_wide_reason(event, view, settings):
         return wide
+    passed_over = _too_wide_events(view, settings) if settings.guard == "prepare" else frozenset[str]()
     for at, mine in domains(event, view, settings):
         others: dict[str, str] = {}
         for node in view.nodes.values():
@@ -74,7 +76,7 @@ def block_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettin
                 quorum_unit(node, settings) == at
                 and node.domain not in mine
                 and node.domain not in others
-                and (why := down_reason(node, view, settings, now, None if begin else event))
+                and (why := down_reason(node, view, settings, now, None if begin else event, passed_over))
             ):
                 others[node.domain] = f"{node.node} of fault domain {node.domain or '(none)'} {why}"
         if len(mine) + len(others) > settings.domains_down:
@@ -82,15 +84,31 @@ def block_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettin
     return None
 
 
+def _too_wide_events(view: FleetEvents, settings: MaintenanceSettings) -> frozenset[str]:
+    """Return the open events to which the guard never agrees: no other event waits for nodes that prepare for them."""
+    return frozenset(
+        event.event_id for event in view.events.values() if event.open and not event.rehearsal and too_wide_reason(event, view, settings)
+    )
+
+
 def down_reason(
-    node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis, ahead_of: EventRow | None = None
+    node: NodeRow,
+    view: FleetEvents,
+    settings: MaintenanceSettings,
+    now: Millis,
+    ahead_of: EventRow | None = None,
+    passed_over: Set[str] = frozenset(),
 ) -> str | None:
-    """Return why a node counts as down; None when it serves. ahead_of: preparations for events after this one do not count."""
+    """Return why a node counts as down; None when it serves.
+
+    ahead_of: preparations for events after this one do not count. passed_over: nor do those for events with these ids.
+    """
     for entry in node.entries:
         event = view.events.get(entry.event_id)
         if entry.phase in _STRUCK or (entry.phase == "APPROVED" and node.disabled):
             return f"is {entry.phase.lower().replace('_', ' ')}"
         later = ahead_of is not None and event is not None and approval_order(event) > approval_order(ahead_of)
+        later = later or entry.event_id in passed_over
         granted = event is not None and event.open and event.approval is not None
         if (entry.phase in _BEGUN and not later) or (granted and entry.phase == "WAITING" and event is not ahead_of):
             return f"is {entry.phase.lower()}"

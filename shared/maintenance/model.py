@@ -11,6 +11,7 @@ from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.types import Maybe, NodeName, Note, Stamp, Strict
 from .approvals import ApprovalOutcome
 from .rows import GrantState, LedgerSource, LedgerStatus, NodePhaseName
+from .rule_settings import GuardMode
 
 MAX_SEQ = 2**53 - 1
 MAX_REPORTED = 500
@@ -98,6 +99,20 @@ class HeldEventOut(Strict):
     reason: str
 
 
+class PermissionOut(Strict):
+    """Permission to prepare for an event, or its refusal."""
+
+    state: Literal["granted", "refused"]
+    reason: Maybe[str] = Field(default=None, description="Reason of the refusal.")
+    reserved: Maybe[Stamp] = Field(default=None, description="Time since which the event has its reservation.")
+
+
+class AskedOut(PermissionOut):
+    """The answer to a node that waits to prepare for an event."""
+
+    event_id: str
+
+
 class OrderOut(Strict):
     """A command to the agent."""
 
@@ -146,6 +161,7 @@ class AgentSettingsOut(Strict):
     rules: list[RuleOut] = Field(
         description="The first rule that matches decides. If the agent's file has a matching rule too, the stricter of the two counts."
     )
+    guard: GuardMode = Field(description="prepare: an agent waits for permission before it prepares. approve: it needs none.")
 
 
 class AgentReportAnswer(Strict):
@@ -154,6 +170,7 @@ class AgentReportAnswer(Strict):
     next_report_ms: int
     approvals: list[LeasedOut]
     hold: list[HeldEventOut]
+    permissions: list[AskedOut] = Field(description="Answers to a node that waits to prepare. Empty with the guard `approve`.")
     commands: list[OrderOut]
     rehearsals: list[RehearsalOut]
     monitors: MonitorsOut
@@ -174,6 +191,7 @@ class NodePhase(Strict):
     phase: NodePhaseName
     reported: Stamp
     reason: Maybe[str] = None
+    permission: Maybe[PermissionOut] = Field(default=None, description="With the guard `prepare`, while the node waits to prepare.")
 
 
 class ApprovalOut(Strict):
@@ -214,6 +232,7 @@ class MaintenanceEventOut(Strict):
     rehearsal: bool
     nodes: dict[str, NodePhase]
     approval: ApprovalOut | None
+    permission: Maybe[PermissionOut] = Field(default=None, description="Whether its nodes may prepare. Only with the guard `prepare`.")
     alarms: list[str]
     impact: ImpactOut
 

@@ -2,6 +2,7 @@
 
     alarms              the alarms of the fleet itself, and the notices that were published about them
     event:{event_id}    one scheduled event: merged reports, decisions, result; `fresh` until a day after its end
+    guard               the reservations of the domain guard
     monitors            the agents that act for the whole fleet: primary and secondary
     node:{node}         the last report of a node's agent
 
@@ -24,6 +25,7 @@ from .vm_names import folded
 INDEX: Final = ":maintenance"
 """A partition of its own: no tenant's name is empty."""
 ALARMS: Final = "alarms"
+GUARD: Final = "guard"
 MONITORS: Final = "monitors"
 EVENTS: Final = ("event:", "event;")
 NODES: Final = ("node:", "node;")
@@ -218,18 +220,31 @@ class AlarmsRow:
     told: tuple[str, ...] = ()
 
 
-type MaintenanceRow = NodeRow | EventRow | MonitorsRow | AlarmsRow
+@dataclass(frozen=True, slots=True)
+class GuardRow:
+    """The reservations of the domain guard: events with nodes that may prepare, each with the time of its reservation.
+
+    They are not in the rows of events, because a former release would drop them there. Two decisions on reservations at the same time both
+    write this row, so one of them loses and is repeated.
+    """
+
+    reserved: Mapping[str, Millis] = field(default_factory=dict)
+
+
+type MaintenanceRow = NodeRow | EventRow | MonitorsRow | AlarmsRow | GuardRow
 
 
 _NODE: Final = JsonCodec(NodeRow)
 _EVENT: Final = JsonCodec(EventRow)
 _MONITORS: Final = JsonCodec(MonitorsRow)
 _ALARMS: Final = JsonCodec(AlarmsRow)
+_GUARD: Final = JsonCodec(GuardRow)
 _CODECS: Final[Mapping[type[MaintenanceRow], JsonCodec[Any]]] = {
     NodeRow: _NODE,
     EventRow: _EVENT,
     MonitorsRow: _MONITORS,
     AlarmsRow: _ALARMS,
+    GuardRow: _GUARD,
 }
 
 
@@ -259,6 +274,11 @@ def parse_alarms(row: Row | None) -> AlarmsRow:
     return _ALARMS.decode(row.props) if row is not None else AlarmsRow()
 
 
+def parse_guard(row: Row | None) -> GuardRow:
+    """Return the reservations in a row. Without a row there are none."""
+    return _GUARD.decode(row.props) if row is not None else GuardRow()
+
+
 @dataclass(frozen=True, slots=True)
 class FleetEvents:
     """A fleet's maintenance rows as they were read: nodes by name, events by id."""
@@ -267,6 +287,7 @@ class FleetEvents:
     events: Mapping[str, EventRow]
     monitors: MonitorsRow = field(default_factory=MonitorsRow)
     alarms: AlarmsRow = field(default_factory=AlarmsRow)
+    guard: GuardRow = field(default_factory=GuardRow)
 
     def of_scope(self, scope: str) -> Iterable[NodeRow]:
         """The nodes whose documents are shared."""

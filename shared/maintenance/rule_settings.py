@@ -9,6 +9,9 @@ from typing import Literal, NamedTuple
 from ..core.clock import Millis
 from .timings import HAND_OFF
 
+type GuardMode = Literal["approve", "prepare"]
+"""The domain guard judges approvals only, or also which nodes may prepare."""
+
 
 class FleetRule(NamedTuple):
     """The action of agents for matching events. A field that is None matches any event. max_seconds: matches impacts known to last at most
@@ -37,7 +40,7 @@ class MaintenanceSettings:
     unless it reports earlier that it has caught up. per: the unit within which fault domains are counted. domains_down: number of them that
     may be down at once. early: all events are approved before their time, one fault domain after the other. hand_off: time that leases need
     to leave a node. require_central, rules: passed to the agents, like lead and leads. silence: nodes with an agent that is silent for
-    longer do not delay the approval of a user's event.
+    longer do not delay the approval of a user's event. guard: the domain guard judges approvals only, or also who prepares.
     """
 
     lead: Millis = 30_000
@@ -51,6 +54,7 @@ class MaintenanceSettings:
     require_central: bool = False
     rules: tuple[FleetRule, ...] = ()
     silence: Millis = 30_000
+    guard: GuardMode = "approve"
 
     def approves(self, kind: str, source: str, duration: int) -> bool:
         """Return true if the fleet's rules let an event be approved by itself. duration: of its impact in seconds; -1 if unknown."""

@@ -19,13 +19,13 @@ from zlib import crc32
 from ..checkpoints.turns import PendingImpact
 from ..core.clock import Millis
 from . import approvals as approval_rules
-from . import domain_guard
+from . import domain_guard, reservations
 from .approvals import ApprovalOutcome, Leased
 from .merging import has_departed, merge, settle_event
 from .monitors import elect, monitor_alarm
-from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, MonitorsRow, NodeEntry, NodeRow
+from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, GuardRow, MonitorsRow, NodeEntry, NodeRow
 from .rule_settings import MaintenanceSettings
-from .timings import BUSY_INTERVAL, IDLE_INTERVAL, KEEP_EVENTS
+from .timings import BUSY_INTERVAL, IDLE_INTERVAL, KEEP_EVENTS, REFUSED_INTERVAL
 
 type AgentReportRefusal = Literal["stale-seq", "too-many-nodes", "too-many-events"]
 
@@ -42,7 +42,10 @@ class NodeCommand(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """The answer to an agent's report. holds: reasons by event id."""
+    """The answer to an agent's report.
+
+    holds: reasons by event id. permissions: the events that the node asks to prepare for, with the reason of a refusal, '' for permission.
+    """
 
     next_report: Millis
     approvals: tuple[Leased, ...] = ()
@@ -50,6 +53,7 @@ class AgentAnswer:
     orders: tuple[NodeCommand, ...] = ()
     rehearsals: tuple[EventRow, ...] = ()
     monitors: MonitorsRow = field(default_factory=MonitorsRow)
+    permissions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class AcceptedAgentReport:
     events: Mapping[str, EventRow]
     monitors: MonitorsRow
     answer: AgentAnswer
+    guard: GuardRow
 
 
 def needs_all_nodes(view: FleetEvents, report: NodeRow) -> bool:
@@ -122,9 +127,10 @@ def receive(
             is_open -= 1
             continue
         events[entry.event_id] = merged
-    after = FleetEvents(nodes, events, view.monitors, view.alarms)
+    after = FleetEvents(nodes, events, view.monitors, view.alarms, view.guard)
     if whole:
         after = _settle(after, settings, now)
+    permissions = reservations.permissions(node, after, settings, now) if whole else {}
     node = replace(node, leaving=must_leave(node, after, settings, now))
     approvals: list[Leased] = []
     leases = held.get(node.node, 0)
@@ -140,15 +146,17 @@ def receive(
         if entry.phase == "PREPARED" and ready is not None and _clears_event(ready, holds):
             changed[ready.event_id] = replace(ready, cleared=now)
             monitors = replace(monitors, decisions=monitors.decisions + 1)
+    urgent = reservations.is_urgent((after.events[event_id] for event_id, why in permissions.items() if why), settings, now)
     answer = AgentAnswer(
-        next_report(node, after, now),
+        REFUSED_INTERVAL if urgent else next_report(node, after, now),
         tuple(approvals),
         holds,
         _commands(node, after, settings, leases, now),
         tuple(_rehearsal_for(each, node, now) for each in changed.values() if each.rehearsal and each.open and node.node in each.nodes),
         monitors,
+        permissions,
     )
-    return AcceptedAgentReport(node, changed, monitors, answer)
+    return AcceptedAgentReport(node, changed, monitors, answer, after.guard)
 
 
 def _clears_event(event: EventRow, holds: Mapping[str, str]) -> bool:
@@ -180,6 +188,9 @@ def sweep(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> Flee
 def _settle(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> FleetEvents:
     events = {event_id: settle_event(event, view, now) for event_id, event in view.events.items()}
     view = replace(view, events=events)
+    view = replace(view, guard=reservations.reserve(view, settings, now))
+    events = {event_id: _with_alarms(event, reservations.alarms(event, view, settings)) for event_id, event in events.items()}
+    view = replace(view, events=events)
     if (event := approval_rules.early_candidate(view, settings, now)) is not None:
         events = {**events, event.event_id: approval_rules.grant(event, approval_rules.BY_FLEET, "the guard agrees", now)}
         view = replace(view, monitors=replace(view.monitors, decisions=view.monitors.decisions + 1))
@@ -188,6 +199,10 @@ def _settle(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> Fl
         events = {**events, event.event_id: approval_rules.grant(event, approval_rules.BY_FLEET, "its nodes are silent", now)}
     view = replace(view, events=events)
     return replace(view, monitors=elect(view, now))
+
+
+def _with_alarms(event: EventRow, more: set[str]) -> EventRow:
+    return replace(event, alarms=tuple(sorted({*event.alarms, *more}))) if more else event
 
 
 def _updated_node(before: NodeRow | None, report: NodeRow, now: Millis) -> NodeRow:

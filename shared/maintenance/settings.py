@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from ..checkpoints.settings import DAY, Span
 from ..core.durations import Duration
 from ..web.fields.types import Maybe, Strict
+from .rule_settings import GuardMode
 
 EventType = Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
 
@@ -19,6 +20,14 @@ def _is_false(value: object) -> bool:
 
 def _is_usual_silence(value: object) -> bool:
     return value == 30_000
+
+
+def _is_former_guard(value: object) -> bool:
+    return value == "approve"
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)
 
 
 class Quorum(Strict):
@@ -65,6 +74,13 @@ class FleetMaintenance(Strict):
         600_000, description="Time for which a restored node counts as down, unless it reports earlier that it has caught up."
     )
     quorum: Quorum = Field(default_factory=Quorum)
+    guard: GuardMode = Field(
+        "approve",
+        exclude_if=_is_former_guard,
+        json_schema_extra=_without_default,
+        description="Decisions of the domain guard: approve (approvals only) or prepare (also which nodes may prepare). "
+        "A new fleet has prepare unless it names approve; a change that leaves it out keeps the stored value. Not shown: approve.",
+    )
     silence: Annotated[Duration, Field(ge=15_000, le=DAY)] = Field(
         30_000,
         exclude_if=_is_usual_silence,
@@ -72,3 +88,7 @@ class FleetMaintenance(Strict):
     )
     early: bool = Field(False, exclude_if=_is_false, description="Events are approved before their time, one fault domain after the other.")
     rules: list[MaintenanceRule] = Field(default_factory=list, max_length=50)
+
+    def with_guard(self, usual: GuardMode) -> FleetMaintenance:
+        """Return these settings, with this guard if none was named."""
+        return self if "guard" in self.model_fields_set else self.model_copy(update={"guard": usual})

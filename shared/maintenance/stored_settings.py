@@ -1,7 +1,7 @@
 """Stores the maintenance settings of a fleet's definition in two parts, so that former releases can read the definition.
 
 A former release refuses a definition whose part `maintenance` has a field that it does not know, and ignores other parts. So fields that
-were added since are in a part of their own. A field that is left out has its default.
+were added since are in a part of their own. A field that is left out has its default: a fleet stored without a guard has `approve`.
 """
 
 from __future__ import annotations

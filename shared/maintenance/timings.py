@@ -46,5 +46,12 @@ REHEARSAL_GRACE: Final[Millis] = 3_600_000
 HAND_OFF: Final[Millis] = 30_000
 """Leases leave a node this long before it prepares, or earlier where the fleet's hand-off takes longer."""
 
+RESERVE_AHEAD: Final[Millis] = 1_800_000
+"""Time before a node prepares from which its event can have a reservation: Azure's usual notice is 15 minutes. An event that is announced
+days ahead must not block all others."""
+
+REFUSED_INTERVAL: Final[Millis] = 1_000
+"""Interval at which an agent reports while it waits for permission to prepare, and its time has come."""
+
 KEEP_EVENTS: Final[Millis] = 90 * 86_400_000
 """Time for which the ledger keeps an event that is over."""

@@ -56,9 +56,9 @@ def show(session: CommandSession, fleet: Fleet, event_id: Id) -> None:
         session.emit(found)
         return
     nodes, impact, duration = found["nodes"], found["impact"], found["duration_s"]
-    rest = without_fields(found, "nodes", "approval", "impact", "duration_s")
+    rest = without_fields(found, "nodes", "approval", "impact", "duration_s", "permission")
     takes = {"takes": _advertised_duration(duration), "alarms": ", ".join(found["alarms"]), "resources": ", ".join(found["resources"])}
-    session.screen.fields({**rest, **takes})
+    session.screen.fields({**rest, **takes, **_permission(found)})
     session.screen.gap()
     rows = [(name, node["phase"], node["reported"], node.get("reason")) for name, node in sorted(nodes.items())]
     session.screen.table(("node", "phase", "reported", "why"), rows, title="nodes")
@@ -66,6 +66,14 @@ def show(session: CommandSession, fleet: Fleet, event_id: Id) -> None:
     session.screen.fields(found["approval"] or {"state": "none"}, title="approval")
     session.screen.gap()
     session.screen.fields(dict(_impact(impact)), title="impact")
+
+
+def _permission(event: Mapping[str, Any]) -> dict[str, str]:
+    """Return whether the nodes of an event may prepare, for people. Fleets with the guard `approve` do not say it."""
+    found = event.get("permission")
+    if found is None:
+        return {}
+    return {"permission": f"refused: {found['reason']}" if found["state"] == "refused" else "granted"}
 
 
 def _impact(impact: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -174,6 +182,7 @@ def comparable_state(event: Mapping[str, Any]) -> dict[str, str]:
     return {
         "event": f"{event['type']} {event['status']}",
         **{f"node {name}": node["phase"] for name, node in sorted(event["nodes"].items())},
+        **_permission(event),
         **({"approval": f"{approval['state']} by {approval['by']}"} if approval else {}),
         **{f"alarm {alarm}": "raised" for alarm in event["alarms"]},
     }

@@ -230,14 +230,15 @@ def _policy_out(policy: FleetPolicy) -> dict[str, Any]:
         "leads": dict(policy.leads),
         "require_central": policy.require_central,
         "rules": rules,
+        "guard": policy.guard,
     }
 
 
 def _policy_in(raw: dict[str, Any]) -> FleetPolicy:
-    # Fields of a later release are ignored.
-    known = {each.name: raw[each.name] for each in fields(FleetPolicy)}
+    # Fields of a later release are ignored. A former release stored no guard.
+    known = {each.name: raw[each.name] for each in fields(FleetPolicy) if each.name != "guard"}
     rules = tuple(ActionRule(rule["action"], rule["type"], rule["source"], rule["max_seconds"]) for rule in raw["rules"])
-    return FleetPolicy(**{**known, "rules": rules})
+    return FleetPolicy(**{**known, "rules": rules, "guard": "prepare" if raw.get("guard") == "prepare" else "approve"})
 
 
 def _record_out(record: EventRecord) -> dict[str, Any]:

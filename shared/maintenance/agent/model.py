@@ -186,7 +186,8 @@ class AppState:
     """The last answers of the app; only `holds` is saved. away: the last call failed; None before the first has ended. away_since: steady,
     time of the first failure in a row.
 
-    heard: events that a report showed as PREPARED and that the answer did not hold.
+    heard: events that a report showed as PREPARED and that the answer did not hold. permitted, refused: with the guard `prepare`, the
+    events for which the last answer lets the node prepare, and does not yet, with the reasons.
     """
 
     away: bool | None = None
@@ -195,6 +196,8 @@ class AppState:
     holds: Mapping[str, str] = field(default_factory=dict)
     grants: Mapping[str, LeasedApproval] = field(default_factory=dict)
     monitors: ElectedMonitors | None = None
+    permitted: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,8 @@ class AppAnswer:
     """The app's answer to a report.
 
     told: the ids that this report showed as PREPARED (those of `step.prepared_events(state)` for which it had room). grants, holds: replace
-    those known before. rehearsals: may come once or in each answer. policy: None if the app does not send it.
+    those known before, and so do permitted and refused: the answers about events that the node waits to prepare for. rehearsals: may come
+    once or in each answer. policy: None if the app does not send it.
     """
 
     told: frozenset[str] = frozenset()
@@ -83,6 +84,8 @@ class AppAnswer:
     rehearsals: tuple[ScheduledEvent, ...] = ()
     monitors: ElectedMonitors | None = None
     policy: FleetPolicy | None = None
+    permitted: frozenset[str] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..rule_settings import GuardMode
+
 if TYPE_CHECKING:
     from .model import Action, EventSource
 
@@ -31,7 +33,8 @@ class FleetPolicy:
     """The fleet's settings, as received from the app and kept in the journal.
 
     of: the fleet's name. lead: seconds before NotBefore at which the node prepares, None where it is not set; leads: by type.
-    require_central: an event that was prepared for is approved only with the app's consent.
+    require_central: an event that was prepared for is approved only with the app's consent. guard: with `prepare`, the node waits for the
+    app's permission before it prepares.
     """
 
     of: str = ""
@@ -39,3 +42,4 @@ class FleetPolicy:
     leads: Mapping[str, float] = field(default_factory=dict)
     require_central: bool = False
     rules: tuple[ActionRule, ...] = ()
+    guard: GuardMode = "approve"

@@ -27,4 +27,5 @@ def read_maintenance_settings(fleet: Fleet) -> MaintenanceSettings:
         settings.require_central,
         tuple(FleetRule(rule.action, rule.type, rule.source, rule.max_seconds, rule.early) for rule in settings.rules),
         silence=settings.silence,
+        guard=settings.guard,
     )

@@ -16,7 +16,7 @@ from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
 from .. import rules
 from ..model import AgentReportIn, RehearseIn, ResultIn
-from ..rows import MAX_NODES, MAX_OPEN, MONITORS, EventRow, FleetEvents, MaintenanceRow, NodeEntry, NodeRow, event_key, node_key
+from ..rows import GUARD, MAX_NODES, MAX_OPEN, MONITORS, EventRow, FleetEvents, MaintenanceRow, NodeEntry, NodeRow, event_key, node_key
 from ..rule_settings import MaintenanceSettings
 from ..vm_names import distinct
 from . import eventgrid
@@ -213,24 +213,28 @@ class MaintenanceService:
 
     async def events(self, tenant: str, fleet: str, limit: int, after: int = 0) -> tuple[list[dict[str, Any]], int | None]:
         """Return a page of events, open ones first, then the latest, after the first `after`. Raises 404, `StorageError`."""
-        key, _ = await self._of(tenant, fleet)
+        key, settings = await self._of(tenant, fleet)
         read = await self._store.read(key, whole=True)
         found = sorted(await self._store.events(key), key=lambda each: (not each.open, -each.seen, each.event_id))
-        items = [event_out(each, read.view) for each in found[after : after + limit]]
+        items = [event_out(each, read.view, settings, read.now) for each in found[after : after + limit]]
         return items, after + limit if len(found) > after + limit else None
 
     async def event(self, tenant: str, fleet: str, event_id: str) -> dict[str, Any]:
         """Return one event. Raises 404, `StorageError`."""
-        key, _ = await self._of(tenant, fleet)
+        key, settings = await self._of(tenant, fleet)
         event = await self._store.event(key, event_id)
         if event is None:
             raise not_found("event")
-        return event_out(event, (await self._store.read(key, whole=True)).view)
+        read = await self._store.read(key, whole=True)
+        return event_out(event, read.view, settings, read.now)
 
     async def nodes(self, key: str) -> dict[str, dict[str, Any]]:
         """Return the last reports of agents, by node. Raises `StorageError`."""
-        view = (await self._store.read(key, whole=True)).view
-        return {name: node_out(node, view) for name, node in view.nodes.items()}
+        definition = await self._store.definition(key)
+        if definition is None:
+            return {}
+        settings, read = self._settings(definition), await self._store.read(key, whole=True)
+        return {name: node_out(node, read.view, settings, read.now) for name, node in read.view.nodes.items()}
 
     async def pending(self, key: str) -> dict[str, PendingImpact]:
         """Return the next impact of each node of a fleet. Raises `StorageError`."""
@@ -324,6 +328,8 @@ def _changed(read: StoredEvents, accepted: rules.AcceptedAgentReport) -> dict[st
     kept: dict[str, MaintenanceRow] = {node_key(accepted.node.node): accepted.node}
     if accepted.monitors != read.view.monitors:
         kept[MONITORS] = accepted.monitors
+    if accepted.guard != read.view.guard:
+        kept[GUARD] = accepted.guard
     return kept | changed_events(read.view, accepted.events)
 
 

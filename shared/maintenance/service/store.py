@@ -14,6 +14,7 @@ from ...storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, 
 from ..rows import (
     ALARMS,
     EVENTS,
+    GUARD,
     INDEX,
     MONITORS,
     NODES,
@@ -25,6 +26,7 @@ from ..rows import (
     node_key,
     parse_alarms,
     parse_event,
+    parse_guard,
     parse_monitors,
     parse_node,
 )
@@ -55,8 +57,8 @@ class MaintenanceStore:
         return parse_fleet(row.props) if row is not None else None
 
     async def read(self, key: str, node: str | None = None, *, whole: bool = False, old: bool = False) -> StoredEvents:
-        """Read the fleet's fresh events (`old`: the whole ledger), monitors and alarms, with one node's row or (`whole`) those of all
-        nodes.
+        """Read the fleet's fresh events (`old`: the whole ledger), reservations, monitors and alarms, with one node's row or (`whole`)
+        those of all nodes.
 
         Raises `StorageError`.
         """
@@ -73,6 +75,7 @@ class MaintenanceStore:
             {each.event_id: each for each in events},
             parse_monitors(by_key.get(MONITORS)),
             parse_alarms(by_key.get(ALARMS)),
+            parse_guard(by_key.get(GUARD)),
         )
         return StoredEvents(view, {row.rk: row.etag for row in rows}, now, whole)
 

@@ -16,7 +16,7 @@ from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS, MAINTENANCE
 from ...storage.ports import Row, Tables
 from .. import approvals, rules
-from ..rows import ALARMS, INDEX, MONITORS, AlarmsRow, ApprovalRow, EventRow, FleetEvents, MaintenanceRow, event_key, node_key
+from ..rows import ALARMS, GUARD, INDEX, MONITORS, AlarmsRow, ApprovalRow, EventRow, FleetEvents, MaintenanceRow, event_key, node_key
 from ..rule_settings import MaintenanceSettings
 from . import figures, notifications
 from .arm import Acknowledge, Acknowledged
@@ -184,6 +184,8 @@ def _changed(before: FleetEvents, after: FleetEvents) -> dict[str, MaintenanceRo
     kept: dict[str, MaintenanceRow | None] = {}
     if after.monitors != before.monitors:
         kept[MONITORS] = after.monitors
+    if after.guard != before.guard:
+        kept[GUARD] = after.guard
     if after.alarms != before.alarms:
         kept[ALARMS] = after.alarms
     kept |= changed_events(before, after.events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.clock import Millis, to_text
+from .. import reservations
 from ..approvals import Leased
 from ..rows import EventRow, FleetEvents, NodeRow
 from ..rule_settings import FleetRule, MaintenanceSettings
@@ -17,6 +18,7 @@ def answer_out(answer: AgentAnswer, settings: MaintenanceSettings) -> dict[str, 
         "next_report_ms": answer.next_report,
         "approvals": [_leased(each) for each in answer.approvals],
         "hold": [{"event_id": event_id, "reason": reason} for event_id, reason in answer.holds.items()],
+        "permissions": [{"event_id": event_id} | _permission(why) for event_id, why in answer.permissions.items()],
         "commands": [{"id": each.id, "event_id": each.event_id, "do": each.do} for each in answer.orders],
         "rehearsals": [_rehearsal(each) for each in answer.rehearsals],
         "monitors": {
@@ -29,8 +31,13 @@ def answer_out(answer: AgentAnswer, settings: MaintenanceSettings) -> dict[str, 
             "leads_ms": dict(settings.leads),
             "require_central": settings.require_central,
             "rules": [_rule(each) for each in settings.rules],
+            "guard": settings.guard,
         },
     }
+
+
+def _permission(refused: str) -> dict[str, str]:
+    return {"state": "refused", "reason": refused} if refused else {"state": "granted"}
 
 
 def _rule(rule: FleetRule) -> dict[str, Any]:
@@ -38,7 +45,7 @@ def _rule(rule: FleetRule) -> dict[str, Any]:
     return {name: value for name, value in rule._asdict().items() if value is not None and name != "early"}
 
 
-def event_out(event: EventRow, view: FleetEvents) -> dict[str, Any]:
+def event_out(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> dict[str, Any]:
     """Return an event as the API answers it. The nodes of an open event come from `view`."""
     shown: dict[str, Any] = {
         "event_id": event.event_id,
@@ -60,6 +67,10 @@ def event_out(event: EventRow, view: FleetEvents) -> dict[str, Any]:
         shown["started"] = to_text(event.started)
     if event.ended:
         shown["ended"] = to_text(event.ended)
+    if settings.guard == "prepare" and event.status == "scheduled" and not event.rehearsal:
+        since = view.guard.reserved.get(event.event_id)
+        reserved = {} if since is None else {"reserved": to_text(since)}
+        shown["permission"] = _permission(reservations.refusal(event, view, settings, now) or "") | reserved
     return shown
 
 
@@ -73,8 +84,9 @@ def impact(event: EventRow) -> dict[str, Any]:
     }
 
 
-def node_out(node: NodeRow, view: FleetEvents) -> dict[str, Any]:
+def node_out(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> dict[str, Any]:
     """Return the last report of a node's agent."""
+    asked = reservations.permissions(node, view, settings, now)
     monitors = view.monitors
     role = {monitors.primary: "primary", monitors.secondary: "secondary"}.get(node.node)
     return {
@@ -86,8 +98,14 @@ def node_out(node: NodeRow, view: FleetEvents) -> dict[str, Any]:
         "disabled": node.disabled,
         "leaving": node.leaving,
         "monitor": role,
-        "events": {entry.event_id: _phase(entry.phase, node.at, entry.reason) for entry in node.entries},
+        "events": {
+            entry.event_id: _phase(entry.phase, node.at, entry.reason) | _asked(asked.get(entry.event_id)) for entry in node.entries
+        },
     }
+
+
+def _asked(refused: str | None) -> dict[str, Any]:
+    return {} if refused is None else {"permission": _permission(refused)}
 
 
 def _nodes(event: EventRow, view: FleetEvents) -> dict[str, Any]:

@@ -248,7 +248,7 @@ def _prepared_as_allowed() -> Fleet:
     ("name", "planted"),
     [
         ("block_reason", lambda event, view, settings, now, begin=False: None),
-        ("down_reason", lambda node, view, settings, now, ahead_of=None: None),
+        ("down_reason", lambda node, view, settings, now, ahead_of=None, passed_over=(): None),
     ],
 )
 def test_without_the_guard_both_domains_go_down(monkeypatch: pytest.MonkeyPatch, name: str, planted: object) -> None:

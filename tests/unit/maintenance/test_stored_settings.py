@@ -39,3 +39,11 @@ def test_a_former_release_applies_early_rules_as_ordinary_ones() -> None:
     parts = stored_parts(settings)
     assert parts["maintenance"]["rules"] == [rule]
     assert read_parts(parts) == settings
+
+
+def test_the_guard_of_a_definition_is_stored_where_a_former_release_ignores_it() -> None:
+    settings = FleetMaintenance.model_validate({"guard": "prepare"})
+    parts = stored_parts(settings)
+    assert parts == {"maintenance": FORMER, "maintenance_added": {"guard": "prepare"}}
+    assert read_parts(parts) == settings
+    assert read_parts({"maintenance": FORMER}).guard == "approve"

@@ -39,12 +39,14 @@ from shared.maintenance.rows import (
     ApprovalRow,
     EventHold,
     EventRow,
+    GuardRow,
     MonitorsRow,
     NodeEntry,
     NodeRow,
     encode_row,
     parse_alarms,
     parse_event,
+    parse_guard,
     parse_monitors,
     parse_node,
 )
@@ -283,6 +285,7 @@ def _maintenance() -> list[Case]:
             encode_row,
             lambda props: parse_monitors(_row("monitors", props)),
         ),
+        Case("reservations", GuardRow({"e1": NOW}), encode_row, lambda props: parse_guard(_row("guard", props))),
         Case("alarms of maintenance", AlarmsRow(("a", "b"), ("c",)), encode_row, lambda props: parse_alarms(_row("alarms", props))),
     ]
 

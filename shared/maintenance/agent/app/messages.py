@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, cast
 
 from ....core.clock import to_text
 from ...not_before import read_time
+from ...rule_settings import GuardMode
 from ...vm_names import same_vm
 from ..decisions.work import OVER
 from ..imds.client import Machine
@@ -72,7 +73,18 @@ def read_answer(body: bytes, sent: float, prepared: frozenset[str]) -> ReportRec
         holds = {str(each["event_id"]).casefold(): str(each["reason"]) for each in _list(raw, "hold")}
         commands = tuple(AppCommand(str(each["id"]), str(each["event_id"]).casefold(), _do(each["do"])) for each in _list(raw, "commands"))
         rehearsals = tuple(_rehearsal(each) for each in _list(raw, "rehearsals"))
-        answer = AppAnswer(prepared, grants, holds, commands, rehearsals, _monitors(raw.get("monitors")), _policy(raw.get("settings")))
+        asked = {str(each["event_id"]).casefold(): each for each in _list(raw, "permissions")}
+        answer = AppAnswer(
+            prepared,
+            grants,
+            holds,
+            commands,
+            rehearsals,
+            _monitors(raw.get("monitors")),
+            _policy(raw.get("settings")),
+            permitted=frozenset(event_id for event_id, each in asked.items() if each["state"] == "granted"),
+            refused={event_id: str(each.get("reason") or "") for event_id, each in asked.items() if each["state"] != "granted"},
+        )
         wait = raw.get("next_report_ms", 1000 * USUAL_REPORT) / 1000
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         return f"the app's answer cannot be read ({type(error).__name__}: {error})"
@@ -189,9 +201,10 @@ def _policy(raw: Any) -> FleetPolicy | None:
     if raw is None:
         return None
     leads = {str(kind): _seconds(lead) for kind, lead in raw["leads_ms"].items()}
-    return FleetPolicy(
-        "", _seconds(raw["lead_ms"]), leads, bool(raw["require_central"]), tuple(_rule(each) for each in _list(raw, "rules"))
-    )
+    rules = tuple(_rule(each) for each in _list(raw, "rules"))
+    # A former release of the app sends no guard, and answers no agent that asks.
+    guard: GuardMode = "prepare" if raw.get("guard") == "prepare" else "approve"
+    return FleetPolicy("", _seconds(raw["lead_ms"]), leads, bool(raw["require_central"]), rules, guard)
 
 
 def _rule(raw: dict[str, Any]) -> ActionRule:

@@ -25,6 +25,8 @@ def apply_answer(work: StepInProgress, answer: AppAnswer) -> None:
         holds=dict(answer.holds),
         grants=grants,
         monitors=answer.monitors if answer.monitors is not None else work.node.app.monitors,
+        permitted=answer.permitted,
+        refused=dict(answer.refused),
     )
     work.set(app=app)
     _follow(work, answer.policy)

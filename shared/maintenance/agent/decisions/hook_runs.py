@@ -10,6 +10,7 @@ from ..effects import RunHook
 from ..model import EventPhase, EventRecord, HookKind, HookRun, Restore
 from ..observations import HookEnded
 from ..timings import ASK_FIRST, ASK_MOST, FIRST_LOOK, OVERDUE
+from . import permission
 from .documents import finish_event, stop_hook
 from .event_rules import prepare_at
 from .work import AWAITING, StepInProgress
@@ -27,8 +28,10 @@ def advance(work: StepInProgress) -> None:
     """Start preparing for the events that are due, by time or by command of the fleet."""
     for record in work.mine():
         if _due(work, record):
-            record = work.put(record, phase=EventPhase.PREPARING, hurry=False, reason="")
+            record = work.put(_warned_if_refused(work, record), phase=EventPhase.PREPARING, hurry=False, reason="")
             work.log("agent_prepare_due", "it is time to prepare", record)
+        elif record.phase is EventPhase.WAITING and work.needs(record):
+            _explain_wait(work, record)
         if record.phase is EventPhase.PREPARING and "prepare" not in work.settings.hooks:
             _prepared(work, record)
 
@@ -42,7 +45,7 @@ def _due(work: StepInProgress, record: EventRecord) -> bool:
             if _to_be_seen(work, record):
                 return False
             granted = record.event.event_id in work.node.app.grants
-            return work.needs(record) and (granted or now.wall >= prepare_at(record.event, work.settings))
+            return work.needs(record) and (granted or now.wall >= permission.start_at(record, work.node, now, work.settings))
         case EventPhase.PREPARE_FAILED:
             return record.hurry or (now.steady >= record.retry_at and may_retry(work, record))
         case EventPhase.PREPARED | EventPhase.APPROVED:
@@ -50,6 +53,24 @@ def _due(work: StepInProgress, record: EventRecord) -> bool:
             anyway = record.phase is EventPhase.APPROVED and work.settings.approve_failed and record.tries > 0
             return not record.unsure and not record.event.rehearsal and work.needs(record) and not work.is_prepared(record) and not anyway
     return False
+
+
+def _explain_wait(work: StepInProgress, record: EventRecord) -> None:
+    """Show in reports and in the log why the node does not prepare yet: the fleet refuses."""
+    why = permission.refusal(record, work.node, work.settings)
+    if why == record.reason:
+        return
+    if why and not record.reason:
+        work.log("agent_prepare_refused", why, record)
+    work.put(record, reason=why)
+
+
+def _warned_if_refused(work: StepInProgress, record: EventRecord) -> EventRecord:
+    """Warn if the node prepares although the fleet's last answer refused it."""
+    if record.phase is not EventPhase.WAITING or record.hurry or record.event.event_id in work.node.app.grants:
+        return record
+    why = permission.refusal(record, work.node, work.settings)
+    return work.once(record, "agent_prepare_forced", f"the node cannot wait any longer and prepares: {why}") if why else record
 
 
 def _to_be_seen(work: StepInProgress, record: EventRecord) -> bool:
@@ -173,6 +194,9 @@ def keeps_away(work: StepInProgress, record: EventRecord) -> bool:
         if work.choice(record) == "ignore":
             return False
         if record.phase is EventPhase.WAITING:
+            if permission.refusal(record, work.node, work.settings):
+                # Other nodes wait until this one is back.
+                return False
             return prepare_at(record.event, work.settings) - work.now.wall <= 1000 * work.settings.near
     return True
 

@@ -29,7 +29,7 @@ from ..observations import (
     Tick,
 )
 from . import app_answers, approvals, documents, hook_runs, timeouts
-from .event_rules import prepare_at
+from .permission import start_at
 from .work import AWAITING, StepInProgress
 
 
@@ -118,7 +118,7 @@ def next_wake(state: NodeState, now: Now, settings: AgentSettings) -> float | No
         soon = record.event.not_before
         match record.phase:
             case EventPhase.WAITING:
-                waits.append((prepare_at(record.event, settings) - now.wall) / 1000)
+                waits.append((start_at(record, state, now, settings) - now.wall) / 1000)
             case EventPhase.PREPARE_FAILED:
                 waits.append(record.retry_at - now.steady)
         if record.event.rehearsal and record.listed and soon is not None:

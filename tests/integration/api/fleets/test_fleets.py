@@ -63,7 +63,7 @@ async def test_a_fleet_comes_back_whole_with_its_defaults(world: World) -> None:
         **WHOLE,
         "partitions": 16,
         "checkpoints": {**WHOLE["checkpoints"], "silence": "PT1M"},  # type: ignore[dict-item]
-        "maintenance": {**WHOLE["maintenance"], "leads": {}, "rules": []},  # type: ignore[dict-item]
+        "maintenance": {**WHOLE["maintenance"], "leads": {}, "rules": [], "guard": "prepare"},  # type: ignore[dict-item]
         "notify": None,
         "name": "web",
         "generation": 1,
@@ -76,7 +76,8 @@ async def test_a_fleet_comes_back_whole_with_its_defaults(world: World) -> None:
 
 async def test_a_fleet_with_every_part_comes_back_as_it_was_sent(world: World) -> None:
     body = (await world.demo.put(WEB, WHOLE)).json()
-    assert {name: body[name] for name in WHOLE} == {**WHOLE, "checkpoints": {**WHOLE["checkpoints"], "silence": "PT1M"}}  # type: ignore[dict-item]
+    shown = {**WHOLE["checkpoints"], "silence": "PT1M"}, {**WHOLE["maintenance"], "guard": "prepare"}  # type: ignore[dict-item]
+    assert {name: body[name] for name in WHOLE} == {**WHOLE, "checkpoints": shown[0], "maintenance": shown[1]}
     again = await world.demo.put(WEB, WHOLE)
     assert (again.status, again.json()) == (200, body)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+import pytest
 
 from shared.core.clock import to_text
 from shared.leases.rows import fleet_key
+from shared.storage.names import MAINTENANCE
 from shared.web.local_client import LocalReply
 from tests.unit.scheduler.harness import Client, World
 
@@ -131,3 +135,18 @@ def delivery(status: Any, event_id: str = EVENT, **more: Any) -> dict[str, Any]:
     info = {"id": "/subscriptions/s", "type": "microsoft.maintenance/scheduledEvents", "properties": properties}
     kind = "Microsoft.ResourceNotifications.MaintenanceResources.ScheduledEventEmitted"
     return {"id": "1", "eventType": kind, "subject": "s", "data": {"resourceInfo": info}, "dataVersion": "3.0"}
+
+
+def together(world: World, monkeypatch: pytest.MonkeyPatch, writers: int = 2) -> None:
+    """The next reports all read before the first of them writes."""
+    plain, waiting, all_here = world.tables.write, list[str](), asyncio.Event()
+
+    async def write(table: str, pk: str, ops: Any) -> Any:
+        if table == MAINTENANCE and pk == "demo:db" and not all_here.is_set():
+            waiting.append(pk)
+            if len(waiting) == writers:
+                all_here.set()
+            await all_here.wait()
+        return await plain(table, pk, ops)
+
+    monkeypatch.setattr(world.tables, "write", write)

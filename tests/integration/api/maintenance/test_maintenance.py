@@ -55,12 +55,13 @@ async def test_an_event_goes_its_way_from_notice_to_restore(db: World) -> None:
 
 async def test_an_answer_carries_what_the_fleets_definition_asks_of_its_agents(db: World) -> None:
     (a,) = agents(db, "a")
-    assert (await a.reports())["settings"] == {"lead_ms": 30_000, "leads_ms": {}, "require_central": False, "rules": []}
+    usual = {"lead_ms": 30_000, "leads_ms": {}, "require_central": False, "rules": [], "guard": "prepare"}
+    assert (await a.reports())["settings"] == usual
     rules = [{"type": "Freeze", "source": "Platform", "max_seconds": 0, "action": "approve"}, {"action": "hold"}]
-    asked = {"lead": "PT1M", "leads": {"Preempt": "PT0S"}, "require_central": True, "rules": rules}
+    asked = {"lead": "PT1M", "leads": {"Preempt": "PT0S"}, "require_central": True, "rules": rules, "guard": "approve"}
     assert (await db.demo.put(DB, MAKE | {"maintenance": asked})).status == 200
     shown = (await a.reports())["settings"]
-    assert shown == {"lead_ms": 60_000, "leads_ms": {"Preempt": 0}, "require_central": True, "rules": rules}
+    assert shown == {"lead_ms": 60_000, "leads_ms": {"Preempt": 0}, "require_central": True, "rules": rules, "guard": "approve"}
 
 
 async def test_an_event_that_goes_without_having_started_is_cancelled_where_its_agent_says_so_else_vanished(db: World) -> None:
@@ -259,7 +260,7 @@ async def test_names_of_machines_are_compared_without_case(db: World) -> None:
     await all_report(a, b)
     await tick(db)
     found = await event(db.demo)
-    assert (sorted(found["nodes"]), found["alarms"]) == (["a", "b"], [])
+    assert (sorted(found["nodes"]), found["alarms"]) == (["a", "b"], ["too-wide"]), "and no disagreement"
 
 
 async def test_events_are_listed_open_ones_first_and_page_by_page(db: World) -> None:

@@ -11,24 +11,9 @@ from shared.core.clock import to_text
 from shared.storage.names import MAINTENANCE
 from tests.unit.scheduler.harness import World
 
-from .agents import DB, EVENT, MAKE, MINUTE, OTHER, Agent, agents, all_report, decide, delivery, event, tick
+from .agents import DB, EVENT, MAKE, MINUTE, OTHER, Agent, agents, all_report, decide, delivery, event, tick, together
 
 # -- one moment
-
-
-def together(world: World, monkeypatch: pytest.MonkeyPatch, writers: int = 2) -> None:
-    """The next reports all read before the first of them writes."""
-    plain, waiting, all_here = world.tables.write, list[str](), asyncio.Event()
-
-    async def write(table: str, pk: str, ops: Any) -> Any:
-        if table == MAINTENANCE and pk == "demo:db" and not all_here.is_set():
-            waiting.append(pk)
-            if len(waiting) == writers:
-                all_here.set()
-            await all_here.wait()
-        return await plain(table, pk, ops)
-
-    monkeypatch.setattr(world.tables, "write", write)
 
 
 async def test_of_two_domains_that_are_prepared_in_the_same_moment_one_may_approve(db: World, monkeypatch: pytest.MonkeyPatch) -> None:

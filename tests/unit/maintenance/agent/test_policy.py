@@ -134,7 +134,7 @@ def test_settings_are_saved_when_nothing_else_has_changed_and_with_every_rule() 
     state = NodeState("b", policy=FleetPolicy(of="db"))
     assert journal.save(state)
     rule = ActionRule("hold", "Reboot", "User", 30)
-    policy = FleetPolicy("db", 1.5, {"Reboot": 2.5}, True, (rule, ActionRule("approve")))
+    policy = FleetPolicy("db", 1.5, {"Reboot": 2.5}, True, (rule, ActionRule("approve")), "prepare")
     assert journal.save(replace(state, policy=policy)) and not journal.save(replace(state, policy=policy))
     assert Journal(disk).load().state.policy == policy
 
@@ -145,6 +145,14 @@ def test_state_of_an_agent_that_knew_of_no_fleets_settings_is_taken() -> None:
         del body[later]
     data = json.dumps(body).encode()
     assert decode(data + f"\n{zlib.crc32(data):08x}\n".encode()) == NodeState("b", disabled=True)
+
+
+def test_settings_that_a_former_agent_saved_have_the_guard_approve() -> None:
+    policy = FleetPolicy("db", 1.5, guard="prepare")
+    body = json.loads(encode(NodeState("b", policy=policy)).partition(b"\n")[0])
+    del body["policy"]["guard"]
+    data = json.dumps(body).encode()
+    assert decode(data + f"\n{zlib.crc32(data):08x}\n".encode()).policy == replace(policy, guard="approve")
 
 
 def test_settings_of_another_fleet_are_forgotten() -> None:

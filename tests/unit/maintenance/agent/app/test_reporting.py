@@ -32,6 +32,7 @@ from shared.maintenance.model import (
     AgentReportAnswer,
     AgentReportIn,
     AgentSettingsOut,
+    AskedOut,
     HeldEventOut,
     LeasedOut,
     MonitorsOut,
@@ -215,7 +216,9 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
             leads_ms={"Reboot": 120_500},
             require_central=True,
             rules=[RuleOut(action="approve", type="Freeze", source="Platform", max_seconds=0), RuleOut(action="hold")],
+            guard="prepare",
         ),
+        permissions=[AskedOut(event_id="E1", state="granted"), AskedOut(event_id="E2", state="refused", reason="E1 goes first")],
     )
     found = read_answer(told.model_dump_json().encode(), 50.0, frozenset({"e9"}))
     assert isinstance(found, ReportReceipt) and found.next == 5
@@ -227,7 +230,15 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
     assert rehearsal == ScheduledEvent("r1", "r1", "Reboot", "Scheduled", NOT_BEFORE, duration=9, rehearsal=True)
     assert found.answer.monitors is not None and found.answer.monitors.epoch == 3
     rules = (ActionRule("approve", "Freeze", "Platform", 0), ActionRule("hold"))
-    assert found.answer.policy == FleetPolicy("", 45, {"Reboot": 120.5}, True, rules)
+    assert found.answer.policy == FleetPolicy("", 45, {"Reboot": 120.5}, True, rules, "prepare")
+    assert (found.answer.permitted, found.answer.refused) == ({"e1"}, {"e2": "E1 goes first"})
+
+
+def test_answer_of_a_former_release_of_the_app_has_no_guard_and_no_permissions() -> None:
+    settings = {"lead_ms": 30_000, "leads_ms": {}, "require_central": False, "rules": []}
+    found = read_answer(json.dumps({"settings": settings}).encode(), 50.0, frozenset())
+    assert isinstance(found, ReportReceipt) and found.answer.policy is not None
+    assert (found.answer.policy.guard, found.answer.permitted, found.answer.refused) == ("approve", frozenset(), {})
 
 
 @pytest.mark.parametrize(

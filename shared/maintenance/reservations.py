@@ -1,0 +1,154 @@
+"""Reservations: with the guard `prepare`, a node prepares for an event only when its event has one. Pure.
+
+A node asks by reporting an event as WAITING. One event has one reservation for all nodes that it names. A reservation is kept until these
+nodes are done with the event, whatever else happens: an agent that has its permission may use it without asking again. Nodes that are being
+restored or are catching up count as down by `domain_guard`.
+
+The guarantee is the app's part only. An agent prepares without permission when it cannot wait any longer, or when the app is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ..core.clock import Millis
+from .approvals import BY_FLEET
+from .domain_guard import block_reason, domains, is_live, too_wide_reason
+from .rows import EventRow, FleetEvents, GuardRow, NodeEntry, NodeRow
+from .rule_settings import MaintenanceSettings
+from .timings import BUSY_INTERVAL, RESERVE_AHEAD
+
+_BEGUN: Final = frozenset({"PREPARING", "PREPARED", "PREPARE_FAILED"})
+
+type Domains = dict[str, set[str]]
+"""Fault domains by quorum unit."""
+
+
+def reserve(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> GuardRow:
+    """Return the reservations: those that are still needed, and new ones where fault domains are free.
+
+    Events whose nodes go down already come first, then the others by NotBefore. No event overtakes one that waits in the same unit.
+    """
+    before = view.guard
+    if settings.guard != "prepare":
+        return GuardRow() if before.reserved else before
+    events = [event for event in view.events.values() if event.open and not event.rehearsal and not too_wide_reason(event, view, settings)]
+    reserved = {
+        event.event_id: before.reserved[event.event_id] for event in events if event.event_id in before.reserved and _is_needed(event, view)
+    }
+    taken: Domains = {}
+    for event in events:
+        if event.event_id in reserved:
+            _add(taken, domains(event, view, settings))
+    others = [event for event in events if event.event_id not in reserved]
+    asking = [event for event in others if _goes_down(event, view) or _asks(event, view, settings, now)]
+    waiting = set[str]()
+    for event in sorted(asking, key=lambda event: (not _goes_down(event, view), _order(event))):
+        wanted = [(unit, mine) for unit, mine in domains(event, view, settings) if not mine <= taken.get(unit, set())]
+        if any(unit in waiting or len(taken.get(unit, set()) | mine) > settings.domains_down for unit, mine in wanted):
+            waiting.update(unit for unit, _ in wanted)
+        else:
+            reserved[event.event_id] = now
+            _add(taken, wanted)
+    return before if reserved == before.reserved else GuardRow(reserved)
+
+
+def refusal(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> str | None:
+    """Return why the nodes of an event may not prepare yet; None when they may.
+
+    A reservation alone is not enough: a node of another fault domain may be down for another reason, such as a failure of its hardware.
+    """
+    if too_wide_reason(event, view, settings) is not None:
+        # Waiting does not help it. It is not approved before its time.
+        return None
+    reserved = view.guard.reserved
+    if event.event_id in reserved:
+        return _earlier_reason(event, view, settings) or block_reason(event, view, settings, now, begin=True)
+    if not _is_near(event, settings, now):
+        return "its NotBefore is still far away"
+    blocked = block_reason(event, view, settings, now, begin=True)
+    first = next((view.events[other] for other in sorted(reserved, key=lambda id: (reserved[id], id)) if other in view.events), None)
+    return blocked or (f"{first.event_id} goes first" if first is not None else "another event goes first")
+
+
+def permissions(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> dict[str, str]:
+    """Return the events for which a node asks permission to prepare, each with the reason of a refusal; '' for permission."""
+    if settings.guard != "prepare":
+        return {}
+    asked = [view.events[entry.event_id] for entry in node.entries if _is_waiting(entry) and entry.event_id in view.events]
+    return {event.event_id: refusal(event, view, settings, now) or "" for event in asked if event.open and not event.rehearsal}
+
+
+def is_urgent(refused: Iterable[EventRow], settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true if the nodes of a refused event would prepare now, or before the next usual report."""
+    return any(now + BUSY_INTERVAL >= (event.not_before or 0) - settings.lead_of(event.type) for event in refused)
+
+
+def alarms(event: EventRow, view: FleetEvents, settings: MaintenanceSettings) -> set[str]:
+    """Return the alarms of the guard about an open event.
+
+    forced: a node prepares for it without a reservation. too-wide: it takes more fault domains than may be down, so that it waits for none.
+    """
+    if settings.guard != "prepare" or event.rehearsal or not event.open:
+        return set()
+    if too_wide_reason(event, view, settings) is not None:
+        return {"too-wide"}
+    begun = any((entry := node.entry(event.event_id)) is not None and entry.phase in _BEGUN for node in view.named(event))
+    return {"forced"} if begun and event.event_id not in view.guard.reserved else set()
+
+
+def _asks(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true if a node waits for the event, is reported, and the event is near enough. A silent agent delays no other."""
+    return _is_near(event, settings, now) and any(
+        (entry := node.entry(event.event_id)) is not None and _is_waiting(entry) and is_live(node, view, now) for node in view.named(event)
+    )
+
+
+def _is_waiting(entry: NodeEntry) -> bool:
+    return entry.phase == "WAITING" and entry.status == "Scheduled"
+
+
+def _is_near(event: EventRow, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true if the event may get a reservation now."""
+    if event.not_before is None or settings.approves_early(event.type, event.source, event.duration):
+        return True
+    return now >= event.not_before - settings.lead_of(event.type) - RESERVE_AHEAD
+
+
+def _goes_down(event: EventRow, view: FleetEvents) -> bool:
+    """Return true if a named node has begun to prepare, or was asked to by a person."""
+    by_hand = event.approval is not None and event.approval.by != BY_FLEET
+    return by_hand or any((entry := node.entry(event.event_id)) is not None and entry.phase in _BEGUN for node in view.named(event))
+
+
+def _is_needed(event: EventRow, view: FleetEvents) -> bool:
+    """Return true until all named nodes are done with the event, or have decided that it needs no preparation."""
+    for node in view.named(event):
+        entry = node.entry(event.event_id)
+        if entry is None or not (entry.phase == "DONE" or (entry.phase == "APPROVED" and not node.disabled)):
+            return True
+    return False
+
+
+def _earlier_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings) -> str | None:
+    """Return which earlier reservations leave no room; None for room. Usually none does, unless an event names more nodes than before."""
+    reserved = view.guard.reserved
+    mine = (reserved[event.event_id], event.event_id)
+    earlier = [view.events[id] for id, at in reserved.items() if (at, id) < mine and id in view.events]
+    taken: Domains = {}
+    for other in earlier:
+        _add(taken, domains(other, view, settings))
+    for unit, wanted in domains(event, view, settings):
+        if len(taken.get(unit, set()) | wanted) > settings.domains_down and taken.get(unit):
+            return f"{min(other.event_id for other in earlier)} goes first"
+    return None
+
+
+def _add(taken: Domains, more: Iterable[tuple[str, set[str]]]) -> None:
+    for unit, found in more:
+        taken[unit] = taken.get(unit, set()) | found
+
+
+def _order(event: EventRow) -> tuple[Millis, str]:
+    return (event.not_before if event.not_before is not None else event.seen, event.event_id)
