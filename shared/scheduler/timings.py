@@ -168,6 +168,13 @@ KEEP_DELETED_SCHEDULE: Millis = 600_000
 """A deleted schedule's row stays this long after the last event id that it may have used, so that a new one cannot use the id again."""
 CHAIN_RUN_FOR = 60.0
 """Seconds after which a sweep of schedules starts no further page; the next sweep continues."""
+CLAIM_TAKEN_OVER_AFTER = 25.0
+"""Seconds after which a process goes on with occurrences that another one has claimed and not stored, counted from its first sight of them.
+
+That is two ticks of the timer later. To store a batch takes far less, and `OCCURRENCES_AHEAD` has room for the wait.
+"""
+CLAIM_TAKEN_OVER_AT_LATEST = 240.0
+"""The same for a process that claims the same occurrences at each tick, and does not manage to store them."""
 SCHEDULE_COUNT_FRESH_FOR = 5.0
 """Seconds for which a count of a tenant's schedules is used again."""
 SCHEDULE_QUOTA_RETRY = 10.0

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+from ...core import backoff
 from ...core.clock import Clock
 from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from ...core.ids import Ids
@@ -38,6 +39,8 @@ GROUP_BYTES = 3 * 1024 * 1024
 
 IN_FLIGHT = 16
 TRIES = 20
+LONGEST_ROUND_WAIT = 10.0
+"""Longest wait in seconds before events whose shard was sealed repeatedly go into another one."""
 
 
 class Stored(NamedTuple):
@@ -58,7 +61,7 @@ class Writer:
     ) -> None:
         """fresh: the places that take new shards. mirror: for mirrored events, if there is a second account."""
         self._mirror = mirror
-        self._runner, self._clock = runner, clock
+        self._runner, self._clock, self._ids = runner, clock, ids
         self._rota = AccountRotation(fresh, clock)
         self._fillings = FillingShards(ids, settings, self._rota)
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
@@ -110,10 +113,17 @@ class Writer:
     async def _store(
         self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None]
     ) -> None:
-        for _ in range(TRIES):
+        took = 0.0
+        for number in range(TRIES):
             if not todo:
                 break
+            if number > 1 and any(events[each].id is not None for each in todo):
+                # Another process seems to store the same ids: each finds the other's events missing, and seals the other's shard. At random
+                # one of them waits for longer than the other needs.
+                await self._clock.sleep(self._ids.chance() * backoff.exponential(took, number, LONGEST_ROUND_WAIT))
+            began = self._clock.monotonic()
             todo = await self._round(tenant, events, todo, results)
+            took = self._clock.monotonic() - began
 
     async def _round(
         self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None]

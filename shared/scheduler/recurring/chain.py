@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from itertools import batched
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...core.errors import Problem, StorageError
@@ -22,7 +22,7 @@ from ..model import EventIn
 from ..queries.lookup import EventLookup
 from ..rows import EventToStore, new_event, withdrawn
 from ..rules import durability_of
-from ..timings import CHAIN_RUN_FOR
+from ..timings import CHAIN_RUN_FOR, CLAIM_TAKEN_OVER_AFTER, CLAIM_TAKEN_OVER_AT_LATEST
 from . import rules
 from .definition import PARTITIONS, Definition, event_ids, offset, parse_pointer_key
 from .store import ScheduleDefinitions
@@ -37,8 +37,25 @@ FIRE_BYTES = 1024 * 1024
 """Bytes of payload stored at a time for one schedule, so that the memory of all of them is bounded."""
 LOOK = 5_000
 """Pointers of a partition among which the tenants take turns."""
+FORGOTTEN_AFTER = 600.0
+"""Seconds after which a process forgets a claim that it did not meet again."""
 PAGE = 200
 """Schedules of a partition that are carried on before the sweep checks the time."""
+
+
+class UnfinishedClaim(NamedTuple):
+    """Claimed occurrences that may not all be stored, as a process last met them. Times are monotonic, in seconds.
+
+    step: the revision, and the time up to which the chain is done. own: this process has claimed them.
+    since: when it first read this claim; first: when it first read one of this step that was another process's.
+    """
+
+    step: tuple[int, Millis]
+    etag: str
+    own: bool
+    since: float
+    first: float
+
 
 type ChainOutcome = Literal["stored", "nothing", "undone", "removed", "lost", "failed"]
 
@@ -52,10 +69,13 @@ class Chain:
         self._store, self._writer, self._changes, self._lookup = store, writer, changes, lookup
         self._directory, self._clock = directory, clock
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+        self._unfinished: dict[str, UnfinishedClaim] = {}
 
     async def sweep(self, now: Millis) -> Counter[str]:
         """Carry on every chain whose next occurrence is near. Return counts by outcome. Safe to run twice at once, late, or interrupted."""
-        until = self._clock.monotonic() + CHAIN_RUN_FOR
+        began = self._clock.monotonic()
+        until = began + CHAIN_RUN_FOR
+        self._unfinished = {key: claim for key, claim in self._unfinished.items() if claim.since > began - FORGOTTEN_AFTER}
         counts: Counter[str] = Counter()
         for found in await asyncio.gather(*(self._partition(partition, now, until) for partition in PARTITIONS)):
             counts.update(found)
@@ -100,13 +120,17 @@ class Chain:
 
     async def _materialize(self, definition: Definition, now: Millis) -> ChainOutcome:
         planned = rules.plan(definition, now)
-        if planned.fire and not set(planned.fire) <= set(definition.ahead):
-            # Named before they are stored: a pause or a deletion must know which events to cancel.
+        if planned.fire:
+            if self._left_to_another(definition):
+                return "nothing"
+            # Named before they are stored: a pause or a deletion must know which events to cancel. A batch that is named already is named
+            # again, so that of several processes that go on with it at the same instant one stores it.
             claimed = await self._store.write(definition, rules.claimed(definition, planned, now))
             if claimed is None:
                 return self._lost(definition)
             definition = claimed
-        if planned.fire:
+            claimed_at = self._clock.monotonic()
+            self._unfinished[definition.key] = UnfinishedClaim(_step(definition), definition.etag, True, claimed_at, claimed_at)
             await self._fire(definition, planned.fire, now)
         new = rules.advanced(definition, planned, now)
         if not planned.fire and new.pointer == definition.pointer:
@@ -115,6 +139,23 @@ class Chain:
             # The definition that the other process wrote names these events, so that process is responsible for them.
             return self._lost(definition)
         return "stored" if planned.fire else "nothing"
+
+    def _left_to_another(self, definition: Definition) -> bool:
+        """Return True while another process may be storing the occurrences that it has claimed.
+
+        Two processes that store the same events seal each other's shards, which takes far longer than one of them needs. A process that
+        claims the same occurrences repeatedly and does not store them does not keep others from it.
+        """
+        if not rules.has_unfinished(definition):
+            return False
+        now, step = self._clock.monotonic(), _step(definition)
+        found = self._unfinished.get(definition.key)
+        if found is None or found.step != step or (found.own and found.etag != definition.etag):
+            found = UnfinishedClaim(step, definition.etag, False, now, now)
+        elif found.etag != definition.etag:
+            found = found._replace(etag=definition.etag, since=now)
+        self._unfinished[definition.key] = found
+        return not found.own and now - found.since < CLAIM_TAKEN_OVER_AFTER and now - found.first < CLAIM_TAKEN_OVER_AT_LATEST
 
     async def _fire(self, definition: Definition, instants: Sequence[Millis], now: Millis) -> None:
         """Store the events; those that exist stay unchanged."""
@@ -223,6 +264,10 @@ class Chain:
         extra = {"action": "schedule_race_lost", "tenant": definition.tenant, "schedule": definition.id}
         log.debug("Another process carried on or changed schedule %s", definition.id, extra=extra)
         return "lost"
+
+
+def _step(definition: Definition) -> tuple[int, Millis]:
+    return definition.revision, definition.done
 
 
 def schedule_durability(floor: Durability | None) -> Durability:

@@ -139,6 +139,11 @@ def claimed(definition: Definition, planned: OccurrencePlan, now: Millis) -> Def
     return replace(kept, ahead=tuple(sorted({*kept.ahead, *planned.fire})))
 
 
+def has_unfinished(definition: Definition) -> bool:
+    """Return True if occurrences are claimed that may not be stored: the claim's process is at it, failed, or has ended."""
+    return any(at > definition.done for at in definition.ahead)
+
+
 def advanced(definition: Definition, planned: OccurrencePlan, now: Millis) -> Definition:
     """Step 3: note that they are stored."""
     return pointed_at(pruned(replace(definition, done=max(definition.done, planned.done)), now), now)
