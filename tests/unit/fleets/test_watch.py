@@ -9,9 +9,9 @@ import pytest
 
 from shared.core.errors import Problem, Unavailable
 from shared.fleets.watch import figures
-from shared.leases.rows import INDEX, PARTITIONS, MoveLimits
+from shared.leases.rows import INDEX, PARTITIONS, MoveLimits, partition_key
 from shared.storage.names import FLEETS, SWEEPS
-from shared.storage.ports import ANY, Delete
+from shared.storage.ports import ANY, Delete, Upsert
 from tests.logs import actions
 
 from ..leases.nodes import NOTIFY, TENANT, Node, World, live, settle
@@ -136,6 +136,22 @@ async def test_late_beats_of_many_are_an_alarm(world: World, caplog: Any) -> Non
         for node in nodes:
             await node.beat()
     assert actions(caplog, "WARNING")[-1] == "lease_beats_late"
+
+
+async def test_a_partition_that_came_back_to_a_server_which_has_released_it_raises_an_alarm(world: World, caplog: Any) -> None:
+    key = await world.fleet(rest=NOTIFY)
+    a, b = await Node(world, key, "a", scans=True).join(), await Node(world, key, "b", scans=True).join()
+    a.session.take = tuple(range(4))
+    await a.beat()
+    before = await world.partition(key, 0)
+    a.session.drop, b.session.take = (0,), (0,)
+    await settle(a, b)
+    assert (a.has, b.has) == ({1, 2, 3}, {0})
+    await world.tables.write(FLEETS, key, [Upsert(partition_key(0), before.props())])
+    await live(world, 240, a, b)
+    assert "lease_partitions_unlisted" in actions(caplog, "WARNING")
+    [alarm] = [event["payload"] for event in world.channel.events.values() if event["payload"]["alarm"] == "unlisted"]
+    assert (alarm["state"], alarm["subjects"]) == ("raised", ["0"]) and "1 partition" in alarm["text"]
 
 
 async def test_a_fleet_recreated_under_the_name_of_another_begins_without_its_alarms(world: World, caplog: Any) -> None:

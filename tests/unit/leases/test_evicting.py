@@ -19,7 +19,7 @@ from shared.leases.service.resize.service import ResizeService
 from tests.logs import actions
 
 from .conftest import KEY, Bench
-from .nodes import TENANT, T, World
+from .nodes import NOTIFY, TENANT, T, World
 
 PATIENCE = 10.0 + T
 SILENCE = T + 5.0
@@ -240,3 +240,24 @@ def test_an_eviction_whose_answer_is_lost_is_found_or_made_again(bench: Bench, f
     assert found == ServerRejected("fenced" if fault == "lost" else "evicted")
     row = bench.server("a")
     assert (row.http.evicted, row.beat, bench.partition(0).owner) == (True, 3, "a")
+
+
+async def test_an_order_for_balance_that_is_ignored_evicts_nobody_and_raises_an_alarm_after_twice_t(world: World, caplog: Any) -> None:
+    await world.fleet(rest=NOTIFY)
+    a = await Client(world, "a").beat()
+    for _ in range(3):
+        await world.scan()
+        await a.beat()
+    assert len(a.held) == 4
+    b = Client(world, "b", releases=True)
+    start = world.clock.monotonic()
+    while "lease_orders_unanswered" not in actions(caplog, "WARNING"):
+        await world.clock.advance(5)
+        await a.beat(), await b.beat()
+        await world.scan()
+        await world.inspect()
+        assert world.clock.monotonic() - start < 2 * T + 30, "no alarm"
+    assert a.told["release"] and not b.held
+    assert world.clock.monotonic() - start >= 2 * T
+    [alarm] = [event["payload"] for event in world.channel.events.values()]
+    assert (alarm["alarm"], alarm["state"], alarm["subjects"]) == ("orders", "raised", ["a"])
