@@ -7,7 +7,8 @@ A codec is declared once per row type; the fields' types say how they are stored
     partition = _PARTITION.decode(row.props, 7)
 
 `str`, `int`, `bool` and `float` are stored as such, and converted when they are read; a `Literal` is taken as it is; a field that may be
-None is left out while it is None. A row with other properties is read all the same: later releases may have added them.
+None is left out while it is None, unless its format takes None. A row with other properties is read all the same: later releases may have
+added them.
 
 The two functions are compiled once, as `dataclasses` does it: they are as fast as if they were written by hand.
 """
@@ -24,10 +25,18 @@ from ..storage.ports import Props
 
 
 class Format(NamedTuple):
-    """The conversion of one field to one property. None: the value itself is stored."""
+    """The conversion of one field to one property. None: the value itself is stored. takes_none: the functions also convert None."""
 
     encode: Callable[[Any], Any] | None
     decode: Callable[[Any], Any] | None
+    takes_none: bool = False
+
+
+class Spread(NamedTuple):
+    """The conversion of one field to several properties, whose number or names depend on its value."""
+
+    encode: Callable[[Any], Props]
+    decode: Callable[[Props], Any]
 
 
 AS_IS: Final = Format(None, None)
@@ -40,7 +49,8 @@ class RowCodec[T]:
 
     formats: of fields that are not stored as their type says. The codec of another type spreads that field's own fields over the row.
     names: of properties that are called otherwise than their field. added: fields that rows of former releases lack; they are read as the
-    field's default. given: fields that are not among the properties, such as the row's key; `decode` takes their values in this order.
+    field's default. sparse: fields that are left out while they have their default. given: fields that are not among the properties, such
+    as the row's key; `decode` takes their values in this order.
     convert: False for rows that only this code writes: their values are taken as they are.
     """
 
@@ -48,24 +58,25 @@ class RowCodec[T]:
         self,
         kind: type[T],
         *,
-        formats: Mapping[str, Format | RowCodec[Any]] = types.MappingProxyType({}),
+        formats: Mapping[str, Format | Spread | RowCodec[Any]] = types.MappingProxyType({}),
         names: Mapping[str, str] = types.MappingProxyType({}),
         added: Collection[str] = (),
+        sparse: Collection[str] = (),
         given: Collection[str] = (),
         convert: bool = True,
     ) -> None:
         self._kind, self._formats, self._names, self._added, self._given = kind, formats, names, added, given
-        self._convert = convert
+        self._sparse, self._convert = sparse, convert
         self._fields = _fields_of(kind)
-        unknown = {*formats, *names, *added, *given} - self._fields.keys()
+        unknown = {*formats, *names, *added, *sparse, *given} - self._fields.keys()
         if unknown:
             raise TypeError(f"{kind.__name__} has no fields {', '.join(sorted(unknown))}")
         scope: dict[str, Any] = {}
-        always, sometimes = self._encoders("value", scope)
+        always, later = self._encoders("value", scope)
         source = [
             "def encode(value):",
             f"    props = {{{', '.join(f'{name!r}: {stored}' for name, stored in always)}}}",
-            *(f"    if {path} is not None:\n        props[{name!r}] = {stored}" for name, path, stored in sometimes),
+            *later,
             "    return props",
             f"def decode({', '.join(['props', *given])}):",
             f"    return {self._decoder(scope)}",
@@ -77,26 +88,32 @@ class RowCodec[T]:
         """Return the value of a row's properties, and of the fields `given`. Raises KeyError, TypeError, ValueError for a row that was
         edited so that it cannot be read."""
 
-    def _encoders(self, path: str, scope: dict[str, Any]) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
-        """Name and expression of each property; and name, field and expression of those that are left out while the field is None."""
-        always, sometimes = list[tuple[str, str]](), list[tuple[str, str, str]]()
-        for field, (kind, _) in self._fields.items():
+    def _encoders(self, path: str, scope: dict[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
+        """Name and expression of each property that is always there; and the statements that add the others."""
+        always, later = list[tuple[str, str]](), list[str]()
+        for field, (kind, default) in self._fields.items():
             if field in self._given:
                 continue
             format, optional = self._format(field, kind)
+            source = f"{path}.{field}"
             if isinstance(format, RowCodec):
-                inner, inner_sometimes = format._encoders(f"{path}.{field}", scope)
+                inner, inner_later = format._encoders(source, scope)
                 always += inner
-                sometimes += inner_sometimes
+                later += inner_later
                 continue
-            stored = f"{path}.{field}"
+            if isinstance(format, Spread):
+                later.append(f"    props.update({_put(scope, format.encode)}({source}))")
+                continue
+            name, stored = self._names.get(field, field), source
             if format.encode is not None:
                 stored = f"{_put(scope, format.encode)}({stored})"
-            if optional:
-                sometimes.append((self._names.get(field, field), f"{path}.{field}", stored))
+            if field in self._sparse:
+                later.append(f"    if {source} != {_put(scope, default)}:\n        props[{name!r}] = {stored}")
+            elif optional:
+                later.append(f"    if {source} is not None:\n        props[{name!r}] = {stored}")
             else:
-                always.append((self._names.get(field, field), stored))
-        return always, sometimes
+                always.append((name, stored))
+        return always, later
 
     def _decoder(self, scope: dict[str, Any]) -> str:
         """The expression that makes a value of `props`."""
@@ -109,24 +126,29 @@ class RowCodec[T]:
             if isinstance(format, RowCodec):
                 arguments.append(format._decoder(scope))
                 continue
+            if isinstance(format, Spread):
+                arguments.append(f"{_put(scope, format.decode)}(props)")
+                continue
             name = self._names.get(field, field)
             read = f"props[{name!r}]"
             if format.decode is not None:
                 read = f"{_put(scope, format.decode)}({read})"
-            if optional or field in self._added:
+            if optional or field in self._added or field in self._sparse:
                 if default is dataclasses.MISSING:
                     raise TypeError(f"{self._kind.__name__}.{field} needs a default for rows that lack it")
                 read = f"({read} if {name!r} in props else {_put(scope, default)})"
             arguments.append(read)
         return f"{_put(scope, self._kind)}({', '.join(arguments)})"
 
-    def _format(self, field: str, kind: Any) -> tuple[Format | RowCodec[Any], bool]:
+    def _format(self, field: str, kind: Any) -> tuple[Format | Spread | RowCodec[Any], bool]:
+        """Return the format of a field, and True if the property is left out while the field is None."""
         optional = False
         if isinstance(kind, types.UnionType) and types.NoneType in typing.get_args(kind):
             optional = True
             [kind] = [resolve_alias(each) for each in typing.get_args(kind) if each is not types.NoneType]
         if field in self._formats:
-            return self._formats[field], optional
+            format = self._formats[field]
+            return format, optional and not (isinstance(format, Format) and format.takes_none)
         if not self._convert or typing.get_origin(kind) is typing.Literal:
             return AS_IS, optional
         if kind not in _BY_TYPE:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import orjson
 
 from ...core.clock import Millis
+from ...engine.row_codec import Format, RowCodec
 from ...storage.ports import Props, Row
+from ..protocol.gate import Counts
 from ..timings import KEEP_DEAD, KEEP_FINISHED
 
 BOUNDS: tuple[Millis, ...] = tuple(base * 10**power for power in range(8) for base in (1, 2, 5))
@@ -95,7 +98,7 @@ def entry_for(rows: Iterable[Row], now: Millis) -> Props:
     """Return the ledger row's content except for the counts. `keep`: time from which retention may remove the shard."""
     channels = figures_per_channel(rows)
     dead = any(channel.dead for channel in channels.values())
-    return {"ended": now, "keep": now + (KEEP_DEAD if dead else KEEP_FINISHED), "late": pack(keep_most_used(channels))}
+    return _ENTRY.encode(LedgerEntry(now, now + (KEEP_DEAD if dead else KEEP_FINISHED), keep_most_used(channels)))
 
 
 def keep_most_used(channels: Mapping[str, DeliveryFigures]) -> dict[str, DeliveryFigures]:
@@ -127,3 +130,28 @@ def unpack(text: str) -> dict[str, DeliveryFigures]:
         channel: DeliveryFigures(dict(zip(flat[::2], flat[1::2], strict=True)), longest, total, dead)
         for channel, (longest, total, dead, *flat) in orjson.loads(text).items()
     }
+
+
+class LedgerEntry(NamedTuple):
+    """A ledger row without the counts. ended: when the shard was finished. keep: time from which retention may remove the shard."""
+
+    ended: Millis
+    keep: Millis
+    channels: dict[str, DeliveryFigures]
+
+
+class ShardFigures(NamedTuple):
+    """The figures of a ledger row, or the sum of several."""
+
+    counts: Counts
+    channels: dict[str, DeliveryFigures]
+
+
+CHANNELS: Final = Format(pack, lambda text: unpack(str(text)))
+_ENTRY: Final = RowCodec(LedgerEntry, formats={"channels": CHANNELS}, names={"channels": "late"})
+_FIGURES: Final = RowCodec(ShardFigures, formats={"counts": RowCodec(Counts), "channels": CHANNELS}, names={"channels": "late"})
+
+
+def figures_of(props: Props) -> ShardFigures:
+    """Return the figures of a ledger row or of a row of totals. Raises KeyError, TypeError, ValueError for a row that cannot be read."""
+    return _FIGURES.decode(props)

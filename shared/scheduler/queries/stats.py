@@ -32,7 +32,7 @@ from ..keys import (
 from ..model import MOST_HELD_SHARDS
 from ..protocol.changing import ORIGIN
 from ..protocol.dispatch import rounds_of
-from ..protocol.gate import COUNTS, Counts, parse_gate
+from ..protocol.gate import Counts, parse_gate
 from ..protocol.redriving import parse_redriven, redriven_by_channel
 from ..rules import may_take
 from ..timings import OPEN_COUNT_FRESH_FOR, OWNER_SILENT, STUCK_ROUNDS
@@ -136,8 +136,9 @@ class TenantStats:
             totals.update(counts._asdict())
         every = ledger.DeliveryFigures()
         for row in entries:
-            totals.update({name: int(row.props[name]) for name in COUNTS})
-            for channel, found in ledger.unpack(str(row.props["late"])).items():
+            figures = ledger.figures_of(row.props)
+            totals.update(figures.counts._asdict())
+            for channel, found in figures.channels.items():
                 channels.setdefault(channel, ledger.DeliveryFigures()).add(found)
                 every.add(found)
         # Redriven events live on elsewhere, and count there.
@@ -215,11 +216,11 @@ class TenantStats:
         for row in await load_rows(self._tables, LEDGER, tenant, start, stop):
             gates.pop(str(row.props["shard"]), None)
             minute = minutes.setdefault(row.rk.partition(":")[0], _Minute())
-            counts = Counts(*(int(row.props[name]) for name in COUNTS))
-            minute.counts.update(counts._asdict())
-            minute.gap += counts.open
+            figures = ledger.figures_of(row.props)
+            minute.counts.update(figures.counts._asdict())
+            minute.gap += figures.counts.open
             minute.redriven(parse_redriven(row.props).total())
-            for found in ledger.unpack(str(row.props["late"])).values():
+            for found in figures.channels.values():
                 minute.late.add(found)
         redriven = await self._redriven(gates)
         for shard, (counts, _) in gates.items():

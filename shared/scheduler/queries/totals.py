@@ -12,15 +12,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import orjson
 
 from ...core.errors import OutcomeUnknown
 from ...engine.queries import load_rows
+from ...engine.row_codec import Format, RowCodec
 from ...storage.names import LEDGER, SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row, Tables
 from ..keys import NEWS
-from ..protocol.gate import COUNTS
+from ..protocol.gate import COUNTS, Counts
 from . import ledger
 
 PK_TOTALS = "totals"
@@ -41,9 +43,10 @@ class Total:
 
     def add(self, entry: Props) -> None:
         """Add a finished shard's ledger row. A channel that has a name here keeps it, so that no figure ever falls."""
-        self.counts.update({name: int(entry[name]) for name in COUNTS})
-        for channel, found in ledger.unpack(str(entry["late"])).items():
-            ledger.add_channel(self.channels, channel, found)
+        found = ledger.figures_of(entry)
+        self.counts.update(found.counts._asdict())
+        for channel, figures in found.channels.items():
+            ledger.add_channel(self.channels, channel, figures)
 
     @property
     def gap(self) -> int:
@@ -97,9 +100,7 @@ class Totals:
         total = total_of(row)
         for each in news:
             total.add(each.props)
-        props: Props = {name: total.counts[name] for name in COUNTS}
-        props["late"] = ledger.pack(total.channels)
-        props["folded"] = orjson.dumps([each.rk for each in news]).decode()
+        props = _TOTAL.encode(_TotalRow(Counts(*(total.counts[name] for name in COUNTS)), total.channels, [each.rk for each in news]))
         op: Op = Insert(tenant, props) if row is None else Merge(tenant, props, row.etag)
         try:
             answer = await self._tables.write(SWEEPS, PK_TOTALS, (op,))
@@ -125,14 +126,32 @@ class Totals:
         return True
 
 
+class _TotalRow(NamedTuple):
+    """The row of a tenant's totals. folded: keys of the news that were added last."""
+
+    counts: Counts
+    channels: dict[str, ledger.DeliveryFigures]
+    folded: list[str]
+
+
+_TOTAL: Final = RowCodec(
+    _TotalRow,
+    formats={
+        "counts": RowCodec(Counts),
+        "channels": ledger.CHANNELS,
+        "folded": Format(lambda keys: orjson.dumps(keys).decode(), lambda text: orjson.loads(str(text))),
+    },
+    names={"channels": "late"},
+)
+
+
 def _named(row: Row | None) -> list[str]:
-    found: list[str] = orjson.loads(str(row.props["folded"])) if row is not None else []
-    return found
+    return _TOTAL.decode(row.props).folded if row is not None else []
 
 
 def total_of(row: Row | None) -> Total:
     """Return the totals of a row; zeros without one."""
     if row is None:
         return Total()
-    counts = Counter({name: int(row.props[name]) for name in COUNTS})
-    return Total(counts, ledger.unpack(str(row.props["late"])))
+    found = ledger.figures_of(row.props)
+    return Total(Counter(found.counts._asdict()), found.channels)

@@ -9,13 +9,14 @@ Both rows are in one partition, so each step of the chain is one transaction, co
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from ...core.clock import Millis, to_datetime
+from ...engine.row_codec import Format, RowCodec, Spread
 from ...storage.ports import Props, Row
 from ..keys import INDEX_PARTITIONS, digest, minute_text
 from ..rows import body_of, body_props
@@ -100,62 +101,22 @@ class Definition:
 
     def props(self) -> Props:
         """Return the whole row."""
-        content = self.spec.model_dump_json(exclude={"payload"})
-        api = {"door": self.api} if self.api else {}
-        return {"uid": self.uid, "created": self.created, "spec": content, **api, **body_props(self.body), **self.chain_props()}
+        return _DEFINITION.encode(self)
 
     def chain_props(self) -> Props:
         """Return the part that steps of the chain change."""
-        undo = self.undo
-        return {
-            "by": self.by,
-            "revision": self.revision,
-            "paused": self.paused,
-            "deleted": self.deleted,
-            "done": self.done,
-            "burnt": self.burnt,
-            "ahead": _packed(self.ahead),
-            "taken": _packed(self.taken),
-            "last": -1 if self.last is None else self.last,
-            "undo": "" if undo is None else orjson.dumps([undo.revision, undo.burnt, _seconds(undo.instants), undo.replay]).decode(),
-            "pointer": self.pointer,
-            # Most schedules have neither. A stale value is ignored: the first counts during a pause only, the second is over at `done`.
-            **({} if self.paused_at is None else {"paused_at": self.paused_at}),
-            **({"gaps": orjson.dumps(self.gaps).decode()} if self.gaps else {}),
-        }
+        return _CHAIN.encode(self)
 
 
 def definition_of(row: Row) -> Definition:
     """Parse a row written by `Definition.props`."""
-    props = row.props
     _, tenant, schedule = row.rk.split(":", 2)
-    undo = None
-    if props["undo"]:
-        revision, burnt, instants, replay = orjson.loads(str(props["undo"]))
-        undo = RevisionUndo(revision, burnt, _millis(instants), replay)
-    return Definition(
-        tenant=tenant,
-        id=schedule,
-        uid=str(props["uid"]),
-        spec=parse_spec(str(props["spec"])),
-        body=body_of(props),
-        created=int(props["created"]),
-        by=str(props["by"]),
-        revision=int(props["revision"]),
-        paused=bool(props["paused"]),
-        deleted=bool(props["deleted"]),
-        done=int(props["done"]),
-        burnt=int(props["burnt"]),
-        ahead=_millis(orjson.loads(str(props["ahead"]))),
-        taken=_millis(orjson.loads(str(props["taken"]))),
-        last=None if int(props["last"]) < 0 else int(props["last"]),
-        undo=undo,
-        pointer=str(props["pointer"]),
-        paused_at=int(props["paused_at"]) if props["paused"] and "paused_at" in props else None,
-        gaps=tuple((begin, end) for begin, end in orjson.loads(str(props.get("gaps", "[]"))) if end > int(props["done"])),
-        api=str(props.get("door", "")),
-        etag=row.etag,
-    )
+    found = _DEFINITION.decode(row.props, tenant, schedule, row.etag)
+    if found.paused_at is None and not found.gaps:
+        return found
+    # Steps of the chain do not remove a stale value: the first counts during a pause only, the second is over at `done`.
+    paused_at = found.paused_at if found.paused else None
+    return replace(found, paused_at=paused_at, gaps=tuple((begin, end) for begin, end in found.gaps if end > found.done))
 
 
 def partition_of(tenant: str, schedule: str) -> str:
@@ -195,9 +156,28 @@ def parse_spec(text: str) -> Recurrence:
     return Recurrence.model_validate_json(text)
 
 
-def _packed(instants: tuple[Millis, ...]) -> str:
+def _pack(instants: tuple[Millis, ...]) -> str:
     # Ten digits each instead of thirteen: a property holds about 2,900 of them.
     return orjson.dumps(_seconds(instants)).decode()
+
+
+def _unpack(text: object) -> tuple[Millis, ...]:
+    return _millis(orjson.loads(str(text)))
+
+
+def _pack_undo(undo: RevisionUndo | None) -> str:
+    return "" if undo is None else orjson.dumps([undo.revision, undo.burnt, _seconds(undo.instants), undo.replay]).decode()
+
+
+def _unpack_undo(text: object) -> RevisionUndo | None:
+    if not text:
+        return None
+    revision, burnt, instants, replay = orjson.loads(str(text))
+    return RevisionUndo(revision, burnt, _millis(instants), replay)
+
+
+def _unpack_gaps(text: object) -> tuple[tuple[Millis, Millis], ...]:
+    return tuple((begin, end) for begin, end in orjson.loads(str(text)))
 
 
 def _seconds(instants: tuple[Millis, ...]) -> list[int]:
@@ -206,3 +186,26 @@ def _seconds(instants: tuple[Millis, ...]) -> list[int]:
 
 def _millis(seconds: list[Any]) -> tuple[Millis, ...]:
     return tuple(each * 1000 for each in seconds)
+
+
+def _codec(*given: str) -> RowCodec[Definition]:
+    return RowCodec(
+        Definition,
+        formats={
+            "spec": Format(lambda spec: spec.model_dump_json(exclude={"payload"}), lambda text: parse_spec(str(text))),
+            "body": Spread(body_props, body_of),
+            "ahead": Format(_pack, _unpack),
+            "taken": Format(_pack, _unpack),
+            "last": Format(lambda at: -1 if at is None else at, lambda at: None if int(at) < 0 else int(at), takes_none=True),
+            "undo": Format(_pack_undo, _unpack_undo, takes_none=True),
+            "gaps": Format(lambda gaps: orjson.dumps(gaps).decode(), _unpack_gaps),
+        },
+        names={"api": "door"},
+        # Most schedules have none of these.
+        sparse=("api", "gaps"),
+        given=given,
+    )
+
+
+_DEFINITION: Final = _codec("tenant", "id", "etag")
+_CHAIN: Final = _codec("tenant", "id", "etag", "uid", "spec", "body", "created", "api")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -17,6 +18,7 @@ from shared.delivery.flow.circuit_breaker import Breaker
 from shared.delivery.flow.rules import SlotShare
 from shared.fleets.index import EndedFleet, entry_props, parse_ended, parse_entry
 from shared.fleets.watch.alarms import Alarm
+from shared.fleets.watch.orders import WatchedOrder
 from shared.fleets.watch.rules import WatchState
 from shared.fleets.watch.state import parse_watch_state, watch_state_props
 from shared.leases.profiles import PROFILES, Profile
@@ -324,6 +326,8 @@ def _scheduler() -> list[Case]:
         api="bigben",
     )
 
+    paused = replace(everything, deleted=False, paused_at=NOW - 5000, gaps=((NOW - 9000, NOW - 100), (NOW - 50, NOW + 1)))
+
     def parse(props: Props) -> Definition:
         return definition_of(Row("00", "d:acme:nightly", props, "", 0, 0))
 
@@ -346,6 +350,8 @@ def _scheduler() -> list[Case]:
         Case("fence of the mirror with everything set", Fence("second", 7, True), _props, lambda props: parse_fence(_row("mirror", props))),
         Case("schedule", definition, _props, parse),
         Case("schedule with everything set", everything, _props, parse),
+        Case("paused schedule with gaps", paused, _props, parse),
+        Case("chain of a new schedule", definition.chain_props(), _as_is),
         Case("chain of a schedule", everything.chain_props(), _as_is),
         Case(
             "ledger entry",
@@ -399,6 +405,12 @@ def _sweeps() -> list[Case]:
         Case("what a plan remembers with everything set", LastPlan("s", True, NOW), last_plan_props, _last_plan),
         Case("what a plan remembers of an idle fleet", LastPlan("s", True, NOW, NOW + 1, 3), last_plan_props, _last_plan),
         Case("what the watch remembers", WatchState(), watch_state_props, _watch_state),
+        Case(
+            "what the watch remembers of orders",
+            replace(watched, orders={"s1": WatchedOrder("take 2", NOW)}),
+            watch_state_props,
+            _watch_state,
+        ),
         Case("what the watch remembers with everything set", watched, watch_state_props, _watch_state),
     ]
 
