@@ -12,12 +12,12 @@ from ..core.clock import Clock
 from ..core.errors import Problem
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..storage.names import TENANTS
-from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row, Tables, Upsert
+from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Tables, Upsert
 from ..web.etag import check_if_match, etag_of
 from ..web.problem import conflict, not_found
 from . import rows, rules
 from .model import KeyIn, KeyMade, KeyOut
-from .rows import Home
+from .rows import Home, KeyRow
 
 
 class Keys:
@@ -52,63 +52,59 @@ class Keys:
         row = await self._tables.get(TENANTS, rows.of_key(digest), digest)
         if row is not None and rows.key_of(row).uid == home.uid:
             return
-        lookup, listing = self._props(home, key, spec)
+        lookup, listing = self._rows(home, key, spec)
         # Another instance would write the same rows, so no condition is needed.
-        await self._tables.write(TENANTS, rows.of_tenant(tenant), [Upsert(rows.PREFIX_KEY + rules.prefix_of(key), listing)])
-        await self._tables.write(TENANTS, rows.of_key(digest), [Upsert(digest, lookup)])
+        await self._tables.write(TENANTS, rows.of_tenant(tenant), [Upsert(rows.PREFIX_KEY + listing.prefix, listing.props())])
+        await self._tables.write(TENANTS, rows.of_key(digest), [Upsert(digest, lookup.props())])
         self._drop(digest)
 
     async def list(self, tenant: str, limit: int, after: str = "") -> tuple[list[KeyOut], str | None]:
         """Return keys by prefix after `after`, and the prefix to continue after; raise 404."""
         home = await self._home(tenant)
         found, more = await rows.listed(self._tables, rows.of_tenant(tenant), rows.PREFIX_KEY, after, limit)
-        return [shown(row) for row in found if row.props["uid"] == home.uid], more
+        return [shown(key) for row in found if (key := rows.key_of(row)).uid == home.uid], more
 
     async def revoke(self, tenant: str, prefix: str, headers: Mapping[str, str] | None = None) -> None:
         """Revoke a key: on this instance at once, elsewhere within the age limit of the directory's cache. Raises 404."""
         home = await self._home(tenant)
         row = await self._tables.get(TENANTS, rows.of_tenant(tenant), rows.PREFIX_KEY + prefix)
-        if row is None or row.props["uid"] != home.uid:
+        key = rows.key_of(row) if row is not None else None
+        if row is None or key is None or key.uid != home.uid:
             raise not_found("key")
         check_if_match(headers or {}, etag_of(row.etag))
-        await self._remove(tenant, prefix, str(row.props["digest"]))
+        await self._remove(tenant, prefix, str(key.digest))
 
     async def delete_all(self, home: Home) -> None:
         """Revoke every key of a tenant that is being deleted."""
         while True:
             found, more = await rows.listed(self._tables, rows.of_tenant(home.name), rows.PREFIX_KEY, "", 100)
             for row in found:
-                await self._remove(home.name, row.rk.removeprefix(rows.PREFIX_KEY), str(row.props["digest"]))
+                await self._remove(home.name, row.rk.removeprefix(rows.PREFIX_KEY), str(rows.key_of(row).digest))
             if more is None:
                 return
 
-    async def _write(self, home: Home, key: str, spec: KeyIn) -> Row | None:
+    async def _write(self, home: Home, key: str, spec: KeyIn) -> KeyRow | None:
         """Write both rows of a key; return the listing row, or None if the prefix is taken."""
-        lookup, listing = self._props(home, key, spec)
-        digest = str(listing["digest"])
-        pk, rk = rows.of_tenant(home.name), rows.PREFIX_KEY + str(listing["prefix"])
-        written = await rows.write_one(self._tables, pk, Insert(rk, listing))
+        lookup, listing = self._rows(home, key, spec)
+        digest = str(listing.digest)
+        pk, rk = rows.of_tenant(home.name), rows.PREFIX_KEY + listing.prefix
+        written = await rows.write_one(self._tables, pk, Insert(rk, listing.props()))
         if not isinstance(written, Applied):
             return None
-        await rows.write_one(self._tables, rows.of_key(digest), Insert(digest, lookup))
+        await rows.write_one(self._tables, rows.of_key(digest), Insert(digest, lookup.props()))
         # Another call may have revoked the key from its listing before the look-up row existed; then that row must be deleted again.
         kept = await self._tables.write(TENANTS, pk, [Merge(rk, {"live": True}, written.etags[0])])
         self._drop(digest)
         if not isinstance(kept, Applied):
             await self._tables.write(TENANTS, rows.of_key(digest), [Delete(digest, ANY)])
             raise conflict("changed-meanwhile", "The key was revoked while it was created. Create another one.")
-        return Row(pk, rk, listing, kept.etags[0], 0, 0)
+        return listing
 
-    def _props(self, home: Home, key: str, spec: KeyIn) -> tuple[Props, Props]:
-        """Return the contents of the look-up row and of the listing row."""
-        prefix, now = rules.prefix_of(key), self._clock.now()
-        lookup: Props = {"tenant": home.name, "uid": home.uid, "prefix": prefix, "scopes": ",".join(spec.scopes), "created": now}
-        if spec.fleet is not None and spec.node is not None:
-            lookup |= {"fleet": spec.fleet, "node": spec.node}
-        listing: Props = {**lookup, "digest": rules.digest_of(key)}
-        if spec.note is not None:
-            listing["note"] = spec.note
-        return lookup, listing
+    def _rows(self, home: Home, key: str, spec: KeyIn) -> tuple[KeyRow, KeyRow]:
+        """Return the look-up row and the listing row."""
+        fleet, node = (spec.fleet, spec.node) if spec.fleet is not None and spec.node is not None else (None, None)
+        lookup = KeyRow(home.name, home.uid, rules.prefix_of(key), tuple(spec.scopes), self._clock.now(), fleet, node)
+        return lookup, lookup._replace(digest=rules.digest_of(key), note=spec.note)
 
     async def _remove(self, tenant: str, prefix: str, digest: str) -> None:
         """Delete both rows, the look-up row first. A missing row is no failure."""
@@ -121,13 +117,6 @@ def _no_free_prefix() -> Problem:
     return Problem(503, "no-free-prefix", "No free prefix for the key was found. Repeat the call.", headers={"retry-after": "1"})
 
 
-def shown(row: Row) -> KeyOut:
+def shown(key: KeyRow) -> KeyOut:
     """Return a key as the list shows it."""
-    return KeyOut(
-        prefix=str(row.props["prefix"]),
-        scopes=rows.scopes_of(row),
-        fleet=rows.text(row, "fleet"),
-        node=rows.text(row, "node"),
-        note=rows.text(row, "note"),
-        created=int(row.props["created"]),
-    )
+    return KeyOut(prefix=key.prefix, scopes=list(key.scopes), fleet=key.fleet, node=key.node, note=key.note, created=key.created)

@@ -13,11 +13,13 @@ them all at once, and rows left by a crash or a race stay invalid even if the na
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import orjson
 
 from ..core.clock import Millis
 from ..core.errors import OutcomeUnknown
+from ..engine.row_codec import Format, RowCodec, Spread
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Op, Props, Row, Tables, WriteRefused
 from ..web.callers import KeyRecord
@@ -49,17 +51,21 @@ class Home:
     spec: Tenant
     created: Millis
     etag: str
-    deleting: bool
+    deleting: bool = False
     gone: bool = False
     """True once everything is deleted. The row stays while events of the tenant are stored, so that no other tenant of this name sees
     them."""
+
+    def props(self) -> Props:
+        """Return the row's properties."""
+        return _HOME.encode(self)
 
 
 FORMER_RETRY = Retry.model_validate({"attempts": 8, "first": "PT5S", "max": "PT1H", "within": "P1D"})
 """Former versions stored all four figures of every tenant; these are what a tenant got that named none."""
 
 
-def spec_props(spec: Tenant) -> Props:
+def _spec_props(spec: Tenant) -> Props:
     """Return the properties that hold a tenant's settings. Former versions can read them: they know no `schedule` in the body."""
     props: Props = {"body": spec.model_dump_json(exclude={"retry": {"schedule"}}), "retry_as_given": True}
     if spec.retry.schedule is not None:
@@ -77,43 +83,54 @@ def _spec_of(props: Props) -> Tenant:
     return spec
 
 
+_HOME: Final = RowCodec(
+    Home,
+    formats={"spec": Spread(_spec_props, _spec_of)},
+    added=("deleting",),
+    # A tenant that is made again under the name of a deleted one replaces the whole row.
+    sparse=("gone",),
+    given=("name", "etag"),
+)
+
+
 def home_of(row: Row) -> Home:
     """Return the tenant in its row."""
-    props = row.props
-    spec = _spec_of(props)
-    deleting, gone = (bool(props.get(name, False)) for name in ("deleting", "gone"))
-    return Home(row.rk, str(props["uid"]), spec, int(props["created"]), row.etag, deleting, gone)
+    return _HOME.decode(row.props, row.rk, row.etag)
 
 
-@dataclass(slots=True, frozen=True)
-class StoredKey:
-    """A key's look-up row: the record and the incarnation of its tenant."""
+class KeyRow(NamedTuple):
+    """A key's look-up row or listing row. uid: of the incarnation of its tenant. digest, note: in the listing only."""
 
-    record: KeyRecord
+    tenant: str
     uid: str
+    prefix: str
+    scopes: tuple[Scope, ...]
+    created: Millis = 0
+    fleet: str | None = None
+    node: str | None = None
+    digest: str | None = None
+    note: str | None = None
+
+    @property
+    def record(self) -> KeyRecord:
+        """The key as calls use it."""
+        return KeyRecord(self.tenant, self.prefix, frozenset(self.scopes), self.fleet, self.node)
+
+    def props(self) -> Props:
+        """Return the row's properties."""
+        return _KEY.encode(self)
 
 
-def key_of(row: Row) -> StoredKey:
+_KEY: Final = RowCodec(
+    KeyRow,
+    formats={"scopes": Format(",".join, lambda text: tuple(str(text).split(",")))},
+    added=("created",),
+)
+
+
+def key_of(row: Row) -> KeyRow:
     """Return the key in its look-up row or listing row."""
-    props = row.props
-    scopes = frozenset(str(props["scopes"]).split(","))
-    record = KeyRecord(str(props["tenant"]), str(props["prefix"]), scopes, _text(props, "fleet"), _text(props, "node"))
-    return StoredKey(record, str(props["uid"]))
-
-
-def scopes_of(row: Row) -> list[Scope]:
-    """Return the scopes in the order in which they were given."""
-    return str(row.props["scopes"]).split(",")  # type: ignore[return-value]
-
-
-def _text(props: Props, name: str) -> str | None:
-    value = props.get(name)
-    return None if value is None else str(value)
-
-
-def text(row: Row, name: str) -> str | None:
-    """Return a text property, or None."""
-    return _text(row.props, name)
+    return _KEY.decode(row.props)
 
 
 async def write_one(tables: Tables, pk: str, op: Op) -> Applied | WriteRefused:

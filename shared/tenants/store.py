@@ -13,6 +13,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem
@@ -22,7 +23,7 @@ from ..delivery.channels.ports import Target
 from ..delivery.egress_guard import Egress
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..storage.names import TENANTS
-from ..storage.ports import Applied, Delete, Insert, Merge, Props, Replace, Tables
+from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Tables
 from ..web.callers import BOOTSTRAP, KeyRecord
 from ..web.etag import check_if_match, etag_of
 from ..web.fields.types import NAME
@@ -32,7 +33,7 @@ from .cache import Cached
 from .channel_store import Channels
 from .keys import Keys
 from .model import KeyIn, Tenant, TenantOut
-from .rows import Home, StoredKey
+from .rows import Home, KeyRow
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class TenantDirectory:
         stored = await self._keys.get(digest)
         if stored is None:
             return None
-        home = await self._homes.get(stored.record.tenant)
+        home = await self._homes.get(stored.tenant)
         return stored.record if home is not None and home.uid == stored.uid else None
 
     async def tenant(self, name: str) -> Tenant | None:
@@ -139,8 +140,6 @@ class TenantDirectory:
         """
         if spec.durability == "mirrored" and not self._mirrored:
             raise invalid("/durability", "cannot be mirrored: no second storage account is configured; use fast or standard")
-        settings = rows.spec_props(spec)
-
         async def attempt() -> tuple[TenantOut, str, bool] | WriteConflict:
             home, former = await self._stored(name), None
             if home is not None and home.deleting:
@@ -149,18 +148,13 @@ class TenantDirectory:
             check_if_match(headers or {}, etag_of(home.etag) if home else None)
             if former is not None and not inherit and await self._remains(name):
                 raise conflict("events-left", _EVENTS_LEFT)
-            op: Insert | Replace
-            if home is not None:
-                op = Replace(name, {**settings, "uid": home.uid, "created": home.created, "deleting": False}, home.etag)
-            else:
-                made: Props = {**settings, "uid": self._entropy(8).hex(), "created": self._clock.now(), "deleting": False}
-                op = Insert(name, made) if former is None else Replace(name, made, former.etag)
+            new = replace(home, spec=spec) if home is not None else Home(name, self._entropy(8).hex(), spec, self._clock.now(), "")
+            before = home or former
+            op = Insert(name, new.props()) if before is None else Replace(name, new.props(), before.etag)
             written = await rows.write_one(self._tables, rows.PK_TENANTS, op)
             self._homes.drop(name)
             if isinstance(written, Applied):
-                created = op.props["created"]
-                out = _out(name, int(created), spec)
-                return out, etag_of(written.etags[0]), home is None
+                return shown(new), etag_of(written.etags[0]), home is None
             return CONFLICT
 
         return await retry_on_conflict(attempt, rows.ATTEMPTS, contended)
@@ -246,7 +240,7 @@ class TenantDirectory:
         home = await self._stored(name)
         return None if home is None or home.deleting else home
 
-    async def _read_key(self, digest: str) -> StoredKey | None:
+    async def _read_key(self, digest: str) -> KeyRow | None:
         row = await self._tables.get(TENANTS, rows.of_key(digest), digest)
         if row is None or not hmac.compare_digest(row.rk, digest):
             return None
@@ -262,11 +256,7 @@ class TenantDirectory:
 
 def shown(home: Home) -> TenantOut:
     """Return the tenant as the API shows it."""
-    return _out(home.name, home.created, home.spec)
-
-
-def _out(name: str, created: Millis, spec: Tenant) -> TenantOut:
-    return TenantOut(name=name, created=created, **spec.__dict__ | {"retry": spec.retry.filled()})
+    return TenantOut(name=home.name, created=home.created, **home.spec.__dict__ | {"retry": home.spec.retry.filled()})
 
 
 def contended() -> Problem:

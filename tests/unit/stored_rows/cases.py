@@ -56,14 +56,17 @@ from shared.scheduler.ingest import rejects
 from shared.scheduler.model import EventIn
 from shared.scheduler.protocol.gate import Counts, Gate, parse_gate
 from shared.scheduler.protocol.mirroring import Fence, parse_fence
-from shared.scheduler.queries import ledger
+from shared.scheduler.queries import ledger, totals
 from shared.scheduler.recurring.definition import Definition, RevisionUndo, definition_of
 from shared.scheduler.recurring.model import CatchUp, Recurrence
 from shared.scheduler.rows import new_event, withdrawn
 from shared.scheduler.rules import claim_props
 from shared.storage.ports import Props, Row
 from shared.tenants import channel_store
+from shared.tenants import rows as tenant_rows
 from shared.tenants.channel_store import StoredChannel
+from shared.tenants.model import Tenant
+from shared.tenants.rows import Home, KeyRow
 from shared.tenants.rules import Generations
 
 NOW = 1_795_256_515_250
@@ -351,6 +354,12 @@ def _scheduler() -> list[Case]:
         Case("schedule", definition, _props, parse),
         Case("schedule with everything set", everything, _props, parse),
         Case("paused schedule with gaps", paused, _props, parse),
+        Case(
+            "totals of a tenant",
+            totals._TotalRow(Counts(9, 4, 1, 2, 1, 1, 0), {"a": ledger.DeliveryFigures({3: 4}, 9, 20, 2)}, ["n:1", "n:2"]),
+            totals._TOTAL.encode,
+            totals._TOTAL.decode,
+        ),
         Case("chain of a new schedule", definition.chain_props(), _as_is),
         Case("chain of a schedule", everything.chain_props(), _as_is),
         Case(
@@ -379,12 +388,23 @@ def _tenants() -> list[Case]:
     channel = StoredChannel("c", "u1", http, NOW, Generations(NOW), False, "")
     broken = Breaker("half-open", NOW, NOW + 1, 2, 3, "i1", "status 500")
     everything = StoredChannel("c", "u1", http, NOW, Generations(NOW, NOW + 1, NOW - 1, NOW + 2), True, "why", NOW + 3, broken)
+    tenant = {"durability": "fast", "limits": {"open_events": 9}, "retry": {"schedule": ["PT1S", "PT1M"], "within": "PT1H"}}
+    lookup = KeyRow("acme", "u1", "tsn_ab12", ("events", "fleets"), NOW)
+    keys = {"key": lookup, "key of a node in the list": lookup._replace(scopes=("agent",), fleet="f", node="n", digest="00ff", note="why")}
     queue = StoredChannel("c", "u1", QueueChannel(type="queue", queue="mine"), NOW, Generations(), False, "")
 
     def parse(props: Props) -> StoredChannel:
         return channel_store._stored(_row("channel:c", props))
 
     return [
+        *(
+            Case(name, value, _props, lambda props: tenant_rows.home_of(_row("acme", props)))
+            for name, value in {
+                "tenant": Home("acme", "u1", Tenant(), NOW, ""),
+                "tenant that has gone": Home("acme", "u1", Tenant.model_validate(tenant), NOW, "", True, True),
+            }.items()
+        ),
+        *(Case(name, value, _props, lambda props: tenant_rows.key_of(_row("k", props))) for name, value in keys.items()),
         Case("channel", channel, _props, parse),
         Case("channel with everything set", everything, _props, parse),
         Case("queue channel", queue, _props, parse),
