@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import batch, conditions, firing, importing, leases, leases_azurite, machine, report, singles, stream, transactions, twin
+from . import batch, conditions, event_rows, firing, importing, leases, leases_azurite, machine, report, singles, stream, transactions, twin
 from .report import Figure
 from .stage import Run
 
@@ -35,6 +35,7 @@ FIGURES: dict[str, Measure] = {
     "cpu": twin.cpu,
     "memory": twin.memory,
     "backlog": twin.backlog,
+    "rows": event_rows.measure,
     "leases": leases.measure,
     "leases-fast": leases.of("fast"),
     "leases-economy": leases.of("economy"),
