@@ -160,6 +160,8 @@ class Changes:
                     for first in firsts:
                         if first is not None and first.shard != shard:
                             await self._mirror.copied(mirror_event(first, way))
+                    # The copy's pointers are read: they are there now.
+                    await self._runner.run(note_of(shard, way.copy))
                 await self._runner.run(note_of(shard))
         if placed is None:
             raise OutcomeUnknown("the other account has taken over during the change")

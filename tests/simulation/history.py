@@ -295,6 +295,8 @@ class World:
             self.host.start()
         return judge_instance
 
+    sides: int | None = 0
+    """Changes of sides of a mirrored pair so far; None during one, when a read may show what the other account never had."""
     durability: Durability | None = None
     """The channels of all tenants."""
     asked: Durability | None = None

@@ -188,9 +188,9 @@ class Ingest:
             if patch.expires is not None and patch.expires < int(now.get("flex", 0)):
                 raise invalid("/expires", OUTLIVED)
         due = patch.due if patch.due is not None else self._clock.now() + patch.delay if patch.delay is not None else None
-        if due is not None and now.get("flex"):
-            # The event keeps its place in the window when the window moves. Both properties are set, because the event may be losing them
-            # now.
+        if due is not None and "flex" in now:
+            # The event keeps its place in the window when the window moves; an event that was fired has none. Both properties are set,
+            # because another call may take the window away, or give it back, before this change is stored.
             change.update(flex=now["flex"], shift=now["shift"])
             due += int(now["shift"])
             if due > MAX_TIME:

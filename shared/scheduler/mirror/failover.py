@@ -25,6 +25,7 @@ from ...tenants.rows import PK_TENANTS
 from ...web.problem import conflict
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, index_partitions, index_shard, minute_text, place_of
 from ..protocol.mirroring import AGAIN_PK, FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Way, finish_copy, mirror, mirror_id, restore
+from ..protocol.owning import note_of
 from ..queries.ledger import entry_for
 from ..queries.stats import copy_lag
 from ..timings import FAILBACK_OVERLAP, FAILBACK_RUN_FOR, RECOPY_AFTER
@@ -239,6 +240,9 @@ class Failover:
         counts: Counter[str] = Counter()
         for row in await load_rows(self._tables, way.source + SWEEPS, AGAIN_PK, "", LAST):
             if row.read_at - row.timestamp >= RECOPY_AFTER and await self._runner.run(mirror(row.rk, way)):
+                # The redriver may have ended before it noted its work.
+                for side in (way.source, way.copy):
+                    await self._runner.run(note_of(row.rk, side))
                 await self._tables.write(way.source + SWEEPS, AGAIN_PK, (Delete(row.rk, row.etag),))
                 counts["again"] += 1
         return counts
@@ -299,6 +303,7 @@ class Failover:
         gate = await self._tables.get(way.source + EVENTS, shard, GATE)
         if gate is not None and gate.props["state"] == "done":
             await self._runner.run(finish_copy(shard, way, entry_for(rows, now)))
+            await self._runner.run(note_of(shard, way.copy))
         return "copied"
 
     async def lag(self) -> tuple[Millis, int]:

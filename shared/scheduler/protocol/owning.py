@@ -282,11 +282,14 @@ def close(shard: str, gate: Gate, entry: Props, named: str) -> Steps[None]:
             pass
 
 
-def note_of(shard: str) -> Steps[None]:
-    """Note the redriven events of a shard on its ledger row, if the shard is finished."""
-    row = yield from read_gate(shard)
+def note_of(shard: str, side: str = "") -> Steps[None]:
+    """Note the redriven events of a shard on its ledger row, if the shard is finished.
+
+    side: prefix of the tables, to note them in one account of a mirrored pair.
+    """
+    row = yield from get(side + EVENTS, shard, GATE)
     if row is not None and (gate := parse_gate(row.props)).state == "done" and gate.bucket:
-        yield from note_redriven(shard, f"{gate.bucket}:{shard}")
+        yield from note_redriven(shard, f"{gate.bucket}:{shard}", side)
 
 
 def claimed(session: OwnerSession, started: Iterable[str]) -> list[str]:

@@ -40,19 +40,22 @@ def parse_redriven(props: Mapping[str, Any]) -> Counter[str]:
     return Counter(orjson.loads(str(props.get(REDRIVEN) or "{}")))
 
 
-def note_redriven(shard: str, ledger_key: str) -> Steps[bool]:
-    """Write the number of redriven events to the shard's ledger row; return False if there is none yet: then its inserter does this."""
+def note_redriven(shard: str, ledger_key: str, side: str = "") -> Steps[bool]:
+    """Write the number of redriven events to the shard's ledger row; return False if there is none yet: then its inserter does this.
+
+    side: prefix of the tables, to note it in one account of a mirrored pair.
+    """
     while True:
-        entry = yield from get(LEDGER, shard_tenant(shard), ledger_key)
+        entry = yield from get(side + LEDGER, shard_tenant(shard), ledger_key)
         if entry is None:
             return False
         # Read after the ledger row: a pointer that is missing here is noted by the process that writes it.
-        rows = yield from load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        rows = yield from load(side + EVENTS, shard, FIRST_EVENT, END_EVENTS)
         found = redriven_by_channel(rows)
         if found == parse_redriven(entry.props):
             return True
         text = orjson.dumps(dict(found), option=orjson.OPT_SORT_KEYS).decode()
-        if isinstance((yield from write(LEDGER, shard_tenant(shard), Merge(ledger_key, {REDRIVEN: text}, entry.etag))), Applied):
+        if isinstance((yield from write(side + LEDGER, shard_tenant(shard), Merge(ledger_key, {REDRIVEN: text}, entry.etag))), Applied):
             return True
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from shared.core.clock import Millis
 from shared.core.durations import parse_time
 from shared.core.errors import Problem
-from shared.scheduler.keys import GATE, NEWS, parse_address
+from shared.scheduler.keys import GATE, MIRRORED, NEWS, parse_address, place_of
 from shared.scheduler.protocol.changing import CAME, target_shard
 from shared.scheduler.protocol.gate import COUNTS, parse_gate
-from shared.scheduler.protocol.redriving import is_redriven
+from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
 from shared.scheduler.rules import FINAL as ROW_FINAL
 from shared.scheduler.rules import tally
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
@@ -175,6 +175,7 @@ async def _lists(world: World, instance: Instance) -> None:
             if page["next"] is None:
                 break
             query["cursor"] = page["next"]
+        unnoted = _unnoted(world, tenant, mine)
         mine = [row for row in mine if not is_redriven(row.props)]
         expected = Counter((str(row.props["id"]), str(row.props["state"])) for row in mine if row.props["state"] != "moved")
         if shown != expected:
@@ -182,8 +183,19 @@ async def _lists(world: World, instance: Instance) -> None:
         figures = (await call(instance, "stats", tenant)).body
         ended = Counter(str(row.props["state"]) for row in mine)
         counted = {name: figures[name] for name in ("delivered", "dead", "lapsed", "cancelled", "open", "overdue")}
-        if counted != {name: ended[name] for name in counted}:
-            world.fail(f"the figures of {tenant} are {counted}; its rows are {ended}")
+        if counted != {name: ended[name] + (unnoted if name == "dead" else 0) for name in counted}:
+            world.fail(f"the figures of {tenant} are {counted}; its rows are {ended}, and {unnoted} redriven events are not noted")
+
+
+def _unnoted(world: World, tenant: str, rows: list[Row]) -> int:
+    """Return the number of redriven events in mirrored shards that the ledger need not note. Only their redriver does: if it ends before,
+    which no call acknowledges, the statistics count the event as dead once more."""
+    shards = {row.pk for row in rows if place_of(row.pk) == MIRRORED}
+    redriven = sum(is_redriven(row.props) for row in rows if row.pk in shards)
+    ledger = [row for row in world.rows(LEDGER) if row.pk == tenant and row.rk.partition(":")[2] in shards and not row.rk.startswith(NEWS)]
+    unnoted = redriven - sum(parse_redriven(row.props).total() for row in ledger)
+    acknowledged = sum(len(story.redriven) for story in world.oracle.stories if story.tenant == tenant)
+    return max(0, min(unnoted, redriven - acknowledged))
 
 
 def _exactly(world: World) -> None:

@@ -186,6 +186,8 @@ class PairWorld(World):
         self._gone.discard(side)
 
     async def _fail_over(self, since: float) -> None:
+        # From now on a read may be of either account.
+        self._forget_reads(None)
         await self._ask("fail_over", lambda answer: answer["active"] == "second")
         self.changes.append((since - LAG, self.loop.now + STOPPED))
         await self._ask("", lambda answer: answer["active"] == "second" and answer["state"] in ("serving", "copying"))
@@ -201,9 +203,13 @@ class PairWorld(World):
         self.note(None, "the sides have changed", side)
         self.counts["failovers" if side == SECOND else "failbacks"] += 1
         self.active = side
+        self._forget_reads(self.counts["failovers"] + self.counts["failbacks"])
+        await self._reset()
+
+    def _forget_reads(self, sides: int | None) -> None:
+        self.sides = sides
         for story in self.oracle.stories:
             story.seen = None
-        await self._reset()
 
     async def _ask(self, verb: str, until: Any) -> None:
         """Ask for a change of sides until the answer shows it, as an operator would."""

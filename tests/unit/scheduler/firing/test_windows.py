@@ -13,8 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from shared.core.clock import to_text
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler import rows, rules
-from shared.scheduler.model import EventIn
+from shared.scheduler.model import EventIn, EventPatch
 from shared.storage.names import EVENTS
+from shared.web.parsing import parse_json
 from tests.unit.scheduler.harness import START, World
 
 EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
@@ -109,6 +110,24 @@ async def test_event_fired_now_or_brought_back_leaves_its_window_behind(world: W
     again = (await world.demo.post(f"{URL}/dead/redrive")).json()
     assert "flex" not in again and again["due"] == to_text(world.now)
     assert (await ended(world, "dead", 5))["state"] == "delivered"
+
+
+@pytest.mark.parametrize("first", ["seen with its window", "seen without"])
+async def test_moves_of_an_event_seen_with_and_without_its_window_show_the_due_time_that_was_asked_for(world: World, first: str) -> None:
+    """One call has read the event before it was fired, another after that; both are stored, in one order or the other."""
+    await world.demo.create(id="order-17", delay="PT1H", flex="PT10M")
+    with_window = dict(world.events()[0].props)
+    assert (await world.demo.call("POST", f"{URL}/order-17/fire", None)).status == 202
+    without = dict(world.events()[-1].props)
+    assert (with_window["flex"], without["flex"]) == (600_000, 0)
+    seen = [(with_window, START + 7_200_000), (without, START + 9_000_000)]
+    scheduler = world.app.scheduler
+    for props, new in seen if first == "seen with its window" else reversed(seen):
+        raw = b'{"due":"%s"}' % to_text(new).encode()
+        due, change = await scheduler.ingest.patch("demo", parse_json(TypeAdapter(EventPatch), raw, "payload"), raw, props)
+        row = await scheduler.changes.move("demo", "order-17", due, change, {})
+        assert rules.asked_due(row.props, int(row.props["due"])) == new
+        assert (await world.demo.event("order-17"))["due"] == to_text(new)
 
 
 async def test_window_of_a_past_due_time_is_still_a_window(world: World) -> None:

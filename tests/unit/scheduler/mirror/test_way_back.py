@@ -57,6 +57,27 @@ async def test_event_that_was_redriven_on_the_second_is_not_dead_again_on_the_fi
     assert not pair.second._tables[SWEEPS].get(mirroring.AGAIN_PK)
 
 
+async def test_redriven_event_is_counted_once_on_either_side(pair: PairWorld) -> None:
+    async def figures() -> tuple[int, int]:
+        stats = (await pair.demo.get("/api/v1/stats")).json()
+        return stats["dead"], stats["delivered"]
+
+    first, second = await dead(pair), await dead(pair)
+    assert await figures() == (2, 0)
+    assert (await pair.demo.post(f"/api/v1/events/{first}/redrive", {})).status == 202
+    await pair.run(30)
+    assert await figures() == (1, 1)
+    await pair.fail_over()
+    pair.find_first()
+    await pair.run(10)
+    assert await figures() == (1, 1)
+    assert (await pair.demo.post(f"/api/v1/events/{second}/redrive", {})).status == 202
+    await pair.run(30)
+    assert await figures() == (0, 2)
+    await back(pair)
+    assert await figures() == (0, 2)
+
+
 async def test_unannounced_redrive_is_copied_by_the_timer(pair: PairWorld) -> None:
     event_id = await dead(pair)
     shard = next(row.pk for row in pair.events_of(pair.first) if row.props["id"] == event_id)
