@@ -64,7 +64,7 @@ class SecondVerdict(Verdict):
     sent_at: Millis
     """Time of the second send."""
     first_error: str
-    """How the first send ended."""
+    """The result of the first send."""
 
     @classmethod
     def of(cls, verdict: Verdict, sent_at: Millis, first_error: str) -> SecondVerdict:

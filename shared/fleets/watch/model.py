@@ -40,7 +40,7 @@ class AlarmOut(Strict):
 
 
 class StaleList(Strict):
-    """What is wrong with a fleet. Only `items` is paged."""
+    """The faults of a fleet. Only `items` is paged."""
 
     items: list[StaleOut]
     next: str | None

@@ -82,7 +82,7 @@ class Tenant:
         return self.former, self.present
 
     def hits(self, channel: str = "default") -> Counter[str]:
-        """How often each event was delivered to a channel."""
+        """Return the number of deliveries of each event to a channel."""
         return Counter(hit.id for hit in self.receiver.at(f"/{self.name}/{channel}"))
 
 

@@ -1,4 +1,4 @@
-"""How a turn's body ends: cancelled, left, with its thread, or with the loop."""
+"""The ends of a turn's body: cancelled, left, with its thread, or with the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replica publishes: its checkpoint, again after a lost answer, late ones, and its state file over restarts."""
+"""A replica's publishes: repeated after a lost answer, late ones, and its state file over restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the code reads, stores and exports, by name: infra/ has to agree with it."""
+"""The names that the code reads, stores and exports: infra/ has to agree with them."""
 
 from __future__ import annotations
 

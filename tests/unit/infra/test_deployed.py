@@ -1,4 +1,4 @@
-"""What infra/ deploys, by its snapshots: right in every respect that is checked, and each check can fail."""
+"""The deployments of infra/, by their snapshots: they pass every check, and each check can fail."""
 
 from __future__ import annotations
 

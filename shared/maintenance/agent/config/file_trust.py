@@ -20,7 +20,7 @@ from .hook_files import find_program, hook_files, search_path
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_READ: Final = stat.S_IRWXG | stat.S_IRWXO
 _STATE_FILES: Final = ("*.json", "*.jsonl", "*.new", "disabled", "hooks", "hooks/*.run")
-"""What the agent and the recipes read in the state folder, as patterns."""
+"""Patterns of the files that the agent and the recipes read in the state folder."""
 
 
 def find_untrusted(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What the API shows of turns and replicas, and what remains of them when fleets, tenants and nodes end."""
+"""Turns and replicas as the API shows them, and their removal when fleets, tenants and nodes end."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ class StepFailed(Exception):
 
 @dataclass(slots=True)
 class Note:
-    """What a recipe switched off. on: what was on before, in the order of switching off. restored: it is on again, as far as we could tell.
+    """The parts that a recipe switched off.
+
+    on: the parts that were on before, in the order of switching off. restored: they are on again, as far as the recipe could find out.
 
     Written before anything is switched off: a note may say more than was done, never less.
     """
