@@ -15,7 +15,6 @@ from shared.delivery.channels.ports import Verdict
 from shared.scheduler import rows, rules
 from shared.scheduler.model import EventIn, EventPatch
 from shared.storage.names import EVENTS
-from shared.web.parsing import parse_json
 from tests.unit.scheduler.harness import START, World
 
 EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
@@ -123,8 +122,8 @@ async def test_moves_of_an_event_seen_with_and_without_its_window_show_the_due_t
     seen = [(with_window, START + 7_200_000), (without, START + 9_000_000)]
     scheduler = world.app.scheduler
     for props, new in seen if first == "seen with its window" else reversed(seen):
-        raw = b'{"due":"%s"}' % to_text(new).encode()
-        due, change = await scheduler.ingest.patch("demo", parse_json(TypeAdapter(EventPatch), raw, "payload"), raw, props)
+        patch = EventPatch.model_validate_json(f'{{"due":"{to_text(new)}"}}')
+        due, change = await scheduler.ingest.patch("demo", patch, None, props)
         row = await scheduler.changes.move("demo", "order-17", due, change, {})
         assert rules.asked_due(row.props, int(row.props["due"])) == new
         assert (await world.demo.event("order-17"))["due"] == to_text(new)
