@@ -17,6 +17,8 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from .load import encode
@@ -69,28 +71,30 @@ def send(port: int, kind: str, count: int) -> None:
     print(json.dumps(statuses))
 
 
-def probe(port: int, path: str) -> None:
-    """Send a request every `PERIOD` until stdin is closed; print the times of the answers and the probe's own lateness, in ms, as JSON.
+def probe(port: int, path: str, key: str = KEY) -> None:
+    """Print a line, send a request every `PERIOD` until stdin is closed, and print the times of the answers and the probe's own lateness.
 
-    A probe that is not answered in time delays the next one; the time of an answer counts from when its probe was due.
+    Both are lists of milliseconds, in JSON.
     """
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     connection = http.client.HTTPConnection("127.0.0.1", port)
     took, own = [], []
+    print("ready", flush=True)
     while not ended.is_set():
         due = time.perf_counter() + PERIOD
         time.sleep(PERIOD)
         own.append((time.perf_counter() - due) * 1000)
         sent = time.perf_counter()
-        connection.request("GET", path, headers={"authorization": f"Bearer {KEY}"})
+        connection.request("GET", path, headers={"authorization": f"Bearer {key}"})
         answer = connection.getresponse()
         answer.read()
         took.append((time.perf_counter() - sent) * 1000)
     print(json.dumps({"took": took, "own": own}))
 
 
-def _percentiles(values: list[float]) -> tuple[float, float, float]:
+def percentiles(values: list[float]) -> tuple[float, float, float]:
+    """Return p50, p99 and the greatest value."""
     values = sorted(values)
     return values[len(values) // 2], values[len(values) * 99 // 100], values[-1]
 
@@ -105,26 +109,38 @@ async def _peak(pid: int) -> int:
     return most
 
 
+@asynccontextmanager
+async def probing(port: int, path: str, key: str = KEY) -> AsyncIterator[Callable[[], Awaitable[dict[str, list[float]]]]]:
+    """Run a probe from here on; the call ends it and returns what it has printed."""
+    async with child("-m", "bench.bodies", "probe", str(port), path, key, stdin=True) as process:
+        assert process.stdout is not None
+        await process.stdout.readline()
+
+        async def finish() -> dict[str, list[float]]:
+            found: dict[str, list[float]] = json.loads((await process.communicate())[0])
+            return found
+
+        yield finish
+
+
 async def measure(host: Host, kind: str, count: int, path: str) -> dict[str, Any]:
     """Send the bodies of one kind beside the probe."""
     before, cpu = resident(host.pid), cpu_seconds(host.pid)
     watching = asyncio.create_task(_peak(host.pid))
-    async with child("-m", "bench.bodies", "probe", str(host.port), path, stdin=True) as probing:
-        await asyncio.sleep(0.5)
+    async with probing(host.port, path) as finish:
         started = time.perf_counter()
         async with child("-m", "bench.bodies", "send", str(host.port), kind, str(count)) as sending:
             sent, _ = await sending.communicate()
         wall = time.perf_counter() - started
-        found, _ = await probing.communicate()
+        times = await finish()
     watching.cancel()
-    times = json.loads(found)
     return {
         "kind": kind,
         "statuses": json.loads(sent),
         "seconds": wall,
         "cpu": cpu_seconds(host.pid) - cpu,
-        "probe": _percentiles(times["took"]),
-        "own": _percentiles(times["own"]),
+        "probe": percentiles(times["took"]),
+        "own": percentiles(times["own"]),
         "mib": (await watching - before) / MIB,
     }
 
@@ -158,6 +174,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["send"]:
         send(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
     elif sys.argv[1:2] == ["probe"]:
-        probe(int(sys.argv[2]), sys.argv[3])
+        probe(int(sys.argv[2]), *sys.argv[3:])
     else:
         main()

@@ -23,8 +23,8 @@ _WRITE = {**wire.READ, "Content-Type": "application/json", "Prefer": "return-no-
 class AzureTables:
     """Tables over HTTP. Reads are retried within the policy's bounds; writes only where nothing can have been applied.
 
-    `transactions` counts requests as the service bills them, retries included (`get`, `query`, `write`, `ensure`), and rows
-    (`rows_read`, `rows_written`).
+    `transactions` counts requests as the service bills them, retries included (`get`, `query`, `write`, `ensure`), rows (`rows_read`,
+    `rows_written`), and bytes of answers (`bytes_read`).
     """
 
     def __init__(self, transport: Transport, server_time: ServerTimeEstimator | None = None) -> None:

@@ -137,6 +137,7 @@ class Transport:
                 async with session.request(method, url, data=data, headers=send, allow_redirects=False) as reply:
                     content = await reply.read()
                     received = self._elapsed()
+                    self.transactions["bytes_read"] += len(content)
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 failed = type(error).__name__
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
