@@ -62,6 +62,51 @@ async def test_silent_name_servers_hold_up_their_own_tenant_alone(names: NameLoo
     assert await names.resolve("hostile", "good2.example", 443) == ["127.0.0.1"], "its threads have ended"
 
 
+def asks(names: NameLookups, tenants: int, round_: str) -> list[asyncio.Task[Any]]:
+    """Ask for four names without an answer for each tenant."""
+    return [
+        asyncio.create_task(names.resolve(f"t{tenant}", f"hole-{round_}-{tenant}-{number}.example", 443))
+        for tenant in range(tenants)
+        for number in range(name_lookups.PER_TENANT)
+    ]
+
+
+async def test_sixteen_tenants_with_silent_name_servers_leave_room_from_the_first_moment(servers: NameServers) -> None:
+    names = NameLookups(servers.lookup, seconds=60)
+    asked = asks(names, 16, "first")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert await names.resolve("other", "good.example", 443) == ["127.0.0.1"]
+    assert {host.split("-")[2] for host in servers.asked[:-1]} == {str(tenant) for tenant in range(16)}, "each has a look-up"
+    for task in asked:
+        task.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    await names.close()
+
+
+async def test_any_number_of_suspected_tenants_leaves_the_rest_to_others(names: NameLookups, servers: NameServers) -> None:
+    crowd = 40
+    await asyncio.gather(*asks(names, crowd, "first"), return_exceptions=True)
+    for number in range(6):
+        asked = asks(names, crowd, f"later{number}")
+        await asyncio.sleep(0)
+        assert await names.resolve("other", f"good{number}.example", 443) == ["127.0.0.1"]
+        await asyncio.gather(*asked, return_exceptions=True)
+    holes = [host for host in servers.asked if host.startswith("hole")]
+    assert len(holes) <= name_lookups.MOST_THREADS
+
+
+async def test_a_tenant_is_suspected_for_a_while_only(names: NameLookups, servers: NameServers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(name_lookups, "OF_SUSPECTS", 0)
+    await failures(names, "one", ["hole.example"])
+    servers.silent.set()
+    with pytest.raises(NameUnresolved):
+        await names.resolve("one", "good.example", 443)
+    later = name_lookups.monotonic() + name_lookups.SUSPECTED_FOR
+    monkeypatch.setattr(name_lookups, "monotonic", lambda: later)
+    assert await names.resolve("one", "good.example", 443) == ["127.0.0.1"]
+
+
 async def test_one_name_is_looked_up_once_at_a_time(names: NameLookups, servers: NameServers) -> None:
     found = await failures(names, "one", ["hole.example"] * 20) + await failures(names, "two", ["hole.example"] * 20)
     assert len(found) == 40 and servers.asked == ["hole.example"]
