@@ -31,6 +31,7 @@ FIGURES: dict[str, Measure] = {
     "lateness": firing.lateness,
     "herd": firing.herd,
     "conditions": conditions.measure,
+    "throttling": conditions.throttling,
     "stream": stream.measure,
     "cpu": twin.cpu,
     "memory": twin.memory,

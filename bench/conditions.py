@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import re
 import socket
-from collections.abc import AsyncIterator
+import statistics
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,11 +26,25 @@ THROTTLED = 0.2
 async def measure(run: Run) -> list[Figure]:
     """One line per condition: p50, p99 and the greatest lateness, in milliseconds."""
     count, width = run.pick((3000, 15_000), (1000, 5_000))
+    return await _figures(run, _CONDITIONS, count, width)
+
+
+async def throttling(run: Run) -> list[Figure]:
+    """The lines of a storage that throttles, beside that of one that does not."""
+    count, width = run.pick((3000, 15_000), (1000, 5_000))
+    names = ("uniform load", "storage throttled 20 %", "batches throttled 20 %, Retry-After 1 s")
+    return await _figures(run, {name: _CONDITIONS[name] for name in names}, count, width)
+
+
+async def _figures(run: Run, conditions: Mapping[str, str], count: int, width: int) -> list[Figure]:
     figures: list[Figure] = []
-    for number, (name, kind) in enumerate(_CONDITIONS.items()):
-        run.report_progress(f"lateness, {name}", number, len(_CONDITIONS))
+    for number, (name, kind) in enumerate(conditions.items()):
+        run.report_progress(f"lateness, {name}", number, len(conditions))
         stats = await _condition(run, kind, count, width)
-        note = f"p50 {stats['p50']:.1f}, max {stats['max']:.0f} ms; {count:,} events {stats['how']}; early {stats['early']}"
+        note = (
+            f"p50 {stats['p50']:.1f}, max {stats['max']:.0f} ms; {count:,} events {stats['how']}; early {stats['early']}; "
+            f"stored at {stats['stored_per_second']:,.0f}/s, a call p50 {stats['call_p50']:.0f}, max {stats['call_max']:.0f} ms"
+        )
         figures.append(Figure(f"lateness p99, {name}", stats["p99"], "ms", note=note, details=stats))
     return figures
 
@@ -39,6 +55,7 @@ _CONDITIONS = {
     "one dead endpoint": "dead",
     "one slow endpoint": "slow",
     "storage throttled 20 %": "throttled",
+    "batches throttled 20 %, Retry-After 1 s": "throttled batches",
 }
 
 
@@ -46,8 +63,9 @@ async def _condition(run: Run, kind: str, count: int, width: int) -> dict[str, A
     with emulator() as azurite:
         async with contextlib.AsyncExitStack() as stack:
             text = azurite.connection_string
-            if kind == "throttled":
-                text = await stack.enter_async_context(_throttled(text))
+            if kind.startswith("throttled"):
+                more = ("--batches", "--retry-after", "1") if kind == "throttled batches" else ()
+                text = await stack.enter_async_context(_throttled(text, *more))
             receiver = await stack.enter_async_context(receiving())
             host = await stack.enter_async_context(devhost(text, receiver.url))
             spread = 0 if kind == "herd" else width
@@ -60,17 +78,27 @@ async def _condition(run: Run, kind: str, count: int, width: int) -> dict[str, A
                 for part in chunks(dues, 2500):
                     await host.batch(part, channel="bad")
                 how += f", as many to the {kind} one"
-            await _post(host, dues)
+            took = await _post(host, dues)
             stats = await _wait(receiver, count)
-    return {**stats, "how": how}
+    calls = {
+        "stored_per_second": 1000 * count / sum(took),
+        "call_p50": statistics.median(took),
+        "call_max": max(took),
+    }
+    return {**stats, **calls, "how": how}
 
 
-async def _post(host: Host, dues: list[int]) -> None:
-    for part in chunks(dues, 500):
+async def _post(host: Host, dues: list[int]) -> list[float]:
+    """Post the events one batch after the other; the milliseconds that each call took."""
+    took: list[float] = []
+    for part in chunks(dues, 100):
         # A throttled storage may refuse a few of a batch: they are sent again, as a client would.
         left = part
         while left:
+            began = time.perf_counter()
             left = await host.accepted(left)
+            took.append(1000 * (time.perf_counter() - began))
+    return took
 
 
 async def _wait(receiver: Receiving, count: int) -> dict[str, Any]:
@@ -109,10 +137,10 @@ async def _slow() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _throttled(connection: str) -> AsyncIterator[str]:
+async def _throttled(connection: str, *more: str) -> AsyncIterator[str]:
     """The same storage behind a proxy that refuses a fifth of what it is asked."""
     ports = {service.lower(): port for service, port in re.findall(r"(Table|Queue)Endpoint=http://127\.0\.0\.1:(\d+)/", connection)}
-    arguments = ("-m", "bench.throttle", "--table", ports["table"], "--queue", ports["queue"], "--share", str(THROTTLED))
+    arguments = ("-m", "bench.throttle", "--table", ports["table"], "--queue", ports["queue"], "--share", str(THROTTLED), *more)
     async with child(*arguments) as process:
         assert process.stdout is not None
         table, queue = (await asyncio.wait_for(process.stdout.readline(), 30)).decode().split()

@@ -1,4 +1,4 @@
-"""A proxy before the storage emulator that answers a share of all requests with 503, as a throttled account does.
+"""A proxy before the storage emulator that answers a share of requests with 503, as a throttled account does.
 
 `python -m bench.throttle --table PORT --queue PORT --share 0.2` prints the two ports it listens on, then serves until SIGTERM.
 """
@@ -8,36 +8,61 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import aiohttp
 from aiohttp import web
 from yarl import URL
 
+SESSION = web.AppKey("session", aiohttp.ClientSession)
 DROPPED = {"transfer-encoding", "connection", "keep-alive", "content-length"}
 
 
-def proxy(port: int, share: float, seed: int) -> web.Application:
+@dataclass(slots=True)
+class Throttling:
+    """Which requests are refused. It may be changed while the proxy runs."""
+
+    share: float
+    """Share of the requests that are answered with 503."""
+    batches: bool = False
+    """Refuse transactions of tables only. Half of the refused ones are applied: a 503 does not prove that nothing was."""
+    retry_after: int | None = None
+    """Seconds in `Retry-After`."""
+    refused: int = 0
+    passed: int = 0
+
+
+def proxy(port: int, throttling: Throttling, seed: int) -> web.Application:
     """An application that forwards to `port` on loopback, but for the share it refuses."""
     chance = random.Random(seed)
     app = web.Application(client_max_size=64 * 1024 * 1024)
 
-    async def session(app: web.Application):  # type: ignore[no-untyped-def]
+    async def session(app: web.Application) -> AsyncIterator[None]:
         async with aiohttp.ClientSession(auto_decompress=False, connector=aiohttp.TCPConnector(limit=0)) as opened:
-            app["session"] = opened
+            app[SESSION] = opened
             yield
 
     app.cleanup_ctx.append(session)
 
     async def forward(request: web.Request) -> web.Response:
-        if chance.random() < share:
-            return web.Response(status=503, headers={"x-ms-error-code": "ServerBusy"})
+        meant = not throttling.batches or request.path.endswith("/$batch")
+        refused = meant and chance.random() < throttling.share
+        throttling.refused += refused
+        throttling.passed += meant and not refused
+        busy = {"x-ms-error-code": "ServerBusy"} | ({} if throttling.retry_after is None else {"Retry-After": str(throttling.retry_after)})
+        if refused and not (throttling.batches and chance.random() < 0.5):
+            return web.Response(status=503, headers=busy)
         url = f"http://127.0.0.1:{port}{request.raw_path}"
         headers = {name: value for name, value in request.headers.items() if name.lower() not in DROPPED}
-        opened: aiohttp.ClientSession = app["session"]
+        opened = app[SESSION]
         body = await request.read() or None
         # Nothing may be added that the signature does not know.
         skip = ("Content-Type", "Accept", "Accept-Encoding", "User-Agent")
         async with opened.request(request.method, URL(url, encoded=True), headers=headers, data=body, skip_auto_headers=skip) as answer:
+            if refused:
+                await answer.read()
+                return web.Response(status=503, headers=busy)
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in DROPPED}
             return web.Response(status=answer.status, headers=kept, body=await answer.read())
 
@@ -45,14 +70,16 @@ def proxy(port: int, share: float, seed: int) -> web.Application:
     return app
 
 
-async def serve(table: int, queue: int, share: float) -> None:
-    ports = []
-    for number, port in enumerate((table, queue)):
-        runner = web.AppRunner(proxy(port, share, number), access_log=None)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        ports.append(runner.addresses[0][1])
+async def start(port: int, throttling: Throttling, seed: int) -> tuple[web.AppRunner, int]:
+    """Start a proxy before `port`; return its runner, which the caller cleans up, and the port it listens on."""
+    runner = web.AppRunner(proxy(port, throttling, seed), access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner, runner.addresses[0][1]
+
+
+async def serve(table: int, queue: int, throttling: Throttling) -> None:
+    ports = [(await start(port, throttling, number))[1] for number, port in enumerate((table, queue))]
     print(*ports, flush=True)
     await asyncio.Event().wait()
 
@@ -62,5 +89,7 @@ if __name__ == "__main__":
     parser.add_argument("--table", type=int, required=True)
     parser.add_argument("--queue", type=int, required=True)
     parser.add_argument("--share", type=float, default=0.2)
+    parser.add_argument("--batches", action="store_true")
+    parser.add_argument("--retry-after", type=int)
     given = parser.parse_args()
-    asyncio.run(serve(given.table, given.queue, given.share))
+    asyncio.run(serve(given.table, given.queue, Throttling(given.share, given.batches, given.retry_after)))
