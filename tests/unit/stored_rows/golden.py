@@ -18,7 +18,8 @@ from shared.tenants.model import KeyIn, Tenant
 from shared.tenants.store import TenantDirectory
 from tests.paths import ROOT
 
-from .cases import NOW, Case, cases
+from .case import NOW, Case
+from .cases import cases
 
 FILE = ROOT / "tests" / "unit" / "stored_rows" / "rows.json"
 LONG = 300
