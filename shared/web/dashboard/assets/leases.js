@@ -87,7 +87,7 @@ export const leases = {
       for (const node of servers) {
         const { head } = group(node.node);
         const { state, age_ms: age, fault_domain: domain, capacity } = node.beat;
-        const badges = [state !== "live" ? badge(state, state === "dead" ? "bad" : "warn") : null, ...node.intents.map((each) => badge(each.verb, "warn")), node.assign.length ? badge(`+${node.assign.length}`, "planned") : null, node.release.length ? badge(`−${node.release.length}`, "warn") : null];
+        const badges = [state !== "live" ? badge(state, state === "dead" ? "bad" : "warn") : null, ...node.intents.map((each) => badge(each.to ? `${each.verb} to ${each.to}` : each.verb, "warn")), node.assign.length ? badge(`+${node.assign.length}`, "planned") : null, node.release.length ? badge(`−${node.release.length}`, "warn") : null];
         const [held, most] = [Object.keys(node.partitions).length, capacity || null];
         head.replaceChildren(...[el("span", { class: `swatch ${hue(node.node)}` }), el("b", { title: node.node }, node.node),
           el("span", { class: state === "dead" ? "age bad" : "age", title: "Age of the last heartbeat, by the clock of storage" }, `heartbeat ${span(age)} ago`),
