@@ -5,7 +5,10 @@ Events are due evenly over a span; in the middle of it the app's process ends in
     sigterm   the listeners stop, running invocations get 10 s, then SIGKILL; the app gets no notice
     sigkill   SIGKILL at once
     orphan    the parent that stands for the host gets SIGKILL; its worker lives on, beside the worker of the next host
+    drain     the next process starts first; then the listeners stop, and running invocations end by themselves
 
+Azure's update strategy `Recreate` is `sigterm` with `--elsewhere`: the next instance is on another machine, where it cannot prove that the
+one before it has ended. Its strategy `RollingUpdate` is `drain` with `--elsewhere`.
 The devhost plays host and worker in one process, so `sigkill` stands for the death of the worker, and of both.
 """
 
@@ -34,7 +37,7 @@ from shared.core.clock import to_text
 from .serving import serving
 from .stage import KEY, emulator
 
-WAYS: Final = ("sigterm", "sigkill", "orphan")
+WAYS: Final = ("sigterm", "sigkill", "orphan", "drain")
 GRACE: Final = 10.0
 """Seconds that the Functions host waits for running invocations."""
 LEAD: Final = 5.0
@@ -79,10 +82,11 @@ def parent() -> None:
     sys.exit(subprocess.run([sys.executable, "-m", "bench.restarts", "host", *WORKER], cwd=ROOT, check=False).returncode)
 
 
-async def start(role: str, connection: str, receiver: str) -> tuple[asyncio.subprocess.Process, str]:
-    """Start a host, or a parent with a host; return the process and the app's URL once it is ready."""
+async def start(role: str, connection: str, receiver: str, machine: str = "") -> tuple[asyncio.subprocess.Process, str]:
+    """Start a host, or a parent with a host; return the process and the app's URL once it is ready. machine: the instance's name."""
     env = {
         **os.environ,
+        "CONTAINER_NAME": machine,
         "PORT": "0",
         "LOG_LEVEL": "WARNING",
         "DEVHOST_GRACE": "300",
@@ -132,16 +136,17 @@ async def post(url: str, count: int, span: float, first: float) -> list[str]:
 
 async def end(way: str, process: asyncio.subprocess.Process) -> None:
     """End the process in one of the `WAYS`."""
-    if way == "sigterm":
+    if way in ("sigterm", "drain"):
         process.send_signal(signal.SIGTERM)
+    if way == "sigterm":
         await asyncio.sleep(GRACE)
-    if process.returncode is None:
+    if way != "drain" and process.returncode is None:
         process.kill()
     await process.wait()
 
 
-async def restart(way: str, count: int, span: float, takes: float = 0.3, deadline: float = 180.0) -> Result:
-    """Play one restart."""
+async def restart(way: str, count: int, span: float, takes: float = 0.3, deadline: float = 180.0, elsewhere: bool = False) -> Result:
+    """Play one restart. elsewhere: the next process is on another machine."""
     arrivals: list[Arrival] = []
     processes: list[asyncio.subprocess.Process] = []
     with emulator() as azurite:
@@ -153,16 +158,21 @@ async def restart(way: str, count: int, span: float, takes: float = 0.3, deadlin
                 first = (time.time() + LEAD - 2) // 60 * 60 + 62
                 ids = await post(url, count, span, first * 1000)
                 await asyncio.sleep(first + span / 3 - time.time())
-                await end(way, process)
-                died = time.time() * 1000
-                process, _ = await start("host", azurite.connection_string, receiver)
-                processes.append(process)
+                if way != "drain":
+                    await end(way, process)
+                left = time.time() * 1000
+                following, _ = await start("host", azurite.connection_string, receiver, "another" if elsewhere else "")
+                processes.append(following)
                 ready = time.time() * 1000
+                died = ready if way == "drain" else left
+                draining = asyncio.create_task(end(way, process)) if way == "drain" else None
                 until = time.monotonic() + deadline
                 while len({each.id for each in arrivals}) < count and time.monotonic() < until:  # noqa: ASYNC110
                     await asyncio.sleep(0.2)
                 # A second delivery of an event comes with the take-over; an orphan's comes within its own time.
                 await asyncio.sleep(60.0 if len({each.id for each in arrivals}) == count else 0.0)
+                if draining is not None:
+                    await draining
             finally:
                 for each in processes:
                     if each.returncode is None:
@@ -189,13 +199,13 @@ def figures(ids: list[str], arrivals: list[Arrival], died: float, ready: float) 
     )
 
 
-async def measure(ways: list[str], runs: int, count: int, span: float) -> None:
+async def measure(ways: list[str], runs: int, count: int, span: float, elsewhere: bool) -> None:
     """Print the figures of each restart."""
     print("| way | events | missing | twice | late p50 / p99 / max, s | taken over after, s |")
     print("| --- | --- | --- | --- | --- | --- |")
     for way in ways:
         for _ in range(runs):
-            got = await restart(way, count, span)
+            got = await restart(way, count, span, elsewhere=elsewhere)
             late = f"{got.late_p50:.2f} / {got.late_p99:.1f} / {got.late_max:.1f}"
             print(f"| {way} | {got.events} | {got.missing} | {got.doubled} | {late} | {got.takeover:.1f} |", flush=True)
 
@@ -211,8 +221,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--events", type=int, default=250)
     parser.add_argument("--seconds", type=float, default=40.0, help="span over which the events are due")
+    parser.add_argument("--elsewhere", action="store_true", help="the next process is on another machine")
     given = parser.parse_args()
-    asyncio.run(measure(given.way or list(WAYS), given.runs, given.events, given.seconds))
+    asyncio.run(measure(given.way or list(WAYS), given.runs, given.events, given.seconds, given.elsewhere))
 
 
 if __name__ == "__main__":
