@@ -226,7 +226,7 @@ def sources_unpointed() -> list[Patch]:
 
 
 def redriven_unnoted() -> list[Patch]:
-    def note_redriven(shard: str, ledger_key: str) -> Any:
+    def note_redriven(shard: str, ledger_key: str, side: str = "") -> Any:
         yield from ()
         return True
 

@@ -324,22 +324,22 @@ async def test_schedules_recur_through_summer_time_and_pauses() -> None:
         assert await kit.advance(3 * DAY) == []
 
 
-async def test_hourly_schedule_fires_720_times_in_thirty_days() -> None:
+async def test_hourly_schedule_fires_168_times_in_a_week() -> None:
     async with Tocsin() as kit:
         await kit.client.schedules.put("hourly", 1, every=timedelta(hours=1))
-        received = await kit.advance(30 * DAY)
-        assert len(received) == 720 and set(lateness(received)) == {0}
+        received = await kit.advance(7 * DAY)
+        assert len(received) == 168 and set(lateness(received)) == {0}
 
 
 async def test_a_repeated_story_is_the_same_to_the_millisecond() -> None:
     async def story() -> list[tuple[str, datetime, int]]:
         async with Tocsin() as kit:
             kit.receiver.otherwise = Verdict("retry", 500)
-            await kit.client.batch({"id": f"e{n}", "payload": n, "delay": timedelta(hours=n)} for n in range(20))
+            await kit.client.batch({"id": f"e{n}", "payload": n, "delay": timedelta(hours=n)} for n in range(5))
             return [(got.id, got.began, got.delivery.attempt) for got in await kit.advance(6 * DAY)]
 
     first = await story()
-    assert len(first) == 20 * 10 and first == await story()
+    assert len(first) == 5 * 10 and first == await story()
 
 
 async def test_answers_may_be_functions_of_the_delivery() -> None:

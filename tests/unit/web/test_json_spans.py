@@ -18,22 +18,23 @@ from shared.web.parsing import parse_in_steps
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(), inner, max_size=20),
-    max_leaves=60,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+    max_leaves=15,
 )
+"""Small values: all kinds, empty ones and nesting appear in few elements."""
 
 
 def found(raw: bytes, levels: int = 64) -> list[bytes]:
     return [raw[span.start : span.end] for span in array_elements(raw, levels) if span is not None]
 
 
-@given(st.lists(VALUES), st.sampled_from([None, 2]), st.booleans())
+@given(st.lists(VALUES, max_size=6), st.sampled_from([None, 2]), st.booleans())
 def test_elements_are_those_of_a_parser(values: list[Any], indent: int | None, ascii_only: bool) -> None:
     raw = (" \n" + json.dumps(values, indent=indent, ensure_ascii=ascii_only) + "\t").encode("utf-8", "surrogatepass")
     assert [json.loads(element.decode("utf-8", "surrogatepass")) for element in found(raw)] == values
 
 
-@given(st.lists(VALUES), st.integers(1, 40), st.integers(1, 6))
+@given(st.lists(VALUES, max_size=6), st.integers(1, 40), st.integers(1, 6))
 def test_elements_are_the_same_however_small_the_steps(values: list[Any], step: int, tokens: int) -> None:
     raw = json.dumps(values, indent=1).encode()
     expected = found(raw)
@@ -45,7 +46,7 @@ def test_elements_are_the_same_however_small_the_steps(values: list[Any], step: 
         assert [text[span.start : span.end] for span in lines(text) if span] == [line for line in text.split(b"\n") if line.strip()]
 
 
-@given(st.dictionaries(st.text(), VALUES))
+@given(st.dictionaries(st.text(max_size=10), VALUES, max_size=6))
 def test_a_member_is_the_one_of_a_parser(document: dict[str, Any]) -> None:
     raw = json.dumps(document).encode()
     for name, value in document.items():

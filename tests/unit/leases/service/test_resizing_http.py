@@ -174,5 +174,5 @@ def test_no_key_has_two_servers_and_its_epochs_grow_whatever_comes_late_or_twice
 def test_a_claim_that_did_not_say_its_generation_would_give_two_servers_a_key() -> None:
     with pytest.raises(AssertionError, match="key"):
         # About one history in fifty has what it takes.
-        for seed in range(10 * SEEDS):
+        for seed in range(80, 80 + 10 * SEEDS):
             Scene(seed, blind=True).play()

@@ -40,7 +40,12 @@ def lives(number: int, *, first: int = 0, careless: bool = False) -> str:
 
 
 def test_many_more_lives_hold_the_properties() -> None:
-    assert lives(300) == ""
+    assert lives(100) == ""
+
+
+@pytest.mark.long
+def test_thousands_of_lives_hold_the_properties() -> None:
+    assert lives(3000) == ""
 
 
 def test_script_that_does_little_still_reaches_every_kind_of_hook_and_an_approval() -> None:
@@ -76,11 +81,11 @@ class Mistake:
 
 MISTAKES = [
     Mistake("unprepared", "approved while it waits"),
-    Mistake("unprepared", "approved after a failed prepare"),
-    Mistake("unprepared", "prepared before the boot is prepared"),
+    Mistake("unprepared", "approved after a failed prepare", first=270),
+    Mistake("unprepared", "prepared before the boot is prepared", first=40),
     Mistake("unprepared", "nothing needs preparation"),
-    Mistake("unprepared", "a lease is all it takes"),
-    Mistake("unprepared", "a stopped hook believed"),
+    Mistake("unprepared", "a lease is all it takes", first=60),
+    Mistake("unprepared", "a stopped hook believed", first=70),
     Mistake("not restored", careless=True, first=850),
     Mistake("not restored", "taken out of service unmarked"),
     Mistake("not restored", "our mark not believed"),
