@@ -74,7 +74,7 @@ class _Bench:
             began = fleet.now
             fleet.run(max(200.0, 40 * self.beat))
             parts = [self.cost, self.crashes, self.hand_offs, self.balance, self.outages]
-            parts += [self.quick_restarts, self.slow_restarts, self.spare]
+            parts += [self.quick_restarts, self.slow_restarts, self.spare, self.drains]
             figures = [Figure(self._named("all served and shared out after a cold start"), began, "s")]
             for part in parts:
                 figures += part()
@@ -205,6 +205,35 @@ class _Bench:
         fleet.start("spare")
         fleet.until(self._in("spare"), 60 * self.beat)
         return [self._rolling("the same, with a spare server", fleet.names[:-1], {"default": 1.0, "fast": 1.0, "economy": 1.0})]
+
+    def drains(self) -> list[Figure]:
+        """Each is drained to the one that has come back, first to the spare server, restarted, and left alone for a while."""
+        fleet, known = self.fleet, len(self.fleet.watch.gaps)
+        moved, before = fleet.moves.total(), dict(fleet.moves)
+        # The spare server of the restarts before is the last one that was stopped.
+        names = [name for name in (*fleet.names, "spare") if fleet.nodes[name].running]
+        back = next(name for name in fleet.names if name not in names)
+        fleet.control("prohibit", back)
+        fleet.start(back)
+        fleet.until(self._in(back), 60 * self.beat)
+        for verb in ("drain", "permit"):
+            fleet.control(verb, back)
+        for name in names:
+            fleet.control("drain", name, back)
+            fleet.until(lambda name=name: fleet.served() and not fleet.shares()[name], 60 * self.beat)  # type: ignore[misc]
+            node = fleet.nodes[name]
+            node.keeper_state.stop()
+            fleet.until(lambda node=node: not node.running, 60 * self.beat)  # type: ignore[misc]
+            fleet.run(self.profile.takeover + 2 * self.beat)
+            fleet.start(name)
+            fleet.until(self._in(name), 60 * self.beat)
+            fleet.run(4 * self.beat)
+            back = name
+        most = max(count - before.get(number, 0) for number, count in fleet.moves.items())
+        gaps = sorted(gap for _, gap, _ in fleet.watch.gaps[known:])
+        note = f"at most {most} of one; gaps p50 {at(gaps, 0.5):.2f}, p99 {at(gaps, 0.99):.2f} s"
+        what = "moves per partition, all drained to the one that came back, with pauses"
+        return [self._figure(what, (fleet.moves.total() - moved) / PARTITIONS, "", {"default": 1.0, "fast": 1.0, "economy": 1.0}, note)]
 
     def _in(self, name: str) -> Callable[[], bool]:
         return lambda: self.fleet.nodes[name].keeper_state.session is not None
