@@ -29,8 +29,11 @@ from .store import ScheduleDefinitions
 
 log = logging.getLogger(__name__)
 
-IN_FLIGHT = 64
-"""Schedules that one process carries on side by side; their events share transactions."""
+IN_FLIGHT = 4
+"""Schedules of one partition that a process carries on side by side, 64 in all; their events share transactions.
+
+Each partition has its own, because storage serves and throttles partitions one by one: those that wait for one delay no other.
+"""
 CANCELS = 32
 """Events of one schedule that are cancelled side by side."""
 FIRE_BYTES = 1024 * 1024
@@ -68,7 +71,7 @@ class Chain:
     ) -> None:
         self._store, self._writer, self._changes, self._lookup = store, writer, changes, lookup
         self._directory, self._clock = directory, clock
-        self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+        self._in_flight = {partition: asyncio.Semaphore(IN_FLIGHT) for partition in PARTITIONS}
         self._unfinished: dict[str, UnfinishedClaim] = {}
 
     async def sweep(self, now: Millis) -> Counter[str]:
@@ -91,7 +94,7 @@ class Chain:
         return counts
 
     async def _one(self, pointer: Row, now: Millis) -> ChainOutcome:
-        async with self._in_flight:
+        async with self._in_flight[pointer.pk]:
             try:
                 definition = await self._store.get(*parse_pointer_key(pointer.rk))
                 if definition is None or definition.pointer != pointer.rk:

@@ -22,6 +22,7 @@ from shared.delivery.channels.model import CHANNEL_TYPES
 from shared.delivery.channels.ports import Sender
 from shared.scheduler import timings
 from shared.scheduler.ingest.writer import Stored
+from shared.scheduler.recurring.definition import PARTITIONS, partition_of
 from shared.storage import Storage
 from shared.storage.names import EVENTS, SCHEDULES
 from shared.storage.ports import Applied, Op, Row, WriteRefused
@@ -152,6 +153,36 @@ async def test_occurrences_that_an_ended_process_has_claimed_are_stored_at_the_t
             outcomes.append(await drive(world.clock, other.sweep()))
         assert outcomes == [Counter(nothing=1), Counter(nothing=1), Counter(stored=1)]
         assert stored(world) == seconds(START + 1000, world.now + timings.OCCURRENCES_AHEAD)
+    finally:
+        await world.close()
+
+
+async def test_schedules_of_a_partition_that_storage_does_not_answer_for_delay_no_other() -> None:
+    world, one, _ = await opened(6)
+    try:
+        by_partition: dict[str, list[str]] = {}
+        for number in range(2_000):
+            by_partition.setdefault(partition_of("demo", f"s{number}"), []).append(f"s{number}")
+        # The sweep begins with the first partition: more than it carries on side by side, in all partitions together.
+        silent, sound = by_partition[PARTITIONS[0]][:70], by_partition[PARTITIONS[-1]][0]
+        for name in (*silent, sound):
+            assert (await world.demo.put(f"/api/v1/schedules/{name}", {**EVERY_SECOND, "every": "PT1M"})).status == 201
+        await world.clock.advance(65, settle=3)
+        get, waiting = one.network.get, asyncio.Event()
+
+        async def answers(table: str, pk: str, rk: str) -> Row | None:
+            if table == SCHEDULES and pk == PARTITIONS[0]:
+                await waiting.wait()
+            return await get(table, pk, rk)
+
+        one.network.get = answers  # type: ignore[method-assign]
+        sweep = asyncio.ensure_future(one.sweep())
+        await world.clock.advance(5)
+        assert not sweep.done(), "the silent partition keeps the sweep waiting"
+        due = [int(row.props["due"]) for row in world.events() if str(row.props["id"]).startswith(f"{sound}:")]
+        assert max(due) > world.now + 90_000
+        waiting.set()
+        await drive(world.clock, together(sweep))
     finally:
         await world.close()
 
