@@ -37,7 +37,11 @@ def test_at_most_one_server_acts_on_a_partition(name: str) -> None:
     assert_play_holds("lease", name, World(PLAYS[name](0)))
 
 
-@pytest.mark.parametrize("name", list(ROLLBACKS))
+LONG = {"rollback of a take over"}
+"""A play of more than ten seconds; the shorter ones have the mutants."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in ROLLBACKS])
 def test_at_most_one_server_acts_once_a_rollback_of_storage_is_v_old(name: str) -> None:
     assert_play_holds("rollback", name, RollbackWorld(ROLLBACKS[name](0)))
 

@@ -11,8 +11,8 @@ from tests.model.shards.plays import PLAYS
 from tests.model.shards.world import World
 from tests.model.stored import assert_play_holds
 
-LONG = {"creator crashes", "dead process", "retry"}
-"""Plays of more than 130,000 states. Their mutants are caught in `test_shard_mutants`."""
+LONG = {"creator crashes", "dead process", "retry", "redrive"}
+"""Plays that take more than ten seconds. Their mutants are caught in `test_shard_mutants`."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in PLAYS])
