@@ -86,10 +86,11 @@ class EventFilter:
 
 
 class ShardPart(NamedTuple):
-    """Chosen events of a shard, the number of rows looked at, and the key of the last one, or `DONE`."""
+    """Chosen events of a shard, the number of rows looked at, the bytes of those read whole, and the key of the last one, or `DONE`."""
 
     rows: list[Row]
     scanned: int
+    size: int
     last: str
 
 
@@ -147,7 +148,7 @@ class EventLookup:
             part = await self._part(shard, after + "!" if after else FIRST_EVENT, chosen, limit - len(found), PAGE_BYTES - size)
             found += part.rows
             scanned += part.scanned
-            size += sum(int(row.props["size"]) for row in part.rows)
+            size += part.size
             here = place._replace(row=part.last)
             if part.last != DONE:
                 return found, here
@@ -155,37 +156,38 @@ class EventLookup:
 
     async def _part(self, shard: str, first: str, chosen: EventFilter, most: int, most_bytes: int) -> ShardPart:
         """Return the chosen events of a shard from the row `first` on: at most `most`, and few more bytes than `most_bytes`."""
+        # Without a filter nearly every row is shown. With one, or if many are not, bodies are read only of the rows that are.
         whole = chosen == EventFilter()
         picked: list[Row] = []
         scanned = size = 0
         cursor: str | None = None
         while True:
-            # Without a filter nearly every row is shown. With one, bodies are read only of the rows that are.
             page = await self._tables.query(
                 EVENTS, shard, first=first, end=END_EVENTS, cursor=cursor, limit=min(most + 1, MAX_PAGE) if whole else MAX_PAGE,
                 select=None if whole else FILTERED,
             )
             for row in page.rows:
-                if not chosen.shows(row.props):
-                    scanned += 1
-                    continue
-                if len(picked) == most or size > most_bytes:
-                    return ShardPart(await self._complete(shard, chosen, picked, whole), scanned, picked[-1].rk)
+                shown = chosen.shows(row.props)
+                if shown and (len(picked) == most or (picked and size > most_bytes)):
+                    return ShardPart(await self._complete(shard, chosen, picked), scanned, size, picked[-1].rk)
                 scanned += 1
-                picked.append(row)
-                size += int(row.props["size"])
-            cursor = page.next
+                if shown:
+                    picked.append(row)
+                if shown or whole:
+                    size += int(row.props["size"])
+            cursor, whole = page.next, False
             if cursor is None:
-                return ShardPart(await self._complete(shard, chosen, picked, whole), scanned, DONE)
+                return ShardPart(await self._complete(shard, chosen, picked), scanned, size, DONE)
 
-    async def _complete(self, shard: str, chosen: EventFilter, picked: Sequence[Row], whole: bool) -> list[Row]:
+    async def _complete(self, shard: str, chosen: EventFilter, picked: Sequence[Row]) -> list[Row]:
         """Return the picked rows with all their properties, without those that the filter no longer shows."""
-        if whole or not picked:
-            return list(picked)
         rows: list[Row | None] = []
         for some in batched(picked, READS):
-            rows += await asyncio.gather(*(self._tables.get(EVENTS, shard, row.rk) for row in some))
+            rows += await asyncio.gather(*(self._whole(shard, row) for row in some))
         return [row for row in rows if row is not None and chosen.shows(row.props)]
+
+    async def _whole(self, shard: str, row: Row) -> Row | None:
+        return row if "id" in row.props else await self._tables.get(EVENTS, shard, row.rk)
 
     async def _shards(self, tenant: str, chosen: EventFilter, start: ListPosition) -> AsyncIterator[tuple[ListPosition, str]]:
         """Yield shards that may contain chosen events, from the shard at `start` on: first unfinished shards, then finished ones."""

@@ -218,6 +218,28 @@ async def test_filter_that_matches_nothing_reads_no_bodies(world: World) -> None
         assert len(page["items"]) == items and counting.bodies <= most, url
 
 
+async def test_events_that_moved_away_cost_a_list_few_bytes_and_queries(world: World) -> None:
+    names = [f"e{number}" for number in range(100)]
+    events = [{"id": name, "due": "2027-01-15T09:00:00Z", "payload": "x" * 2_000} for name in names]
+    assert (await world.demo.post("/api/v1/events/batch", events)).status == 200
+    for name in names:
+        assert (await world.demo.patch(f"/api/v1/events/{name}", {"due": "2027-01-16T09:00:00Z"})).status == 200
+    counting = CountingTables(world.tables)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.app.scheduler.lookup, "_tables", counting)
+        shown: list[str] = []
+        cursor = ""
+        while True:
+            before, counting.bodies = world.tables.transactions["query"], 0
+            page = (await world.demo.get(f"/api/v1/events?limit=3{cursor}")).json()
+            assert counting.bodies <= 30_000 and world.tables.transactions["query"] - before <= 20
+            shown += [item["id"] for item in page["items"]]
+            if page["next"] is None:
+                break
+            cursor = f"&cursor={page['next']}"
+    assert sorted(shown) == sorted(names)
+
+
 async def test_page_ends_after_a_bounded_number_of_rows(world: World) -> None:
     for number in range(6):
         await world.demo.create(due=f"2027-01-15T09:{number:02}:00Z")
