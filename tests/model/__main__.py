@@ -17,6 +17,9 @@ from .checking.checker import Report, explore
 from .checkpoint_design import mutants as design_mutants
 from .checkpoint_design import plays as design_plays
 from .checkpoint_design import story
+from .guard import mutants as guard_mutants
+from .guard import plays as guard_plays
+from .guard import world as guard_world
 from .leases import mutants as lease_mutants
 from .leases import plays as lease_plays
 from .leases import remote as remote_leases
@@ -61,6 +64,7 @@ PROTOCOLS = {
     "resize": Protocol(resizing.RESIZES, resizing.ResizeWorld, resizing_mutants.RESIZE_MUTANTS, resizing_mutants.hunt_resize),
     "remote": Protocol(remote_leases.PLAYS, remote_leases.RemoteWorld, remote_mutants.MUTANTS, remote_mutants.hunt),
     "agent": Protocol(maintenance_plays.PLAYS, maintenance_world.AgentWorld, maintenance_mutants.MUTANTS, maintenance_mutants.hunt),
+    "guard": Protocol(guard_plays.PLAYS, guard_world.GuardWorld, guard_mutants.MUTANTS, guard_mutants.hunt),
     "checkpoint-design": Protocol(design_plays.PLAYS, design_plays.world, design_mutants.MUTANTS, design_mutants.hunt, story.tell),
     "turns": Protocol(turn_plays.PLAYS, turn_world.World, turn_mutants.MUTANTS, turn_mutants.hunt),
     "endless turns": Protocol(

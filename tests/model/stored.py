@@ -19,6 +19,7 @@ from typing import Any
 from .checking.checker import Report, explore
 from .checking.state import renamed
 from .checkpoint_design.world import NOBODY
+from .guard.world import stored as stored_rows_of_guard
 
 
 class StoredStates:
@@ -73,6 +74,11 @@ def _agent(model: Any, state: Any) -> Hashable:
     return own, records
 
 
+def _guard(model: Any, state: Any) -> Hashable:
+    """The app's rows and the moment, without times and texts."""
+    return stored_rows_of_guard(state)
+
+
 def _checkpoint_design(model: Any, state: Any) -> Hashable:
     """Logs, payloads and the checkpoint in cloud storage, under the least of the nodes' interchangeable names."""
     nodes, last = state.cluster.nodes, state.cluster.checkpoint
@@ -98,6 +104,7 @@ PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
     "resize": _table,
     "remote": _table,
     "agent": _agent,
+    "guard": _guard,
     "checkpoint-design": _checkpoint_design,
     "turns": _turns,
     "endless turns": _endless,
