@@ -23,14 +23,19 @@ _WRITE = {**wire.READ, "Content-Type": "application/json", "Prefer": "return-no-
 class AzureTables:
     """Tables over HTTP. Reads are retried within the policy's bounds; writes only where nothing can have been applied.
 
-    `transactions` counts requests as the service bills them, retries included (`get`, `query`, `write`, `ensure`), rows (`rows_read`,
-    `rows_written`), and bytes of answers (`bytes_read`).
+    `transactions` counts requests as the service bills them, retries included (`get`, `query`, `write`, `ensure`), and rows
+    (`rows_read`, `rows_written`).
     """
 
     def __init__(self, transport: Transport, server_time: ServerTimeEstimator | None = None) -> None:
         """server_time: is given the answers of writes; the transport's moments must be those of its `elapsed`."""
         self._transport, self._server_time = transport, server_time
         self.transactions: Counter[str] = transport.transactions
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the bodies of all answers."""
+        return self._transport.bytes_read
 
     @classmethod
     def from_settings(

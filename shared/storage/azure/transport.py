@@ -81,6 +81,8 @@ class Transport:
         """elapsed: reads the monotonic time of `HttpAnswer.sent` and `received`, in milliseconds; the clock's by default."""
         self.account = account
         self.transactions: Counter[str] = Counter()
+        self.bytes_read = 0
+        """Bytes of all answers' bodies. Not among the transactions, which are counted as they are billed."""
         self._clock = clock or SystemClock()
         self._elapsed = elapsed or elapsed_ms(self._clock)
         self._policy = policy or TransportPolicy()
@@ -137,7 +139,7 @@ class Transport:
                 async with session.request(method, url, data=data, headers=send, allow_redirects=False) as reply:
                     content = await reply.read()
                     received = self._elapsed()
-                    self.transactions["bytes_read"] += len(content)
+                    self.bytes_read += len(content)
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 failed = type(error).__name__
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
