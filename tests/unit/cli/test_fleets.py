@@ -242,6 +242,14 @@ def test_changes_of_maintenance_are_announced_once() -> None:
     assert list(changes(after, before))[-1][3] == "gone"
 
 
+def test_whether_nodes_may_prepare_is_a_part_of_an_event_that_changes() -> None:
+    event = {"type": "Freeze", "status": "scheduled", "nodes": {}, "approval": None, "alarms": []}
+    assert "permission" not in comparable_state(event), "a fleet with the guard approve"
+    refused = event | {"permission": {"state": "refused", "reason": "e2 goes first"}}
+    assert comparable_state(refused)["permission"] == "refused: e2 goes first"
+    assert comparable_state(event | {"permission": {"state": "granted"}})["permission"] == "granted"
+
+
 def test_tenant_its_keys_and_channels(tocsin: Command) -> None:
     tocsin.environment.setenv("TOCSIN_KEY", LOCAL_ADMIN_KEY)
     tocsin.ok("tenants", "put", "shop", "--settings", '{"limits": {"events_per_second": 100}}')
