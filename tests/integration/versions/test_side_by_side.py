@@ -26,6 +26,9 @@ from tests.integration.scheduler.conftest import ADMIN_KEY, Api, Host, eventuall
 from tests.integration.scheduler.receiver import Receiver, status
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.long
+"""Two hosts and a minute; and a clone without history has no former version."""
+
 FORMER = "6bd9a76"
 """The version whose stored data other tests read (tests/data/stored_6bd9a76.json)."""
 PROFILE = {"beat": "PT1S", "validity": "PT3S", "takeover": "PT4.5S"}
@@ -135,7 +138,6 @@ async def test_events_of_both_versions_are_each_delivered_once(tenant: Tenant) -
     assert sorted(tenant.hits("flaky")) == sorted(retried)
 
 
-@pytest.mark.long
 async def test_a_schedule_of_one_version_is_served_and_changed_by_the_other(tenant: Tenant) -> None:
     async def ticked(payload: str) -> bool:
         return sum(hit.json() == payload for hit in tenant.receiver.at(f"/{tenant.name}/ticks")) >= 2
@@ -295,7 +297,6 @@ async def test_an_event_of_azure_that_agents_report_to_both_versions_is_approved
         assert (found["status"], found["approval"]["state"]) == ("started", "closed"), found
 
 
-@pytest.mark.long
 async def test_after_an_update_and_after_a_rollback_the_remaining_version_finishes_what_the_other_began(pair: Pair, tenant: Tenant) -> None:
     """Last of this module: the hosts end one after the other."""
     spec = {"every": "PT2S", "channel": "ticks", "payload": "tick"}
