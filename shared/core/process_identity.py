@@ -131,7 +131,8 @@ def read_marker(path: Path) -> str:
 
 
 def _read_own(path: Path) -> str:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    # Another user may have planted a named pipe, whose opening would wait for a writer for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor) as file:
         status = os.fstat(file.fileno())
         if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077 or not stat.S_ISREG(status.st_mode):

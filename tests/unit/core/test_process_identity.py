@@ -201,3 +201,11 @@ def test_marker_that_others_may_have_written_identifies_nothing(tmp_path: Path) 
     marker.unlink()
     marker.symlink_to(tmp_path / "elsewhere")
     assert ProcessIdentity(markers=tmp_path).name == ""
+
+
+def test_named_pipe_in_place_of_the_marker_stops_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CHILD, str(tmp_path)]
+    os.mkfifo(tmp_path / f"tocsin-machine-{os.getuid()}", 0o666)
+    # In a process of its own, because one that waits for the pipe's writer cannot be cancelled.
+    found = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout == "\n"
