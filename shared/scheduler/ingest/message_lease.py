@@ -32,8 +32,8 @@ async def serve_leased(queues: Queues, clock: Clock, queue: str, message: Messag
         await act(message)
         return
     lease = _MessageLease(queues, clock, queue, replace(message))
-    await lease.take()
     try:
+        await lease.take()
         await act(message)
     except asyncio.CancelledError:
         await lease.end(deleting=False)

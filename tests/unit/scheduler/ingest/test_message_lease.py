@@ -200,3 +200,14 @@ async def test_message_that_another_process_has_is_served_and_left_to_it(desk: D
     assert await desk.queues.length(QUEUE_INGEST) == 1
     await desk.work(second)
     assert desk.served == ["events", "events"] and await desk.queues.length(QUEUE_INGEST) == 0
+
+
+async def test_invocation_that_is_cancelled_while_it_waits_for_its_lease_renews_nothing_afterwards(desk: Desk) -> None:
+    desk.queues.silent = INGEST_LEASE_WAIT / 2
+    work = desk.work(await desk.taken())
+    await desk.clock.advance(INGEST_LEASE_WAIT / 4)
+    work.cancel()
+    await desk.clock.advance(INGEST_LEASE_WAIT * 2)
+    assert work.cancelled() and desk.served == []
+    # At once, and not only when a lease that nobody holds has ended.
+    assert (await desk.taken()).dequeue_count == 2
