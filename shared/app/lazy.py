@@ -80,9 +80,11 @@ class Lazy:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return
-        loop.call_later(OPEN_AFTER, lambda: self._begin(self._open_uncalled()))
+        # A task and not a timer of the loop, so that `close` ends it.
+        self._begin(self._open_uncalled())
 
     async def _open_uncalled(self) -> None:
+        await asyncio.sleep(OPEN_AFTER)
         for _ in range(OPEN_TRIES):
             try:
                 await self.first()

@@ -194,3 +194,13 @@ def test_real_worker_ends_in_order_when_its_parent_is_killed(tmp_path: Path) -> 
         os.kill(parent.pid, signal.SIGKILL)
         # Read up to the end of the pipe, which the orphan closes when it ends.
         assert parent.stdout.read() == "leave\nclose\n"
+
+
+async def test_app_that_was_closed_before_it_would_open_by_itself_stays_closed(app: PlayedApplication) -> None:
+    opened = Lazy(parent=ParentWatch([]))
+    opened.open_soon()
+    await opened.close()
+    # Open timers of the loop would come first.
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+    assert app.calls == []
