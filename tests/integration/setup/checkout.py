@@ -95,4 +95,4 @@ class Checkout:
 
 
 PIP = "pip --disable-pip-version-check --no-input -r requirements-dev.txt"
-NPM_CI = "npm ci --ignore-scripts --include=dev"
+NPM_CI = "npm ci --ignore-scripts --include=dev --loglevel=error"
