@@ -77,7 +77,7 @@ class Lazy:
         that waited for a call would leave the former one's shards alone. Without a running loop nothing happens: the app is only looked at.
         """
         try:
-            loop = asyncio.get_running_loop()
+            asyncio.get_running_loop()
         except RuntimeError:
             return
         # A task and not a timer of the loop, so that `close` ends it.
