@@ -295,7 +295,7 @@ var homeSettings = {
   TOCSIN_BACKLOG_PER_SECOND: string(backlogPerSecond)
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identity.outputs.clientId};Authorization=AAD'
   FUNCTIONS_REQUEST_BODY_SIZE_LIMIT: string(bodyLimit)
-  PYTHON_ENABLE_OPENTELEMETRY: 'true'
+  AzureWebJobsDisableHomepage: 'true'
 }
 // An account that is not there must not be in the settings: an empty trigger connection would stop the host.
 var mirrorSettings = !mirrored

@@ -59,7 +59,9 @@ def queue_functions(
                 raise
 
         handler.__name__ = handler.__qualname__ = name
-        blueprint.function_name(name)(blueprint.queue_trigger(arg_name="msg", queue_name=queue, connection=connection)(handler))
+        # Bytes: a message that is not UTF-8 could not be bound to text, and would fail in the host until it is lost.
+        trigger = blueprint.queue_trigger(arg_name="msg", queue_name=queue, connection=connection, data_type=func.DataType.BINARY)
+        blueprint.function_name(name)(trigger(handler))
 
     for name, queue, act in QUEUE_FUNCTIONS:
         on_message(name + suffix, queue, act)

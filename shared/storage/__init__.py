@@ -63,7 +63,7 @@ class Storage:
     async def ensure(self) -> None:
         """Create all of Tocsin's tables and queues that are missing. Raises `Rejected` or `Unavailable`."""
         await self.tables.ensure(names.ALL_TABLES)
-        await self.queues.ensure(names.ALL_QUEUES)
+        await self.queues.ensure((*names.ALL_QUEUES, *names.POISON_QUEUES))
 
     async def close(self) -> None:
         """Release connections."""

@@ -23,7 +23,7 @@ from ...scheduler.queries.totals import Totals
 from ...scheduler.rules import may_take
 from ...scheduler.timings import OWNER_SILENT, STUCK_ROUNDS
 from ...storage import Storage
-from ...storage.names import ALL_QUEUES, EVENTS, SHARDS, SWEEPS, TENANTS
+from ...storage.names import ALL_QUEUES, EVENTS, POISON_QUEUES, SHARDS, SWEEPS, TENANTS
 from ...storage.ports import Row
 from ...tenants.cache import Cached
 from ...tenants.rows import PK_TENANTS, PREFIX_CHANNEL, of_tenant
@@ -171,7 +171,7 @@ class Metrics:
             return await load_rows(self._tables, TENANTS, of_tenant(tenant), PREFIX_CHANNEL, end, ("paused", "breaker"))
 
     async def _queues(self, seen: MetricsSnapshot) -> None:
-        names = [name for queue in ALL_QUEUES for name in (queue, f"{queue}-poison")]
+        names = (*ALL_QUEUES, *POISON_QUEUES)
         for name, length in zip(names, await asyncio.gather(*map(self._length, names)), strict=True):
             if length is not None:
                 seen.queues[name] = length
@@ -180,7 +180,7 @@ class Metrics:
         try:
             return await self._storage.queues.length(queue)
         except Rejected as error:
-            # The host creates a poison queue when it first needs one.
+            # A version that deployed fewer queues.
             if "QueueNotFound" in str(error):
                 return None
             raise

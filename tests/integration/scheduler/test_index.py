@@ -120,6 +120,7 @@ def test_queue_functions_listen_to_their_queues_with_the_apps_own_connection(fun
     queues = {name: trigger["queueName"] for name, trigger in found.items()}
     assert queues == QUEUES
     assert {trigger["connection"] for trigger in found.values()} == {"TocsinStorage"}
+    assert {trigger["dataType"] for trigger in found.values()} == {"BINARY"}, "the host cannot bind what is not UTF-8 to text"
 
 
 def test_every_queue_function_has_a_poison_handler(functions: Functions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
 from collections.abc import AsyncIterator
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 from azure.storage.queue import TextBase64EncodePolicy
-from azure.storage.queue.aio import QueueClient
+from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from devhost.azurite import Azurite
+from shared.storage.names import ALL_QUEUES, POISON_QUEUES
 
 from .conftest import Api, System, Tenant, eventually, now_ms, text_of
 from .receiver import Receiver
@@ -73,6 +75,24 @@ async def test_messages_of_the_sdk_become_events_or_rejects(tenant: Tenant, prod
     assert len(await rejects(tenant.api)) == 19
 
 
+async def test_a_message_that_is_not_text_becomes_a_reject(system: System, tenant: Tenant) -> None:
+    former = {reject["id"] for reject in await rejects(tenant.admin)}
+    async with QueueClient.from_connection_string(system.azurite.connection_string, QUEUE) as raw:
+        await raw.send_message(base64.b64encode(b'{"events": "\xff\xfe"}').decode())
+
+    async def rejected() -> dict[str, Any] | None:
+        return next((reject for reject in await rejects(tenant.admin) if reject["id"] not in former), None)
+
+    found = await eventually(rejected, "the reject")
+    assert "not UTF-8" in found["problem"]["detail"]
+
+
+async def test_every_queue_exists_from_the_first_start_on(system: System) -> None:
+    async with QueueServiceClient.from_connection_string(system.azurite.connection_string) as service:
+        found = {queue.name async for queue in service.list_queues()}
+    assert found >= {*ALL_QUEUES, *POISON_QUEUES}
+
+
 async def test_fast_events_are_looked_up_at_once_and_fire(tenant: Tenant) -> None:
     async def one(number: int) -> str:
         answer = await tenant.api.post("events", {"delay": "PT6S", "payload": number, "durability": "fast"})
@@ -117,8 +137,6 @@ async def test_a_cancel_that_races_the_queue_is_kept(tenant: Tenant) -> None:
 
 async def test_what_lies_in_the_poison_queue_is_taken_in_after_all(system: System, tenant: Tenant, key: str) -> None:
     async with sdk(system.azurite, POISON) as poison:
-        # The host makes it with the first message that fails.
-        await poison.create_queue()
         await poison.send_message(letter(tenant, key, {"id": "late", "delay": "PT1S", "payload": 1}))
 
     async def waits() -> bool:

@@ -31,7 +31,7 @@ READ_ELSEWHERE = {
     "APPLICATIONINSIGHTS_CONNECTION_STRING": "the host and the worker: where telemetry goes",
     "APPLICATIONINSIGHTS_AUTHENTICATION_STRING": "the same: as whom",
     "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT": "the host: larger bodies never reach the app",
-    "PYTHON_ENABLE_OPENTELEMETRY": "the worker: the app exports its own logs and spans, so the host is not to send them again",
+    "AzureWebJobsDisableHomepage": "the host: no page of 150 kB at / for whoever asks",
 }
 """Settings that no code of ours reads -> who does."""
 
@@ -70,7 +70,7 @@ def tables() -> set[str]:
 
 def queues() -> set[str]:
     """The queues of the home account, with those for what failed five times."""
-    return {queue + end for queue in names.ALL_QUEUES for end in ("", "-poison")}
+    return {*names.ALL_QUEUES, *names.POISON_QUEUES}
 
 
 def readers_of_the_environment() -> dict[str, set[str]]:

@@ -14,7 +14,7 @@ from shared.delivery.channels.ports import Verdict
 from shared.ops.metrics import families
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures
 from shared.scheduler.queries import ledger
-from shared.storage.names import ALL_QUEUES, EVENTS, SHARDS
+from shared.storage.names import ALL_QUEUES, EVENTS, POISON_QUEUES, SHARDS
 from tests.unit.scheduler.harness import World
 
 METRICS = "/api/metrics"
@@ -115,9 +115,8 @@ async def test_queues_and_timers_are_shown(world: World) -> None:
     await world.queues.send("tocsin-shards", "x")
     await world.app.timers.run_once("stale_scan")
     seen = await look(world)
-    assert {dict(labels)["queue"] for name, labels in seen if name == "tocsin_queue_messages"} == set(ALL_QUEUES)
+    assert {dict(labels)["queue"] for name, labels in seen if name == "tocsin_queue_messages"} == {*ALL_QUEUES, *POISON_QUEUES}
     assert of(seen, "queue_messages", queue="tocsin-shards") == 1 and of(seen, "timer_age_seconds", timer="stale_scan") == 10
-    await world.queues.ensure(["tocsin-shards-poison"])
     await world.queues.send("tocsin-shards-poison", "x")
     assert of(await look(world), "queue_messages", queue="tocsin-shards-poison") == 1
 
