@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from ..core.durations import Duration, Time
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.types import Maybe, NodeName, Note, Stamp, Strict
-from .approvals import ApprovalOutcome
+from .decisions.approvals import ApprovalOutcome
 from .rows import GrantState, LedgerSource, LedgerStatus, NodePhaseName
 from .rule_settings import GuardMode
 

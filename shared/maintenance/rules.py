@@ -18,11 +18,11 @@ from zlib import crc32
 
 from ..checkpoints.turns import PendingImpact
 from ..core.clock import Millis
-from . import approvals as approval_rules
-from . import domain_guard, reservations
-from .approvals import ApprovalOutcome, Leased
-from .merging import has_departed, merge, settle_event
-from .monitors import elect, monitor_alarm
+from .decisions import approvals as approval_rules
+from .decisions import domain_guard, reservations
+from .decisions.approvals import ApprovalOutcome, Leased
+from .decisions.merging import has_departed, merge, settle_event
+from .decisions.monitors import elect, monitor_alarm
 from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, GuardRow, MonitorsRow, NodeEntry, NodeRow
 from .rule_settings import MaintenanceSettings
 from .timings import BUSY_INTERVAL, IDLE_INTERVAL, KEEP_EVENTS, REFUSED_INTERVAL

@@ -107,7 +107,7 @@ def _run_agent(config: Config, *, once: bool, style: str) -> int:
     import os
     import threading
 
-    from ...maintenance.agent.logs import set_up
+    from ...maintenance.agent.observability.logs import set_up
     from ...maintenance.agent.service import Agent, CannotStart
 
     set_up(style)

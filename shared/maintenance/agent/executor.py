@@ -12,13 +12,13 @@ from typing import Any
 from .app.messages import event_of
 from .app.reporter import Reporter
 from .effects import Approve, RunHook, SendResult
-from .figures import AgentFigures
 from .hooks.runner import Hook, HookResult, HookRunner, RunningHook
 from .http_exchange import HttpReply, TransportFailure
 from .imds.client import Imds
 from .imds.clock import clock_error
 from .loop import interpret_approval, interpret_poll
 from .model import HookKind, NodeState
+from .observability.figures import AgentFigures
 from .observations import DocumentRead, HookEnded, Observation, PollFailed
 from .timings import MIN_POLL_INTERVAL
 

@@ -15,10 +15,10 @@ from .config.settings import AgentSettings
 from .decisions import step
 from .dry_run import replace_effect
 from .effects import AgentEffect, Approve, PollNow, RunHook, SendReport, SendResult, StopHook, WriteLog
-from .figures import AgentFigures
 from .http_exchange import HttpReply, TransportFailure
 from .imds.document import read
 from .model import NodeState, Now, UnreadableDocument
+from .observability.figures import AgentFigures
 from .observations import ApprovalPosted, DocumentRead, Observation, PollFailed
 
 log = logging.getLogger(__name__)

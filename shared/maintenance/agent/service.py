@@ -27,14 +27,14 @@ from .config.file_trust import find_untrusted_state
 from .decisions.approvals import unasked
 from .decisions.step import next_wake, unready_reason
 from .executor import ThreadedExecutor
-from .figures import AgentFigures
-from .health import AgentHealth, HealthServer
 from .hooks.runner import HookRunner, ProcessRunner
 from .imds.client import HttpImds, Imds, Machine
 from .imds.identity import disown, identify, remembered
 from .journal import Disk, DiskFolder, Journal, ReportBacklog, make_private_folder
 from .loop import AgentLoop, NullJournal
 from .model import EventPhase, EventRecord, NodeState
+from .observability.figures import AgentFigures
+from .observability.health import AgentHealth, HealthServer
 from .observations import Observation, StartUp, StopRequested, Tick
 from .timings import IDENTIFY_INTERVAL, SHUTDOWN_WAIT, STALLED, TICK
 

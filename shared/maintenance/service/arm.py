@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import aiohttp
 
 from ...core.errors import TocsinError
-from ..approvals import ApprovalOutcome
+from ..decisions.approvals import ApprovalOutcome
 
 log = logging.getLogger(__name__)
 

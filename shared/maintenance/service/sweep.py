@@ -15,7 +15,8 @@ from ...leases.rows import FLEET, Fleet, parse_fleet
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS, MAINTENANCE
 from ...storage.ports import Row, Tables
-from .. import approvals, rules
+from .. import rules
+from ..decisions import approvals
 from ..rows import ALARMS, GUARD, INDEX, MONITORS, AlarmsRow, ApprovalRow, EventRow, FleetEvents, MaintenanceRow, event_key, node_key
 from ..rule_settings import MaintenanceSettings
 from . import figures, notifications

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.clock import Millis, to_text
-from .. import reservations
-from ..approvals import Leased
+from ..decisions import reservations
+from ..decisions.approvals import Leased
 from ..rows import EventRow, FleetEvents, NodeRow
 from ..rule_settings import FleetRule, MaintenanceSettings
 from ..rules import AgentAnswer

@@ -8,8 +8,8 @@ from math import inf
 from typing import Any, Final
 from unittest.mock import patch
 
-from shared.maintenance import reservations
 from shared.maintenance.agent.decisions import permission
+from shared.maintenance.decisions import reservations
 from shared.maintenance.rows import FleetEvents, GuardRow
 from tests.model.checking.checker import Report, explore
 

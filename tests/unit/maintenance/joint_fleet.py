@@ -9,7 +9,7 @@ from dataclasses import replace
 from email.utils import formatdate
 from typing import Any, Final
 
-from shared.maintenance import approvals, rules
+from shared.maintenance import rules
 from shared.maintenance.agent.app.messages import ReportReceipt, body_of, read_answer
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions import step as agents
@@ -19,7 +19,8 @@ from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import decode, encode
 from shared.maintenance.agent.model import EventPhase, EventsDocument, NodeState, Now, ScheduledEvent
 from shared.maintenance.agent.observations import ApprovalPosted, AppUnreachable, DocumentRead, HookEnded, Observation, StartUp, Tick
-from shared.maintenance.domain_guard import is_live
+from shared.maintenance.decisions import approvals
+from shared.maintenance.decisions.domain_guard import is_live
 from shared.maintenance.model import AgentReportIn
 from shared.maintenance.rows import EventRow, FleetEvents
 from shared.maintenance.rule_settings import MaintenanceSettings

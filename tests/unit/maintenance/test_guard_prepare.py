@@ -9,8 +9,9 @@ from unittest.mock import patch
 
 import pytest
 
-from shared.maintenance import reservations, rules
+from shared.maintenance import rules
 from shared.maintenance.agent.model import EventPhase
+from shared.maintenance.decisions import reservations
 from shared.maintenance.rows import EventRow, FleetEvents, GuardRow
 from shared.maintenance.rule_settings import FleetRule, MaintenanceSettings
 from tests.unit.maintenance.joint_fleet import HOOKS, START, Fleet, One

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.maintenance import approvals, domain_guard, rules
+from shared.maintenance import rules
+from shared.maintenance.decisions import approvals, domain_guard
 from shared.maintenance.rows import EventRow, FleetEvents, NodeEntry, NodePhaseName, NodeRow
 from shared.maintenance.rule_settings import MaintenanceSettings
 

@@ -19,11 +19,11 @@ from ....core.clock import Millis
 from ..config.config import AppSettings
 from ..decisions.step import prepared_events
 from ..effects import SendResult
-from ..figures import AgentFigures
 from ..http_exchange import HttpReply, TransportFailure, exchange
 from ..imds.client import Machine
 from ..journal import ReportBacklog
 from ..model import NodeState
+from ..observability.figures import AgentFigures
 from ..observations import AppUnreachable, Observation
 from ..timings import APP_ANSWER, FAR_RETRY, FIRST_REPORT, NEAR_RETRY, USUAL_REPORT
 from .messages import ReportReceipt, body_of, near, read_answer

@@ -15,7 +15,7 @@ import pytest
 
 from shared.cli.main import main
 from shared.maintenance.agent.config.config import load
-from shared.maintenance.agent.logs import JsonLines, TextLines, set_up
+from shared.maintenance.agent.observability.logs import JsonLines, TextLines, set_up
 from tests.paths import ROOT
 
 GOOD = """

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from shared.maintenance.agent.figures import FAMILIES, AgentFigures
-from shared.maintenance.agent.health import AgentHealth, HealthServer
+from shared.maintenance.agent.observability.figures import FAMILIES, AgentFigures
+from shared.maintenance.agent.observability.health import AgentHealth, HealthServer
 
 WELL = AgentHealth(True, (), True, {"node": "n1", "events": []})
 

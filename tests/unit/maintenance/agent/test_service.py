@@ -19,7 +19,6 @@ from shared.maintenance.agent.app.reporter import AppClient
 from shared.maintenance.agent.config.config import AppSettings, Config, NodeSettings, load
 from shared.maintenance.agent.effects import Approve, RunHook
 from shared.maintenance.agent.executor import ThreadedExecutor
-from shared.maintenance.agent.figures import AgentFigures
 from shared.maintenance.agent.hooks.runner import Hook, HookResult
 from shared.maintenance.agent.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.imds.client import Machine
@@ -28,6 +27,7 @@ from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal
 from shared.maintenance.agent.loop import interpret_approval, interpret_poll
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
 from shared.maintenance.agent.model import ScheduledEvent as ScheduledEvent
+from shared.maintenance.agent.observability.figures import AgentFigures
 from shared.maintenance.agent.observations import ApprovalPosted, DocumentRead, HookEnded, Observation, PollFailed
 from shared.maintenance.agent.service import Agent, CannotStart
 from tests.unit.maintenance.agent.cuttable_disk import CuttableDisk

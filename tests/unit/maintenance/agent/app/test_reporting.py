@@ -19,12 +19,12 @@ from shared.maintenance.agent.config.config import AppSettings
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions.step import next_wake, step
 from shared.maintenance.agent.effects import SendResult
-from shared.maintenance.agent.figures import AgentFigures
 from shared.maintenance.agent.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import DiskFolder, ReportBacklog
 from shared.maintenance.agent.model import EventPhase, EventRecord, EventsDocument, LeasedApproval, NodeState, Now, ScheduledEvent
+from shared.maintenance.agent.observability.figures import AgentFigures
 from shared.maintenance.agent.observations import AppAnswer as Heard
 from shared.maintenance.agent.observations import AppCommand, AppUnreachable, DocumentRead, Observation, StartUp, Tick
 from shared.maintenance.agent.policy import ActionRule, FleetPolicy

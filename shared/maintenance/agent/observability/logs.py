@@ -7,7 +7,7 @@ import logging
 import sys
 from typing import IO, Any
 
-from ...core.clock import to_text
+from ....core.clock import to_text
 
 
 class JsonLines(logging.Formatter):

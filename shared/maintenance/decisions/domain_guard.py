@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
-from ..core.clock import Millis
-from .rows import EventRow, FleetEvents, NodeRow
-from .rule_settings import MaintenanceSettings
-from .timings import BUSY_SILENCE, IDLE_SILENCE
+from ...core.clock import Millis
+from ..rows import EventRow, FleetEvents, NodeRow
+from ..rule_settings import MaintenanceSettings
+from ..timings import BUSY_SILENCE, IDLE_SILENCE
 
 _BEGUN: Final = frozenset({"PREPARING", "PREPARED"})
 _STRUCK: Final = frozenset({"STARTED", "RESTORING", "RESTORE_FAILED"})

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..core.clock import Millis
+from ...core.clock import Millis
+from ..rows import REHEARSAL, REMOVES, EventRow, FleetEvents, LedgerStatus, NodeEntry, NodeRow
+from ..timings import ABANDON_EVENT, AGREEMENT_TIME, BUSY_SILENCE, FORGET_NODE, LONG_IMPACT, REHEARSAL_GRACE
+from ..vm_names import folded
 from .domain_guard import is_live
-from .rows import REHEARSAL, REMOVES, EventRow, FleetEvents, LedgerStatus, NodeEntry, NodeRow
-from .timings import ABANDON_EVENT, AGREEMENT_TIME, BUSY_SILENCE, FORGET_NODE, LONG_IMPACT, REHEARSAL_GRACE
-from .vm_names import folded
 
 
 def merge(event: EventRow | None, entry: NodeEntry, node: NodeRow, now: Millis) -> EventRow | None:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
-from ..core.clock import Millis
+from ...core.clock import Millis
+from ..rows import ApprovalRow, EventHold, EventRow, FleetEvents, NodeRow
+from ..rule_settings import MaintenanceSettings
+from ..timings import GRANT_LEASE, GRANT_TRIES
 from .domain_guard import approval_order, block_reason, is_live, too_wide_reason
-from .rows import ApprovalRow, EventHold, EventRow, FleetEvents, NodeRow
-from .rule_settings import MaintenanceSettings
-from .timings import GRANT_LEASE, GRANT_TRIES
 
 BY_FLEET: Final = "fleet"
 _READY: Final = frozenset({"PREPARED", "APPROVED", "STARTED"})

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ..core.clock import Millis
+from ...core.clock import Millis
+from ..rows import EventRow, FleetEvents, GuardRow, NodeEntry, NodeRow
+from ..rule_settings import MaintenanceSettings
+from ..timings import BUSY_INTERVAL, RESERVE_AHEAD
 from .approvals import BY_FLEET
 from .domain_guard import block_reason, domains, is_live, too_wide_reason
-from .rows import EventRow, FleetEvents, GuardRow, NodeEntry, NodeRow
-from .rule_settings import MaintenanceSettings
-from .timings import BUSY_INTERVAL, RESERVE_AHEAD
 
 _BEGUN: Final = frozenset({"PREPARING", "PREPARED", "PREPARE_FAILED"})
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from .timings import PROBE_REQUEST
+from ..timings import PROBE_REQUEST
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..core.clock import Millis
+from ...core.clock import Millis
+from ..rows import FleetEvents, MonitorsRow, NodeRow
 from .domain_guard import is_live
-from .rows import FleetEvents, MonitorsRow, NodeRow
 
 
 def is_threatened(node: NodeRow, view: FleetEvents) -> bool:

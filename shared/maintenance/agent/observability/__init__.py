@@ -1,0 +1,1 @@
+"""The agent's log, its metrics, and its endpoints for probes."""
