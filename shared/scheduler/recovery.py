@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError
@@ -21,13 +23,26 @@ from ..storage.ports import Row, Tables, Where
 from . import timings
 from .firing import backlog
 from .keys import HOME, index_partitions, minute_text
-from .protocol.dispatch import recover
+from .protocol.dispatch import RecoveryLook, recover
+from .protocol.gate import process_of
 
 log = logging.getLogger(__name__)
 
 IN_FLIGHT = 16
-MOST_ROWS = 200
-"""Most index rows of one partition that one look reads; the sweeps have the rest."""
+MOST_GATES = 200
+"""Most gates of one partition that one look reads; the next look and the sweeps have the rest."""
+
+
+class SeenOwner(NamedTuple):
+    """The owner that an earlier look found in a shard's gate.
+
+    etag: of the index row at that time. It changes whenever the shard rests, or is asked for again. process: identity of the owner's
+    process; '' if it is not known. old_at: monotonic time in seconds before which the gate is too young to be taken.
+    """
+
+    etag: str
+    process: str
+    old_at: float
 
 
 class ShardRecovery:
@@ -44,18 +59,27 @@ class ShardRecovery:
         self._runner, self._tables, self._clock = runner, tables, clock
         self._partitions, self._process = index_partitions(places), process
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+        self._seen: dict[str, dict[str, SeenOwner]] = {}
+        """By index partition and row key, from the last look."""
 
     async def run(self) -> None:
         """Look at the times of `RECOVER_AT`, counted from this call."""
         began = self._clock.monotonic()
         for at in timings.RECOVER_AT:
             await self._clock.sleep(max(0.0, began + at - self._clock.monotonic()))
-            await self.run_once(self._clock.now())
+            try:
+                await self.run_once(self._clock.now())
+            except Exception:
+                # A defect that one look meets must not cost the others: the timers may be silent.
+                log.exception("A look for lost shards failed; the next one tries again", extra={"action": "recovery_failed"})
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Ask for every shard that was lost with a process. Return counts by result."""
         counts: Counter[str] = Counter()
-        for found in await asyncio.gather(*(self._partition(partition, now) for partition in self._partitions)):
+        looks = (self._partition(partition, now) for partition in self._partitions)
+        for found in await asyncio.gather(*looks, return_exceptions=True):
+            if isinstance(found, BaseException):
+                raise found
             counts.update(found)
         if counts["resent"]:
             extra = {"action": "shards_recovered", "count": counts["resent"]}
@@ -63,26 +87,71 @@ class ShardRecovery:
         return counts
 
     async def _partition(self, partition: str, now: Millis) -> Counter[str]:
-        first, end = minute_text(now - timings.RECOVER_WITHIN), minute_text(now + timings.MINUTE)
-        where = (Where("state", "eq", "sent"),)
         try:
-            async with self._in_flight:
-                page = await self._tables.query(SHARDS, partition, first=first, end=end, where=where, limit=MOST_ROWS)
+            rows = await self._rows(partition, now)
         except StorageError as error:
             # An account that does not answer must not delay the shards of the others.
             log.debug("The index partition %s could not be read: %s", partition, error, extra={"action": "partition_unread"})
             return Counter({"unread": 1})
-        # The backlog has a line of its own, and its messages may wait in their queue for minutes.
-        rows = [row for row in page.rows if not backlog.is_late(row, now) and not row.props.get("events")]
-        return Counter(await asyncio.gather(*(self._one(row, now) for row in rows)))
+        seen = self._seen.get(partition, {})
+        self._seen[partition] = kept = {row.rk: seen[row.rk] for row in rows if row.rk in seen}
+        unknown = [row for row in rows if self._is_worth_reading(row, kept.get(row.rk))]
+        # The latest wake-ups first: the shards of a long backlog must not keep punctual ones from being looked at.
+        unknown.sort(key=lambda row: row.rk, reverse=True)
+        return Counter(await asyncio.gather(*(self._one(row, now, kept) for row in unknown[:MOST_GATES])))
 
-    async def _one(self, row: Row, now: Millis) -> str:
+    async def _rows(self, partition: str, now: Millis) -> list[Row]:
+        """Return the index rows whose message was sent, with a wake-up near now. Raises `StorageError`."""
+        end, where = minute_text(now + timings.MINUTE), (Where("state", "eq", "sent"),)
+        async with self._in_flight:
+            page = await self._tables.query(SHARDS, partition, first=minute_text(now - timings.RECOVER_WITHIN), end=end, where=where)
+            if page.next is not None:
+                # A long backlog fills the page, so the punctual shards behind it are asked for by themselves.
+                punctual = minute_text(now - timings.BACKLOG_AFTER)
+                last = await self._tables.query(SHARDS, partition, first=punctual, end=end, where=where)
+                return [row for row in page.rows if row.rk < punctual] + last.rows
+        return page.rows
+
+    def _is_worth_reading(self, row: Row, seen: SeenOwner | None) -> bool:
+        """Return True if the gate of an index row may show what the last look could not know.
+
+        Where this is wrong, because a shard was taken over without a change of its index row, the sweeps find it later.
+        """
+        if seen is None or seen.etag != row.etag or self._clock.monotonic() >= seen.old_at:
+            return True
+        return self._has_ended(seen.process)
+
+    async def _one(self, row: Row, now: Millis, seen: dict[str, SeenOwner]) -> str:
         async with self._in_flight:
             try:
-                return await self._runner.run(recover(row, now, self._has_ended))
+                late = _is_late(row, now)
+                found = await self._runner.run(recover(row, now, self._has_ended, late=late))
             except StorageError as error:
                 log.debug("An index row could not be looked at: %s", error, extra={"action": "recovery_failed", "row": row.rk})
                 return "failed"
+            except Exception:
+                # One row that is not as expected must not hide the others.
+                log.exception("An index row could not be looked at", extra={"action": "recovery_failed", "row": row.rk})
+                return "failed"
+        self._remember(row, found, seen, late=late)
+        return "resent" if found.asked else "nothing"
+
+    def _remember(self, row: Row, found: RecoveryLook, seen: dict[str, SeenOwner], *, late: bool) -> None:
+        seen.pop(row.rk, None)
+        if found.asked or found.gate is None:
+            return
+        if late:
+            # The backlog has a line of its own for shards without an owner and for those whose owner is only silent.
+            seen[row.rk] = SeenOwner(row.etag, process_of(found.gate), math.inf)
+        elif found.gate.state == "owned":
+            left = (timings.OWNER_SILENT - found.age) / 1000
+            # A gate that was old already was not asked for, because a message may be under way: look again each time.
+            seen[row.rk] = SeenOwner(row.etag, process_of(found.gate), self._clock.monotonic() + left)
 
     def _has_ended(self, name: str) -> bool:
-        return self._process is not None and self._process.has_ended(name)
+        return self._process is not None and name != "" and self._process.has_ended(name)
+
+
+def _is_late(row: Row, now: Millis) -> bool:
+    """Return True for a shard of the backlog. Its message may wait in its queue for minutes."""
+    return backlog.is_late(row, now) or bool(row.props.get("events"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
@@ -88,29 +89,36 @@ def unserved_events(row: Row) -> Steps[int | None]:
     return gate.counts.open if may_take(gate, found.read_at - found.timestamp) or gate.state == "done" else None
 
 
-def recover(row: Row, now: Millis, has_ended: Callable[[str], bool]) -> Steps[str]:
-    """Ask at once for a shard whose owner, or whose message, was lost with a process; return resent, or nothing.
+class RecoveryLook(NamedTuple):
+    """What one look at an index row found. gate: None if no gate was read or there is none. age: of the gate, by the store's time."""
 
-    has_ended: returns True if the process of an identity is proven to have ended. The mark is the one of `dispatch`.
+    asked: bool
+    gate: Gate | None = None
+    age: Millis = 0
+
+
+def recover(row: Row, now: Millis, has_ended: Callable[[str], bool], *, late: bool = False) -> Steps[RecoveryLook]:
+    """Ask at once for a shard whose owner, or whose message, was lost with a process.
+
+    has_ended: returns True if the process of an identity is proven to have ended. late: the shard belongs to the backlog, whose line asks
+    for it in its turn, unless it was under way in a process that has ended. The mark is the one of `dispatch`.
     """
     times = str(row.props["state"]), int(row.props["wake"]), int(row.props.get("resent", 0)), now, rounds_of(row)
     # The rule for an owner that has ended is the wider one: it decides which gates are read.
     if not may_recover(*times, ended=True):
-        return "nothing"
+        return RecoveryLook(False)
     found = yield from read_gate(index_shard(row.rk))
     gate = parse_gate(found.props) if found is not None else None
+    age = found.read_at - found.timestamp if found is not None else 0
     ended = ended_owner(gate, has_ended) if gate is not None else ""
-    if not ended:
-        if not may_recover(*times, ended=False):
-            return "nothing"
-        if gate is not None and found is not None and not may_take(gate, found.read_at - found.timestamp):
-            return "nothing"
+    if not ended and (late or not may_recover(*times, ended=False) or (gate is not None and not may_take(gate, age))):
+        return RecoveryLook(False, gate, age)
     marked = yield from write(SHARDS, row.pk, Merge(row.rk, {"resent": now, "rounds": rounds_of(row) + 1}, row.etag))
     message = ShardMessage(index_shard(row.rk), row.rk, ended)
-    queue = queue_for(retries_only=bool(row.props.get("retries")))
-    if isinstance(marked, Applied) and (yield from effects.send(queue, message.text(), now)):
-        return "resent"
-    return "nothing"
+    # A shard of the backlog must not be ahead of punctual ones.
+    queue = queue_for(retries_only=late or bool(row.props.get("retries")))
+    sent = isinstance(marked, Applied) and (yield from effects.send(queue, message.text(), now))
+    return RecoveryLook(sent, gate, age)
 
 
 def ended_owner(gate: Gate, has_ended: Callable[[str], bool]) -> str:
