@@ -257,7 +257,7 @@ async def test_an_order_for_balance_that_is_ignored_evicts_nobody_and_raises_an_
         await world.scan()
         await world.inspect()
         assert world.clock.monotonic() - start < 2 * T + 30, "no alarm"
-    assert a.told["release"] and not b.held
+    assert a.answer["release"] and not b.held
     assert world.clock.monotonic() - start >= 2 * T
     [alarm] = [event["payload"] for event in world.channel.events.values()]
     assert (alarm["alarm"], alarm["state"], alarm["subjects"]) == ("orders", "raised", ["a"])
