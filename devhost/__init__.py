@@ -2,6 +2,6 @@
 
     python -m devhost        starts Azurite, a receiver for deliveries and the app
 
-The app is indexed and invoked by the production worker library (`azure_functions_runtime`); this package stands in for
-the host around it: HTTP routes (`http`, `routes`), queue triggers (`queues`), timers (`timers`) and settings (`settings`).
+The app is indexed and invoked by the production worker library (`azure_functions_runtime`); `devhost.host` stands
+in for the host around it: HTTP routes, queue triggers, timers and settings.
 """

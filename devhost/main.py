@@ -18,12 +18,12 @@ from pathlib import Path
 
 from devhost.azurite import ROOT, Azurite, AzuriteError, check_port, development_connection
 from devhost.failures import Failures
-from devhost.http import HttpFunctions
-from devhost.queues import QueueFunctions
+from devhost.host.http import HttpFunctions
+from devhost.host.queues import QueueFunctions
+from devhost.host.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, load_host, load_values
+from devhost.host.timers import TimerFunctions
+from devhost.host.worker import AppIndexError, FunctionInfo, Worker, index
 from devhost.receiver import DevhostReceiver
-from devhost.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, load_host, load_values
-from devhost.timers import TimerFunctions
-from devhost.worker import AppIndexError, FunctionInfo, Worker, index
 
 log = logging.getLogger("devhost")
 

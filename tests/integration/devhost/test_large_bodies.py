@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from devhost import http
-from devhost.http import HttpFunctions
-from devhost.protos import Msg, TypedData
-from devhost.worker import FunctionInfo, InvocationResult
+from devhost.host import http
+from devhost.host.http import HttpFunctions
+from devhost.host.protos import Msg, TypedData
+from devhost.host.worker import FunctionInfo, InvocationResult
 
 SIZE = 2 * 1024 * 1024
 COUNT = 16

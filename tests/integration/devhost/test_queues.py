@@ -13,10 +13,10 @@ import pytest
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from devhost.azurite import Azurite, development_connection, free_ports
-from devhost.protos import Msg
-from devhost.queues import QueueFunctions
-from devhost.settings import QueueOptions
-from devhost.worker import FunctionInfo, InvocationResult, Worker
+from devhost.host.protos import Msg
+from devhost.host.queues import QueueFunctions
+from devhost.host.settings import QueueOptions
+from devhost.host.worker import FunctionInfo, InvocationResult, Worker
 
 from .conftest import Process, eventually, wait_until
 

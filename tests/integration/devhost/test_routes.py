@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import pytest
 
-from devhost.routes import RouteError, RouteTable, compile_route
+from devhost.host.routes import RouteError, RouteTable, compile_route
 
 
 def table(*routes: tuple[str, str] | tuple[str, str, str]) -> RouteTable:

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from devhost.settings import HostOptions, QueueOptions, SettingsError, apply_values, connection, load_host, load_values, resolve, time_span
+from devhost.host.settings import (
+    HostOptions,
+    QueueOptions,
+    SettingsError,
+    apply_values,
+    connection,
+    load_host,
+    load_values,
+    resolve,
+    time_span,
+)
 
 
 def write(folder: Path, name: str, document: Any) -> None:

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from devhost.protos import Msg
-from devhost.settings import SettingsError
-from devhost.timers import NEVER, TimerFunctions, TimerSchedule
-from devhost.worker import FunctionInfo, InvocationResult, Worker
+from devhost.host.protos import Msg
+from devhost.host.settings import SettingsError
+from devhost.host.timers import NEVER, TimerFunctions, TimerSchedule
+from devhost.host.worker import FunctionInfo, InvocationResult, Worker
 
 from .conftest import Process, wait_until
 

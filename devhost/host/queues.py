@@ -18,9 +18,9 @@ from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFo
 from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
-from devhost.protos import Msg, TypedData
-from devhost.settings import QueueOptions, connection, resolve
-from devhost.worker import FunctionInfo, Worker, typed_text
+from devhost.host.protos import Msg, TypedData
+from devhost.host.settings import QueueOptions, connection, resolve
+from devhost.host.worker import FunctionInfo, Worker, typed_text
 
 log = logging.getLogger("devhost.queues")
 

@@ -15,9 +15,9 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 from multidict import CIMultiDict
 
-from devhost.protos import Msg, RpcHttp, RpcHttpCookie, TypedData
-from devhost.routes import RouteTable, compile_route
-from devhost.worker import FunctionInfo, InvocationResult, Worker
+from devhost.host.protos import Msg, RpcHttp, RpcHttpCookie, TypedData
+from devhost.host.routes import RouteTable, compile_route
+from devhost.host.worker import FunctionInfo, InvocationResult, Worker
 
 log = logging.getLogger("devhost.http")
 

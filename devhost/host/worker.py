@@ -17,9 +17,9 @@ from typing import Any
 
 import azure_functions_runtime
 
-from devhost import protos
-from devhost.protos import Msg, ParameterBinding, TypedData
-from devhost.routes import RouteError, compile_route
+from devhost.host import protos
+from devhost.host.protos import Msg, ParameterBinding, TypedData
+from devhost.host.routes import RouteError, compile_route
 
 log = logging.getLogger("devhost.worker")
 

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from croniter import CroniterError, croniter
 
-from devhost.protos import Msg, TypedData
-from devhost.settings import SettingsError, resolve
-from devhost.worker import FunctionInfo, Worker
+from devhost.host.protos import Msg, TypedData
+from devhost.host.settings import SettingsError, resolve
+from devhost.host.worker import FunctionInfo, Worker
 
 log = logging.getLogger("devhost.timers")
 
