@@ -135,8 +135,13 @@ INGEST_LEASE_WAIT = 1.0
 """Longest time in seconds that a message waits for its lease before its events are stored without it."""
 LAST_TRY = 5
 """Deliveries of a message after which the host moves it to the poison queue: `maxDequeueCount` of host.json."""
+CARRIED_FROM_TRY = LAST_TRY - 1
+"""Delivery of a message of the ingest queue from which it is sent once more instead of being served: after three failures.
+
+One before the last: a process that is killed between the new message and the delete of the old one leaves the old one a further try.
+"""
 POISON_RETRY_DELAY = 60.0
-"""Seconds before a message that went to the poison queue is tried again."""
+"""Seconds before a message that failed several times is tried again."""
 REDRIVE_FOR = 60.0
 """Seconds that one redrive request may take: the answer must come well before the platform's front end gives up."""
 

@@ -20,9 +20,18 @@ from ...tenants.store import TenantDirectory
 from ...web import auth
 from ...web.bodies import Pace
 from ..rows import EventToStore
-from ..timings import LONGEST_INTAKE_PAUSE, OPEN_EVENTS_RETRY, POISON_RETRY_DELAY
+from ..timings import CARRIED_FROM_TRY, LONGEST_INTAKE_PAUSE, OPEN_EVENTS_RETRY, POISON_RETRY_DELAY
 from .admission import Admitted, Ingest
-from .messages import QueuedEvent, SignedMessage, as_stored_now, encode_event, parse_producer_message, parse_signed_message
+from .messages import (
+    QueuedEvent,
+    SignedMessage,
+    as_stored_now,
+    carried_message,
+    carry_message,
+    encode_event,
+    parse_producer_message,
+    parse_signed_message,
+)
 from .outbox import Outbox
 from .rejects import RefusedMessage, Rejects, key_in, masked, without_keys
 from .writer import Stored, Writer
@@ -136,8 +145,16 @@ class Intake:
 
     async def serve(self, message: Message) -> None:
         """Process one message of the ingest queue. Raises if it could not be completed; nothing is lost, because the queue delivers it
-        again."""
+        again.
+
+        At the last of the host's tries, the message is sent once more with the id of the first one: the copy that the host makes when all
+        tries have failed has another id, from which other ids of events would follow.
+        """
         try:
+            message = carried_message(self._key, message)
+            if message.dequeue_count >= CARRIED_FROM_TRY:
+                await self.poisoned(message)
+                return
             parcel = parse_signed_message(self._key, message.text)
             if parcel is not None:
                 await self._parcel(parcel)
@@ -161,10 +178,10 @@ class Intake:
             return ""
 
     async def poisoned(self, message: Message) -> None:
-        """Put back a message that failed five times. It is tried until it succeeds, and the failure is logged."""
+        """Put back a message that failed several times. It is tried until it succeeds, and the failure is logged."""
         log.error("A message of the ingest queue failed repeatedly", extra={"action": "ingest_poisoned", "id": message.id})
         self._counters["ingest_poisoned"] += 1
-        await self._queues.send(QUEUE_INGEST, message.text, visible_in=POISON_RETRY_DELAY)
+        await self._queues.send(QUEUE_INGEST, carry_message(self._key, message), visible_in=POISON_RETRY_DELAY)
 
     async def _letter(self, message: Message) -> None:
         """Process a producer's message: check its key, then each event by itself."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from shared.extras.kafka_source.ingest import item_of
 from shared.extras.kafka_source.sources import KafkaSource
 from shared.scheduler.ingest.queue_consumer import Item, Reject, RetryLater
 from shared.scheduler.ingest.rejects import MAX_MESSAGE
-from shared.scheduler.timings import KEEP_FINISHED
+from shared.scheduler.timings import CARRIED_FROM_TRY, KEEP_FINISHED
 from shared.storage.names import IDS, QUEUE_INGEST
 from shared.storage.ports import Message, Op
 from tests.unit.scheduler.harness import DEMO, START, World
@@ -181,6 +182,32 @@ async def test_a_poisoned_message_is_put_back_whatever_it_is(world: World) -> No
     assert world.events() == []
     await world.run(60)
     assert len(world.events()) == 2 and len(await rejects(world.admin)) == 1 and waiting(world) == 0
+
+
+async def test_a_message_whose_process_is_killed_again_and_again_makes_no_second_event(world: World) -> None:
+    await send(world, letter(GOOD | {"delay": "PT10M"}, GOOD | {"delay": "PT10M"}))
+    for _ in range(CARRIED_FROM_TRY):
+        # It is killed before it deletes the message: after the events were stored, and after the message was sent once more.
+        [message] = await world.queues.receive(QUEUE_INGEST, lease=30.0)
+        await world.do(world.app.scheduler.intake.serve(message))
+        await world.clock.advance(31)
+    before = sorted((row.rk, row.etag) for row in world.events())
+    assert len(before) == 2 and waiting(world) == 2
+    await world.run(200)
+    assert waiting(world) == 0
+    assert sorted((row.rk, row.etag) for row in world.events()) == before
+    assert world.app.scheduler.counters["ingest_poisoned"] == 2
+
+
+async def test_a_message_that_is_sent_once_more_keeps_its_time(world: World) -> None:
+    await send(world, letter(GOOD | {"id": "mine", "delay": "PT10M"}))
+    [message] = await world.queues.receive(QUEUE_INGEST)
+    await world.clock.advance(100)
+    await world.do(world.app.scheduler.intake.serve(replace(message, dequeue_count=CARRIED_FROM_TRY)))
+    await world.queues.delete(QUEUE_INGEST, message)
+    assert world.events() == []
+    await world.run(70)
+    assert (await world.demo.event("mine"))["due"] == to_text(START + 600_000)
 
 
 async def test_a_message_full_of_bad_events_costs_few_transactions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
