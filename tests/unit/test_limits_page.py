@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from shared.checkpoints.rows import MAX_REPLICAS
 from shared.core.durations import MAX_DURATION
 from shared.core.settings import MAX_ACCOUNTS, Settings
-from shared.delivery.channels.http import MAX_ANSWER_BYTES
+from shared.delivery.channels.http_answer import MAX_ANSWER_BYTES
 from shared.delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, HttpChannel
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL

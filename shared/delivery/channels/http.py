@@ -1,7 +1,7 @@
 """The http channel: signed CloudEvents by POST, to addresses that the egress rules allow.
 
 One session per process, made in the running loop when first needed. No redirects, proxies, cookies or decompression. The verdict is the
-status: the body is read only so that the connection can be used again, at most 64 KiB and one second of it.
+status: the body is read only so that the connection can be used again, for one second and at most 64 KiB with its head.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from ...core.settings import Settings
 from ..egress_guard import Egress, EgressRefused, SafeResolver
 from ..name_lookups import NameLookups, NameUnresolved, ResolveHost, system_lookup
 from . import cloudevents, rules
-from .http_answer import MOST_INFORMATIONAL, SENT, AnswerConnector, ReceiverResponse, SentRequest, TooManyInformational
+from .http_answer import SENT, AnswerConnector, AnswerRefused, ReceiverResponse, SentRequest
 from .model import HttpChannel
 from .ports import OutgoingDelivery, SecondVerdict, Target, Verdict
 
 USER_AGENT = "tocsin/0.1"
-MAX_ANSWER_BYTES = 64 * 1024
 MAX_ANSWER_SECONDS = 1.0
 _MAX_PLANS = 10_000
 _MAX_SHOWN = 200
@@ -257,13 +256,13 @@ class HttpSender:
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read a limited rest of the answer; then the connection is free again or, if more would come, closed."""
-    content, left = response.content, MAX_ANSWER_BYTES
+    """Read the rest of the answer; then the connection is free again or, if more would come, closed."""
+    content = response.content
     try:
         with contextlib.suppress(aiohttp.ClientError, OSError):
             async with asyncio.timeout(MAX_ANSWER_SECONDS):
-                while left > 0 and (chunk := await content.readany()):
-                    left -= len(chunk)
+                while await content.readany():
+                    pass
     finally:
         if not content.is_eof():
             response.close()
@@ -312,8 +311,8 @@ def _verdict_of(error: Exception, plan: _Plan, sent: SentRequest) -> Verdict:
         outcome = f"could not connect: {_strerror(error)}"
     elif isinstance(error, OSError):
         outcome = f"connection lost: {_strerror(error)}"
-    elif isinstance(error, TooManyInformational):
-        outcome = f"more than {MOST_INFORMATIONAL} informational answers and no final one"
+    elif isinstance(error, AnswerRefused):
+        outcome = str(error)
     elif isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError):
         outcome = "the answer is not valid HTTP"
     elif isinstance(error, aiohttp.InvalidURL | ValueError):

@@ -1,7 +1,8 @@
-"""Reads the answers of receivers: a limit for informational answers, and the status line even when what follows is broken.
+"""Reads the answers of receivers: bounds for them, and the status line even when what follows is broken.
 
-aiohttp reads any number of informational (1xx) answers in a loop that never waits, and it loses an answer if the bytes after its head are
-not valid, such as the body of a 204. The protocol here looks at the bytes before aiohttp parses them.
+aiohttp reads any number of informational (1xx) answers in a loop that never waits, parses answers that nobody asked for on kept
+connections, and loses an answer if the bytes after its head are not valid, such as the body of a 204. The protocol here looks at the bytes
+before aiohttp parses them.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
+MAX_ANSWER_BYTES = 64 * 1024
+"""Bytes of one answer that are read, informational answers before it included. Then its connection is closed."""
 MOST_INFORMATIONAL = 5
 """Informational answers before the final one; with one more, the attempt fails."""
-_MOST_HELD = 64 * 1024
-"""Bytes of an unfinished informational head that are kept. aiohttp refuses larger heads."""
+_MOST_HELD = 16 * 1024
+"""Bytes of one informational answer; with more, the attempt fails."""
 
 _STATUS_LINE = re.compile(rb"(?:\r?\n)*HTTP/1\.[01] ([1-9][0-9][0-9])(?: [^\r\n]*)?\r?\n")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
@@ -41,8 +44,8 @@ SENT: ContextVar[SentRequest] = ContextVar("tocsin_http_request")
 """Carries the request to the resolver and the socket factory, which belong to the connector, and back from its answer."""
 
 
-class TooManyInformational(aiohttp.ClientPayloadError):
-    """Raised for a receiver that sends informational answers and no final one."""
+class AnswerRefused(aiohttp.ClientPayloadError):
+    """Raised for an answer beyond the bounds. Its text has no bytes of the answer."""
 
 
 class AnswerProtocol(ResponseHandler):
@@ -50,20 +53,30 @@ class AnswerProtocol(ResponseHandler):
 
     status: int | None = None
     _informational = 0
+    _left = MAX_ANSWER_BYTES
+    """Bytes of the present answer that may still come."""
     _unread: bytes | None = None
     """Bytes of the present answer up to the end of its status line; None when the status is known or nothing is expected."""
 
     def set_response_params(self, **params: Any) -> None:
         """Begin to read the answer of the next request."""
-        self.status, self._informational, self._unread = None, 0, b""
+        self.status, self._informational, self._left, self._unread = None, 0, MAX_ANSWER_BYTES, b""
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes from the receiver; close the connection at the informational answer that is one too many."""
-        if self._unread is not None and not self._look(data):
-            self._refuse()
+        """Parse bytes from the receiver; close the connection at the first that are beyond the bounds."""
+        if self.status is not None and self._payload is not None and self._payload.is_eof():
+            # The answer is complete. Another one would pass for that of the next request, and any number of them would be parsed.
+            self._close("bytes after its end")
             return
-        super().data_received(data)
+        if self._unread is not None and (problem := self._look(data)) is not None:
+            self._close(problem)
+            return
+        allowed = data[: self._left]
+        self._left -= len(allowed)
+        super().data_received(allowed)
+        if len(allowed) < len(data):
+            self._close(f"an answer of more than {MAX_ANSWER_BYTES // 1024} KiB")
 
     def feed_data(self, data: Any, size: int = 0) -> None:
         """Take an answer from the parser."""
@@ -72,30 +85,31 @@ class AnswerProtocol(ResponseHandler):
             self.status, self._unread = code, None
         super().feed_data(data, size)
 
-    def _look(self, data: bytes) -> bool:
-        """Note the final status if its line is complete; return False if too many informational answers precede it."""
-        text, at = (self._unread or b"") + data, 0
-        while (line := _STATUS_LINE.match(text, at)) is not None:
+    def _look(self, data: bytes) -> str | None:
+        """Note the final status if its line is complete; return a problem if too much precedes it."""
+        text, at = ((self._unread or b"") + data).lstrip(b"\r\n"), 0
+        while b"\n" in data and (line := _STATUS_LINE.match(text, at)) is not None:
             status = int(line[1])
             if status >= 200 or status == 101:
                 self.status, self._unread = status, None
-                return True
+                return None
             # The last line end of the status line may be the first one of the empty line that ends the head.
             end = _HEAD_END.search(text, line.end() - 2)
-            if end is None:
+            if end is None or end.end() - at > _MOST_HELD:
                 break
             self._informational += 1
             if self._informational > MOST_INFORMATIONAL:
-                return False
+                return f"more than {MOST_INFORMATIONAL} informational answers and no final one"
             at = end.end()
-        self._unread = text[at:] if len(text) - at <= _MOST_HELD else None
-        return True
+        self._unread = text[at:]
+        return None if len(self._unread) <= _MOST_HELD else f"more than {_MOST_HELD // 1024} KiB before the status of the final answer"
 
-    def _refuse(self) -> None:
+    def _close(self, problem: str) -> None:
         self._unread = None
         if self.transport is not None:
             self.transport.abort()
-        self.set_exception(TooManyInformational(f"more than {MOST_INFORMATIONAL} informational answers"))
+        if not self.is_eof():
+            self.set_exception(AnswerRefused(problem))
 
 
 class AnswerConnector(aiohttp.TCPConnector):

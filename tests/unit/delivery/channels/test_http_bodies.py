@@ -122,6 +122,81 @@ async def test_informational_answers_without_end_fail_the_attempt(listen: Listen
     await receiver.idle.wait()
 
 
+LARGE_HEAD = b"HTTP/1.1 103 X\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1000) for n in range(70)) + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "unit", "error"),
+    [
+        (LARGE_HEAD, HINT, "more than 16 KiB before the status of the final answer"),
+        (b"", LARGE_HEAD, "more than 16 KiB before the status of the final answer"),
+        (b"", b"HTTP/2.0 103 X\r\n\r\n", "more than 16 KiB before the status of the final answer"),
+        (b"", b"\r\n", "an answer of more than 64 KiB"),
+        (b"HTTP/1.1 500 X\r\n", b"X-Long: " + b"y" * 1000 + b"\r\n", "an answer of more than 64 KiB"),
+    ],
+)
+async def test_bytes_before_the_end_of_the_head_are_bounded(
+    listen: Listen, sender: HttpSender, first: bytes, unit: bytes, error: str
+) -> None:
+    async def flood(request: Request, writer: asyncio.StreamWriter) -> bool:
+        writer.write(first)
+        while not writer.is_closing():
+            writer.write(unit * max(1, 4096 // len(unit)))
+            await writer.drain()
+        return True
+
+    receiver = await listen(flood)
+    verdict = await sender.send(http_target(url(receiver)), make_delivery())
+    assert verdict == Verdict("retry", None, f"{url(receiver)}: {error}")
+    assert is_failure(verdict.outcome, verdict.status), "the breaker counts it"
+    await receiver.idle.wait()
+
+
+@pytest.mark.parametrize("unit", [OK, HINT, b"\r\n"])
+async def test_a_kept_connection_on_which_bytes_arrive_unasked_is_closed(listen: Listen, sender: HttpSender, unit: bytes) -> None:
+    answered, all_taken = asyncio.Event(), False
+
+    async def flood_later(request: Request, writer: asyncio.StreamWriter) -> bool:
+        nonlocal all_taken
+        writer.write(OK)
+        await writer.drain()
+        await answered.wait()
+        for _ in range(1000):
+            writer.write(unit * (16_384 // len(unit)))
+            await writer.drain()
+        all_taken = True
+        return True
+
+    receiver = await listen(flood_later)
+    assert (await sender.send(http_target(url(receiver)), make_delivery())).outcome == "delivered"
+    answered.set()
+    await receiver.idle.wait()
+    assert not all_taken
+
+
+async def test_an_answer_that_nobody_asked_for_is_not_that_of_the_next_event(listen: Listen, sender: HttpSender) -> None:
+    answered, answered_twice = asyncio.Event(), asyncio.Event()
+
+    async def answer_twice(request: Request, writer: asyncio.StreamWriter) -> None:
+        if len(receiver.requests) > 1:
+            writer.write(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")
+            return
+        writer.write(OK)
+        await writer.drain()
+        await answered.wait()
+        writer.write(OK)
+        answered_twice.set()
+
+    receiver, other = await listen(answer_twice), await listen()
+    assert (await sender.send(http_target(url(receiver)), make_delivery("first"))).outcome == "delivered"
+    answered.set()
+    await answered_twice.wait()
+    # Several round trips on the same event loop: by their end, the bytes written before have been received.
+    for _ in range(3):
+        await sender.send(http_target(url(other)), make_delivery())
+    assert (await sender.send(http_target(url(receiver)), make_delivery("second"))).status == 503
+
+
 @pytest.mark.parametrize(("count", "outcome"), [(5, "delivered"), (6, "retry")])
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_a_handful_of_informational_answers_is_passed_over(
