@@ -184,6 +184,66 @@ async def test_a_good_clock_is_not_touched() -> None:
     assert events.finding().state == "good" and times.samples == 100
 
 
+@pytest.mark.parametrize("error", [FAST, -FAST])
+@pytest.mark.parametrize("paused_for", [90, 5_500, 9_000])
+async def test_a_process_that_was_paused_for_longer_than_its_bounds_hold_delivers_nothing_early(error: Millis, paused_for: int) -> None:
+    world, clock, arrived = await wrong_world(error)
+    resumes = START + (15 + paused_for) * 1_000
+    dues = {f"b{number}": START + 20_000 + number * 1_000 for number in range(20)}
+    dues |= {f"a{number}": resumes + 5_000 + number * 9_000 for number in range(20)}
+    for event_id, due in dues.items():
+        await world.demo.create(id=event_id, due=to_text(due))
+    await world.run(START / 1000 + 15 - clock.true / 1000)
+    # The owner of the first minute has claims by now. Nothing of the process runs during the pause.
+    clock._elapsed += paused_for
+    await world.run(260)
+    assert {event_id for event_id, _ in arrived} == set(dues)
+    assert [event_id for event_id, at in arrived if at < dues[event_id]] == []
+    await world.close()
+
+
+class PausedClock(WrongClock):
+    """A clock whose process is paused after readings of the wall clock. pauses: their lengths in seconds, the next one first."""
+
+    def __init__(self, error: Millis) -> None:
+        super().__init__(error)
+        self.pauses: list[float] = []
+
+    def now(self) -> Millis:
+        found = super().now()
+        if self.pauses:
+            self._elapsed += self.pauses.pop(0)
+        return found
+
+
+@pytest.mark.parametrize("error", [FAST, 300, -300, -FAST])
+@pytest.mark.parametrize("pauses", [[200.0], [200.0, 0.5], [300.0, 200.0, 0.4], [0.25, 0.2, 0.2]])
+async def test_a_pause_of_the_process_during_a_reading_does_not_leave_a_wrong_clock_as_it_is(error: Millis, pauses: list[float]) -> None:
+    clock = PausedClock(error)
+    times = ServerTimeEstimator(clock)
+    events = EventClock(clock, (times,), Counter())
+    moment = times.elapsed()
+    times.note(moment, moment, [time_etag(to_text(clock.true), 1)])
+    clock.pauses = list(pauses)
+    found = events.now()
+    # 200 ppm of these pauses on both sides, and the shortest reading.
+    assert clock.true - 1_000 <= found <= clock.true
+    clock.pauses = list(pauses)
+    assert events.finding().state == "wrong"
+
+
+async def test_a_process_that_is_paused_in_every_reading_still_decides() -> None:
+    clock = PausedClock(FAST)
+    times = ServerTimeEstimator(clock)
+    events = EventClock(clock, (times,), Counter())
+    moment = times.elapsed()
+    times.note(moment, moment, [time_etag(to_text(clock.true), 1)])
+    clock.pauses = [200.0] * 1_000
+    before = clock.true
+    assert before <= events.now() <= clock.true + FAST
+    assert len(clock.pauses) == 1_000 - 4
+
+
 async def test_the_next_account_judges_where_the_home_account_gives_no_bounds() -> None:
     clock = WrongClock()
     home, other = ServerTimeEstimator(clock), ServerTimeEstimator(clock)
