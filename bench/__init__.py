@@ -1,12 +1,11 @@
-"""Measures the figures of the design page scheduler.md, "Numbers to reach": `python -m bench` (or `make bench`).
+"""Measures the figures of docs/explain/performance.md: `python -m bench` (or `make bench`).
 
-    report      what a figure is; the table, as text, JSON and Markdown
-    machine     what this ran on
-    stage       Azurite, the app in this process or in a devhost, a receiver process
-    transactions, batch, singles, cancels, firing, twin      the figures
-    receiver, load      small processes of their own: who is called, and who calls
-    bullmq              the same herd with BullMQ and Redis
-    storage_raw         the storage adapters alone, beside the SDK and bare aiohttp (not part of the table)
+    report      defines a figure, and writes the table as text, JSON and Markdown
+    events/     the figures of events: ingest, firing, lateness, transactions, processor time; the same herd with BullMQ and Redis
+    leases/     the figures of leases, on virtual time and on Azurite
+    tools/      the environment: machine, storage, the app in this process or in a devhost, senders, receivers, a throttling proxy
+
+Not part of the table: `bodies`, `lists`, `restarts` and `storage_raw`, which are programs of their own.
 
 All traffic stays on this machine, and every measurement is bounded in count and time.
 """

@@ -13,9 +13,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import batch, conditions, event_rows, firing, importing, leases, leases_azurite, machine, report, singles, stream, transactions, twin
+from . import report
+from .events import batch, conditions, event_rows, firing, importing, singles, stream, transactions, twin
+from .leases import azurite, virtual_time
 from .report import Figure
-from .stage import Run
+from .tools import machine
+from .tools.stage import Run
 
 type Measure = Callable[[Run], Awaitable[list[Figure]]]
 
@@ -37,16 +40,16 @@ FIGURES: dict[str, Measure] = {
     "memory": twin.memory,
     "backlog": twin.backlog,
     "rows": event_rows.measure,
-    "leases": leases.measure,
-    "leases-fast": leases.of("fast"),
-    "leases-economy": leases.of("economy"),
-    "leases-seed": leases.of("seed"),
-    "leases-azurite": leases_azurite.measure,
+    "leases": virtual_time.measure,
+    "leases-fast": virtual_time.of("fast"),
+    "leases-economy": virtual_time.of("economy"),
+    "leases-seed": virtual_time.of("seed"),
+    "leases-azurite": azurite.measure,
 }
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures the figures of the design page, on this machine alone.")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures the figures of performance.md, on this machine alone.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="some figures only, as with --only")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=FIGURES, help=f"some of: {', '.join(FIGURES)}")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and events: a few minutes, rougher figures")

@@ -21,9 +21,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from .load import encode
-from .machine import cpu_seconds, resident
-from .stage import KEY, Host, child, devhost, emulator
+from .tools.load import encode
+from .tools.machine import cpu_seconds, resident
+from .tools.stage import KEY, Host, child, devhost, emulator
 
 MIB: Final = 1024 * 1024
 BATCH: Final = "/api/v1/events/batch"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from shared.scheduler.queries.lookup import START, EventFilter, ListPosition
 
 from .bodies import percentiles, probing
-from .stage import KEY, TENANT, Host, application, devhost, emulator
+from .tools.stage import KEY, TENANT, Host, application, devhost, emulator
 
 SHARDS: Final = 40
 LARGE: Final = 250_000

@@ -34,8 +34,8 @@ from devhost import main as devhost_main
 from devhost.azurite import ROOT
 from shared.core.clock import to_text
 
-from .serving import serving
-from .stage import KEY, emulator
+from .tools.serving import serving
+from .tools.stage import KEY, emulator
 
 WAYS: Final = ("sigterm", "sigkill", "orphan", "drain")
 GRACE: Final = 10.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from bench.throttle import Throttling, start
+from bench.tools.throttle import Throttling, start
 from devhost.azurite import Azurite
 
 from ..conftest import System, Tenant, eventually, now_ms, text_of

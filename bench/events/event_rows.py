@@ -13,8 +13,8 @@ from shared.scheduler.model import EventIn
 from shared.scheduler.rows import body_of, body_props, encoded_size, new_event
 from shared.storage.ports import Props
 
-from .report import Figure
-from .stage import Run
+from ..report import Figure
+from ..tools.stage import Run
 
 NOW: Millis = 1_795_256_515_250
 BODY = b'{"order":1000017,"customer":"c-77","lines":[{"sku":"a","n":1},{"sku":"b","n":2}],"total":17.5}'

@@ -21,9 +21,9 @@ from shared.storage.blocking import HttpTables
 from shared.storage.names import FLEETS
 from shared.storage.ports import Applied, Op, Page, Row, WriteRefused
 
-from .leases import PARTITIONS, SERVERS, at
-from .report import Figure
-from .stage import Run, emulator
+from ..report import Figure
+from ..tools.stage import Run, emulator
+from .virtual_time import PARTITIONS, SERVERS, at
 
 PROFILE = PROFILES["default"]
 

@@ -284,7 +284,7 @@ class Receiving:
 @asynccontextmanager
 async def receiving() -> AsyncIterator[Receiving]:
     """A receiver in a process of its own."""
-    async with child("-m", "bench.receiver") as process:
+    async with child("-m", "bench.tools.receiver") as process:
         assert process.stdout is not None
         yield Receiving(int(await asyncio.wait_for(process.stdout.readline(), 30)), process.pid)
 
@@ -351,11 +351,11 @@ async def devhost(connection: str, receiver: str = "http://127.0.0.1:9/") -> Asy
 
 
 async def load(host: Host, requests: Sequence[tuple[str, str, dict[str, str], str]], *, seconds: float | None = None) -> dict[str, Any]:
-    """Send requests to a devhost from a process of its own, 64 in flight; see `bench.load`."""
+    """Send requests to a devhost from a process of its own, 64 in flight; see `bench.tools.load`."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "requests.json")
         file.write_text(json.dumps(requests))  # noqa: ASYNC240  nothing else is going on
-        arguments = ["-m", "bench.load", str(file), "--port", str(host.port), "--flight", str(FLIGHT)]
+        arguments = ["-m", "bench.tools.load", str(file), "--port", str(host.port), "--flight", str(FLIGHT)]
         if seconds is not None:
             arguments += ["--seconds", str(seconds)]
         async with child(*arguments) as process:

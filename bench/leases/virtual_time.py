@@ -20,9 +20,9 @@ from tests.simulation.leases.fleet import AZURE, Measured
 from tests.simulation.leases.history import listening
 from tests.simulation.leases.world import Weather
 
-from . import leases_seed
-from .report import Figure
-from .stage import Run
+from ..report import Figure
+from ..tools.stage import Run
+from . import seed
 
 PARTITIONS, SERVERS = 1024, 64
 QUIET = 600.0
@@ -257,7 +257,7 @@ class _Bench:
 
 
 def _model(run: Run) -> list[Figure]:
-    found = leases_seed.measure(SERVERS, PARTITIONS, run.pick(100, 20))
+    found = seed.measure(SERVERS, PARTITIONS, run.pick(100, 20))
     gaps: list[float] = found["gaps"]
     name = "the model's scheme (each partition renewed every 120 s, all rows read by all)"
     note = f"p50 {at(gaps, 0.5):.0f}, at most {gaps[-1]:.0f} s; the figures do not separate servers that stop from servers that crash"

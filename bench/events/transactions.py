@@ -12,8 +12,8 @@ from shared.storage.azure.tables import AzureTables
 from shared.storage.names import LEDGER
 from shared.storage.several.tables import SpreadTables
 
-from .report import Figure
-from .stage import TENANT, Pump, Run, ShiftedClock, application, batch_text, chunks, emulator, flight, requests_of, spread, ticking
+from ..report import Figure
+from ..tools.stage import TENANT, Pump, Run, ShiftedClock, application, batch_text, chunks, emulator, flight, requests_of, spread, ticking
 
 BATCH = 1000
 NEAR: Millis = 10_000

@@ -17,8 +17,8 @@ from shared.storage.azure.account import VERSION, from_connection_string
 from shared.storage.names import EVENTS
 from shared.storage.ports import Insert, Op
 
-from .report import Figure
-from .stage import TENANT, Run, application, batch_text, chunks, emulator, flight, payload, spread
+from ..report import Figure
+from ..tools.stage import TENANT, Run, application, batch_text, chunks, emulator, flight, payload, spread
 
 BATCH = 1000
 WIDTH = 8

@@ -14,7 +14,7 @@ from typing import Any
 
 from devhost.azurite import AzuriteError, find_node, free_ports
 
-from .stage import Receiving, payload
+from ..tools.stage import Receiving, payload
 
 PACKAGES = ("bullmq@6.7.0", "ioredis@5")
 SCRIPT = Path(__file__).with_name("bullmq.cjs")

@@ -2,7 +2,7 @@
 
 Figures: CPU per event, memory with a million stored events, transactions with a backlog.
 
-Memory and backlog run in processes of their own: `python -m bench.twin memory|backlog COUNT` prints JSON.
+Memory and backlog run in processes of their own: `python -m bench.events.twin memory|backlog COUNT` prints JSON.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Applied, Insert, Op, Props, WriteRefused
 
-from . import machine
-from .report import Figure
-from .stage import TENANT, Pump, Run, application, batch_text, child, chunks, flight, local_settings, requests_of, spread
+from ..report import Figure
+from ..tools import machine
+from ..tools.stage import TENANT, Pump, Run, application, batch_text, child, chunks, flight, local_settings, requests_of, spread
 
 NOWHERE = "UseDevelopmentStorage=true"
 SHARD = 990
@@ -228,7 +228,7 @@ async def _fill(storage: Storage, first: Millis, count: int) -> None:
 
 
 async def _apart(what: str, count: int) -> dict[str, Any]:
-    async with child("-m", "bench.twin", what, str(count)) as process:
+    async with child("-m", "bench.events.twin", what, str(count)) as process:
         out, _ = await asyncio.wait_for(process.communicate(), 600)
     found: dict[str, Any] = json.loads(out)
     return found

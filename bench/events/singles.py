@@ -16,9 +16,9 @@ from shared.storage.azure.tables import _WRITE
 from shared.storage.names import EVENTS
 from shared.storage.ports import Insert
 
-from . import machine
-from .report import Figure
-from .stage import FLIGHT, KEY, TENANT, Run, application, batch_text, devhost, emulator, event_text, flight, load
+from ..report import Figure
+from ..tools import machine
+from ..tools.stage import FLIGHT, KEY, TENANT, Run, application, batch_text, devhost, emulator, event_text, flight, load
 
 HOUR = 3_600_000
 SHARD = 990

@@ -1,6 +1,6 @@
 """A proxy before the storage emulator that answers a share of requests with 503, as a throttled account does.
 
-`python -m bench.throttle --table PORT --queue PORT --share 0.2` prints the two ports it listens on, then serves until SIGTERM.
+`python -m bench.tools.throttle --table PORT --queue PORT --share 0.2` prints the two ports it listens on, then serves until SIGTERM.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def serve(table: int, queue: int, throttling: Throttling) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m bench.throttle")
+    parser = argparse.ArgumentParser(prog="python -m bench.tools.throttle")
     parser.add_argument("--table", type=int, required=True)
     parser.add_argument("--queue", type=int, required=True)
     parser.add_argument("--share", type=float, default=0.2)

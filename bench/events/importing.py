@@ -18,9 +18,9 @@ from aiohttp import web
 
 from devhost.azurite import ROOT
 
-from .report import Figure
-from .serving import serving
-from .stage import KEY, Run, devhost, emulator
+from ..report import Figure
+from ..tools.serving import serving
+from ..tools.stage import KEY, Run, devhost, emulator
 
 MINUTES = 10
 """Minutes over which the events of the app's share are due: few enough that shards fill up, as those of a large import do."""

@@ -1,4 +1,4 @@
-"""A load generator that costs next to nothing: `python -m bench.load FILE --port N --flight 64 [--seconds S]`.
+"""A load generator that costs next to nothing: `python -m bench.tools.load FILE --port N --flight 64 [--seconds S]`.
 
 FILE is JSON: a list of [method, path, headers, body]. Without --seconds each is sent once, else they go round until the time is up. A
 request is one write of bytes made beforehand, an answer is read as far as its length. Prints JSON: count, seconds, statuses,

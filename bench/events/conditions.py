@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from ..report import Figure
+from ..tools.stage import Host, Receiving, Run, child, chunks, devhost, emulator, receiving
 from . import firing
-from .report import Figure
-from .stage import Host, Receiving, Run, child, chunks, devhost, emulator, receiving
 
 ADMIN = {"authorization": "Bearer local-admin-key"}
 THROTTLED = 0.2
@@ -140,7 +140,7 @@ async def _slow() -> AsyncIterator[str]:
 async def _throttled(connection: str, *more: str) -> AsyncIterator[str]:
     """The same storage behind a proxy that refuses a fifth of what it is asked."""
     ports = {service.lower(): port for service, port in re.findall(r"(Table|Queue)Endpoint=http://127\.0\.0\.1:(\d+)/", connection)}
-    arguments = ("-m", "bench.throttle", "--table", ports["table"], "--queue", ports["queue"], "--share", str(THROTTLED), *more)
+    arguments = ("-m", "bench.tools.throttle", "--table", ports["table"], "--queue", ports["queue"], "--share", str(THROTTLED), *more)
     async with child(*arguments) as process:
         assert process.stdout is not None
         table, queue = (await asyncio.wait_for(process.stdout.readline(), 30)).decode().split()

@@ -10,9 +10,9 @@ import random
 import time
 from typing import Any
 
-from .report import Figure
+from ..report import Figure
+from ..tools.stage import Host, Run, devhost, emulator, event_text, receiving
 from .singles import HEADERS
-from .stage import Host, Run, devhost, emulator, event_text, receiving
 
 LEADS = {"1 to 5 s": (1.0, 5.0), "6 to 40 s": (6.0, 40.0)}
 """The seconds from the request to the due time: least and most."""

@@ -1,4 +1,4 @@
-"""A receiver of deliveries that costs next to nothing: `python -m bench.receiver` prints its port, then answers 204 to every POST.
+"""A receiver of deliveries that costs next to nothing: `python -m bench.tools.receiver` prints its port, then answers 204 to every POST.
 
 `GET /reset` forgets all deliveries, `GET /count` counts them, `GET /stats` computes their lateness (arrival on this machine's clock minus
 `ce-tocsindue`, in milliseconds). Headers are only kept on arrival, and read when they are asked for.

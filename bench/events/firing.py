@@ -7,9 +7,10 @@ import statistics
 import time
 from typing import Any
 
-from . import bullmq, machine
-from .report import Figure
-from .stage import Host, Receiving, Run, chunks, devhost, emulator, receiving
+from ..report import Figure
+from ..tools import machine
+from ..tools.stage import Host, Receiving, Run, chunks, devhost, emulator, receiving
+from . import bullmq
 
 COUNT = 5000
 CONCURRENCY = 64

@@ -1,0 +1,1 @@
+"""Parts of the measurements: the environment, senders, receivers, and proxies."""
