@@ -65,6 +65,8 @@ class Result(NamedTuple):
     late_max: float
     takeover: float
     """From the death to the last delivery of an event that was due before the next process was ready."""
+    caught: tuple[float, ...]
+    """Lateness of each of those events, sorted: the events that waited for the take-over."""
 
 
 async def host() -> int:
@@ -187,7 +189,7 @@ def figures(ids: list[str], arrivals: list[Arrival], died: float, ready: float) 
     for arrival in sorted(arrivals, key=lambda each: each.at):
         found[arrival.id].append(arrival)
     late = sorted((each[-1].at - each[-1].due) / 1000 for each in found.values())
-    caught = [each[-1].at for each in found.values() if each[-1].at > died and each[-1].due <= ready]
+    caught = [each[-1] for each in found.values() if each[-1].at > died and each[-1].due <= ready]
     return Result(
         events=len(ids),
         missing=len(set(ids) - found.keys()),
@@ -195,19 +197,34 @@ def figures(ids: list[str], arrivals: list[Arrival], died: float, ready: float) 
         late_p50=late[len(late) // 2],
         late_p99=late[min(len(late) - 1, len(late) * 99 // 100)],
         late_max=late[-1],
-        takeover=(max(caught) - died) / 1000 if caught else 0.0,
+        takeover=(max(each.at for each in caught) - died) / 1000 if caught else 0.0,
+        caught=tuple(sorted((each.at - each.due) / 1000 for each in caught)),
     )
 
 
 async def measure(ways: list[str], runs: int, count: int, span: float, elsewhere: bool) -> None:
-    """Print the figures of each restart."""
+    """Print the figures of each restart, and those of all restarts of one way together."""
     print("| way | events | missing | twice | late p50 / p99 / max, s | taken over after, s |")
     print("| --- | --- | --- | --- | --- | --- |")
     for way in ways:
+        every: list[Result] = []
         for _ in range(runs):
             got = await restart(way, count, span, elsewhere=elsewhere)
+            every.append(got)
             late = f"{got.late_p50:.2f} / {got.late_p99:.1f} / {got.late_max:.1f}"
             print(f"| {way} | {got.events} | {got.missing} | {got.doubled} | {late} | {got.takeover:.1f} |", flush=True)
+        print(summary(way, every), flush=True)
+
+
+def summary(way: str, every: list[Result]) -> str:
+    """Return one line about several restarts: lateness of the events that waited for a take-over, and the longest take-over."""
+    waited = sorted(late for got in every for late in got.caught) or [0.0]
+    p50, p99 = (waited[min(len(waited) - 1, len(waited) * part // 100)] for part in (50, 99))
+    return (
+        f"{way}: {len(every)} restarts, {sum(got.missing for got in every)} events missing, {sum(got.doubled for got in every)} came twice; "
+        f"{len(waited)} events waited for the take-over, late by {p50:.1f} s (p50), {p99:.1f} s (p99), {waited[-1]:.1f} s (max); "
+        f"the longest take-over took {max(got.takeover for got in every):.1f} s"
+    )
 
 
 def main() -> None:
