@@ -65,6 +65,8 @@ class Result(NamedTuple):
     late_max: float
     takeover: float
     """From the death to the last delivery of an event that was due before the next process was ready."""
+    started: float
+    """From the death to the moment at which the next process was ready."""
     caught: tuple[float, ...]
     """Lateness of each of those events, sorted: the events that waited for the take-over."""
 
@@ -198,21 +200,22 @@ def figures(ids: list[str], arrivals: list[Arrival], died: float, ready: float) 
         late_p99=late[min(len(late) - 1, len(late) * 99 // 100)],
         late_max=late[-1],
         takeover=(max(each.at for each in caught) - died) / 1000 if caught else 0.0,
+        started=(ready - died) / 1000,
         caught=tuple(sorted((each.at - each.due) / 1000 for each in caught)),
     )
 
 
 async def measure(ways: list[str], runs: int, count: int, span: float, elsewhere: bool) -> None:
     """Print the figures of each restart, and those of all restarts of one way together."""
-    print("| way | events | missing | twice | late p50 / p99 / max, s | taken over after, s |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| way | events | missing | twice | late p50 / p99 / max, s | next process ready after, s | taken over after, s |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for way in ways:
         every: list[Result] = []
         for _ in range(runs):
             got = await restart(way, count, span, elsewhere=elsewhere)
             every.append(got)
             late = f"{got.late_p50:.2f} / {got.late_p99:.1f} / {got.late_max:.1f}"
-            print(f"| {way} | {got.events} | {got.missing} | {got.doubled} | {late} | {got.takeover:.1f} |", flush=True)
+            print(f"| {way} | {got.events} | {got.missing} | {got.doubled} | {late} | {got.started:.1f} | {got.takeover:.1f} |", flush=True)
         print(summary(way, every), flush=True)
 
 
@@ -220,10 +223,11 @@ def summary(way: str, every: list[Result]) -> str:
     """Return one line about several restarts: lateness of the events that waited for a take-over, and the longest take-over."""
     waited = sorted(late for got in every for late in got.caught) or [0.0]
     p50, p99 = (waited[min(len(waited) - 1, len(waited) * part // 100)] for part in (50, 99))
+    missing, doubled = sum(got.missing for got in every), sum(got.doubled for got in every)
+    longest = max(got.takeover for got in every)
     return (
-        f"{way}: {len(every)} restarts, {sum(got.missing for got in every)} events missing, {sum(got.doubled for got in every)} came twice; "
-        f"{len(waited)} events waited for the take-over, late by {p50:.1f} s (p50), {p99:.1f} s (p99), {waited[-1]:.1f} s (max); "
-        f"the longest take-over took {max(got.takeover for got in every):.1f} s"
+        f"{way}: {len(every)} restarts, {missing} events missing, {doubled} came twice; {len(waited)} events waited for the take-over, "
+        f"late by {p50:.1f} s (p50), {p99:.1f} s (p99), {waited[-1]:.1f} s (max); the longest take-over took {longest:.1f} s"
     )
 
 

@@ -286,8 +286,9 @@ class BigBen:
         status = stands["eventStatus"]
         if status == "UN_PROCESSED":
             return self._reply(wanted, event, "UPDATED")
-        # It has been delivered, or is being delivered, since it was first sent.
-        return _accepted_reply(wanted) | {"eventId": event, "eventStatus": status}
+        # It has been delivered, or has failed, or is being delivered, since it was first sent.
+        result = {name: stands[name] for name in ("triggeredAt", "error") if name in stands}
+        return _accepted_reply(wanted) | {"eventId": event, "eventStatus": status} | result
 
     def _reply(self, wanted: UpsertRequest, event: str, status: str) -> BigBenReply:
         """Return the reply to a request that took effect. An event of the past is triggered at once and has no `eventId`, as at BigBen."""

@@ -379,3 +379,22 @@ async def test_number_beyond_a_double_comes_back_as_sent(world: World) -> None:
     assert answer.status == 200 and b'"payload":{"n":1e400}' in answer.body
     answer = await world.demo.get(f"{BASE}/find?id=big&tenant=demo")
     assert b'"payload":{"n":1e400}' in answer.body
+
+
+async def test_the_same_request_after_its_event_died_is_told_why(world: World) -> None:
+    world.receiver.otherwise = Verdict("final", 400, "answered 400")
+    wanted = request(world, 5)
+    await schedule(world, wanted)
+    await world.run(10)
+    found = await find(world)
+    assert found["eventStatus"] == "ERROR" and "400" in found["error"]["message"]
+    [again] = await schedule(world, wanted)
+    assert (again["eventStatus"], again["error"], again["triggeredAt"]) == ("ERROR", found["error"], found["triggeredAt"])
+    await world.run(10)
+    assert len(bodies(world)) == 1
+    # Another content begins the id's next use.
+    world.receiver.otherwise = DELIVERED
+    [other] = await schedule(world, wanted | {"payload": "P2"})
+    assert other["eventStatus"] == "TRIGGERED"
+    await world.run(10)
+    assert len(bodies(world)) == 2
