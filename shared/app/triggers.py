@@ -46,13 +46,15 @@ def queue_functions(
         async def handler(msg: func.QueueMessage) -> None:
             try:
                 app = await get_app()
-                scheduler = (await serving()).scheduler if serving is not None and ingest else app.scheduler
+                # A poisoned message goes back to the queue that it came from, whichever side serves.
+                scheduler = (await serving()).scheduler if serving is not None and queue == QUEUE_INGEST else app.scheduler
+                own = scheduler is app.scheduler
                 message = _message(msg, scheduler.clock.now())
                 if ingest:
                     # The lease is on the message's own account, whichever account's tables get its events.
-                    await serve_leased(app.storage.queues, app.clock, queue, message, lambda taken: act(scheduler, taken))
+                    await serve_leased(app.storage.queues, app.clock, queue, message, lambda taken: act(scheduler, taken, own))
                 else:
-                    await act(scheduler, message)
+                    await act(scheduler, message, own)
             except Exception:
                 # The host logs it again and counts the failure; this record has the function's name.
                 log.exception("%s failed", name, extra={"action": "queue_function_failed", "function": name})

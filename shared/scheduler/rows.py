@@ -50,6 +50,9 @@ class EventToStore:
     id: str | None = None
     hash: str = ""
     durability: Durability = "standard"
+    term: int | None = None
+    """For an event of the ingest queue: the epoch of the fence under which the second account of a mirrored pair accepted it; 0 if the
+    first account may have it. None: an event that cannot wait until the first account answers."""
 
 
 def body_props(body: bytes) -> Props:
@@ -154,7 +157,7 @@ def withdrawn(event_id: str, created: Millis, due: Millis, now: Millis, nonce: s
         "ended": now,
         "by": nonce,
     }
-    return EventToStore(props, due, OVERHEAD, event_id, durability="fast")
+    return EventToStore(props, due, OVERHEAD, event_id, durability="fast", term=0)
 
 
 def policy_of(tenant: Retry, override: str | None, pauses: str | None = None) -> RetryPolicy:

@@ -132,7 +132,7 @@ class VirtualHost:
         return started
 
     async def _invoke(self, queue: str, act: Act, message: Message) -> None:
-        await act(self._app.scheduler, message)
+        await act(self._app.scheduler, message, True)
         await self._queues.delete(queue, message)
 
     def _tick(self) -> bool:

@@ -220,6 +220,7 @@ class Ingest:
             return CheckedEvent(ready)
         created = int(ready.props["created"])
         ready.id = self._queued_ids.make(tenant, created, ready.due, self._ids.name())
+        ready.term = self._writer.term()
         parcel = encode_event(tenant, ready)
         if len(parcel) > MESSAGE_ROOM:
             detail = f"with labels and retry, the event exceeds the {MESSAGE_ROOM:,} bytes of a queue message; use durability standard"

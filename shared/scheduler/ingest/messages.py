@@ -95,6 +95,8 @@ def encode_event(tenant: str, event: EventToStore) -> bytes:
     shown: dict[str, Any] = {"tenant": tenant, "id": event.id, "due": event.due, "size": event.size, "hash": event.hash}
     if event.durability != "standard":
         shown["durability"] = event.durability
+    if event.term:
+        shown["term"] = event.term
     return orjson.dumps({**shown, "props": props, "body": orjson.Fragment(body_of(event.props))})
 
 
@@ -110,7 +112,8 @@ def _decode(raw: bytes) -> QueuedEvent:
     for name in _FRAGMENTS:
         if name in props:
             props[name] = orjson.dumps(props[name]).decode()
-    event = EventToStore(props, found["due"], found["size"], found["id"], found["hash"], found.get("durability", "standard"))
+    durability, term = found.get("durability", "standard"), found.get("term", 0)
+    event = EventToStore(props, found["due"], found["size"], found["id"], found["hash"], durability, term)
     return QueuedEvent(found["tenant"], event)
 
 

@@ -96,12 +96,12 @@ class Intake:
         self._directory, self._ingest, self._writer, self._outbox, self._queues = directory, ingest, writer, outbox, queues
         self._rejects, self._clock, self._ids, self._key, self._counters = rejects, clock, ids, key, counters
 
-    async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> list[IntakeResult]:
+    async def take(self, tenant: str, items: Sequence[Item], *, origin: str, term: int | None = None) -> list[IntakeResult]:
         """Check events as HTTP does, store the good ones, keep the bad ones as rejects. Return results in the order given.
 
         The caller is responsible for the tenant: no key is checked. origin (`queue`, `kafka`): the source that rejects name. Safe to repeat
         with the same items, as one must for `RetryLater` results. Raises `StorageError` if nothing could be decided, and 404 for an unknown
-        tenant; nothing is stored then, and all items can be taken again.
+        tenant; nothing is stored then, and all items can be taken again. term: see `EventToStore`.
         """
         settings = await self._ingest.tenant(tenant)
         results: list[IntakeResult | None] = [None] * len(items)
@@ -112,7 +112,9 @@ class Intake:
             await pace.spend(len(item.raw))
             try:
                 with tracing.taking_in(item.trace):
-                    ready.append((number, await self._ingest.checked(tenant, settings, item.raw, item.source, item.at)))
+                    event = await self._ingest.checked(tenant, settings, item.raw, item.source, item.at)
+                event.term = term
+                ready.append((number, event))
             except Problem as found:
                 wrong[number] = found
         await self._reject(tenant, origin, items, wrong, results)
@@ -143,12 +145,14 @@ class Intake:
         for (number, found), reject_id in zip(wrong.items(), await self._rejects.add(tenant, origin, refused), strict=True):
             results[number] = Reject(reject_id, found)
 
-    async def serve(self, message: Message) -> None:
+    async def serve(self, message: Message, *, own: bool = True) -> None:
         """Process one message of the ingest queue. Raises if it could not be completed; nothing is lost, because the queue delivers it
         again.
 
         At the last of the host's tries, the message is sent once more with the id of the first one: the copy that the host makes when all
         tries have failed has another id, from which other ids of events would follow.
+
+        own: the queue is in the account that this scheduler works on, not in the other one of a mirrored pair.
         """
         try:
             message = carried_message(self._key, message)
@@ -159,7 +163,7 @@ class Intake:
             if parcel is not None:
                 await self._parcel(parcel)
             else:
-                await self._letter(message)
+                await self._letter(message, self._writer.term(message.inserted) if own else 0)
         except Problem as wrong:
             text = without_keys(message.text)
             self._counters["events_rejected"] += 1
@@ -183,8 +187,8 @@ class Intake:
         self._counters["ingest_poisoned"] += 1
         await self._queues.send(QUEUE_INGEST, carry_message(self._key, message), visible_in=POISON_RETRY_DELAY)
 
-    async def _letter(self, message: Message) -> None:
-        """Process a producer's message: check its key, then each event by itself."""
+    async def _letter(self, message: Message, term: int) -> None:
+        """Process a producer's message: check its key, then each event by itself. term: see `EventToStore`."""
         # Without an id, two messages could not be distinguished.
         assert message.id, "the host gave no message id"
         letter, events = parse_producer_message(message.text)
@@ -193,7 +197,7 @@ class Intake:
         tenant = await auth.acting_for(self._directory, key, letter.tenant)
         at = _since(message)
         items = [Item(raw, f"queue:{message.id}/{number}", at, letter.traceparent) for number, raw in enumerate(events)]
-        waiting = [taken for taken in await self.take(tenant, items, origin="queue") if isinstance(taken, RetryLater)]
+        waiting = [taken for taken in await self.take(tenant, items, origin="queue", term=term) if isinstance(taken, RetryLater)]
         failed = [QueuedEvent(tenant, each.event) for each in waiting if isinstance(each.reason, StorageError)]
         over = [QueuedEvent(tenant, each.event) for each in waiting if not isinstance(each.reason, StorageError)]
         await self._put_back(failed, over, max((each.after for each in waiting), default=0.0), 0)

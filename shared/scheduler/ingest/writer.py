@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from ...core import backoff
-from ...core.clock import Clock
+from ...core.clock import Clock, Millis
 from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from ...core.ids import Ids
 from ...core.settings import Settings
@@ -168,16 +168,8 @@ class Writer:
             if filling.filed is None:
                 # Most likely the id is free. But a repeated request must not file a shard that stays empty.
                 known = await self._runner.run(known_id(tenant, event.id))
-            if known is None and self._mirror is not None:
-                known = await self._mirror.known_before(tenant, event.id)
             if known is None:
-                await self._filed(filling)
-                async with self._in_flight, self._serving(filling.opened.shard) as way:
-                    here = Address(filling.opened.shard, row)
-                    known = await self._runner.run(register_id(tenant, event.id, event.hash, here))
-                    if way is not None and self._mirror is not None:
-                        # Before the event is stored anywhere: otherwise a second event with the same id could be made after a failover.
-                        await self._mirror.copied(mirror_id(tenant, event.id, way))
+                known = await self._register(tenant, event, filling, row)
             if isinstance(known, KnownId):
                 await self._settled(tenant, event.id, known)
                 # It may have moved since: the answer is its current row.
@@ -185,6 +177,22 @@ class Writer:
                 results[number] = Stored(Address(stands.pk, stands.rk), event.id, existing=stands, same=known.hash == event.hash)
         except StorageError as error:
             results[number] = error
+
+    async def _register(self, tenant: str, event: EventToStore, filling: FillingShard, row: str) -> FreshId | KnownId:
+        """Register a client's id for the place, unless it is in use. Raises `StorageError`."""
+        assert event.id is not None
+        # The first account is asked within the time for which this side surely serves: it cannot serve, and store the event, in between.
+        async with self._serving(filling.opened.shard) as way:
+            before = await self._mirror.known_before(tenant, event) if self._mirror is not None else None
+            if before is not None:
+                return before
+            await self._filed(filling)
+            async with self._in_flight:
+                known = await self._runner.run(register_id(tenant, event.id, event.hash, Address(filling.opened.shard, row)))
+                if way is not None and self._mirror is not None:
+                    # Before the event is stored anywhere: otherwise a second event with the same id could be made after a failover.
+                    await self._mirror.copied(mirror_id(tenant, event.id, way))
+            return known
 
     @asynccontextmanager
     async def _serving(self, shard: str) -> AsyncIterator[Way | None]:
@@ -323,6 +331,10 @@ class Writer:
             message = ShardMessage(opened.shard, opened.index)
             if not await self._runner.run(announce(message, filling.visible)):
                 log.info("Shard %s waits for the sweep", message.shard, extra={"action": "announce_unsent"})
+
+    def term(self, since: Millis | None = None) -> int:
+        """Return the epoch under which the second account of a pair accepts an event; see `Mirror.term`. 0 in any other account."""
+        return self._mirror.term(since) if self._mirror is not None else 0
 
     def open_shards(self) -> int:
         """Return the number of open shards, for metrics and tests."""

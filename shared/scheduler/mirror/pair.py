@@ -24,6 +24,7 @@ from ...storage.names import SWEEPS
 from ...storage.ports import Props, Tables
 from ..protocol.ingest import KnownId, known_id
 from ..protocol.mirroring import FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Side, Way, finish_copy, mirror, parse_fence, still_serves
+from ..rows import EventToStore
 from ..timings import (
     FENCE_FRESH_FOR,
     FENCE_READ_TIMEOUT,
@@ -71,6 +72,11 @@ class MirrorPair:
         self.waits = waits or MirrorTimeouts()
         self._seen: FenceObservation | None = None
         self._look: asyncio.Task[FenceObservation] | None = None
+
+    @property
+    def last(self) -> FenceObservation | None:
+        """The last observation of the fence, however old."""
+        return self._seen
 
     async def look(self) -> FenceObservation:
         """Read the fence. Raises `Unavailable` if the second account does not answer."""
@@ -140,22 +146,50 @@ class Mirror:
     def _way(self, seen: FenceObservation) -> Way | None:
         return Way("", SECOND, SECOND, "first", seen.fence.epoch) if self.side == "first" else None
 
-    async def known_before(self, tenant: str, event_id: str) -> KnownId | None:
-        """Return the event that has the id in the first account alone; None if there is none, or if that account does not answer.
+    def term(self, since: Millis | None = None) -> int:
+        """Return the epoch under which this side, the second, accepts an event; 0 if the first account may have it too.
 
-        Only the second side asks.
+        since: time at which the event came, by the second account's time; None for one that comes now. Within one epoch of the second, no
+        process that knows the fence stores anything from a queue in the first account.
         """
-        if not self.whole or self._clock.monotonic() < self._unasked_until:
+        seen = self.pair.last
+        if self.side == "first" or seen is None or seen.fence.active == "first" or (since is not None and since < seen.at):
+            return 0
+        return seen.fence.epoch
+
+    def _may_be_there(self, event: EventToStore) -> bool:
+        """Return True if an event of the ingest queue may be in the first account alone, where it may be delivered or cancelled by now.
+
+        A mirrored one is in both. One that waited for too long is stored as dead in any case, so that it ends in a state.
+        """
+        return event.term is not None and event.term != self.term() and event.durability != "mirrored" and event.props["state"] != "dead"
+
+    async def known_before(self, tenant: str, event: EventToStore) -> KnownId | None:
+        """Return the event that has this id in the first account alone; None if there is none, or if that account does not answer.
+
+        Only the second side asks. Raises `Unavailable` if that account does not answer and an event of the ingest queue may be there:
+        otherwise it would be delivered twice, or after its cancel.
+        """
+        if not self.whole:
             return None
+        try:
+            return await self._ask_first(tenant, str(event.id))
+        except StorageError as error:
+            log.debug("The first account could not say if it knows an id: %s", error, extra={"action": "side_unknown"})
+            if self._may_be_there(event):
+                raise Unavailable("the event may be in the first storage account, which does not answer") from error
+            return None
+
+    async def _ask_first(self, tenant: str, event_id: str) -> KnownId | None:
+        if self._clock.monotonic() < self._unasked_until:
+            raise Unavailable("the first account did not answer a short time ago")
         try:
             async with asyncio.timeout(ID_CHECK_TIMEOUT):
                 return await self._runner.run(known_id(tenant, event_id, FIRST))
-        except (StorageError, TimeoutError) as error:
-            if isinstance(error, TimeoutError):
-                # Otherwise each new event would wait for an account that hangs.
-                self._unasked_until = self._clock.monotonic() + ID_CHECK_PAUSE
-            log.debug("The first account could not say if it knows an id: %s", error, extra={"action": "side_unknown"})
-            return None
+        except TimeoutError:
+            # Otherwise each new event would wait for an account that hangs.
+            self._unasked_until = self._clock.monotonic() + ID_CHECK_PAUSE
+            raise Unavailable("the first account did not answer in time") from None
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Way | None]:

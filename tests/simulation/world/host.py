@@ -129,11 +129,12 @@ class Host:
         await instance.ready()
         world = self._world
         world.note(instance, "takes message", (queue, message.text))
-        scheduler = (await world.app_of(instance, queue)).scheduler
-        holder = world.holder_of(instance, queue).storage.queues
+        scheduler, home = (await world.app_of(instance, queue)).scheduler, world.holder_of(instance, queue)
+        holder = home.storage.queues
         firing, intake, queue = scheduler.firing, scheduler.intake, world.plain(queue)
         if queue == QUEUE_INGEST:
-            await serve_leased(holder, instance.clock, queue, message, intake.serve)
+            own = scheduler is home.scheduler
+            await serve_leased(holder, instance.clock, queue, message, lambda taken: intake.serve(taken, own=own))
         elif queue == QUEUE_INGEST + POISON:
             world.counts["poisoned"] += 1
             await serve_leased(holder, instance.clock, queue, message, intake.poisoned)

@@ -123,7 +123,7 @@ class PairWorld(World):
         return queue.replace(THERE, "")
 
     async def app_of(self, instance: Instance, queue: str) -> Application:
-        if queue.startswith(QUEUE_INGEST):
+        if self.plain(queue) == QUEUE_INGEST:
             return await instance.app.serving()
         return self.holder_of(instance, queue)
 

@@ -100,9 +100,13 @@ PAYLOADS = st.recursive(
 )
 
 
-@given(PAYLOADS, st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.text('ab"\\é', max_size=5), max_size=3))
-def test_an_event_comes_out_of_its_parcel_as_it_went_in(payload: Any, labels: dict[str, str]) -> None:
+LABELS = st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.text('ab"\\é', max_size=5), max_size=3)
+
+
+@given(PAYLOADS, LABELS, st.integers(0, 9))
+def test_an_event_comes_out_of_its_parcel_as_it_went_in(payload: Any, labels: dict[str, str], term: int) -> None:
     made = ready(payload=payload, labels=labels, retry={"attempts": 3, "first": "PT2S"}, expires="PT1M")
+    made.term = term
     opened = parse_signed_message(KEY, sign_message(KEY, [encode_event("demo", made), encode_event("acme", made)]))
     assert opened is not None and (opened.admitted, opened.tries) == (True, 0)
     made.props["id"] = str(made.id)

@@ -87,6 +87,10 @@ class PairWorld(World):
     async def get_app(self) -> Application:
         return await self.app.serving()
 
+    async def app_of_first(self) -> Application:
+        """The application on the first account, whichever side serves."""
+        return self.app
+
     async def start_again(self, **change: Any) -> None:
         """A new process, with other settings: `mirror_detached` for the first account alone, else with whatever `second` is now."""
         await self.app.close()
@@ -130,7 +134,8 @@ class PairWorld(World):
 
     async def _hand(self, app: Application, queues: MortalQueues, queue: str, message: Any) -> None:
         if queue == QUEUE_INGEST:
-            await (await self.app.serving()).scheduler.intake.serve(message)
+            serving = await self.app.serving()
+            await serving.scheduler.intake.serve(message, own=serving is app)
         else:
             await app.scheduler.firing.serve(message.text)
         await queues.delete(queue, message)
