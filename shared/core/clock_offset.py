@@ -86,22 +86,23 @@ def combine(known: ServerTime | None, new: ServerTime) -> ServerTime:
 
 def offset(bounds: ServerTime, reading: Reading) -> Offset:
     """Return the bounds of the wall clock's offset at the reading."""
-    now = aged(bounds, reading.after)
-    return Offset(reading.wall - reading.after - now.high, reading.wall + RESOLUTION - reading.before - now.low)
+    return _offset(aged(bounds, reading.after), reading)
 
 
-def is_narrow(bounds: ServerTime, at: float) -> bool:
-    """Return True where the bounds, at the monotonic moment `at`, are narrow enough to correct the clock."""
-    return aged(bounds, at).width <= TOO_WIDE
-
-
-def correction(bounds: ServerTime | None, reading: Reading) -> float:
+def correction(bounds: ServerTime | None, reading: Reading) -> float | None:
     """Return the milliseconds to subtract from the wall clock so that nothing fires early by the storage service's time.
 
-    Zero unless the bounds prove that the clock is wrong: missing bounds, bounds that are too wide, and bounds that contain zero correct
-    nothing, so slow storage never stops deliveries. Otherwise the upper end, which is never early.
+    None where nothing is known: the bounds are missing or too wide. Zero unless the bounds prove that the clock is wrong: where they
+    contain zero, nothing is corrected. Otherwise the upper end, which is never early. Slow storage so never stops deliveries.
     """
-    if bounds is None or not is_narrow(bounds, reading.after):
-        return 0.0
-    found = offset(bounds, reading)
+    if bounds is None:
+        return None
+    now = aged(bounds, reading.after)
+    if now.width > TOO_WIDE:
+        return None
+    found = _offset(now, reading)
     return 0.0 if found.contains_zero else found.high
+
+
+def _offset(now: ServerTime, reading: Reading) -> Offset:
+    return Offset(reading.wall - reading.after - now.high, reading.wall + RESOLUTION - reading.before - now.low)

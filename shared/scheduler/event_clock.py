@@ -69,8 +69,9 @@ class EventClock:
             return self._clock.now()
         reading = self._read()
         for time in self._times:
-            if time.bounds is not None and clock_offset.is_narrow(time.bounds, reading.after):
-                return reading.wall - math.ceil(clock_offset.correction(time.bounds, reading))
+            correction = clock_offset.correction(time.bounds, reading)
+            if correction is not None:
+                return reading.wall - math.ceil(correction)
         return reading.wall
 
     def _read(self) -> Reading:
@@ -106,10 +107,10 @@ class EventClock:
         if not known:
             return ClockFinding("missing", None, 0)
         for bounds in known:
-            if clock_offset.is_narrow(bounds, reading.after):
+            correction = clock_offset.correction(bounds, reading)
+            if correction is not None:
                 found = clock_offset.offset(bounds, reading)
-                correction = math.ceil(clock_offset.correction(bounds, reading))
-                return ClockFinding("good" if found.contains_zero else "wrong", found, correction)
+                return ClockFinding("good" if found.contains_zero else "wrong", found, math.ceil(correction))
         return ClockFinding("wide", clock_offset.offset(known[0], reading), 0)
 
     def check(self) -> ClockFinding:

@@ -142,6 +142,11 @@ def member_span(raw: bytes, name: str, levels: int) -> Span | None:
     return found
 
 
+def value_span(raw: bytes, at: int, levels: int) -> Span:
+    """Return the place of the value that begins at `at`. Raises `Malformed`."""
+    return finish(_value(raw, at, levels))
+
+
 def locate(raw: bytes, name: str, levels: int) -> ParseSteps[Span | None]:
     """Return what `member_span` returns, in steps.
 

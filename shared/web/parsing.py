@@ -8,6 +8,7 @@ counts. Nothing is coerced: "1" is not a number. A number beyond a double, such 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -21,7 +22,7 @@ from pydantic_core import from_json
 
 from ..core.errors import Problem
 from .fields.error_texts import fault_text
-from .json_spans import MAX_MEMBERS, Malformed, Oversize, ParseSteps, array_elements, finish, locate, member_span, members
+from .json_spans import MAX_MEMBERS, Malformed, Oversize, ParseSteps, array_elements, finish, locate, member_span, members, value_span
 from .problem import invalid, invalid_all, unreadable
 
 MAX_DEPTH = 64
@@ -134,7 +135,7 @@ def parse_in_steps[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> Parse
         except Problem:
             pass
         else:
-            return _validated(adapter, raw, document), member(raw, opaque)
+            return _validated(adapter, raw, document), known_member(raw, opaque, document)
     rest, value = yield from split(raw, opaque)
     yield
     return parse_json(adapter, rest), value
@@ -252,6 +253,23 @@ def member(raw: bytes, name: str) -> bytes | None:
     """
     span = member_span(raw, name, MAX_DEPTH)
     return None if span is None else raw[span.start : span.end]
+
+
+_AFTER_NAME = re.compile(rb"\s*:\s*")
+
+
+def known_member(raw: bytes, name: str, document: Any) -> bytes | None:
+    """Return what `member` returns, several times faster for most objects. `document` is `raw` as parsed; `name` consists of ASCII letters.
+
+    A letter can be escaped as \\u and in no other way. So where nothing is, and the quoted name stands in the text once, it stands at the
+    top level if the document has the member there.
+    """
+    quoted = b'"%b"' % name.encode()
+    if name not in document or raw.count(quoted) != 1 or b"\\u" in raw:
+        return member(raw, name)
+    start = _AFTER_NAME.match(raw, raw.index(quoted) + len(quoted)).end()  # type: ignore[union-attr]
+    span = value_span(raw, start, MAX_DEPTH)
+    return raw[span.start : span.end]
 
 
 def elements(raw: bytes) -> list[bytes]:

@@ -189,6 +189,16 @@ def test_a_member_is_cut_out_exactly_as_sent(document: dict[str, Any], indent: i
     assert parsing.member(raw, "no such name \x00") is None
 
 
+_NAMES = st.sampled_from(['"payload"', '"p\\u0061yload"', '"a"', '"say \\"payload\\""'])
+_TEXTS = _NAMES | st.sampled_from(["1e400", " [1.0 , 2] ", '{"payload":2}', "{}"])
+
+
+@given(st.lists(st.tuples(_NAMES, _TEXTS), max_size=4), st.sampled_from(["", "\n "]))
+def test_a_member_of_a_parsed_document_is_cut_out_alike(pairs: list[tuple[str, str]], space: str) -> None:
+    raw = ("{" + ",".join(f"{space}{name}{space}:{space}{value}" for name, value in pairs) + "}").encode()
+    assert parsing.known_member(raw, "payload", json.loads(raw)) == parsing.member(raw, "payload")
+
+
 def test_a_member_keeps_its_spelling() -> None:
     raw = b' { "a" : 1.0 , "p\\u0061yload":[1e2, 12345678901234567890123,\n"\\u00e9"] ,"z":{}} '
     assert parsing.member(raw, "payload") == b'[1e2, 12345678901234567890123,\n"\\u00e9"]'
