@@ -73,7 +73,7 @@ demo-maintenance: setup  ## five nodes, three fault domains, a rolling host upda
 	$(IN_VENV) $(PY) -m devhost.demo.maintenance
 
 wheel: setup  ## build the package for nodes into dist/
-	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 docs: setup  ## build the pages of docs/ as a searchable site in build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
@@ -83,6 +83,9 @@ settings: setup  ## write docs/reference/settings.md from the class
 
 bicep:  ## check infra/ with the Bicep compiler on PATH: form, lint, and the snapshots of what it deploys
 	@infra/check.sh
+
+lock: setup  ## write requirements*.txt from what is chosen; ARGS=--upgrade takes newer versions of the rest
+	@devhost/lock.sh $(ARGS)
 
 snapshots:  ## bring infra/ into the compiler's form, and write infra/snapshots anew
 	@infra/check.sh write

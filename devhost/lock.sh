@@ -1,0 +1,32 @@
+#!/bin/sh
+# Writes what is installed, from what is chosen: each file below pins a whole closure, with the hashes of all files that the registry
+# has of it, so that it is the same on every machine and for every platform. Needs a network; arguments go to `uv pip compile`:
+#
+#   devhost/lock.sh                              after a change of what is chosen; every other pin stays
+#   devhost/lock.sh --upgrade                    the newest versions of what was not chosen itself
+#   devhost/lock.sh --upgrade-package NAME       of this package alone
+set -eu
+CDPATH='' cd "$(dirname "$0")/.."
+UV=.venv/bin/uv
+
+# lock OUT SOURCE ARGUMENT...: pip and uv both heed the line --require-hashes; without it uv would take a line without a hash.
+lock() {
+  out=$1 source=$2
+  shift 2
+  { [ ! -f "$out" ] || grep -v '^--require-hashes$' "$out"; } >"$work/$out"
+  "$UV" pip compile --quiet --system-certs --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
+    --output-file "$work/$out" "$source" "$@"
+  {
+    echo "# Written by \`make lock\` from $source: every package that is installed, at its version, with the hashes of its files."
+    echo --require-hashes
+    cat "$work/$out"
+  } >"$work/whole"
+  cp "$work/whole" "$out"
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+lock requirements.txt requirements.in --python-version 3.13 "$@"
+lock requirements-dev.txt requirements-dev.in --python-version 3.13 --constraint requirements.txt "$@"
+lock requirements-agent.txt pyproject.toml --python-version 3.12 --constraint requirements-dev.txt "$@"
+lock requirements-nodejs.txt requirements-nodejs.in --python-version 3.13 "$@"
