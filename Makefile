@@ -18,7 +18,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench demo picture pictures demo-maintenance wheel docs settings bicep snapshots clean
+.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench demo picture pictures demo-maintenance wheel docs settings bicep snapshots lock clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -84,11 +84,11 @@ settings: setup  ## write docs/reference/settings.md from the class
 bicep:  ## check infra/ with the Bicep compiler on PATH: form, lint, and the snapshots of what it deploys
 	@infra/check.sh
 
-lock: setup  ## write requirements*.txt from what is chosen; ARGS=--upgrade takes newer versions of the rest
-	@devhost/lock.sh $(ARGS)
-
 snapshots:  ## bring infra/ into the compiler's form, and write infra/snapshots anew
 	@infra/check.sh write
+
+lock: setup  ## pin what requirements*.in choose, with hashes, in requirements*.txt; ARGS=--upgrade renews all other pins
+	@devhost/lock.sh $(ARGS)
 
 clean:  ## remove caches and built files; .venv, node_modules and the data in .azurite stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis

@@ -27,6 +27,7 @@ lock() {
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 lock requirements.txt requirements.in --python-version 3.13 "$@"
-lock requirements-dev.txt requirements-dev.in --python-version 3.13 --constraint requirements.txt "$@"
+# pip comes with the virtual environment; replacing it in the middle of its own work is asking for trouble.
+lock requirements-dev.txt requirements-dev.in --python-version 3.13 --constraint requirements.txt --no-emit-package pip "$@"
 lock requirements-agent.txt pyproject.toml --python-version 3.12 --constraint requirements-dev.txt "$@"
 lock requirements-nodejs.txt requirements-nodejs.in --python-version 3.13 "$@"

@@ -197,7 +197,7 @@ async def test_producer_on_the_page_is_the_file_and_its_events_come_in_through_t
     [code] = re.findall(r"<!-- docs/examples/ingest/send.py -->\n```python\n(.*?)```", page.read_text(), re.DOTALL)
     assert code == (EXAMPLES / "ingest" / "send.py").read_text()
     install, ask = shell_blocks(page)
-    pin = next(line for line in (ROOT / "requirements-dev.txt").read_text().splitlines() if line.startswith("azure-storage-queue"))
+    pin = next(line for line in (ROOT / "requirements-dev.in").read_text().splitlines() if line.startswith("azure-storage-queue"))
     started = {f"pip install {pin}\npython docs": f"STORAGE='{system.azurite.connection_string}' {sys.executable} {ROOT / 'docs'}"}
     await run(install, tmp_path, started)
     await eventually(lambda: b'{"order": 17}' in [hit.body for hit in system.receiver.at("/demo")], "the good event")

@@ -1,6 +1,6 @@
 """A broker as a process of its own, and the whole application on storage in memory, in real time.
 
-The broker is noida-db (requirements-dev.txt): one binary that speaks Kafka's protocol, keeps topics on disk, and can be stopped and started
+The broker is noida-db (requirements-dev.in): one binary that speaks Kafka's protocol, keeps topics on disk, and can be stopped and started
 again. It is not Apache Kafka, and not Event Hubs; docs/how-to/kafka.md says what that leaves untried.
 """
 

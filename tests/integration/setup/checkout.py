@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.paths import ROOT
 
 TOOLS = ["sh", "cat", "cksum", "cp", "dirname", "head", "ln", "mkdir", "rm", "tail", "touch"]
-SOURCES = ["requirements.txt", "requirements-dev.txt", "package.json", "package-lock.json", ".npmrc"]
+SOURCES = ["requirements-dev.txt", "requirements-nodejs.txt", "package.json", "package-lock.json", ".npmrc"]
 
 # Answers the questions setup.sh asks an interpreter. `{home}/pip` decides what pip does: a shell snippet, "true" if absent.
 PYTHON = r"""#!/bin/sh
@@ -94,5 +94,5 @@ class Checkout:
         return lines
 
 
-PIP = "pip --disable-pip-version-check --no-input -r requirements-dev.txt"
+PIP = "pip --disable-pip-version-check --no-input --require-hashes -r requirements-dev.txt"
 NPM_CI = "npm ci --ignore-scripts --include=dev --loglevel=error"

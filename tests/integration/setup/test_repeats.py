@@ -13,7 +13,7 @@ from .checkout import NPM_CI, PIP, Checkout
 
 
 def test_changed_requirements_are_installed_and_nothing_else(ready: Checkout) -> None:
-    (ready.clone / "requirements.txt").write_text("second version\n")
+    (ready.clone / "requirements-dev.txt").write_text("second version\n")
     assert ready.setup()[0] == 0
     assert ready.done() == [PIP]
 

@@ -29,14 +29,14 @@ def test_no_lock_names_a_registry() -> None:
     assert [name for name in tracked() if needle in (ROOT / name).read_bytes()] == []
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", ".npmrc"])
+@pytest.mark.parametrize("name", [".npmrc", *sorted(path.name for path in ROOT.glob("requirements*"))])
 def test_no_configuration_names_a_registry(name: str) -> None:
     text = (ROOT / name).read_text()
     assert "://" not in text and "index-url" not in text and "find-links" not in text
 
 
 def test_every_requirement_is_pinned() -> None:
-    for name in ["requirements.txt", "requirements-dev.txt"]:
+    for name in ["requirements.in", "requirements-dev.in"]:
         named = [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith(("#", "-r "))]
         assert len(named) > 10
         for line in named:

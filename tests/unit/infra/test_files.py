@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,7 +25,17 @@ from tests.paths import ROOT
 
 from .snapshots import FOLDER, KEYS, deployed, parameters
 
-WHEEL = b"a wheel"
+PINS = "httpx==0.28.1 --hash=sha256:0000"
+
+
+def wheel() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("tocsin/requirements.txt"), PINS)
+    return file.getvalue()
+
+
+WHEEL = wheel()
 KEY = "node-key-0123456789"
 VALUES = {
     "WHEEL_URL": "https://acct.blob.core.windows.net/wheels/tocsin-0.1.0-py3-none-any.whl",
@@ -40,7 +52,7 @@ for arg; do case $last in -o) out=$arg ;; esac; last=$arg; url=$arg; done
 case $url in
   *instance/compute/name*) printf vm1 ;;
   *oauth2/token*) printf '{"access_token": "TOKEN-%s"}' "${url##*resource=}" ;;
-  *.whl) config=$(cat); case $config in *TOKEN-https://storage.azure.com/*) printf 'a wheel' >"$out" ;; *) exit 22 ;; esac ;;
+  *.whl) config=$(cat); case $config in *TOKEN-https://storage.azure.com/*) cat "$WHEEL" >"$out" ;; *) exit 22 ;; esac ;;
   */secrets/agent-vm1*) config=$(cat)
     tries=$(cat "$LOG" | grep -c '^curl.*secrets') ; [ "$tries" -ge "${ROLE_AFTER:-1}" ] || exit 22
     case $config in *TOKEN-https://vault.azure.net*) printf '{"value": "%s"}' "$NODE_KEY" >"$out" ;; *) exit 22 ;; esac ;;
@@ -52,6 +64,8 @@ if [ "$1 $2" = "-m venv" ]; then
   mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; cp "$0" "$3/bin/tocsin"
 elif [ "$1" = -c ]; then
   exec "$REAL_PYTHON" "$@"
+elif [ "$1 $2" = "-m pip" ]; then
+  for arg; do case $arg in */requirements.txt) cat "$arg" >"$LOG.pins" ;; esac; done
 elif [ "$1" = agent ]; then
   case "$*" in *--unit) echo "[Unit]" ;; esac
 fi
@@ -66,6 +80,7 @@ def machine(tmp_path: Path) -> Path:
     for name, body in {"curl": CURL, "python3.12": PYTHON, "systemctl": "", "sleep": ""}.items():
         (tools / name).write_text(f'#!/bin/sh\nprintf "%s %s\\n" {name} "$*" >>"$LOG"\n{body}')
         (tools / name).chmod(0o755)
+    (tmp_path / "wheel").write_bytes(WHEEL)
     return tmp_path
 
 
@@ -80,6 +95,7 @@ def install(machine: Path, sources: Mapping[str, str], path: str = "", **change:
     environment = {
         "PATH": f"{machine / 'bin'}:{os.environ['PATH']}",
         "LOG": str(machine / "log"),
+        "WHEEL": str(machine / "wheel"),
         "TOCSIN_ROOT": str(machine / "root"),
         "TOCSIN_TRIES": "3",
         "REAL_PYTHON": sys.executable,
@@ -103,6 +119,16 @@ def test_the_installer_fetches_wheel_and_key_as_the_machine_and_starts_the_agent
     assert log.index("--check") < log.index("--unit") < log.index("systemctl")
     output = log + done.stdout + done.stderr
     assert KEY not in output and "TOKEN-" not in output
+
+
+def test_the_installer_takes_what_the_wheel_pins_with_its_hashes_and_builds_and_fetches_nothing_else(
+    machine: Path, sources: Mapping[str, str]
+) -> None:
+    assert install(machine, sources).returncode == 0
+    libraries, agent = re.findall(r"^python3.12 (-m pip .*)$", (machine / "log").read_text(), re.MULTILINE)
+    assert {"--require-hashes", "--only-binary", ":all:", "-r"} <= set(libraries.split()) and (machine / "log.pins").read_text() == PINS
+    # The libraries are there already. A wheel whose version is that of the former one is taken too.
+    assert {"--no-deps", "--no-index", "--force-reinstall"} <= set(agent.split()) and agent.endswith("/tocsin-0.1.0-py3-none-any.whl")
 
 
 def test_the_installer_closes_a_folder_and_a_file_that_others_could_change(machine: Path, sources: Mapping[str, str]) -> None:

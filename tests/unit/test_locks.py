@@ -1,0 +1,200 @@
+"""requirements*.txt pin the closure of what is chosen: the whole of it, nothing else, with hashes. `make lock` writes them.
+
+The closure follows from the metadata of the installed distributions, for every platform; nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
+from typing import NamedTuple
+
+import pytest
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.paths import ROOT
+
+PLATFORMS = [
+    {"sys_platform": system, "platform_system": name, "os_name": os_name, "platform_machine": machine}
+    for system, name, os_name, machines in [
+        ("linux", "Linux", "posix", ["x86_64", "aarch64"]),
+        ("darwin", "Darwin", "posix", ["x86_64", "arm64"]),
+        ("win32", "Windows", "nt", ["AMD64"]),
+    ]
+    for machine in machines
+]
+
+
+class Environment(NamedTuple):
+    """What markers are evaluated for."""
+
+    python: str
+    platform: dict[str, str]
+
+    def takes(self, marker: Marker | None, extra: str = "") -> bool:
+        given = {"python_version": self.python, "python_full_version": f"{self.python}.1", "extra": extra}
+        cpython = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
+        return marker is None or marker.evaluate(self.platform | given | cpython)
+
+
+def environments(*pythons: str) -> list[Environment]:
+    return [Environment(python, platform) for python in pythons for platform in PLATFORMS]
+
+
+class Pin(NamedTuple):
+    requirement: Requirement
+    version: str
+    hashes: list[str]
+
+
+def chosen(name: str) -> list[Requirement]:
+    """Return what the file chooses, and what the files that it includes choose."""
+    if name == "pyproject.toml":
+        return [Requirement(line) for line in tomllib.loads((ROOT / name).read_text())["project"]["dependencies"]]
+    found = []
+    for line in (ROOT / name).read_text().splitlines():
+        if line.startswith("-r "):
+            found += chosen(line.removeprefix("-r "))
+        elif line and not line.startswith("#"):
+            found.append(Requirement(line))
+    return found
+
+
+def statements(text: str) -> list[str]:
+    """Return the statements of a requirements file, without comments, each in one line."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    return [line.strip() for line in "\n".join(lines).replace("\\\n", " ").splitlines() if line.strip()]
+
+
+@cache
+def pins_of(text: str) -> dict[str, Pin]:
+    """Return the pins of a lock by name. AssertionError if it holds anything else, or a line without hashes."""
+    option, *lines = statements(text)
+    assert option == "--require-hashes", "uv would take a line without a hash"
+    found = {}
+    for line in lines:
+        words, *hashes = re.split(r"\s+--hash=", line)
+        requirement = Requirement(words)
+        pinned = re.fullmatch(r"==([0-9a-z.]+)", str(requirement.specifier))
+        assert pinned is not None, f"not pinned: {words}"
+        assert hashes and all(re.fullmatch("sha256:[0-9a-f]{64}", each) for each in hashes), f"no hash: {words}"
+        name = canonicalize_name(requirement.name)
+        assert name not in found, f"twice: {name}"
+        found[name] = Pin(requirement, pinned[1], hashes)
+    return found
+
+
+@cache
+def requires(name: str, version: str) -> list[Requirement]:
+    """Return what the installed distribution requires: nothing where it is not for this machine."""
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:
+        return []
+    assert found.version == version, f"{name} {found.version} is installed, {version} is pinned: run `make setup`"
+    return [Requirement(line) for line in found.requires or ()]
+
+
+def problems(text: str, wanted: Iterable[Requirement], where: Iterable[Environment], left_out: frozenset[str] = frozenset()) -> set[str]:
+    """Return how a lock differs from the closure of what is wanted."""
+    pins, wanted = pins_of(text), list(wanted)
+    found, reached = set(), set()
+    for environment in where:
+        waiting = [(each, "what is chosen") for each in wanted if environment.takes(each.marker)]
+        done = set()
+        while waiting:
+            requirement, by = waiting.pop()
+            name = canonicalize_name(requirement.name)
+            if name in left_out:
+                continue
+            pin = pins.get(name)
+            if pin is None or not environment.takes(pin.requirement.marker):
+                found.add(f"{name} is missing, required by {by}")
+                continue
+            if not requirement.specifier.contains(pin.version, prereleases=True):
+                found.add(f"{name} {pin.version} does not satisfy {requirement}, required by {by}")
+            reached.add(name)
+            for extra in {"", *requirement.extras} - {each for known, each in done if known == name}:
+                done.add((name, extra))
+                waiting += [(each, name) for each in requires(name, pin.version) if environment.takes(each.marker, extra)]
+    return found | {f"{name} is pinned, and nothing requires it" for name in pins.keys() - reached}
+
+
+# What is chosen, for which Python. pip itself comes with every virtual environment, and requirements-dev.txt leaves it alone.
+LOCKS = {
+    "requirements.txt": ("requirements.in", environments("3.13"), frozenset[str]()),
+    "requirements-dev.txt": ("requirements-dev.in", environments("3.13"), frozenset({"pip"})),
+    "requirements-agent.txt": ("pyproject.toml", environments("3.12", "3.13", "3.14"), frozenset[str]()),
+    "requirements-nodejs.txt": ("requirements-nodejs.in", environments("3.13"), frozenset[str]()),
+}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_pins_the_closure_of_what_is_chosen_and_nothing_else(lock: str) -> None:
+    source, where, left_out = LOCKS[lock]
+    assert problems((ROOT / lock).read_text(), chosen(source), where, left_out) == set(), "run `make lock`"
+
+
+def test_every_lock_is_looked_at() -> None:
+    assert {path.name for path in ROOT.glob("requirements*.txt")} == set(LOCKS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (r"^aiohttp==.*?^(?=\w)", "", "aiohttp is missing, required by what is chosen"),
+        (r"^aiohttp==\S+", "aiohttp==3.14.4", "3.14.5 is installed, 3.14.4 is pinned"),
+        (r"^multidict==.*?^(?=\w)", "", "multidict is missing, required by"),
+        (r"^multidict==(\S+)", r"multidict==\1 ; sys_platform == 'darwin'", "multidict is missing, required by"),
+        (r"^(?=yarl==)", f"orphan==1.0 --hash=sha256:{'0' * 64}\n", "orphan is pinned, and nothing requires it"),
+        (r"^(?=yarl==)", "orphan==1.0\n", "no hash: orphan"),
+        (r"^(?=yarl==)", f"orphan>=1.0 --hash=sha256:{'0' * 64}\n", "not pinned: orphan"),
+        (r"^--require-hashes\n", "", "uv would take a line without a hash"),
+    ],
+)
+def test_a_lock_that_was_not_written_anew_is_noticed(old: str, new: str, problem: str) -> None:
+    text = (ROOT / "requirements.txt").read_text()
+    changed = re.sub(old, new, text, count=1, flags=re.MULTILINE | re.DOTALL)
+    assert changed != text
+    source, where, left_out = LOCKS["requirements.txt"]
+    try:
+        found = problems(changed, chosen(source), where, left_out)
+    except AssertionError as error:
+        found = {str(error)}
+    assert any(problem in each for each in found), found
+
+
+def test_a_choice_that_the_pin_does_not_satisfy_is_noticed() -> None:
+    text = (ROOT / "requirements.txt").read_text()
+    wanted = [*chosen("requirements.in"), Requirement("idna<1"), Requirement("pydantic[email]")]
+    found = problems(text, wanted, environments("3.13"))
+    assert {each.partition(", ")[2] for each in found} == {"required by what is chosen", "required by pydantic"}
+    assert any(each.startswith("email-validator is missing") for each in found)
+
+
+def test_what_is_tested_is_what_is_deployed_and_what_nodes_get() -> None:
+    tested = pins_of((ROOT / "requirements-dev.txt").read_text())
+    for lock in ("requirements.txt", "requirements-agent.txt"):
+        for name, pin in pins_of((ROOT / lock).read_text()).items():
+            assert pin.version == tested[name].version and set(tested[name].hashes) <= set(pin.hashes), f"{lock}: {name}"
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_library_with_a_build_for_each_platform_has_the_hashes_of_several(lock: str) -> None:
+    for name, pin in pins_of((ROOT / lock).read_text()).items():
+        try:
+            wheel = distribution(name).read_text("WHEEL") or ""
+        except PackageNotFoundError:
+            continue
+        if "-none-any" not in wheel:
+            assert len(pin.hashes) >= 4, f"{name}: only {len(pin.hashes)} files, so the lock is of one platform"
+
+
+def test_the_wheel_is_built_with_the_pinned_tool() -> None:
+    [builder] = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert builder in (ROOT / "requirements-dev.in").read_text().splitlines()
