@@ -18,6 +18,7 @@ from ..problem import not_found
 from ..routes import Answer, Call, Content, RouteGroup
 
 ASSETS: Final = Path(__file__).parent / "assets"
+"""The folder of the page's files. Those of `vendor` are served beside the others, under their names alone."""
 PAGE: Final = "index.html"
 INSIDE: Final = "/"
 """The page for an address that ends in a slash, where relative addresses of its files are shorter."""
@@ -56,7 +57,7 @@ files = RouteGroup[None]("operations", standalone=True)
 def _assets() -> dict[str, tuple[bytes, str, str]]:
     """Return the files by name: content, entity tag and media type."""
     found: dict[str, tuple[bytes, str, str]] = {}
-    for path in ASSETS.iterdir():
+    for path in ASSETS.rglob("*"):
         if path.suffix in MEDIA:
             raw = path.read_bytes()
             found[path.name] = raw, etag_of(raw), MEDIA[path.suffix]

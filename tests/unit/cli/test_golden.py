@@ -61,6 +61,11 @@ key_command = "pass show tocsin"
 """
 
 
+def picture_path(name: str, width: int) -> str:
+    """Return a picture's path below `golden`: a folder for each group of commands."""
+    return f"{name.partition('-')[0]}/{name}.{width}.txt"
+
+
 def print_screen(arguments: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
     """Return what a terminal of that width shows."""
     (folder / "profiles.toml").write_text(PROFILES)
@@ -84,12 +89,12 @@ def test_screen_is_as_it_was_drawn(
 ) -> None:
     found = print_screen(SCREENS[name], width, capsys, monkeypatch, tmp_path)
     assert max(map(len, found.splitlines())) <= width and "\x1b" not in found
-    picture = GOLDEN / f"{name}.{width}.txt"
+    picture = GOLDEN / picture_path(name, width)
     if os.environ.get("GOLDEN") == "write":
-        picture.parent.mkdir(exist_ok=True)
+        picture.parent.mkdir(parents=True, exist_ok=True)
         picture.write_text(found, "utf-8")
     assert found == picture.read_text("utf-8"), "GOLDEN=write overwrites the file"
 
 
 def test_every_picture_is_of_a_screen() -> None:
-    assert {each.name for each in GOLDEN.iterdir()} == {f"{name}.{width}.txt" for name, width in PICTURES}
+    assert set(GOLDEN.rglob("*.txt")) == {GOLDEN / picture_path(name, width) for name, width in PICTURES}

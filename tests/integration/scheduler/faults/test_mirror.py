@@ -208,6 +208,7 @@ def test_only_what_was_delivered_within_the_lag_is_delivered_twice(story: Story)
 
 
 def test_nothing_is_early(story: Story) -> None:
+    assert story.due and story.later and story.hits
     for event_id, due in (story.due | story.later).items():
         assert all(hit.at >= due for hit in story.hits[event_id])
 

@@ -112,6 +112,7 @@ def test_acknowledged_cancel_holds(story: Story) -> None:
 
 
 def test_nothing_is_early_and_what_is_made_again_has_a_higher_attempt(story: Story) -> None:
+    assert story.due.keys() & story.hits.keys()
     for event_id, hits in story.hits.items():
         attempts = [hit.attempt for hit in hits]
         assert attempts == sorted(set(attempts)), event_id

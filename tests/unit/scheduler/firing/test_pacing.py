@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shared.core.clock import Millis
@@ -54,6 +54,7 @@ def test_next_sweep_goes_on_where_the_line_ends_whatever_has_finished_since(
 
 
 @given(RATES, WORK, st.lists(st.tuples(TENANTS, st.integers(1, 990), st.integers(1, 10**6)), max_size=200))
+@example(50, [("a", 10), ("b", 10)], [("a", 990, 1)] * 4)
 def test_no_more_is_under_way_than_two_minutes_worth_and_half_of_it_for_one_tenant(
     rate: int, work: list[tuple[str, int]], unfinished: list[tuple[str, int, int]]
 ) -> None:

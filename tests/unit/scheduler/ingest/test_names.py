@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shared.core import clock, durations
@@ -196,6 +196,8 @@ def test_times_are_written_and_read_back(millis: int) -> None:
 
 
 @given(st.datetimes(), st.integers(-1439, 1439), st.integers(0, 999))
+@example(datetime.min, 1439, 0)
+@example(datetime.max, -1439, 999)
 def test_time_is_read_in_every_offset_and_never_as_an_earlier_one(moment: datetime, offset: int, nanos: int) -> None:
     aware = moment.replace(tzinfo=timezone(timedelta(minutes=offset)))
     text = moment.isoformat(timespec="microseconds") + f"{nanos:03d}" + aware.isoformat()[-6:]

@@ -73,11 +73,12 @@ def test_what_another_user_owns_is_refused(folder: Path, name: str) -> None:
     assert found and all("belongs to nobody" in fault and fault.endswith(f"; run: chown root {folder / name}") for fault in found)
 
 
-def test_what_root_owns_is_accepted_from_another_user_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_root_owns_is_accepted_from_another_user_too_and_what_others_own_is_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() == 0:
+        os.chown(folder, pwd.getpwnam("nobody").pw_uid, -1)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     assert find_untrusted(Path("/usr/bin/env")) == ""
-    if folder.stat().st_uid:
-        assert "belongs to" in find_untrusted(folder)
+    assert "belongs to" in find_untrusted(folder)
 
 
 def test_a_sticky_folder_is_accepted_above_but_not_as_the_state_folder(folder: Path) -> None:
