@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from devhost.loops import chosen_loop, loop_factory
 
 from . import report
 from .events import batch, conditions, event_rows, firing, importing, singles, stream, transactions, twin
@@ -92,7 +95,8 @@ def main() -> int:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     about = machine.describe()
     # With --json stdout is the document's alone.
-    figures = asyncio.run(run_all(given.only or list(FIGURES), given.quick, Console(stderr=True)))
+    work = run_all(given.only or list(FIGURES), given.quick, Console(stderr=True))
+    figures = asyncio.run(work, loop_factory=loop_factory(chosen_loop(os.environ)))
     if given.markdown is not None:
         given.markdown.write_text(report.as_markdown(figures, about))
     if given.json:

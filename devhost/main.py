@@ -23,6 +23,7 @@ from devhost.host.queues import QueueFunctions
 from devhost.host.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, load_host, load_values
 from devhost.host.timers import TimerFunctions
 from devhost.host.worker import AppIndexError, FunctionInfo, Worker, index
+from devhost.loops import LoopError, chosen_loop, loop_factory
 from devhost.receiver import DevhostReceiver
 
 log = logging.getLogger("devhost")
@@ -45,6 +46,7 @@ class Options:
     storage_ports: tuple[int, int, int]  # blob, queue, table
     grace: float
     log_level: str
+    loop: str  # uvloop or asyncio
 
 
 def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
@@ -53,7 +55,7 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         prog="python -m devhost",
         description="Runs the function app with Azurite and a receiver for its deliveries.",
         epilog="Environment: PORT, RECEIVER_PORT, AZURITE=memory|off, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, "
-        "AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, DEVHOST_GRACE (seconds), LOG_LEVEL.",
+        "AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, DEVHOST_GRACE (seconds), DEVHOST_LOOP=asyncio|uvloop, LOG_LEVEL.",
     )
     parser.add_argument("--app", type=Path, default=ROOT, help="the folder with function_app.py (default: the repository)")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
@@ -79,6 +81,10 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
     level = (environ.get("LOG_LEVEL") or "INFO").upper()
     if level not in logging.getLevelNamesMapping():
         parser.error(f"LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not {environ['LOG_LEVEL']!r}")
+    try:
+        loop = chosen_loop(environ)
+    except LoopError as error:
+        parser.error(str(error))
     blob, queue, table = DEFAULT_PORTS
     return Options(
         app=given.app.resolve(),
@@ -94,6 +100,7 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         ),
         grace=number("DEVHOST_GRACE", 20),
         log_level=level,
+        loop=loop,
     )
 
 
@@ -275,4 +282,4 @@ def main(arguments: list[str] | None = None) -> None:
     )
     for noisy in ("azure", "aiohttp", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    sys.exit(asyncio.run(run(options)))
+    sys.exit(asyncio.run(run(options), loop_factory=loop_factory(options.loop)))

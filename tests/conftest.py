@@ -2,9 +2,12 @@
 
 import os
 import shutil
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from devhost.loops import LoopFactory, chosen_loop, loop_factory
 
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
@@ -14,6 +17,12 @@ os.umask(0o022)
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
 """The browser that tests/browser drives, or None."""
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:
+    """Tests run on the loop that the devhost runs on: uvloop, as in production, or asyncio's own with DEVHOST_LOOP=asyncio."""
+    name = chosen_loop(os.environ)
+    return {name: loop_factory(name)}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

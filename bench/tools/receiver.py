@@ -11,6 +11,7 @@ import contextlib
 import json
 import time
 from datetime import datetime
+from typing import cast
 
 _NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
@@ -60,8 +61,8 @@ class Connection(asyncio.Protocol):
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._buffer = buffer = self._buffer + data if self._buffer else data

@@ -27,6 +27,8 @@ MAX_TICK_GAP: Millis = 24 * 3600 * 1000
 """Longest time between two runs of a timer that has nothing to do, in milliseconds."""
 MAX_LOOP_TURNS = 1_000_000
 """Turns of the event loop without a pause after which a task counts as spinning."""
+QUIET_TURNS = 20
+"""Turns of the event loop in which no task can run, after which no chain of callbacks (each turn runs one link) will wake one."""
 
 
 class VirtualHost:
@@ -105,15 +107,21 @@ class VirtualHost:
 
     async def _quiet(self, task: asyncio.Task[Any] | None) -> None:
         """Run the event loop until every task waits for the clock, or for a task that does."""
+        # Other loops, such as uvloop's, do not show what is ready.
         ready: Any = getattr(asyncio.get_running_loop(), "_ready", None)
         while task is None or not task.done():
-            for turn in range(MAX_LOOP_TURNS):
+            quiet = 0
+            for _ in range(MAX_LOOP_TURNS):
                 await asyncio.sleep(0)
-                # An event loop that does not show its ready tasks gets enough turns for any chain of wake-ups.
-                if not ready if ready is not None else turn > 100:
-                    break
                 if task is not None and task.done():
                     return
+                if ready is not None:
+                    if not ready:
+                        break
+                    continue
+                quiet = 0 if _can_any_task_run() else quiet + 1
+                if quiet == QUIET_TURNS:
+                    break
             else:
                 raise RuntimeError(f"a task spins: it did not wait in {MAX_LOOP_TURNS:,} turns of the event loop")
             if not await self._wait_for_handlers():
@@ -189,6 +197,15 @@ class VirtualHost:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+
+def _can_any_task_run() -> bool:
+    """Return True if a task of the running loop, other than the present one, waits for nothing but its turn."""
+    present = asyncio.current_task()
+    for task in asyncio.all_tasks():
+        waiter: Any = getattr(task, "_fut_waiter", None)
+        if task is not present and (waiter is None or waiter.done()):
+            return True
+    return False
 
 
 _start_of = lru_cache(maxsize=4096)(minute_of)

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Self
-from weakref import WeakSet
 
 from aiohttp import web
 
@@ -128,7 +127,6 @@ class Receiver:
         self.most_at_once: Counter[str] = Counter()
         self._at_once: Counter[str] = Counter()
         self._scripts: dict[str, list[Reply]] = {}
-        self._transports: WeakSet[asyncio.Transport] = WeakSet()
         self._tls = tls
         self._base = ""
         self._loop = asyncio.new_event_loop()
@@ -172,22 +170,22 @@ class Receiver:
             self._loop.close()
 
     async def _serve(self) -> None:
-        runner = web.ServerRunner(web.Server(self._handle, handler_cancellation=True, access_log=None), shutdown_timeout=0.1)
+        server = web.Server(self._handle, handler_cancellation=True, access_log=None)
+        runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self._tls).start()
             self._ready.set_result(f"{'https' if self._tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}")
             await self._stop.wait()
         finally:
-            for transport in list(self._transports):
+            for connection in server.connections:
                 # Without waiting for the other side, as a close over TLS would.
-                transport.abort()
+                if connection.transport is not None:
+                    connection.transport.abort()
             await runner.cleanup()
             await asyncio.sleep(0.05)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.transport is not None:
-            self._transports.add(request.transport)
         path = request.path
         body = await request.read()
         headers = {name.lower(): value for name, value in request.headers.items()}

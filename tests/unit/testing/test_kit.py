@@ -248,17 +248,28 @@ async def test_handler_that_hangs_is_reported_and_not_waited_for_for_ever(monkey
 async def test_task_that_never_waits_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.testing.host.MAX_LOOP_TURNS", 1_000)
 
-    spinning = True
-
-    def spin() -> None:
-        if spinning:
-            asyncio.get_running_loop().call_soon(spin)
+    async def spin() -> None:
+        while True:
+            await asyncio.sleep(0)
 
     async with Tocsin() as kit:
-        spin()
+        spinning = asyncio.create_task(spin())
         with pytest.raises(RuntimeError, match="spins"):
             await kit.advance(DAY)
-        spinning = False
+        spinning.cancel()
+
+
+async def test_clock_stands_still_while_a_receiver_gives_way_to_other_tasks() -> None:
+    async def give_way(delivery: tocsin.Delivery) -> Verdict:
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        return Verdict("delivered", 200)
+
+    async with Tocsin() as kit:
+        kit.receiver.otherwise = give_way
+        await kit.client.schedule(1, delay=DAY)
+        [got] = await kit.advance(DAY)
+        assert got.ended == got.began
 
 
 async def test_channels_have_secrets_of_their_own() -> None:
