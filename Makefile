@@ -2,6 +2,7 @@
 # On the command line or in the environment:
 #   run    PORT, RECEIVER_PORT, AZURITE=memory, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT
 #   test   JOBS (processes), ARGS (further arguments of pytest: ARGS='-k lease -x')
+#   all    DEVHOST_LOOP=asyncio (the event loop; uvloop by default, as in production)
 #   setup  PYTHON=/path/to/python3.13
 
 PY := .venv/bin/python

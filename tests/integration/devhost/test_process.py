@@ -1,5 +1,7 @@
 """The whole command: how it starts, what it says, and how it ends."""
 
+import asyncio
+import os
 import re
 import signal
 import socket
@@ -9,6 +11,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from devhost.loops import LoopError, chosen_loop, loop_factory
 
 from .conftest import Process, wait_until
 from .test_azurite import alive
@@ -148,6 +152,7 @@ def test_banner_names_what_runs(sample: Process) -> None:
         ({"AZURITE": "tape"}, "AZURITE must be memory or off"),
         ({"PORT": "many"}, "PORT must be a number, not 'many'"),
         ({"PORT": "99999"}, "PORT must be a port, 0 to 65535, not 99999"),
+        ({"DEVHOST_LOOP": "trio"}, "DEVHOST_LOOP must be uvloop or asyncio, not 'trio'"),
         ({"LOG_LEVEL": "loud"}, "LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not 'loud'"),
     ],
 )
@@ -155,6 +160,27 @@ def test_wrong_environment_is_explained(devhost: Start, variables: dict[str, str
     process = devhost(**variables)
     assert process.exit_code() == 2
     assert message in process.text
+
+
+@pytest.mark.parametrize(
+    ("variables", "module"), [({}, "uvloop"), ({"DEVHOST_LOOP": "uvloop"}, "uvloop"), ({"DEVHOST_LOOP": "asyncio"}, "asyncio.unix_events")]
+)
+def test_app_runs_on_the_loop_of_production_or_on_the_one_that_is_named(devhost: Start, variables: dict[str, str], module: str) -> None:
+    url = devhost(*BARE, AzureWebJobsStorage=NOWHERE, **variables).ready()
+    assert httpx.get(f"{url}/api/loop", timeout=60).text == module
+
+
+async def test_tests_run_on_the_loop_of_the_devhost() -> None:
+    other = loop_factory(chosen_loop(os.environ))()
+    other.close()
+    assert type(asyncio.get_running_loop()) is type(other)
+
+
+def test_uvloop_that_is_asked_for_and_missing_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
+    assert chosen_loop({}) == "asyncio"
+    with pytest.raises(LoopError, match="not installed"):
+        chosen_loop({"DEVHOST_LOOP": "uvloop"})
 
 
 def test_missing_connection_setting_is_explained(devhost: Start, tmp_path: Path) -> None:

@@ -41,6 +41,12 @@ async def noop(req: func.HttpRequest) -> func.HttpResponse:
     return func.HttpResponse("ok")
 
 
+@app.function_name("loop")
+@app.route("loop", methods=["GET"])
+async def loop(req: func.HttpRequest) -> func.HttpResponse:
+    return func.HttpResponse(type(asyncio.get_running_loop()).__module__)
+
+
 @app.function_name("echo")
 @app.route("echo/{*rest}")
 async def echo(req: func.HttpRequest) -> func.HttpResponse:
