@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
+from contextvars import Context
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -111,7 +113,7 @@ class ScriptedServer:
 
 @dataclass
 class Bench:
-    """A scripted server with both adapters pointed at it. Where a reply hangs, the loop's time moves to the request's time-out."""
+    """A scripted server with both adapters pointed at it. Where a reply hangs, the request's time-outs strike at once."""
 
     server: ScriptedServer
     tables: AzureTables
@@ -129,12 +131,22 @@ async def idle_bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     # Nothing but a reply that hangs takes so long, however busy the machine is.
     server, clock, policy = ScriptedServer(), FastClock(), TransportPolicy(request=LONG, connect=LONG)
     loop = asyncio.get_running_loop()
-    real, ahead = loop.time, [0.0]
+    real, long_timers = loop.call_at, list[tuple[asyncio.TimerHandle, Callable[..., object], tuple[Any, ...]]]()
+
+    def call_at(when: float, callback: Callable[..., object], *arguments: Any, context: Context | None = None) -> asyncio.TimerHandle:
+        handle = real(when, callback, *arguments, context=context)
+        if when - loop.time() > LONG / 2:
+            long_timers.append((handle, callback, arguments))
+        return handle
 
     def time_out() -> None:
-        ahead[0] += LONG
+        for handle, callback, arguments in long_timers:
+            if not handle.cancelled():
+                handle.cancel()
+                loop.call_soon(callback, *arguments)
+        long_timers.clear()
 
-    monkeypatch.setattr(loop, "time", lambda: real() + ahead[0])
+    monkeypatch.setattr(loop, "call_at", call_at)
     server.on_hang = time_out
     text = connection(server.port)
     tables = AzureTables.from_connection_string(text, clock, policy)
