@@ -11,9 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from devhost.azurite import ROOT, AzuriteError, find_node
+from devhost.loops import chosen_loop
 
 AZURITE_SETTINGS = "in memory, --silent --loose --skipApiVersionCheck --disableTelemetry, a fresh one for each group of figures"
-_PACKAGES = ("aiohttp", "azure-data-tables", "azure-functions", "azure-functions-runtime", "orjson", "pydantic")
+_PACKAGES = ("aiohttp", "azure-data-tables", "azure-functions", "azure-functions-runtime", "orjson", "pydantic", "uvloop")
 
 
 def describe() -> dict[str, str]:
@@ -23,6 +24,7 @@ def describe() -> dict[str, str]:
         "load": "{:.1f} {:.1f} {:.1f} (1, 5, 15 minutes) when the run began".format(*os.getloadavg()),
         "versions": f"python {platform.python_version()}, node {_node()}, azurite {_azurite()}, "
         + ", ".join(f"{name} {_version(name)}" for name in _PACKAGES),
+        "loop": chosen_loop(os.environ),
         "azurite": AZURITE_SETTINGS,
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
