@@ -17,6 +17,7 @@ from .history import Report, simulate
 from .planted import PLANTED, planted
 from .profile import STYLES
 from .world.pair import simulate_pair
+from .world.schedules import simulate_schedules
 
 COLLECT_EVERY = 50
 """Histories between two collections of the garbage."""
@@ -34,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--style", choices=STYLES, help="this kind of trouble only")
     parser.add_argument("--pair", action="store_true", help="of a mirrored pair of accounts")
+    parser.add_argument("--schedules", action="store_true", help="with recurring schedules")
     parser.add_argument("--planted", choices=PLANTED, metavar="BUG", help=f"with a known bug: {'; '.join(PLANTED)}")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first violation")
     parser.add_argument("--verbose", action="store_true", help="print the whole trace")
@@ -48,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(asked: argparse.Namespace) -> int:
     """All seeds asked for."""
     console = Console(stderr=asked.json)
+    play = simulate_pair if asked.pair else simulate_schedules if asked.schedules else simulate
     seeds = [asked.seed] if asked.seed is not None else range(asked.start, asked.start + asked.seeds)
     counts: Counter[str] = Counter()
     styles: Counter[str] = Counter()
@@ -57,7 +60,7 @@ def run(asked: argparse.Namespace) -> int:
     with Progress(*columns, console=console, disable=asked.json or len(seeds) == 1) as progress:
         bar = progress.add_task("histories", total=len(seeds))
         for number, seed in enumerate(seeds):
-            report = simulate_pair(seed, asked.style) if asked.pair else simulate(seed, asked.style)
+            report = play(seed, asked.style)
             counts.update(report.counts)
             styles[report.profile.style] += 1
             virtual += report.seconds
@@ -95,7 +98,7 @@ def run(asked: argparse.Namespace) -> int:
 def _violation(console: Console, report: Report, asked: argparse.Namespace) -> None:
     _trace(console, report, whole=asked.verbose)
     style = f" --style {asked.style}" if asked.style else ""
-    bug = f' --planted "{asked.planted}"' if asked.planted else " --pair" if asked.pair else ""
+    bug = f' --planted "{asked.planted}"' if asked.planted else " --pair" if asked.pair else " --schedules" if asked.schedules else ""
     console.print(f"[red]seed {report.seed} ({report.profile.style}): {report.violation}[/red]", highlight=False)
     console.print(f"again: python -m tests.simulation --seed {report.seed}{style}{bug} --verbose\n", highlight=False)
 
@@ -111,7 +114,7 @@ def _trace(console: Console, report: Report, *, whole: bool) -> None:
 
 def _summary(console: Console, counts: Counter[str], styles: Counter[str]) -> None:
     groups: dict[str, list[str]] = {"histories": [f"{name} {count:,}" for name, count in sorted(styles.items())]}
-    titles = {"fault": "faults", "refused": "refusals", "end": "events end as"}
+    titles = {"fault": "faults", "refused": "refusals", "end": "events end as", "schedules": "changes of schedules"}
     for name, count in sorted(counts.items()):
         head, colon, tail = name.partition(": ")
         if count and name != "seconds until quiet":

@@ -26,7 +26,7 @@ from shared.scheduler.ingest import writer
 from shared.scheduler.protocol import owning
 from shared.storage import Storage
 from shared.storage.memory import MemoryTables
-from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
+from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Row
 from shared.tenants.model import Durability, Limits, Retry, Tenant
 
@@ -308,7 +308,7 @@ class World:
         timers = self.loop.create_task(self.host.timers())
         resumer = self.loop.create_task(self.ward.resume_channels())
         mishaps = self.loop.create_task(self._mishaps())
-        await Plan(self).run()
+        await self.lived()
         end_of_trouble = self.profile.window + self.profile.trouble
         if self.troubled and self.loop.now < end_of_trouble:
             await asyncio.sleep(end_of_trouble - self.loop.now)
@@ -320,6 +320,23 @@ class World:
         timers.cancel()
         resumer.cancel()
         await self.verdict(judge_instance)
+
+    async def lived(self) -> None:
+        """Until every client has done its part."""
+        await Plan(self).run()
+
+    def unfinished(self) -> bool:
+        """Return whether the timers have something to do, now or later."""
+        return bool(self.rows(SHARDS))
+
+    async def sweep(self, instance: Instance) -> None:
+        """The scheduler's timer ticks in a process."""
+        app = await instance.app.serving()
+        await app.scheduler.sweeps.dispatch(instance.clock.now())
+
+    def last_due(self) -> Millis:
+        """The latest due time, as far as it is known; 0 without any."""
+        return max((claim.low for story in self.oracle.stories for claim in story.dues.claims), default=0)
 
     async def verdict(self, instance: Instance) -> None:
         """Check what holds when all is quiet."""
@@ -344,16 +361,16 @@ class World:
 
     async def _quiet(self) -> None:
         """Wait until nothing is unfinished, then for stragglers."""
-        latest = max((claim.low for story in self.oracle.stories for claim in story.dues.claims), default=0)
+        latest = self.last_due()
         deadline = max(self.loop.now, (latest - self.start) / 1000) + QUIET_WITHIN
         began = self.loop.now
-        while self.rows("TocsinShards") or self.host.work or self._travelling or self._queued():
+        while self.unfinished() or self.host.work or self._travelling or self._queued():
             if self.loop.now > deadline:
                 self.fail(f"not everything has ended {QUIET_WITHIN:.0f} s after the last fault and due time; {self._unfinished()}")
             await asyncio.sleep(5.0)
         self.counts["seconds until quiet"] = round(self.loop.now - max(began, (latest - self.start) / 1000))
         await asyncio.sleep(STRAGGLERS)
-        while self.rows("TocsinShards") or self.host.work or self._queued():
+        while self.unfinished() or self.host.work or self._queued():
             if self.loop.now > deadline + STRAGGLERS:
                 self.fail(f"stragglers undid the quiet; {self._unfinished()}")
             await asyncio.sleep(5.0)
@@ -367,7 +384,7 @@ class World:
         return sum(self.queues.held(name) + self.queues.held(name + POISON) for name in names)
 
     def _unfinished(self) -> str:
-        index = [(row.rk, row.props["state"]) for row in self.rows("TocsinShards")]
+        index = [(row.rk, row.props["state"]) for row in self.rows(SHARDS)]
         work = [(work.instance.name, work.message.text) for work in self.host.work.values()]
         return f"index: {index}, messages of the ingest queue: {self._queued()}, in work: {work}"
 

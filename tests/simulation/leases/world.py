@@ -61,7 +61,7 @@ class Store(MemoryTables):
 
     def _new_etag(self, at: str, rk: str) -> str:
         if self._tick and rk.startswith("s:"):
-            return f't{int(self._time.seconds / self._tick)}'
+            return f"t{int(self._time.seconds / self._tick)}"
         return f'W/"{next(self._counter)}"'
 
 

@@ -11,7 +11,7 @@ from shared.scheduler.ingest.message_lease import serve_leased
 from shared.scheduler.timings import INGEST_LEASE
 from shared.storage import limits
 from shared.storage.blocking import run_through
-from shared.storage.names import QUEUE_INGEST, SHARDS
+from shared.storage.names import QUEUE_INGEST
 from shared.storage.ports import Message
 
 from .instance import Instance
@@ -194,7 +194,7 @@ class Host:
                 self._silent_until = loop.now + world.random.uniform(15.0, 120.0)
             if loop.now < self._silent_until or (self._timer is not None and not self._timer.done()):
                 continue
-            if not world.rows(SHARDS):
+            if not world.unfinished():
                 continue
             instance = self.any()
             if instance is None:
@@ -206,8 +206,7 @@ class Host:
     def _sweep(self, instance: Instance) -> asyncio.Task[None]:
         async def run() -> None:
             await instance.ready()
-            app = await instance.app.serving()
-            await app.scheduler.sweeps.dispatch(instance.clock.now())
+            await self._world.sweep(instance)
 
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled() or not instance.alive:
