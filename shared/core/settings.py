@@ -256,11 +256,16 @@ def _account_names(text: str) -> set[str] | None:
     """Return the account's names in a connection string, an endpoint or a name; None if none can be found."""
     if "=" not in text and "/" not in text:
         return {text.lower()}
-    named = re.findall(r"(?:^|;)\s*AccountName=([^;\s]+)", text) + re.findall(
-        r"//([a-z0-9]{3,24})\.[^/;]*\.(?:core|storage\.azure)\.", text, re.I
-    )
+    named = re.findall(r"(?:^|;)\s*AccountName=([^;\s]+)", text)
     if not named and "UseDevelopmentStorage=true" in text:
         return {"devstoreaccount1"}
+    for endpoint in re.findall(r"https?://[^;]*", text, re.I):
+        found = re.match(r"https?://([a-z0-9]{3,24})(?:-secondary)?\.[^/]*\.(?:core|storage\.azure)\.", endpoint, re.I)
+        if found is not None:
+            named.append(found[1])
+        elif not re.search(r"(?:^|;)\s*AccountKey=", text):
+            # Only a key belongs to the account that the string names; a shared access signature may be that of any account.
+            return None
     return {name.lower() for name in named} or None
 
 

@@ -192,6 +192,11 @@ class EventRow:
         return self.grant if self.grant is not None and self.grant.state in ("granted", "posted") else None
 
     @property
+    def is_under_way(self) -> bool:
+        """True once an agent might approve the event for nodes that had prepared: its impact comes at any moment."""
+        return bool(self.cleared) or (self.grant is not None and self.grant.epoch > 0)
+
+    @property
     def due(self) -> ApprovalRow | None:
         """The approval while it must still be sent to Azure; else None."""
         return self.grant if self.grant is not None and self.grant.state == "granted" else None

@@ -117,7 +117,7 @@ def receive(
     # Its own events first: where there is no room, events of other nodes are left out.
     for entry in sorted(node.entries, key=lambda each: each.phase == "FOREIGN"):
         known = events.get(entry.event_id)
-        merged = merge(known, entry, node, now)
+        merged = _with_own_approval(merge(known, entry, node, now), entry, before, now)
         if merged is None or merged is known:
             continue
         is_open += merged.open and (known is None or not known.open)
@@ -157,6 +157,14 @@ def receive(
         permissions,
     )
     return AcceptedAgentReport(node, changed, monitors, answer, after.guard)
+
+
+def _with_own_approval(event: EventRow | None, entry: NodeEntry, before: NodeRow | None, now: Millis) -> EventRow | None:
+    """Return the event, marked as approved if the agent did that by itself after preparing, because it could not reach the app."""
+    prepared = before is not None and (known := before.entry(entry.event_id)) is not None and known.phase == "PREPARED"
+    if event is None or event.cleared or not event.open or not prepared or entry.phase != "APPROVED":
+        return event
+    return replace(event, cleared=now)
 
 
 def _clears_event(event: EventRow, holds: Mapping[str, str]) -> bool:
@@ -287,7 +295,7 @@ def must_leave(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, 
         return True
     for entry in node.entries:
         event = view.events.get(entry.event_id)
-        if entry.phase in _UNDER_WAY:
+        if entry.phase in _UNDER_WAY or (entry.phase == "APPROVED" and not domain_guard.is_unaffected(node, entry, event)):
             return True
         if entry.phase == "WAITING" and event is not None and event.open:
             at = entry.not_before if event.rehearsal and entry.not_before is not None else _impact_time(event, now)
@@ -310,8 +318,7 @@ def pending(view: FleetEvents, now: Millis) -> dict[str, PendingImpact]:
         at = _impact_time(event, now) if event.status == "scheduled" else now
         for node in view.named(event):
             entry = node.entry(event.event_id)
-            if entry is not None and entry.phase == "APPROVED" and not node.disabled:
-                # Its agent decided that the event needs no preparation.
+            if entry is not None and domain_guard.is_unaffected(node, entry, event):
                 continue
             known = found.get(node.node)
             loses = event.type in LOSES_DISK or (known is not None and known.loses_disk)

@@ -199,10 +199,15 @@ def early_candidate(view: FleetEvents, settings: MaintenanceSettings, now: Milli
         found = [event for event in found if event.event_id in view.guard.reserved]
     for event in sorted(found, key=approval_order):
         waiting = [node for node in view.named(event) if (entry := node.entry(event.event_id)) and entry.phase in ("WAITING", "PREPARED")]
-        if waiting and all(is_live(node, view, now) for node in view.named(event)) and not too_wide_reason(event, view, settings):
+        if waiting and all_live(event, view, now) and not too_wide_reason(event, view, settings):
             # In their order: a later event does not overtake. An event that takes too much down is left to Azure and delays no other.
             return event if block_reason(event, view, settings, now, begin=True) is None else None
     return None
+
+
+def all_live(event: EventRow, view: FleetEvents, now: Millis) -> bool:
+    """Return true if the agents of all nodes that an event names report."""
+    return all(is_live(node, view, now) for node in view.named(event))
 
 
 def unattended(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> list[EventRow]:

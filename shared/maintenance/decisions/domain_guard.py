@@ -9,7 +9,7 @@ from collections.abc import Set
 from typing import Final
 
 from ...core.clock import Millis
-from ..rows import EventRow, FleetEvents, NodeRow
+from ..rows import EventRow, FleetEvents, NodeEntry, NodeRow
 from ..rule_settings import MaintenanceSettings
 from ..timings import BUSY_SILENCE, IDLE_SILENCE
 
@@ -91,6 +91,14 @@ def _too_wide_events(view: FleetEvents, settings: MaintenanceSettings) -> frozen
     )
 
 
+def is_unaffected(node: NodeRow, entry: NodeEntry, event: EventRow | None) -> bool:
+    """Return true if the node's agent approved an event without preparing, because its rules say that the event has no impact.
+
+    A node without a prepare hook prepares without going out of service. Azure takes it down all the same.
+    """
+    return entry.phase == "APPROVED" and not node.disabled and (event is None or not event.is_under_way)
+
+
 def down_reason(
     node: NodeRow,
     view: FleetEvents,
@@ -105,7 +113,7 @@ def down_reason(
     """
     for entry in node.entries:
         event = view.events.get(entry.event_id)
-        if entry.phase in _STRUCK or (entry.phase == "APPROVED" and node.disabled):
+        if entry.phase in _STRUCK or (entry.phase == "APPROVED" and not is_unaffected(node, entry, event)):
             return f"is {entry.phase.lower().replace('_', ' ')}"
         later = ahead_of is not None and event is not None and approval_order(event) > approval_order(ahead_of)
         later = later or entry.event_id in passed_over

@@ -1,8 +1,8 @@
 """Reservations: with the guard `prepare`, a node prepares for an event only when its event has one. Pure.
 
 A node asks by reporting an event as WAITING. One event has one reservation for all nodes that it names. A reservation is kept until these
-nodes are done with the event, whatever else happens: an agent that has its permission may use it without asking again. Nodes that are being
-restored or are catching up count as down by `domain_guard`.
+nodes are done with the event: an agent that has its permission may use it without asking again. It ends sooner only if the event is far
+away and nobody prepares for it any more. Nodes that are being restored or are catching up count as down by `domain_guard`.
 
 The guarantee is the app's part only. An agent prepares without permission when it cannot wait any longer, or when the app is silent.
 """
@@ -15,9 +15,9 @@ from typing import Final
 from ...core.clock import Millis
 from ..rows import EventRow, FleetEvents, GuardRow, NodeEntry, NodeRow
 from ..rule_settings import MaintenanceSettings
-from ..timings import BUSY_INTERVAL, RESERVE_AHEAD
-from .approvals import BY_FLEET
-from .domain_guard import block_reason, domains, is_live, too_wide_reason
+from ..timings import BUSY_INTERVAL, BUSY_SILENCE, RESERVE_AHEAD
+from .approvals import BY_FLEET, all_live
+from .domain_guard import block_reason, domains, is_live, is_unaffected, too_wide_reason
 
 _BEGUN: Final = frozenset({"PREPARING", "PREPARED", "PREPARE_FAILED"})
 
@@ -35,7 +35,9 @@ def reserve(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> Gu
         return GuardRow() if before.reserved else before
     events = [event for event in view.events.values() if event.open and not event.rehearsal and not too_wide_reason(event, view, settings)]
     reserved = {
-        event.event_id: before.reserved[event.event_id] for event in events if event.event_id in before.reserved and _is_needed(event, view)
+        event.event_id: before.reserved[event.event_id]
+        for event in events
+        if event.event_id in before.reserved and _is_needed(event, view, settings, now)
     }
     taken: Domains = {}
     for event in events:
@@ -65,7 +67,7 @@ def refusal(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, n
     reserved = view.guard.reserved
     if event.event_id in reserved:
         return _earlier_reason(event, view, settings) or block_reason(event, view, settings, now, begin=True)
-    if not _is_near(event, settings, now):
+    if not _is_near(event, view, settings, now):
         return "its NotBefore is still far away"
     blocked = block_reason(event, view, settings, now, begin=True)
     first = next((view.events[other] for other in sorted(reserved, key=lambda id: (reserved[id], id)) if other in view.events), None)
@@ -100,7 +102,7 @@ def alarms(event: EventRow, view: FleetEvents, settings: MaintenanceSettings) ->
 
 def _asks(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
     """Return true if a node waits for the event, is reported, and the event is near enough. A silent agent delays no other."""
-    return _is_near(event, settings, now) and any(
+    return _is_near(event, view, settings, now) and any(
         (entry := node.entry(event.event_id)) is not None and _is_waiting(entry) and is_live(node, view, now) for node in view.named(event)
     )
 
@@ -109,11 +111,20 @@ def _is_waiting(entry: NodeEntry) -> bool:
     return entry.phase == "WAITING" and entry.status == "Scheduled"
 
 
-def _is_near(event: EventRow, settings: MaintenanceSettings, now: Millis) -> bool:
+def _is_near(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
     """Return true if the event may get a reservation now."""
-    if event.not_before is None or settings.approves_early(event.type, event.source, event.duration):
+    if event.not_before is None or _may_be_early(event, view, settings, now):
         return True
-    return now >= event.not_before - settings.lead_of(event.type) - RESERVE_AHEAD
+    # A silent agent prepares by the last NotBefore that it knew.
+    entries = [entry for node in view.named(event) if (entry := node.entry(event.event_id)) is not None and _is_waiting(entry)]
+    soonest = min([event.not_before, *(entry.not_before for entry in entries if entry.not_before is not None)])
+    return now >= soonest - settings.lead_of(event.type) - RESERVE_AHEAD
+
+
+def _may_be_early(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true if the fleet may approve the event before its time: nobody holds it, and all its agents report."""
+    early = settings.approves_early(event.type, event.source, event.duration)
+    return early and event.hold is None and (event.grant is None or event.due is not None) and all_live(event, view, now)
 
 
 def _goes_down(event: EventRow, view: FleetEvents) -> bool:
@@ -122,13 +133,28 @@ def _goes_down(event: EventRow, view: FleetEvents) -> bool:
     return by_hand or any((entry := node.entry(event.event_id)) is not None and entry.phase in _BEGUN for node in view.named(event))
 
 
-def _is_needed(event: EventRow, view: FleetEvents) -> bool:
-    """Return true until all named nodes are done with the event, or have decided that it needs no preparation."""
-    for node in view.named(event):
-        entry = node.entry(event.event_id)
-        if entry is None or not (entry.phase == "DONE" or (entry.phase == "APPROVED" and not node.disabled)):
-            return True
-    return False
+def _is_needed(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true until all named nodes are done with the event, or have decided that it needs no preparation.
+
+    An event that is far away needs none while nobody prepares for it, such as one that is held.
+    """
+    entries = [(node, node.entry(event.event_id)) for node in view.named(event)]
+    if all(entry is not None and (entry.phase == "DONE" or is_unaffected(node, entry, event)) for node, entry in entries):
+        return False
+    waiting = all(entry is None or _is_waiting(entry) for _, entry in entries)
+    return not waiting or _is_near(event, view, settings, now) or _may_begin(event, view)
+
+
+def _may_begin(event: EventRow, view: FleetEvents) -> bool:
+    """Return true if a node may prepare, or have begun, because it was asked to: an approval stands, or stood until a moment ago."""
+    if event.grant is None:
+        return False
+    since = event.hold.at if event.hold is not None else None
+    return (
+        event.approval is not None
+        or since is None
+        or any(node.at <= since + BUSY_SILENCE for node in view.named(event) if node.entry(event.event_id) is not None)
+    )
 
 
 def _earlier_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings) -> str | None:

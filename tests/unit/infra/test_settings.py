@@ -97,6 +97,22 @@ def test_a_value_that_cannot_be_is_refused_by_the_name_it_has_in_the_environment
         ({"table_uri": "https://acct1.z9.table.storage.azure.net", "queue_uri": "https://acct1.z9.queue.storage.azure.net"}, {"acct1"}),
         ({"accounts": '["acct2", "DefaultEndpointsProtocol=https;AccountName=acct3;AccountKey=a2V5"]'}, {"acct1", "acct2", "acct3"}),
         ({"mirror": "QueueEndpoint=https://acct4.queue.core.windows.net;SharedAccessSignature=sig"}, {"acct1", "acct4"}),
+        (
+            {
+                "mirror": "TableEndpoint=https://acct4.table.core.windows.net;"
+                "QueueEndpoint=https://queues.example;SharedAccessSignature=sig"
+            },
+            None,
+        ),
+        ({"mirror": "AccountName=acct4;QueueEndpoint=https://queues.example;SharedAccessSignature=sig"}, None),
+        ({"mirror": "AccountName=acct4;AccountKey=a2V5;QueueEndpoint=https://queues.example"}, {"acct1", "acct4"}),
+        (
+            {
+                "mirror": "QueueEndpoint=https://acct4.queue.core.windows.net;"
+                "QueueSecondaryEndpoint=https://acct4-secondary.queue.core.windows.net;SharedAccessSignature=sig"
+            },
+            {"acct1", "acct4"},
+        ),
         ({"table_uri": "https://tables.example", "queue_uri": "https://acct1.queue.core.windows.net"}, None),
         ({"table_uri": "https://10.0.0.4/acct1", "queue_uri": "https://10.0.0.4/acct1"}, None),
     ],

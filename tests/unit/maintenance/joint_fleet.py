@@ -59,6 +59,8 @@ class One:
         now = Now(self.fleet.wall, self.fleet.wall / 1000)
         before = self.state
         self.state, effects = agents.step(self.state, observation, now, self.settings)
+        if "prepare" not in self.fleet.hooks:
+            self.ready |= agents.prepared_events(self.state)
         self._judge(before)
         posts = list[Approve]()
         for effect in effects:
@@ -188,7 +190,7 @@ class Fleet:
         known = self.view.events.get(event.event_id)
         by_hand = known is not None and known.grant is not None and known.grant.by != approvals.BY_FLEET
         too_wide = self._is_too_wide(event)
-        deadline = self.hooks["prepare"]
+        deadline = self.hooks.get("prepare", self.settings.lead / 2000)
         late = event.not_before is None or self.wall >= event.not_before - 1000 * deadline
         node.excused = by_hand or too_wide or late or node.is_silent(event.event_id)
         if node.excused:

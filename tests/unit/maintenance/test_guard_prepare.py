@@ -230,11 +230,11 @@ def test_an_event_that_is_far_away_has_no_reservation_yet() -> None:
     assert out(fleet) == ["b"]
 
 
-def play(fleet: Fleet) -> Fleet:
+def play(fleet: Fleet, moves: tuple[str, ...] = GUARD_MOVES) -> Fleet:
     """Let anything happen. Reports of changes arrive soon, most of the time, and Azure follows approvals."""
     dice = fleet.dice
     for _ in range(250):
-        fleet.move(GUARD_MOVES)
+        fleet.move(moves)
         if len(fleet.listed) < 3 and dice.random() < 0.3:
             fleet.announce([dice.choice(list(fleet.nodes))], dice.choice(("Freeze", "Reboot")), notice=dice.choice((70, 90, 120)))
         for node in fleet.nodes.values():
@@ -260,7 +260,7 @@ def _reserve_for_all(view: FleetEvents, settings: MaintenanceSettings, now: int)
     "planted",
     [
         {"reserve": _reserve_for_all, "_earlier_reason": lambda event, view, settings: None},
-        {"_is_needed": lambda event, view: False},
+        {"_is_needed": lambda *_: False},
         {"refusal": lambda event, view, settings, now: None},
     ],
     ids=["two have reservations", "reservations are not kept", "all have permission"],

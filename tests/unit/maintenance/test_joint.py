@@ -8,7 +8,10 @@ from typing import Final
 
 import pytest
 
-from shared.maintenance.rule_settings import FleetRule, MaintenanceSettings
+from shared.maintenance import rules
+from shared.maintenance.agent.model import EventPhase
+from shared.maintenance.domain_guard import down_reason
+from shared.maintenance.rule_settings import FleetRule, GuardMode, MaintenanceSettings
 from tests.unit.maintenance.joint_fleet import START, Fleet
 
 SEEDS: Final = 40
@@ -81,3 +84,54 @@ def test_a_node_that_has_not_prepared_keeps_the_others_from_approving() -> None:
             node.report(lost=False)
         a.hook(True)
     assert (fleet.posts, a.state.events["e1"].reason) == ([], "held by the fleet: b is preparing")
+
+
+def play_without_hooks(settings: MaintenanceSettings, seconds: int, *, alone: bool = False) -> Fleet:
+    """Return three nodes without hooks, each with an event. Azure does nothing. alone: the app is not reached by b for the last 30 s."""
+    fleet = Fleet(settings, random.Random(0), hooks={})
+    for name in fleet.nodes:
+        fleet.announce([name], notice=60)
+    for second in range(seconds):
+        fleet.pass_time(1)
+        for node in fleet.nodes.values():
+            node.look()
+            node.report(lost=alone and second >= seconds - 30 and node.name == "b")
+    return fleet
+
+
+@pytest.mark.parametrize("guard", ["approve", "prepare"])
+def test_without_a_prepare_hook_one_fault_domain_is_approved_after_the_other(guard: GuardMode) -> None:
+    """Such a node stays in service until Azure takes it down, which is at any moment once it is approved."""
+    fleet = play_without_hooks(MaintenanceSettings(hand_off=10_000, guard=guard), 55)
+    assert fleet.posts == ["e1"]
+    assert fleet.nodes["a"].state.events["e1"].phase is EventPhase.APPROVED
+    assert not fleet.nodes["a"].state.disabled
+
+
+def test_without_a_prepare_hook_leases_stay_away_until_the_impact_is_over() -> None:
+    fleet = play_without_hooks(MaintenanceSettings(hand_off=10_000), 55)
+    node = fleet.view.nodes["a"]
+    assert [entry.phase for entry in node.entries if entry.event_id == "e1"] == ["APPROVED"]
+    assert node.leaving
+    assert rules.pending(fleet.view, fleet.wall).keys() == {"a", "b", "c"}, "nor does it get a turn"
+
+
+def test_a_node_that_approved_while_the_app_was_away_counts_once_it_reports() -> None:
+    fleet = play_without_hooks(MaintenanceSettings(hand_off=10_000), 55, alone=True)
+    assert fleet.posts == ["e1", "e2"]
+    fleet.nodes["b"].report(lost=False)
+    assert fleet.view.nodes["b"].leaving
+    assert fleet.view.events["e2"].cleared
+
+
+def test_an_event_without_impact_takes_no_node_down() -> None:
+    fleet = Fleet(MaintenanceSettings(hand_off=10_000), random.Random(0))
+    fleet.announce(["a"], source="User", notice=60)
+    for _ in range(5):
+        fleet.pass_time(1)
+        for node in fleet.nodes.values():
+            node.look()
+            node.report(lost=False)
+    assert fleet.nodes["a"].state.events["e1"].phase is EventPhase.APPROVED
+    assert not fleet.view.nodes["a"].leaving
+    assert down_reason(fleet.view.nodes["a"], fleet.view, fleet.settings, fleet.wall) is None
