@@ -10,7 +10,7 @@ import contextlib
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,11 +28,12 @@ def find_untrusted(path: Path) -> str:
 
     The path itself and every folder above it must belong to root or the agent's user, and must not be writable by group or others. A sticky
     folder above it, such as /tmp, may be writable. Symbolic links are followed, and the folders that hold them are checked too. What does
-    not exist cannot be wrong: the folders above it are checked.
+    not exist must be in a folder that only root and the agent's user can write to: anyone could create it in a sticky folder.
     """
     path = path.absolute()
     target = os.path.realpath(path)
-    for part, status in _walk(path, set()):
+    steps = list(_walk(path, set()))
+    for part, status in steps:
         mode = stat.S_IMODE(status.st_mode)
         if wrong := _wrong_owner(part, status):
             return wrong
@@ -41,7 +42,15 @@ def find_untrusted(path: Path) -> str:
         is_above = stat.S_ISDIR(status.st_mode) and os.path.realpath(part) != target
         if mode & _OTHERS_WRITE and not (is_above and mode & stat.S_ISVTX):
             return f"other users of this machine can write to {part} (mode {mode:04o}); run: chmod go-w {part}"
-    return ""
+    return "" if os.path.exists(target) else _who_may_create(path, steps)
+
+
+def _who_may_create(path: Path, steps: Sequence[tuple[Path, os.stat_result]]) -> str:
+    """Return why others can create a path that does not exist; an empty text if they cannot. steps: of `_walk`."""
+    folders = [(part, status) for part, status in steps if stat.S_ISDIR(status.st_mode)]
+    if not folders or not folders[-1][1].st_mode & _OTHERS_WRITE:
+        return ""
+    return f"{path} does not exist, and other users of this machine can create it in {folders[-1][0]}; create it, or name another path"
 
 
 def find_readable_key(path: Path) -> str:
@@ -56,8 +65,11 @@ def find_untrusted_state(folder: Path) -> str:
     """Return why others can change the agent's state folder or what the agent reads there; an empty text if they cannot.
 
     In a folder that only its owner may enter, modes of files do not matter. Files that belong to other users do: they may still have them
-    open.
+    open. A folder that does not exist yet is created by the agent, and checked then.
     """
+    if not folder.exists():
+        folder = next(each for each in folder.absolute().parents if each.exists())
+        return "" if folder.stat().st_mode & stat.S_ISVTX else find_untrusted(folder)
     if found := find_untrusted(folder):
         return found
     is_private = folder.is_dir() and not stat.S_IMODE(folder.stat().st_mode) & _OTHERS_READ

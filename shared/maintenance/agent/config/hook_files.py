@@ -35,6 +35,8 @@ _WRAPPERS: Final = (
     *("busybox", "chrt", "env", "flock", "ionice", "nice", "nohup", "numactl", "runuser", "setpriv", "setsid", "stdbuf"),
     *("sudo", "systemd-run", "taskset", "time", "timeout"),
 )
+_BEFORE_COMMANDS: Final = ("", ";", "&", "&&", "|", "||", "(", "{", "!", "then", "do", "else", "exec")
+"""Words of shell code after which a command's name follows; '' is its begin."""
 _OWN_PACKAGE: Final = __package__.partition(".")[0]
 _MODULE_ENDS: Final = (".py", ".pyc", ".so")
 _PATHS: Final = (
@@ -46,7 +48,11 @@ _PATHS: Final = (
 
 def hook_files(hook: Hook) -> Iterator[Path]:
     """Yield the files and folders from which the hook's process takes code."""
-    yield from _command_files(hook, hook.command) if hook.command else _module_files(hook)
+    if hook.command:
+        yield from _command_files(hook, hook.command)
+        yield from _missing_program(hook.command)
+    else:
+        yield from _module_files(hook)
     for name in _PATHS:
         for each in re.split("[: ]" if name == "LD_PRELOAD" else ":", hook.environment.get(name, "")):
             if "/" in each:
@@ -76,8 +82,15 @@ def _command_files(hook: Hook, command: Sequence[str]) -> Iterator[Path]:
             yield Path(word)
         if _kind(word) in _CODE:
             yield from _script_files(hook, command[number:])
-        if word in (".", "source") and number + 1 < len(command) and _is_file(command[number + 1]):
-            yield Path(command[number + 1])
+        if word in (".", "source") and number + 1 < len(command) and (_is_file(named := command[number + 1]) or _is_missing(named)):
+            yield Path(named)
+
+
+def _missing_program(command: Sequence[str]) -> Iterator[Path]:
+    """Yield the program of a wrapper such as `timeout` if it does not exist: the first absolute path, or the second after a lock file."""
+    if _kind(command[0]) in _WRAPPERS:
+        found = [word for word in command[1:] if word.startswith("/")][_kind(command[0]) == "flock" :][:1]
+        yield from (Path(word) for word in found if _is_missing(word))
 
 
 def _script_files(hook: Hook, command: Sequence[str]) -> Iterator[Path]:
@@ -87,11 +100,15 @@ def _script_files(hook: Hook, command: Sequence[str]) -> Iterator[Path]:
         if _CODE[kind].fullmatch(word):
             if kind in _SHELLS and number + 1 < len(command) and (words := _words(command[number + 1])):
                 yield from _command_files(hook, ("env", *words))
+                pairs = zip(("", *words), words, strict=False)
+                yield from (Path(each) for before, each in pairs if before in _BEFORE_COMMANDS and _is_missing(each))
             return
         # The value of an option may come first, as in `bash -o pipefail x.sh`.
         if _is_file(word):
             yield Path(word)
             return
+        if _is_missing(word) or (word.startswith("/") and Path(word).is_dir()):
+            yield Path(word)
 
 
 def _words(code: str) -> list[str]:
@@ -113,6 +130,13 @@ def _is_file(word: str) -> bool:
     # A word may be any text, also one that is too long for a path.
     with contextlib.suppress(OSError, ValueError):
         return Path(word).is_file()
+    return False
+
+
+def _is_missing(word: str) -> bool:
+    """Return true for an absolute path that does not exist. Whoever creates it decides what runs."""
+    with contextlib.suppress(OSError, ValueError):
+        return word.startswith("/") and not Path(word).exists()
     return False
 
 

@@ -152,6 +152,42 @@ def test_scripts_modules_and_programs_on_path_are_checked(folder: Path, hook: st
     assert fault.startswith("hooks.prepare: ") and f"can write to {folder}" in fault
 
 
+@pytest.mark.parametrize(
+    "hook",
+    [
+        'command = ["{0}/leave"]',
+        'command = ["{0}/not/there/leave"]',
+        'command = ["{0}/link"]',
+        'command = ["sh", "-e", "{0}/leave"]',
+        'command = ["timeout", "5", "{0}/leave", "now"]',
+        'command = ["flock", "{0}/lock", "{0}/leave"]',
+        'command = ["sh", "-c", "true && {0}/leave"]',
+        'command = ["sh", "-c", ". {0}/leave"]',
+        'command = ["python3", "{0}"]',
+        'command = ["true"]\nenvironment = {{PYTHONPATH = "{0}/leave"}}',
+        'call = "ours:leave"\npath = "{0}/not/there"',
+    ],
+)
+def test_what_anyone_could_create_in_a_sticky_folder_is_refused(folder: Path, hook: str) -> None:
+    sticky = folder / "sticky"
+    sticky.mkdir()
+    (sticky / "link").symlink_to("leave")
+    path = write(folder, hook.format(sticky))
+    assert faults(path) == []
+    sticky.chmod(0o1777)
+    [fault] = faults(path)
+    assert fault.startswith("hooks.prepare: ") and str(sticky) in fault
+
+
+def test_a_state_folder_that_is_not_there_yet_is_created_in_a_sticky_folder(folder: Path) -> None:
+    folder.chmod(0o1777)
+    path = write(folder)
+    path.write_text(path.read_text().replace("/state", "/new/state"))
+    assert faults(path) == []
+    folder.chmod(0o777)
+    assert [fault.partition(":")[0] for fault in faults(path) if fault.startswith("state")] == ["state"]
+
+
 def test_data_that_a_hook_is_given_may_belong_to_others(folder: Path) -> None:
     data = folder / "data"
     data.write_text("")
@@ -159,6 +195,16 @@ def test_data_that_a_hook_is_given_may_belong_to_others(folder: Path) -> None:
     assert faults(write(folder, f'command = ["sh", "-c", "cat $1", "x", "{data}"]')) == []
     assert faults(write(folder, f'command = ["tee", "{data}"]')) == []
     assert faults(write(folder, f'command = ["timeout", "5", "tee", "{data}"]')) == []
+    (folder / "bin").chmod(0o755)
+    folder.chmod(0o1777)
+    for command in (
+        f'["{folder}/bin/leave", "{folder}/new.log"]',
+        f'["timeout", "5", "{folder}/bin/leave", "{folder}/new.log"]',
+        f'["flock", "{folder}/lock", "{folder}/bin/leave"]',
+        f'["sh", "-c", "test -e {folder}/mark && touch {folder}/new"]',
+        f'["sh", "{folder}/bin/plain.sh", "{folder}/new.log"]',
+    ):
+        assert faults(write(folder, f"command = {command}")) == [], command
     assert faults(write(folder, f'command = ["sh", "-c", "cat {data} | wc -l"]')) == []
     assert faults(write(folder, f'command = ["sh", "-c", "echo \\"{data}"]')) == [], "code that cannot be split"
 
