@@ -57,7 +57,8 @@ class ServerSession:
     served and not yet released. take, drop, tell, expect: orders in the row. generation: the one that the server works by. heard: the
     newest generation in its row. confirmed: the highest beat that was certainly applied. written: the newest time of the own row that was
     read, by the storage service's clock. rolled_back: the storage service has lost acknowledged writes. resumed: it
-    replaced an incarnation that no other server had fenced, so its partitions still name this server.
+    replaced an incarnation that no other server had fenced, so its partitions still name this server. replaced: the incarnation that it
+    replaced; '' if there was none.
     """
 
     key: str
@@ -81,6 +82,7 @@ class ServerSession:
     written: Millis = 0
     rolled_back: bool = False
     resumed: bool = False
+    replaced: str = ""
 
     @property
     def epochs(self) -> dict[int, int]:
@@ -134,17 +136,35 @@ def quarantine_end(noticed: float, profile: Profile) -> float:
     return noticed + profile.validity * (1 + DRIFT) / (1 - DRIFT)
 
 
-def read_back(session: ServerSession, server: Server | None, etag: str, written: Millis = 0) -> OwnRowStatus:
-    """Return the status of the own row after a refusal or a lost answer, and update the session. written: the row's time.
+ROW_KEPT: Final = 3600.0
+"""Seconds for which the row of a server exists after its last heartbeat, at least: the watch removes dead ones after a day."""
+
+
+def lacks_registration(session: ServerSession, server: Server | None, sent: SentAt | None) -> bool:
+    """Return True if the own row shows that the storage service has lost the registration of this incarnation.
+
+    The row is missing, too soon for the removal of a dead server's row; or it shows the incarnation that this one replaced.
+    """
+    if server is not None:
+        return server.incarnation == session.replaced
+    return session.valid is not None and sent is not None and sent.seconds < session.valid.expires(ROW_KEPT)
+
+
+def read_back(session: ServerSession, server: Server | None, etag: str, written: Millis = 0, sent: SentAt | None = None) -> OwnRowStatus:
+    """Return the status of the own row after a refusal or a lost answer, and update the session. written: the row's time. sent: SEND of the
+    heartbeat.
 
     `mine`: the row shows the session's own write, and validity begins at its SEND, however late this is known. `told`: another server wrote
     orders. `fenced`: this incarnation has ended for good, because another server fenced it or the row went backwards.
     """
-    if server is None or server.incarnation != session.incarnation or server.state == "dead":
-        session.fenced = True
+    if server is None or server.incarnation != session.incarnation:
+        session.fenced, session.rolled_back = True, lacks_registration(session, server, sent)
         return "fenced"
     if went_backwards(session, server, written):
         session.fenced = session.rolled_back = True
+        return "fenced"
+    if server.state == "dead":
+        session.fenced = True
         return "fenced"
     session.written = max(session.written, written)
     mine = session.open.get(server.beat)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from ...core.clock import Millis
 from ...engine.effects import LOST, Steps, get, receiving, sending, write
+from ...engine.moments import SentAt
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Replace, Row, WriteRefused
 from .. import rules, unreadable_rows
@@ -90,7 +91,7 @@ def register(
                 return LiveNamesake()
             if not rules.is_silent(sight, at, takeover):
                 return AwaitingTakeover(sight)
-        session.resumed = found.state != "dead"
+        session.resumed, session.replaced = found.state != "dead", found.incarnation
     beat = session.beat + 1
     mine = Server(session.server, "live", session.incarnation, beat, publish.domain, publish.capacity, publish.load)
     props = replace(mine, generation=session.generation, holds=join_holds(())).props()
@@ -173,14 +174,14 @@ def beat(
             return BeatNotApplied()
         if answer.at > 0:
             return BeatNotApplied(refused=(claims[answer.at - 1].partition,))
-    return (yield from settle(session))
+    return (yield from settle(session, sent))
 
 
-def settle(session: ServerSession) -> Steps[BeatNotApplied | IncarnationFenced]:
-    """Read the own row after a refusal or a lost answer, and the rows of claims that were applied."""
+def settle(session: ServerSession, sent: SentAt | None = None) -> Steps[BeatNotApplied | IncarnationFenced]:
+    """Read the own row after a refusal or a lost answer, and the rows of claims that were applied. sent: SEND of the heartbeat."""
     row = yield from get(FLEETS, session.key, server_key(session.server))
     found = unreadable_rows.parse_required(row, parse_server) if row is not None else None
-    standing = rules.read_back(session, found, row.etag if row is not None else "", row.timestamp if row is not None else 0)
+    standing = rules.read_back(session, found, row.etag if row is not None else "", row.timestamp if row is not None else 0, sent)
     if standing == "fenced":
         return IncarnationFenced()
     yield from collect(session)

@@ -19,6 +19,7 @@ from shared.leases import rules
 from shared.leases.profiles import Profile
 from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import AwaitingTakeover, IncarnationFenced, LiveNamesake, Registered, ServerReport
+from shared.leases.rows import server_key
 from shared.leases.rules import ServerSession
 from shared.storage.ports import Applied, WriteRefused
 from tests.model.checking.checker import Violation
@@ -32,10 +33,12 @@ ERA = 1000
 @dataclass(frozen=True)
 class Rollback(Play):
     """strict: only rollbacks that take a heartbeat from every server. quiet: only rollbacks between two requests. A claim that rests on a
-    fencing which storage loses meanwhile is a case that docs/explain/leases.md names."""
+    fencing which storage loses meanwhile is a case that docs/explain/leases.md names. again: a server registers again also when it takes
+    its end for an ordinary one."""
 
     strict: bool = False
     quiet: bool = False
+    again: bool = False
 
 
 class Scene(NamedTuple):
@@ -52,7 +55,7 @@ class Scene(NamedTuple):
     rolled: int
 
 
-def live(name: str, life: Life, profile: Profile) -> Any:
+def live(name: str, life: Life, profile: Profile, again: bool) -> Any:
     """Run the keeper's steps, one at a time and in any order, over all incarnations of one process."""
     sights: dict[str, rules.ServerObservation] = {}
     proven: tuple[str, ...] = ()
@@ -82,10 +85,11 @@ def live(name: str, life: Life, profile: Profile) -> Any:
             elif what == "release":
                 session.leaving[PARTITION] = session.held.pop(PARTITION)
                 yield from membership.beat(session, ServerReport(), "live", (), [PARTITION])
-        if not session.rolled_back:
+        if session.rolled_back:
+            at = yield RECEIVING
+            claims_from = rules.quarantine_end(at.seconds, profile)
+        elif not again:
             return
-        at = yield RECEIVING
-        claims_from = rules.quarantine_end(at.seconds, profile)
         proven = (*proven, session.incarnation)
 
 
@@ -95,7 +99,7 @@ class RollbackWorld(World):
     play: Rollback
 
     def _spawn(self, name: str, life: Life, proven: tuple[str, ...]) -> int:
-        return self.machines.spawn((name, proven), lambda: live(name, life, self.play.profile))
+        return self.machines.spawn((name, proven), lambda: live(name, life, self.play.profile, self.play.again))
 
     def initial(self) -> State:
         scene: Any = Scene(*super().initial(), None, -1)
@@ -132,8 +136,8 @@ class RollbackWorld(World):
         return snapshot.ended or isinstance(snapshot.effect, Turn)
 
     def _noticed_by_all(self, scene: Any) -> bool:
-        beats = {rk: dict(props)["beat"] for rk, _, props in scene.copy if rk.startswith("s:")}
-        return all(dict(props)["beat"] > beats.get(rk, 0) for rk, _, props in scene.store if rk.startswith("s:"))
+        before, after = ({rk: dict(props)["beat"] for rk, _, props in rows if rk.startswith("s:")} for rows in (scene.copy, scene.store))
+        return all(after.get(rk, 0) > before.get(rk, 0) for rk in {server_key(life.server) for life in self.play.lives.values()})
 
     def _apply(self, state: State, write: Any) -> tuple[State, Applied | WriteRefused]:
         before: Any = state
@@ -177,8 +181,18 @@ def rollback_and_takeover(level: int) -> Rollback:
     return Rollback("rollback of a take over", PROFILE, lives, until=4 + level, quiet=True)
 
 
+def lost_registration(level: int) -> Rollback:
+    """A server registers after the copy, and the other claims; the rollback undoes both."""
+    lives = {
+        "a1": Life("a", "b", Doing(beat=1, claim=1), ("register",)),
+        "b1": Life("b", "a", Doing(beat=1, claim=1 + level)),
+    }
+    return Rollback("lost registration", PROFILE, lives, until=1 + level, strict=True, again=True)
+
+
 PLAYS: dict[str, Callable[[int], Rollback]] = {
     "rollback": any_rollback,
     "noticed rollback": noticed_rollback,
     "rollback of a take over": rollback_and_takeover,
+    "lost registration": lost_registration,
 }

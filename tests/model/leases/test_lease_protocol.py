@@ -29,6 +29,7 @@ STEPS = {
     "partitions kept before the server has stopped": 12,
     "an own row that went backwards is taken as it is": 18,
     "claims right after a rollback": 26,
+    "a registration that storage has lost is not missed": 26,
 }
 
 
@@ -37,8 +38,8 @@ def test_at_most_one_server_acts_on_a_partition(name: str) -> None:
     assert_play_holds("lease", name, World(PLAYS[name](0)))
 
 
-LONG = {"rollback of a take over"}
-"""A play of more than ten seconds; the shorter ones have the mutants."""
+LONG = {"rollback of a take over", "lost registration"}
+"""Plays of more than ten seconds; the mutants are quick."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in ROLLBACKS])

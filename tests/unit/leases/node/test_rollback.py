@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shared.engine.moments import SentAt
 from shared.leases import rules
 from shared.leases.profiles import PROFILES
 from shared.leases.rows import Partition, Server, join_holds, parse_partition, partition_key, server_key, split_holds
@@ -13,7 +14,7 @@ from shared.leases.rules import ServerSession
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
 
-from .test_loops import KEY, FleetOf, H, V
+from .test_loops import KEY, FleetOf, H, T, V
 
 PROFILE = PROFILES["default"]
 
@@ -61,8 +62,47 @@ def test_a_server_that_registered_after_the_copy_registers_again(fleet: FleetOf)
     copy = fleet.world.store.copy(FLEETS, KEY)
     b = fleet.start("b")
     fleet.until(8 * H, lambda: len(fleet.has(b)) == 2)
+    acted = dict(b.view.epochs)
     go_back(fleet, copy)
+    fleet.until(2 * H, lambda: not fleet.has(b))
+    assert b.keeper_state.counts["rolled_back"] == 1, "its row is missing"
     fleet.until(2 * V + 8 * H, lambda: len(fleet.has(a)) == len(fleet.has(b)) == 2)
+    assert all(epochs(fleet)[number] > epoch for number, epoch in acted.items())
+
+
+def test_a_server_whose_former_incarnation_is_back_waits_and_claims_under_higher_epochs(fleet: FleetOf) -> None:
+    """It was restarted after the copy: its row shows the incarnation that it replaced."""
+    [a] = fleet.shared("a")
+    copy = fleet.world.store.copy(FLEETS, KEY)
+    a.keeper_state.stop(keep=True)
+    fleet.until(2 * H, lambda: not a.running)
+    again = fleet.start("a")
+    fleet.until(4 * H, lambda: len(fleet.has(again)) == 4)
+    acted, stored_before = dict(again.view.epochs), epochs(fleet)
+    assert acted == stored_before
+    go_back(fleet, copy)
+    fleet.until(2 * H, lambda: not fleet.has(again))
+    ended = fleet.now
+    fleet.until(T + V + 8 * H, lambda: len(fleet.has(again)) == 4)
+    assert again.keeper_state.counts["rolled_back"] == 1
+    assert fleet.now - ended > V - H
+    assert all(epochs(fleet)[number] > epoch for number, epoch in acted.items())
+
+
+def test_a_row_that_was_removed_long_after_its_end_is_no_rollback() -> None:
+    """The watch removes rows of servers that were dead for a day: a machine that stood still finds nothing."""
+    session = ServerSession(KEY, "a", "a1", confirmed=7, valid=SentAt(100.0))
+    assert rules.read_back(session, None, "", 0, SentAt(100.0 + 86_400)) == "fenced"
+    assert not session.rolled_back
+    session = ServerSession(KEY, "a", "a1", confirmed=7, valid=SentAt(100.0))
+    assert rules.read_back(session, None, "", 0, SentAt(101.0)) == "fenced"
+    assert session.rolled_back
+
+
+def test_a_namesake_that_took_over_is_no_rollback() -> None:
+    session = ServerSession(KEY, "a", "a2", confirmed=7, valid=SentAt(100.0), replaced="a1")
+    assert rules.read_back(session, Server("a", "live", "a3", 1), "e", 1, SentAt(101.0)) == "fenced"
+    assert not session.rolled_back
 
 
 def test_a_row_went_backwards_when_its_beat_or_its_time_is_lower_than_before() -> None:
