@@ -9,7 +9,8 @@ from unittest.mock import patch
 
 import pytest
 
-from shared.maintenance import reservations, rules
+from shared.maintenance import rules
+from shared.maintenance.decisions import reservations
 from shared.maintenance.rows import EventRow
 from shared.maintenance.rule_settings import FleetRule, MaintenanceSettings
 from shared.maintenance.timings import IDLE_SILENCE

@@ -10,7 +10,7 @@ import pytest
 
 from shared.maintenance import rules
 from shared.maintenance.agent.model import EventPhase
-from shared.maintenance.domain_guard import down_reason
+from shared.maintenance.decisions.domain_guard import down_reason
 from shared.maintenance.rule_settings import FleetRule, GuardMode, MaintenanceSettings
 from tests.unit.maintenance.joint_fleet import START, Fleet
 
