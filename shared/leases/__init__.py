@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..core.errors import OutcomeUnknown, StorageError
+    from ..core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
     from ..storage.blocking import HttpTables
     from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Replace, Upsert
     from ..storage.ports import WriteRefused as Refused
@@ -41,9 +41,11 @@ __all__ = [
     "NameInUse",
     "OutcomeUnknown",
     "Refused",
+    "Rejected",
     "Replace",
     "StaleEpoch",
     "StorageError",
+    "Unavailable",
     "Upsert",
 ]
 
@@ -51,7 +53,7 @@ _HOMES = {
     "HttpTables": "..storage.blocking",
     "FencedBatch": ".node.fencing",
     "StaleEpoch": ".node.fencing",
-    **dict.fromkeys(("OutcomeUnknown", "StorageError"), "..core.errors"),
+    **dict.fromkeys(("OutcomeUnknown", "Rejected", "StorageError", "Unavailable"), "..core.errors"),
     **dict.fromkeys(("ANY", "Applied", "Delete", "Insert", "Merge", "Replace", "Upsert", "WriteRefused"), "..storage.ports"),
 }
 _OWN_NAMES = {"Refused": "WriteRefused"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from devhost.azurite import ROOT
 from shared import leases
+from shared.core import errors
 from shared.core.errors import OutcomeUnknown, Rejected, Unavailable
 from shared.leases.node.fencing import FencedBatch, StaleEpoch
 from shared.storage.blocking import run_through
@@ -121,6 +123,14 @@ def test_the_data_table_is_created_once_and_again_is_no_error() -> None:
     rows.create_table()
     rows.take()
     assert isinstance(rows.write([Insert("order-17", {"state": "paid"})]), Applied)
+
+
+def test_every_error_that_the_page_names_can_be_imported_beside_the_batch() -> None:
+    page = (ROOT / "docs/how-to/serve-partitions.md").read_text().partition("## Fence your writes")[2].partition("\n## ")[0]
+    named = {name for name in re.findall(r"`([A-Z][A-Za-z]+)`", page) if name in vars(errors)}
+    assert named >= {"StorageError", "Unavailable", "Rejected"}
+    assert named <= set(leases.__all__)
+    assert {getattr(leases, name) for name in named} == {getattr(errors, name) for name in named}
 
 
 def test_the_example_handles_each_outcome(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
