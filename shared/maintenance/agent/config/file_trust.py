@@ -23,12 +23,14 @@ _STATE_FILES: Final = ("*.json", "*.jsonl", "*.new", "disabled", "hooks", "hooks
 """Patterns of the files that the agent and the recipes read in the state folder."""
 
 
-def find_untrusted(path: Path) -> str:
+def find_untrusted(path: Path, *, may_be_created: bool = False) -> str:
     """Return why others can change `path`, with the command that mends it; an empty text if they cannot.
 
     The path itself and every folder above it must belong to root or the agent's user, and must not be writable by group or others. A sticky
     folder above it, such as /tmp, may be writable. Symbolic links are followed, and the folders that hold them are checked too. What does
-    not exist must be in a folder that only root and the agent's user can write to: anyone could create it in a sticky folder.
+    not exist must be in a folder that only root and the agent's user can write to, because anyone could create it in a sticky folder.
+
+    may_be_created: the agent creates the path itself, and checks it again.
     """
     path = path.absolute()
     target = os.path.realpath(path)
@@ -42,7 +44,7 @@ def find_untrusted(path: Path) -> str:
         is_above = stat.S_ISDIR(status.st_mode) and os.path.realpath(part) != target
         if mode & _OTHERS_WRITE and not (is_above and mode & stat.S_ISVTX):
             return f"other users of this machine can write to {part} (mode {mode:04o}); run: chmod go-w {part}"
-    return "" if os.path.exists(target) else _who_may_create(path, steps)
+    return "" if may_be_created or os.path.exists(target) else _who_may_create(path, steps)
 
 
 def _who_may_create(path: Path, steps: Sequence[tuple[Path, os.stat_result]]) -> str:
@@ -67,10 +69,7 @@ def find_untrusted_state(folder: Path) -> str:
     In a folder that only its owner may enter, modes of files do not matter. Files that belong to other users do: they may still have them
     open. A folder that does not exist yet is created by the agent, and checked then.
     """
-    if not folder.exists():
-        folder = next(each for each in folder.absolute().parents if each.exists())
-        return "" if folder.stat().st_mode & stat.S_ISVTX else find_untrusted(folder)
-    if found := find_untrusted(folder):
+    if found := find_untrusted(folder, may_be_created=True):
         return found
     is_private = folder.is_dir() and not stat.S_IMODE(folder.stat().st_mode) & _OTHERS_READ
     for path in sorted(found for pattern in _STATE_FILES for found in folder.glob(pattern)):

@@ -186,6 +186,15 @@ def test_a_state_folder_that_is_not_there_yet_is_created_in_a_sticky_folder(fold
     assert faults(path) == []
     folder.chmod(0o777)
     assert [fault.partition(":")[0] for fault in faults(path) if fault.startswith("state")] == ["state"]
+    folder.chmod(0o755)
+    (folder / "shared").mkdir()
+    (folder / "shared").chmod(0o777)
+    (folder / "shared" / "sticky").mkdir()
+    (folder / "shared" / "sticky").chmod(0o1777)
+    path.write_text(path.read_text().replace(f"{folder}/new/state", f"{folder}/shared/sticky/state"))
+    assert [fault.partition("; run")[0] for fault in faults(path)] == [
+        f"state: other users of this machine can write to {folder}/shared (mode 0777)"
+    ]
 
 
 def test_data_that_a_hook_is_given_may_belong_to_others(folder: Path) -> None:
