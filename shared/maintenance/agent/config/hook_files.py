@@ -50,7 +50,7 @@ def hook_files(hook: Hook) -> Iterator[Path]:
     """Yield the files and folders from which the hook's process takes code."""
     if hook.command:
         yield from _command_files(hook, hook.command)
-        yield from _missing_program(hook.command)
+        yield from _missing_program(hook)
     else:
         yield from _module_files(hook)
     for name in _PATHS:
@@ -86,11 +86,21 @@ def _command_files(hook: Hook, command: Sequence[str]) -> Iterator[Path]:
             yield Path(named)
 
 
-def _missing_program(command: Sequence[str]) -> Iterator[Path]:
-    """Yield the program of a wrapper such as `timeout` if it does not exist: the first absolute path, or the second after a lock file."""
-    if _kind(command[0]) in _WRAPPERS:
-        found = [word for word in command[1:] if word.startswith("/")][_kind(command[0]) == "flock" :][:1]
-        yield from (Path(word) for word in found if _is_missing(word))
+def _missing_program(hook: Hook) -> Iterator[Path]:
+    """Yield the program or script behind wrappers such as `timeout` if it does not exist: the first absolute path of the command line."""
+    has_lock = False
+    for word in hook.command:
+        kind = _kind(word)
+        if kind in _WRAPPERS or kind in _CODE:
+            has_lock = has_lock or kind == "flock"
+        elif word.startswith("/") and has_lock:
+            has_lock = False
+        elif word.startswith("/"):
+            yield from [Path(word)] if _is_missing(word) else []
+            return
+        elif find_program(hook, word) is not None:
+            # What follows are its arguments.
+            return
 
 
 def _script_files(hook: Hook, command: Sequence[str]) -> Iterator[Path]:

@@ -161,6 +161,8 @@ def test_scripts_modules_and_programs_on_path_are_checked(folder: Path, hook: st
         'command = ["sh", "-e", "{0}/leave"]',
         'command = ["timeout", "5", "{0}/leave", "now"]',
         'command = ["flock", "{0}/lock", "{0}/leave"]',
+        'command = ["nice", "-n", "5", "timeout", "9", "bash", "-e", "{0}/leave"]',
+        'command = ["/usr/bin/env", "A=b", "{0}/leave", "now"]',
         'command = ["sh", "-c", "true && {0}/leave"]',
         'command = ["sh", "-c", ". {0}/leave"]',
         'command = ["python3", "{0}"]',
@@ -209,7 +211,9 @@ def test_data_that_a_hook_is_given_may_belong_to_others(folder: Path) -> None:
     for command in (
         f'["{folder}/bin/leave", "{folder}/new.log"]',
         f'["timeout", "5", "{folder}/bin/leave", "{folder}/new.log"]',
+        f'["timeout", "5", "tee", "{folder}/new.log"]',
         f'["flock", "{folder}/lock", "{folder}/bin/leave"]',
+        f'["flock", "{folder}/lock", "nice", "tee", "{folder}/new.log"]',
         f'["sh", "-c", "test -e {folder}/mark && touch {folder}/new"]',
         f'["sh", "{folder}/bin/plain.sh", "{folder}/new.log"]',
     ):
