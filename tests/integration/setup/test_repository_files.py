@@ -40,7 +40,7 @@ def test_every_requirement_is_pinned() -> None:
         named = [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith(("#", "-r "))]
         assert len(named) > 10
         for line in named:
-            assert re.fullmatch(r"[a-z0-9-]+(\[[a-z,]+\])?==[0-9][0-9.]*(b[0-9]+)?", line), f"{name}: {line}"
+            assert re.fullmatch(r"[a-z0-9-]+(\[[a-z,-]+\])?==[0-9][0-9.]*(b[0-9]+)?", line), f"{name}: {line}"
 
 
 def test_the_host_file_holds_what_the_app_counts_on() -> None:
