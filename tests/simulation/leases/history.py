@@ -281,9 +281,12 @@ class History:
             return
         length = profile.takeover * (1.5 + 2 * dice.random())
         self.plan(length)
+        rollbacks = Rollbacks(self.world, self.watch, KEY, self.profile, self.dice)
         if self.style == ROLLBACK:
-            Rollbacks(self.world, self.watch, KEY, self.profile, self.dice).plan(length)
+            rollbacks.plan(length)
         world.run(length)
+        # Trouble ends with the last rollback.
+        world.run(max(length, rollbacks.last))
         self.heal()
         began = world.time.seconds
         bound = 1.02 * profile.takeover + 3 * profile.beat + self.drain + 2

@@ -22,10 +22,11 @@ _ROUNDING = 0.01
 
 
 class Rollbacks:
-    """Plans rollbacks of one fleet's rows."""
+    """Plans rollbacks of one fleet's rows. last: time of the last one, as far as its copy is taken."""
 
     def __init__(self, world: World, watch: Watch, key: str, profile: Profile, dice: random.Random) -> None:
         self._world, self._watch, self._key, self._profile, self._dice = world, watch, key, profile, dice
+        self.last = 0.0
 
     def plan(self, length: float) -> None:
         """One or two, at any instant, to any earlier one."""
@@ -35,7 +36,9 @@ class Rollbacks:
     def _copy(self) -> None:
         rows = self._world.store.copy(FLEETS, self._key)
         span = self._dice.choice((self._profile.beat, self._profile.takeover)) * 1.5 * self._dice.random()
-        self._world.at(self._world.time.seconds + span, self._go_back, rows)
+        at = self._world.time.seconds + span
+        self.last = max(self.last, at)
+        self._world.at(at, self._go_back, rows)
 
     def _go_back(self, rows: dict[str, Any]) -> None:
         store = self._world.store
