@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 
@@ -35,14 +34,3 @@ if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):
 gc.freeze()
 # A process that nothing calls must look after the shards of the one before it, too.
 get_app.open_soon()
-
-
-async def leave() -> None:
-    """Release shards. The devhost calls this before it waits for running functions."""
-    get_app.leave()
-
-
-async def shutdown() -> None:
-    """Close the application. The devhost calls this when it ends."""
-    await get_app.close()
-    await asyncio.to_thread(exporting.close)

@@ -1,13 +1,12 @@
-"""Starts everything a developer needs, in one process and one loop, and ends it cleanly.
+"""Starts everything a developer needs, and ends it.
 
-Order of the start: the data folder is locked, Azurite is spawned, the receiver listens, the environment is set, the app is
-indexed, storage answers, triggers start. The end has the reverse order: nothing new is accepted, the app's own `leave` is called, running
-invocations finish within `DEVHOST_GRACE` seconds, the app's own `shutdown` runs, and then the receiver and storage stop.
+Order of the start: the data folder is locked, Azurite is spawned, the receiver listens, the environment is set, the worker process
+indexes the app, storage answers, triggers start. The end is that of the Functions host: nothing new is accepted, running invocations
+get `DEVHOST_GRACE` seconds, the worker is killed without a word to it, and then the receiver and storage stop.
 """
 
 import argparse
 import asyncio
-import inspect
 import logging
 import os
 import signal
@@ -17,20 +16,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devhost.azurite import ROOT, Azurite, AzuriteError, check_port, development_connection
-from devhost.failures import Failures
-from devhost.host.http import HttpFunctions
-from devhost.host.queues import QueueFunctions
-from devhost.host.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, load_host, load_values
+from devhost.host.http import HttpFunctions, body_limit
+from devhost.host.pages import HostPages
+from devhost.host.queues import QueueFunctions, storage_log
+from devhost.host.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, host_log_level, load_host, load_values
 from devhost.host.timers import TimerFunctions
-from devhost.host.worker import AppIndexError, FunctionInfo, Worker, index
+from devhost.logs import set_up_logging
 from devhost.loops import LoopError, chosen_loop, loop_factory
 from devhost.receiver import DevhostReceiver
+from devhost.worker.model import AppIndexError, FunctionInfo
+from devhost.worker.pool import WorkerPool
+from devhost.worker.process import WorkerOptions
 
 log = logging.getLogger("devhost")
 
 DEFAULT_PORTS = (10000, 10001, 10002)
 STORAGE_SETTINGS = ("TocsinStorage", "AzureWebJobsStorage")
-CLOSE_TIMEOUT = 10.0  # seconds for settling messages, and again for the app's own shutdown
+GRACE = 10
+"""Seconds that running invocations get after SIGTERM: those of the Functions host."""
+INTERRUPT_GRACE = 1.0
+"""The same after Ctrl-C, because somebody waits."""
+CLOSE_TIMEOUT = 10.0
+"""Seconds for settling the messages of finished invocations."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,7 @@ class Options:
     grace: float
     log_level: str
     loop: str  # uvloop or asyncio
+    split: bool  # a worker process for each group of functions
 
 
 def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
@@ -55,7 +63,8 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         prog="python -m devhost",
         description="Runs the function app with Azurite and a receiver for its deliveries.",
         epilog="Environment: PORT, RECEIVER_PORT, AZURITE=memory|off, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, "
-        "AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, DEVHOST_GRACE (seconds), DEVHOST_LOOP=asyncio|uvloop, LOG_LEVEL.",
+        "AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, DEVHOST_GRACE (seconds), DEVHOST_LOOP=asyncio|uvloop, DEVHOST_MASTER_KEY, "
+        "SPLIT=1 (a process for each group of functions), LOG_LEVEL.",
     )
     parser.add_argument("--app", type=Path, default=ROOT, help="the folder with function_app.py (default: the repository)")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
@@ -98,25 +107,24 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
             port("AZURITE_QUEUE_PORT", queue),
             port("AZURITE_TABLE_PORT", table),
         ),
-        grace=number("DEVHOST_GRACE", 20),
+        grace=number("DEVHOST_GRACE", GRACE),
         log_level=level,
         loop=loop,
+        split=environ.get("SPLIT", "") not in ("", "0"),
     )
 
 
 class DevHost:
-    """The app, its triggers and the helpers around them. `stop` works after a start that failed half-way, too."""
+    """The host, its triggers and the helpers around them. `stop` works after a start that failed half-way, too."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._azurite: Azurite | None = None
         self._receiver: DevhostReceiver | None = None
-        self._worker: Worker | None = None
+        self._workers: WorkerPool | None = None
         self._http: HttpFunctions | None = None
         self._queues: QueueFunctions | None = None
         self._timers: TimerFunctions | None = None
-        self._failures: Failures | None = None
-        self.abandoned: list[str] = []
 
     async def start(self) -> str:
         """Starts everything and returns the app's URL."""
@@ -128,19 +136,26 @@ class DevHost:
         receiver_url = await self._start_receiver()
         self._set_environment(receiver_url)
         host = load_host(options.app)
-        functions = index(options.app, route_prefix=host.route_prefix)
-        self._worker = Worker()
-        self._http = HttpFunctions(self._worker, functions, prefix=host.route_prefix)
-        self._queues = QueueFunctions(self._worker, functions, host.queues)
-        self._timers = TimerFunctions(self._worker, functions)
+        storage_log.setLevel(host_log_level(host.log_levels, storage_log.name))
+        given = WorkerOptions(options.app, host.route_prefix, options.log_level, options.loop, host.function_timeout)
+        workers = self._workers = WorkerPool(given, split=options.split)
+        functions = await workers.start()
+        self._http = HttpFunctions(
+            workers,
+            functions,
+            prefix=host.route_prefix,
+            body_limit=body_limit(os.environ),
+            host_page=HostPages(os.environ, self._drain, lambda: len(workers.running)),
+        )
+        self._queues = QueueFunctions(workers, functions, host.queues)
+        self._timers = TimerFunctions(workers, functions)
         if self._azurite is not None:
             await self._azurite.ready()
         port = await self._http.start(options.host, options.port)
         self._queues.start()
         self._timers.start()
         url = f"http://{options.host}:{port}"
-        self._failures = Failures(f"{url}/api/v1")
-        self._failures.attach()
+        workers.tell_url(f"{url}/api/v1")
         print(_banner(options, url, receiver_url, functions), flush=True)
         return url
 
@@ -175,33 +190,32 @@ class DevHost:
             if os.environ.get(name, DEVELOPMENT_STORAGE) in ("", DEVELOPMENT_STORAGE):
                 os.environ[name] = ours
 
-    async def stop(self) -> None:
-        """Ends everything in order, in bounded time."""
-        ends_at = asyncio.get_running_loop().time() + self._options.grace
-        if self._worker is not None and self._http is not None and self._queues is not None and self._timers is not None:
+    async def _drain(self) -> None:
+        """Start nothing more for queues and timers. What runs goes on, and so do requests."""
+        if self._timers is not None and self._queues is not None:
             self._timers.stop_ticking()
-            await asyncio.gather(self._http.stop_accepting(), self._queues.stop_polling())
-            await _call_app("leave")
-            if not await self._worker.drain(max(0.0, ends_at - asyncio.get_running_loop().time())):
-                self.abandoned = self._worker.abandon()
-                log.warning("cut off after %g s: %s", self._options.grace, ", ".join(sorted(self.abandoned)))
+            await self._queues.stop_polling()
+
+    def kill(self) -> None:
+        """End the worker processes at once."""
+        if self._workers is not None:
+            self._workers.kill()
+
+    async def stop(self, grace: float) -> None:
+        """Ends everything in order. Running invocations get `grace` seconds; then the worker is killed without a word to it."""
+        ends_at = asyncio.get_running_loop().time() + grace
+        if self._http is not None and self._workers is not None:
+            await asyncio.gather(self._http.stop_accepting(), self._drain())
+            await self._workers.drain(max(0.0, ends_at - asyncio.get_running_loop().time()))
+        if self._workers is not None and (abandoned := self._workers.kill()):
+            log.warning("cut off after %g s: %s", grace, ", ".join(sorted(abandoned)))
+        if self._http is not None and self._queues is not None and self._timers is not None:
             closing = asyncio.gather(self._timers.close(), self._queues.close(), self._http.close())
-            await _bounded("messages in work were not settled", closing)
-            await _call_app("shutdown")
-            self._worker.close()
-        if self._failures is not None:
-            self._failures.detach()
+            await _bounded("finished messages were not settled", closing)
         if self._receiver is not None:
             await self._receiver.close()
         if self._azurite is not None:
             self._azurite.stop()
-
-
-async def _call_app(name: str) -> None:
-    """Awaits `leave` (end soon what runs) or `shutdown` (nothing runs any more) of function_app.py, if it has it."""
-    function = getattr(sys.modules.get("function_app"), name, None)
-    if inspect.iscoroutinefunction(function):
-        await _bounded(f"the app's {name}", function())
 
 
 async def _bounded(what: str, work: Awaitable[object]) -> None:
@@ -236,16 +250,21 @@ async def run(options: Options) -> int:
     """Runs until SIGINT or SIGTERM; returns the exit code. A second signal ends the process at once with code 1."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
+    grace = options.grace
+    host = DevHost(options)
 
-    def on_signal() -> None:
+    def on_signal(number: int) -> None:
+        nonlocal grace
         if stopped.is_set():
+            host.kill()
             os._exit(1)  # Azurite notices by itself
+        if number == signal.SIGINT:
+            grace = min(grace, INTERRUPT_GRACE)
         log.info("stopping; a second signal stops at once")
         stopped.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
-    host = DevHost(options)
+        loop.add_signal_handler(number, on_signal, number)
     starting = asyncio.create_task(host.start())
     stopping = asyncio.create_task(stopped.wait())
     code = 0
@@ -262,24 +281,12 @@ async def run(options: Options) -> int:
         for task in (starting, stopping):
             task.cancel()
         await asyncio.gather(starting, stopping, return_exceptions=True)
-        await host.stop()
-    if host.abandoned:
-        # A plain function may hang in its thread, and the interpreter would wait for it.
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(code)
+        await host.stop(grace)
     return code
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The command `python -m devhost`."""
     options = parse(sys.argv[1:] if arguments is None else arguments, os.environ)
-    logging.basicConfig(
-        level=options.log_level,
-        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-        stream=sys.stderr,
-    )
-    for noisy in ("azure", "aiohttp", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    set_up_logging(options.log_level)
     sys.exit(asyncio.run(run(options), loop_factory=loop_factory(options.loop)))

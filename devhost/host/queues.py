@@ -1,8 +1,9 @@
 """Queue triggers: polls Azure Storage queues and runs one invocation a message, with the host's semantics.
 
 A message is leased for ten minutes and the lease renewed at half time. Success deletes it. A failure makes it visible again
-after host.json's `visibilityTimeout`, or, at `maxDequeueCount`, moves it to `<queue>-poison`. A queue that does not exist is
-polled until it does. Whatever goes wrong with storage is logged and tried again; nothing here ends the process.
+after host.json's `visibilityTimeout`, or, at `maxDequeueCount`, moves it to `<queue>-poison`, where it lives for seven days. A
+queue that does not exist is polled until it does, with a warning each time. Messages in work when the host ends stay hidden for
+the rest of their lease. Whatever goes wrong with storage is logged and tried again; nothing here ends the process.
 """
 
 import asyncio
@@ -18,11 +19,12 @@ from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFo
 from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
-from devhost.host.protos import Msg, TypedData
 from devhost.host.settings import QueueOptions, connection, resolve
-from devhost.host.worker import FunctionInfo, Worker, typed_text
+from devhost.worker.model import FunctionInfo, Invoker, TypedValue
 
 log = logging.getLogger("devhost.queues")
+storage_log = logging.getLogger("Azure.Core")
+"""The category in which the host's storage client logs; host.json chooses its level."""
 
 LEASE = 600.0  # seconds, hard-coded in the host as well
 FIRST_DELAY = 0.1  # seconds, the first pause after an empty poll
@@ -34,14 +36,14 @@ TAKEN_OVER = ("MessageNotFound", "PopReceiptMismatch")  # errors when the messag
 class QueueFunctions:
     """All queue-triggered functions; owns the storage clients, one a connection string."""
 
-    def __init__(self, worker: Worker, functions: list[FunctionInfo], options: QueueOptions, *, lease: float = LEASE) -> None:
+    def __init__(self, worker: Invoker, functions: list[FunctionInfo], options: QueueOptions, *, lease: float = LEASE) -> None:
         """Reads connections and queue names from the environment; SettingsError when one is missing."""
         self._services: dict[str, QueueServiceClient] = {}
         self.listeners = [
             self._listener(worker, function, options, lease) for function in functions if function.trigger["type"] == "queueTrigger"
         ]
 
-    def _listener(self, worker: Worker, function: FunctionInfo, options: QueueOptions, lease: float) -> "QueueListener":
+    def _listener(self, worker: Invoker, function: FunctionInfo, options: QueueOptions, lease: float) -> "QueueListener":
         text = connection(function.trigger.get("connection", ""))
         service = self._services.get(text)
         if service is None:
@@ -61,7 +63,7 @@ class QueueFunctions:
         await asyncio.gather(*(listener.stop_polling() for listener in self.listeners))
 
     async def close(self) -> None:
-        """Waits for the messages in work to be deleted or given back, then closes the clients."""
+        """Waits for finished messages to be settled, abandons the others, then closes the clients."""
         await self.stop_polling()
         await asyncio.gather(*(listener.settled() for listener in self.listeners))
         for service in self._services.values():
@@ -81,7 +83,7 @@ class QueueListener:
 
     def __init__(
         self,
-        worker: Worker,
+        worker: Invoker,
         function: FunctionInfo,
         service: QueueServiceClient,
         queue: str,
@@ -143,7 +145,10 @@ class QueueListener:
                 messages_per_page=self._options.batch_size, visibility_timeout=int(self._lease), retry_total=0
             ).by_page()
             messages = [message async for message in await anext(pages)]
-        except (ResourceNotFoundError, StopAsyncIteration):
+        except ResourceNotFoundError as error:
+            storage_log.warning("queue %s: %s", self.queue, _line(error))
+            messages = []
+        except StopAsyncIteration:
             messages = []
         except Exception as error:  # nothing may end the poll loop
             if not self._down:
@@ -157,7 +162,7 @@ class QueueListener:
 
     def _take(self, message: QueueMessage) -> None:
         held = _Held(message, message.pop_receipt or "")
-        task = asyncio.create_task(self._give_back(held, 0) if self._stop.is_set() else self._work(held))
+        task = asyncio.create_task(self._work(held))
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
@@ -181,12 +186,12 @@ class QueueListener:
             if has_poison:
                 await self._poison(held, "it is not base64")
             else:
-                log.error("queue %s: message %s is not base64", self.queue, message.id)
+                log.error("queue %s: Message decoding has failed: message %s is not base64, it stays hidden", self.queue, message.id)
             return
         succeeded = await self._invoke(held, body)
-        if succeeded is None:  # cut off by a shutdown: not a failure of the message
-            await self._give_back(held, 0)
-        elif succeeded:
+        if succeeded is None:
+            return  # cut off by the end of the host, which says nothing to storage either
+        if succeeded:
             await self._delete(held)
         elif not has_poison:
             # The host leaves these to their lease, or they would come back at once and for ever.
@@ -201,9 +206,15 @@ class QueueListener:
 
     async def _invoke(self, held: _Held, body: bytes) -> bool | None:
         """Runs the function and keeps the lease meanwhile; whether it succeeded, None when it was cancelled."""
-        binary = str(self._function.trigger.get("dataType", "")).lower() == "binary"
-        data = TypedData(bytes=body) if binary else typed_text(body)
-        run = asyncio.create_task(self._worker.invoke(self._function, data, _metadata(held.message, body)))
+        text = _text(body)
+        if str(self._function.trigger.get("dataType", "")).lower() == "binary":
+            data: TypedValue = "bytes", body
+        elif text is not None:
+            data = "string", text
+        else:
+            log.error("function %s failed: message %s is not UTF-8, it cannot be bound to text", self._function.name, held.message.id)
+            return False
+        run = asyncio.create_task(self._worker.invoke(self._function, data, _metadata(held.message, text)))
         # Renewing between waits instead of in a task of its own: a renewal never races with the final delete.
         while not (await asyncio.wait({run}, timeout=self._lease / 2))[0]:
             await self._renew(held)
@@ -238,10 +249,10 @@ class QueueListener:
         log.error("queue %s: message %s moves to %s: %s", self.queue, held.message.id, target.queue_name, reason)
         try:
             try:
-                await target.send_message(held.message.content, time_to_live=-1)
+                await target.send_message(held.message.content)
             except ResourceNotFoundError:
                 await _create(target)
-                await target.send_message(held.message.content, time_to_live=-1)
+                await target.send_message(held.message.content)
         except (AzureError, OSError, TimeoutError) as error:
             log.error("queue %s: message %s was not moved: %s", self.queue, held.message.id, _line(error))
             return
@@ -255,20 +266,27 @@ async def _create(client: QueueClient) -> None:
         log.debug("queue %s was created meanwhile", client.queue_name)
 
 
-def _metadata(message: QueueMessage, body: bytes) -> dict[str, Msg]:
+def _metadata(message: QueueMessage, text: str | None) -> dict[str, TypedValue]:
     return {
-        "QueueTrigger": typed_text(body),
-        "Id": TypedData(string=message.id or ""),
-        "DequeueCount": TypedData(json=str(message.dequeue_count or 0)),
+        **({"QueueTrigger": ("string", text)} if text is not None else {}),
+        "Id": ("string", message.id or ""),
+        "DequeueCount": ("json", str(message.dequeue_count or 0)),
         "InsertionTime": _moment(message.inserted_on),
         "ExpirationTime": _moment(message.expires_on),
         "NextVisibleTime": _moment(message.next_visible_on),
-        "PopReceipt": TypedData(string=message.pop_receipt or ""),
+        "PopReceipt": ("string", message.pop_receipt or ""),
     }
 
 
-def _moment(moment: datetime | None) -> Msg:
-    return TypedData(json=json.dumps(moment.isoformat() if moment is not None else None))
+def _moment(moment: datetime | None) -> TypedValue:
+    return "json", json.dumps(moment.isoformat() if moment is not None else None)
+
+
+def _text(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _line(error: BaseException) -> str:

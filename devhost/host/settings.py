@@ -1,6 +1,7 @@
 """Application settings and host.json, read the way the Functions host reads them."""
 
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping, MutableMapping
@@ -10,6 +11,16 @@ from pathlib import Path
 from typing import Any
 
 DEVELOPMENT_STORAGE = "UseDevelopmentStorage=true"
+LEVELS: Mapping[str, int] = {
+    "Trace": logging.DEBUG,
+    "Debug": logging.DEBUG,
+    "Information": logging.INFO,
+    "Warning": logging.WARNING,
+    "Error": logging.ERROR,
+    "Critical": logging.CRITICAL,
+    "None": logging.CRITICAL + 1,
+}
+"""Levels of host.json by their names."""
 
 
 class SettingsError(Exception):
@@ -34,6 +45,10 @@ class HostOptions:
 
     route_prefix: str = "api"
     queues: QueueOptions = field(default_factory=QueueOptions)
+    function_timeout: float | None = 1800.0
+    """Seconds that an invocation may take; None: no limit."""
+    log_levels: Mapping[str, str] = field(default_factory=dict)
+    """Levels of the host's own categories, in .NET's words."""
 
 
 def load_values(folder: Path) -> dict[str, str]:
@@ -63,7 +78,8 @@ def load_host(folder: Path) -> HostOptions:
     path = folder / "host.json"
     if not path.exists():
         return HostOptions()
-    extensions = _read_json(path).get("extensions", {})
+    document = _read_json(path)
+    extensions = document.get("extensions", {})
     queues = extensions.get("queues", {})
     base = QueueOptions()
     try:
@@ -81,7 +97,19 @@ def load_host(folder: Path) -> HostOptions:
     if not 1 <= options.batch_size <= 32:
         raise SettingsError(f"{path}: extensions.queues.batchSize must be 1 to 32, not {options.batch_size}")
     prefix = extensions.get("http", {}).get("routePrefix", "api")
-    return HostOptions(route_prefix=str(prefix).strip("/"), queues=options)
+    timeout = document.get("functionTimeout", "00:30:00")
+    try:
+        limit = None if timeout == "-1" else time_span(timeout)
+    except ValueError as error:
+        raise SettingsError(f"{path}: functionTimeout: {error}") from error
+    levels = document.get("logging", {}).get("logLevel", {})
+    return HostOptions(str(prefix).strip("/"), options, limit, {name: level for name, level in levels.items() if level in LEVELS})
+
+
+def host_log_level(levels: Mapping[str, str], category: str) -> int:
+    """The level from which on the host logs lines of a category, as Python has it: that of the longest name that begins it."""
+    names = [name for name in levels if category == name or category.startswith(f"{name}.")]
+    return LEVELS[levels[max(names, key=len)] if names else levels.get("default", "Information")]
 
 
 def time_span(text: str) -> float:

@@ -1,25 +1,32 @@
 """Timer triggers: six-field NCRONTAB schedules in UTC, one run at a time a function.
 
-Ticks that pass while a run is under way, or while the machine sleeps, collapse into one call with IsPastDue set. The
-schedule is not persisted: a devhost that starts begins afresh, unlike a real host with `useMonitor`.
+Ticks that pass while a run is under way, or while the machine sleeps, collapse into one call. It has IsPastDue set if the
+function has a schedule monitor (`useMonitor`); without one, the host sends no ScheduleStatus, and IsPastDue is never set. The
+schedule is not persisted: a devhost that starts begins afresh, unlike a real host with `useMonitor`. As in the host, a tick may
+come up to `EARLIEST` before its time.
 """
 
 import asyncio
 import json
 import logging
+import random
 import time
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from croniter import CroniterError, croniter
 
-from devhost.host.protos import Msg, TypedData
 from devhost.host.settings import SettingsError, resolve
-from devhost.host.worker import FunctionInfo, Worker
+from devhost.worker.model import FunctionInfo, Invoker, TypedValue
 
 log = logging.getLogger("devhost.timers")
 
 NEVER = "0001-01-01T00:00:00+00:00"
+EARLIEST = 0.003
+"""Seconds by which a tick may come too early."""
+EARLY_SHARE = 0.25
+"""Share of the ticks that come early: 47 of 192 of the Functions host did."""
 
 
 class TimerClock(Protocol):
@@ -70,11 +77,17 @@ class TimerSchedule:
 class TimerFunctions:
     """All timer-triggered functions."""
 
-    def __init__(self, worker: Worker, functions: list[FunctionInfo], clock: TimerClock | None = None) -> None:
-        """Reads schedules, which may be `%SETTING%`; SettingsError names the function whose schedule is wrong."""
-        self.timers = [
-            Timer(worker, function, clock or SystemTimerClock()) for function in functions if function.trigger["type"] == "timerTrigger"
-        ]
+    def __init__(
+        self,
+        worker: Invoker,
+        functions: list[FunctionInfo],
+        clock: TimerClock | None = None,
+        early: Callable[[], float] = lambda: random.uniform(0.0, EARLIEST) if random.random() < EARLY_SHARE else 0.0,
+    ) -> None:
+        """Reads schedules, which may be `%SETTING%`; SettingsError names the function whose schedule is wrong. early: draws the seconds by
+        which a tick comes too early."""
+        ours = [function for function in functions if function.trigger["type"] == "timerTrigger"]
+        self.timers = [Timer(worker, function, clock or SystemTimerClock(), early) for function in ours]
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -97,13 +110,15 @@ class TimerFunctions:
 class Timer:
     """One function and its schedule."""
 
-    def __init__(self, worker: Worker, function: FunctionInfo, clock: TimerClock) -> None:
+    def __init__(self, worker: Invoker, function: FunctionInfo, clock: TimerClock, early: Callable[[], float]) -> None:
         self.name = function.name
         self.stopping = False
         self.busy = False
         self._worker = worker
         self._function = function
-        self._clock = clock
+        self._clock, self._early = clock, early
+        # The worker library's own default.
+        self._monitored = bool(function.trigger.get("useMonitor", True))
         self._last = NEVER
         try:
             self._schedule = TimerSchedule(resolve(function.trigger["schedule"]))
@@ -117,7 +132,8 @@ class Timer:
             await self._fire(past_due=False)
         while not self.stopping:
             past_due = self._clock.now() >= due
-            while (left := (due - self._clock.now()).total_seconds()) > 0:
+            at = due - timedelta(seconds=self._early())
+            while (left := (at - self._clock.now()).total_seconds()) > 0:
                 # In pieces: the sleep follows the monotonic clock, which a suspended machine or a clock step leaves behind.
                 await self._clock.sleep(min(left, 60.0))
             # A later occurrence has passed as well: the process was held up, all of them are this one call.
@@ -134,9 +150,9 @@ class Timer:
         finally:
             self.busy = False
 
-    def _request(self, past_due: bool) -> Msg:
+    def _request(self, past_due: bool) -> TypedValue:
         now = self._clock.now()
         status = {"Last": self._last, "LastUpdated": self._last, "Next": self._schedule.next(now).isoformat()}
         self._last = now.isoformat()
-        document = {"Schedule": {"AdjustForDST": True}, "ScheduleStatus": status, "IsPastDue": past_due}
-        return TypedData(json=json.dumps(document))
+        monitored = {"ScheduleStatus": status, "IsPastDue": past_due} if self._monitored else {"ScheduleStatus": None, "IsPastDue": False}
+        return "json", json.dumps({"Schedule": {"AdjustForDST": True}, **monitored})

@@ -120,11 +120,6 @@ class Lazy:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("A duty of the process ended with an unexpected error", exc_info=error, extra={"action": "duty_failed"})
 
-    def leave(self) -> None:
-        """Make the application, if it is open, stop accepting work, because the process is about to end."""
-        if self._app is not None:
-            self._app.leave()
-
     async def close(self) -> None:
         """Close the application, if it is open or just opens."""
         begun: list[asyncio.Task[Any]] = [*self._duties, *([self._start] if self._start is not None else [])]

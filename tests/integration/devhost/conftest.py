@@ -16,6 +16,7 @@ import pytest
 from devhost.azurite import ROOT, Azurite
 
 DEADLINE = 60.0  # seconds
+BODY_LIMIT = 30_000_000
 SAMPLE = Path(__file__).parent / "apps" / "sample"
 
 
@@ -35,6 +36,19 @@ async def eventually(condition: Callable[[], Any], what: str) -> Any:
         assert time.monotonic() < ends_at, f"still waiting for: {what}"
         await asyncio.sleep(0.01)
     return value
+
+
+def workers_of(pid: int) -> list[int]:
+    """The worker processes of a devhost."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        try:
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"devhost.worker.child" in command:
+            found.append(int(child))
+    return found
 
 
 class Process:
@@ -96,7 +110,8 @@ def devhost(tmp_path: Path) -> Iterator[Callable[..., Process]]:
     yield start
     for process in started:
         if process.popen.poll() is None:
-            process.popen.kill()
+            for pid in (process.popen.pid, *workers_of(process.popen.pid)):
+                os.kill(pid, signal.SIGKILL)
         process.popen.wait()
 
 
@@ -104,11 +119,11 @@ def devhost(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """The sample app with a storage and a receiver of its own, shared by tests that only talk to it."""
     ports = {f"AZURITE_{name}_PORT": "0" for name in ("BLOB", "QUEUE", "TABLE")}
-    process = Process(tmp_path_factory.mktemp("sample"), AZURITE="memory", **ports)
+    process = Process(tmp_path_factory.mktemp("sample"), AZURITE="memory", FUNCTIONS_REQUEST_BODY_SIZE_LIMIT=str(BODY_LIMIT), **ports)
     try:
         process.ready()
         yield process
-        process.signal(signal.SIGTERM)
+        process.signal(signal.SIGINT)
         assert process.exit_code() == 0
     finally:
         if process.popen.poll() is None:

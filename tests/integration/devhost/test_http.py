@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from .conftest import Process, wait_until
+from .conftest import BODY_LIMIT, Process, wait_until
 
 
 @pytest.fixture
@@ -44,6 +44,43 @@ def test_request_reaches_the_function(client: httpx.Client, method: str, path: s
 def test_unknown_path_and_wrong_method_are_404_without_a_body(client: httpx.Client, method: str, path: str) -> None:
     response = client.request(method, path)
     assert (response.status_code, response.content) == (404, b"")
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS"])
+def test_methods_that_no_route_names_are_404(client: httpx.Client, method: str) -> None:
+    assert client.request(method, "/noop").status_code == 404
+
+
+def test_answers_are_framed_as_those_of_the_hosts_server(client: httpx.Client) -> None:
+    full, empty = client.get("/noop"), client.get("/nothing")
+    assert full.headers["server"] == empty.headers["server"] == "Kestrel"
+    assert full.headers["transfer-encoding"] == "chunked" and full.text == "ok"
+    assert empty.headers["content-length"] == "0"
+
+
+def test_a_caller_of_http_1_0_gets_an_answer_that_is_not_chunked(sample_url: str) -> None:
+    parts = urlsplit(sample_url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
+        connection.sendall(b"GET /api/noop HTTP/1.0\r\n\r\n")
+        answer = b"".join(iter(lambda: connection.recv(1000), b""))
+    assert answer.endswith(b"\r\n\r\nok") and b"chunked" not in answer
+
+
+def test_a_body_over_the_hosts_limit_is_a_500_that_does_not_wait_for_it(sample_url: str) -> None:
+    parts = urlsplit(sample_url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
+        connection.sendall(f"POST /api/mirror HTTP/1.1\r\nHost: x\r\nContent-Length: {BODY_LIMIT + 1}\r\n\r\nbegin".encode())
+        answer = b"".join(iter(lambda: connection.recv(1000), b""))
+    assert answer.startswith(b"HTTP/1.1 500 ") and answer.endswith(b"\r\n\r\n")
+
+
+def test_the_hosts_own_pages(sample_url: str) -> None:
+    home = httpx.get(sample_url)
+    assert home.status_code == 200 and "<title>" in home.text
+    assert httpx.get(f"{sample_url}/admin/host/ping").status_code == 200
+    for path in ("/admin", "/admin/host/status", "/admin/functions"):
+        assert httpx.get(sample_url + path).status_code == 401
+    assert httpx.get(f"{sample_url}/administration").status_code == 404
 
 
 def test_prefix_is_needed(sample_url: str) -> None:
@@ -88,7 +125,8 @@ def test_response_is_carried_through(client: httpx.Client) -> None:
     response = client.get("/reply")
     assert response.status_code == 207 and response.content == b"\x00\xff"
     assert response.headers["x-thing"] == "a b" and response.headers["etag"] == '"1"'
-    assert response.headers["content-type"] == "application/x-thing" and response.headers["content-length"] == "2"
+    assert response.headers["content-type"] == "application/x-thing"
+    assert response.headers["transfer-encoding"] == "chunked" and "content-length" not in response.headers
     assert response.headers.get_list("set-cookie") == [
         "one=1; max-age=60; path=/; secure; samesite=lax; httponly",
         "two=2; expires=Wed, 21 Oct 2026 07:28:00 GMT; domain=example.org",

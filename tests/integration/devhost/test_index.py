@@ -61,7 +61,7 @@ BROKEN = {
 FORKING = """
 import os, sys
 import azure.functions, croniter
-from devhost.host.worker import AppIndexError, index
+from devhost.worker.library import AppIndexError, index
 for folder in sys.argv[1:]:
     if os.fork() == 0:
         try:
@@ -112,7 +112,7 @@ def test_command_ends_with_the_reason_and_code_1(tmp_path: Path) -> None:
 def test_good_app_is_listed_with_its_bindings_inside_a_running_loop() -> None:
     script = """
 import asyncio, json, sys
-from devhost.host.worker import AppIndexError, index
+from devhost.worker.library import AppIndexError, index
 async def main():
     functions = index(sys.argv[1])
     try:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import io
-import tempfile
-import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devhost.host import http
 from devhost.host.http import HttpFunctions
-from devhost.host.protos import Msg, TypedData
-from devhost.host.worker import FunctionInfo, InvocationResult
+from devhost.worker.model import FunctionInfo, InvocationResult, TypedValue
 
 SIZE = 2 * 1024 * 1024
 COUNT = 16
-TAKE = FunctionInfo("take", "1", ({"type": "httpTrigger", "name": "req", "route": "take", "methods": ["post"]},))
+TAKE = FunctionInfo("take", ({"type": "httpTrigger", "name": "req", "route": "take", "methods": ["post"]},))
 
 
 class Turns:
@@ -37,35 +35,21 @@ class Turns:
         self._handle.cancel()
 
 
-class Spool(io.BytesIO):
-    """Stands for a temporary file: records the turns in which it is written, and the threads in which it is read."""
-
-    written: Counter[int]
-    readers: list[threading.Thread]
-    turns: Turns
-
-    def write(self, chunk: Any) -> int:
-        self.written[self.turns.now] += len(chunk)
-        return super().write(chunk)
-
-    def read(self, size: int | None = -1) -> bytes:
-        self.readers.append(threading.current_thread())
-        return super().read(size)
-
-
 class Echo:
     """Stands for the worker: records the bodies, and holds each function until all have begun."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
+        self.paths: list[Path] = []
         self._all = asyncio.Event()
 
-    async def invoke(self, function: FunctionInfo, data: Msg, metadata: Any, trace: Any) -> InvocationResult:
-        self.bodies.append(data.http.body.bytes)
+    async def invoke(self, function: FunctionInfo, data: TypedValue, metadata: Any, trace: Any) -> InvocationResult:
+        self.paths.append(Path(data[1][3]))
+        self.bodies.append(self.paths[-1].read_bytes())
         if len(self.bodies) == COUNT:
             self._all.set()
         await self._all.wait()
-        return InvocationResult(TypedData(string="taken"), None)
+        return InvocationResult(("string", "taken"), None)
 
 
 async def post(port: int, body: bytes) -> bytes:
@@ -79,10 +63,16 @@ async def post(port: int, body: bytes) -> bytes:
 
 async def test_bodies_that_arrive_at_once_take_a_bounded_part_of_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = Turns()
-    Spool.written, Spool.readers, Spool.turns = Counter(), [], turns
-    monkeypatch.setattr(tempfile, "TemporaryFile", Spool)
+    written: Counter[int] = Counter()
+
+    class Watched(io.FileIO):
+        def write(self, chunk: Any) -> int:
+            written[turns.now] += len(chunk)
+            return super().write(chunk)
+
+    monkeypatch.setattr(http, "open", lambda descriptor, mode, buffering: Watched(descriptor, mode), raising=False)
     echo = Echo()
-    served = HttpFunctions(echo, [TAKE])  # type: ignore[arg-type]
+    served = HttpFunctions(echo, [TAKE])
     port = await served.start("127.0.0.1", 0)
     sent = [bytes([number]) * SIZE for number in range(COUNT)]
     try:
@@ -91,14 +81,14 @@ async def test_bodies_that_arrive_at_once_take_a_bounded_part_of_each_turn(monke
         await served.close()
         turns.end()
     assert set(answers) == {b"HTTP/1.1 200 OK\r\n"} and sorted(echo.bodies) == sent
-    assert sum(Spool.written.values()) == COUNT * SIZE
-    assert max(Spool.written.values()) <= http._CHUNK
-    assert len(Spool.readers) == COUNT and threading.main_thread() not in Spool.readers
+    assert sum(written.values()) == COUNT * SIZE
+    assert max(written.values()) <= http._CHUNK
+    assert not any(path.exists() for path in echo.paths)
 
 
 async def test_a_body_that_ends_early_leaves_the_others_alone() -> None:
     echo = Echo()
-    served = HttpFunctions(echo, [TAKE])  # type: ignore[arg-type]
+    served = HttpFunctions(echo, [TAKE])
     port = await served.start("127.0.0.1", 0)
     try:
         _, cut = await asyncio.open_connection("127.0.0.1", port)

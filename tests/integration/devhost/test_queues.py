@@ -7,21 +7,21 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from devhost.azurite import Azurite, development_connection, free_ports
-from devhost.host.protos import Msg
 from devhost.host.queues import QueueFunctions
 from devhost.host.settings import QueueOptions
-from devhost.host.worker import FunctionInfo, InvocationResult, Worker
+from devhost.worker.model import FunctionInfo, InvocationResult, Invoker, TypedValue
 
 from .conftest import Process, eventually, wait_until
 
 QUICK = QueueOptions(batch_size=4, new_batch_threshold=2, max_polling_interval=0.2, max_dequeue_count=3)
-Handler = Callable[[str, dict[str, Msg]], Awaitable[InvocationResult]]
+Handler = Callable[[Any, dict[str, TypedValue]], Awaitable[InvocationResult]]
 
 
 class StubWorker:
@@ -29,24 +29,24 @@ class StubWorker:
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
-        self.calls: list[tuple[str, int]] = []
+        self.calls: list[tuple[str | bytes, int]] = []
         self.running = self.most = 0
 
-    async def invoke(self, function: FunctionInfo, data: Msg, metadata: dict[str, Msg]) -> InvocationResult:
-        self.calls.append((data.string, int(metadata["DequeueCount"].json)))
+    async def invoke(self, function: FunctionInfo, data: TypedValue, metadata: dict[str, TypedValue]) -> InvocationResult:
+        self.calls.append((data[1], int(metadata["DequeueCount"][1])))
         self.running += 1
         self.most = max(self.most, self.running)
         try:
-            return await self.handler(data.string, metadata)
+            return await self.handler(data[1], metadata)
         finally:
             self.running -= 1
 
 
-async def succeed(body: str, metadata: dict[str, Msg]) -> InvocationResult:
+async def succeed(body: str, metadata: dict[str, TypedValue]) -> InvocationResult:
     return InvocationResult(None, None)
 
 
-async def fail(body: str, metadata: dict[str, Msg]) -> InvocationResult:
+async def fail(body: str, metadata: dict[str, TypedValue]) -> InvocationResult:
     return InvocationResult(None, "no")
 
 
@@ -68,11 +68,17 @@ async def queue(service: QueueServiceClient, name: str) -> QueueClient:
 
 @asynccontextmanager
 async def polling(
-    monkeypatch: pytest.MonkeyPatch, connection: str, name: str, worker: StubWorker, options: QueueOptions = QUICK, lease: float = 600.0
+    monkeypatch: pytest.MonkeyPatch,
+    connection: str,
+    name: str,
+    worker: StubWorker,
+    options: QueueOptions = QUICK,
+    lease: float = 600.0,
+    binding: dict[str, Any] | None = None,
 ) -> AsyncIterator[QueueFunctions]:
     monkeypatch.setenv("TestStorage", connection)
-    binding = {"type": "queueTrigger", "name": "msg", "queueName": name, "connection": "TestStorage"}
-    functions = QueueFunctions(cast(Worker, worker), [FunctionInfo("f", "id", (binding,))], options, lease=lease)
+    trigger = {"type": "queueTrigger", "name": "msg", "queueName": name, "connection": "TestStorage", **(binding or {})}
+    functions = QueueFunctions(cast(Invoker, worker), [FunctionInfo("f", (trigger,))], options, lease=lease)
     functions.start()
     try:
         yield functions
@@ -96,9 +102,9 @@ async def until_count(queue: QueueClient, wanted: int) -> None:
 
 
 async def test_successful_message_is_deleted(monkeypatch: Any, azurite: Azurite, queue: QueueClient, name: str) -> None:
-    seen: list[dict[str, Msg]] = []
+    seen: list[dict[str, TypedValue]] = []
 
-    async def handler(body: str, metadata: dict[str, Msg]) -> InvocationResult:
+    async def handler(body: str, metadata: dict[str, TypedValue]) -> InvocationResult:
         seen.append(metadata)
         return InvocationResult(None, None)
 
@@ -120,6 +126,24 @@ async def test_failing_message_comes_back_until_it_moves_to_the_poison_queue_unc
     assert worker.calls == [("bad", 1), ("bad", 2), ("bad", 3)]
     (message,) = [message async for message in service.get_queue_client(f"{name}-poison").receive_messages()]
     assert message.content == encode("bad")
+    assert message.inserted_on is not None and message.expires_on is not None
+    assert message.expires_on - message.inserted_on == timedelta(days=7)
+
+
+async def test_message_that_is_not_utf8_fails_as_text_and_arrives_as_bytes(
+    monkeypatch: Any, azurite: Azurite, service: QueueServiceClient, queue: QueueClient, name: str
+) -> None:
+    garbage = base64.b64encode(b"\xff\xfe").decode()
+    worker = StubWorker(succeed)
+    await queue.send_message(garbage)
+    async with polling(monkeypatch, azurite.connection_string, name, worker):
+        await until_count(queue, 0)
+    assert worker.calls == []
+    assert await count(service.get_queue_client(f"{name}-poison")) == 1
+    await queue.send_message(garbage)
+    async with polling(monkeypatch, azurite.connection_string, name, worker, binding={"dataType": "BINARY"}):
+        await until_count(queue, 0)
+    assert worker.calls == [(b"\xff\xfe", 1)]
 
 
 async def test_failed_message_waits_for_the_visibility_timeout(monkeypatch: Any, azurite: Azurite, queue: QueueClient, name: str) -> None:
@@ -168,22 +192,23 @@ async def test_failure_in_a_poison_queue_leaves_the_message_hidden(
     assert await count(poison) == 1 and await poison.peek_messages() == []
 
 
-async def test_missing_queue_is_polled_until_it_exists(
+async def test_missing_queue_is_polled_until_it_exists_with_a_warning_each_time(
     monkeypatch: Any, azurite: Azurite, service: QueueServiceClient, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = StubWorker(succeed)
     async with polling(monkeypatch, azurite.connection_string, name, worker):
+        await eventually(lambda: caplog.text.count("does not exist") >= 3, "three warnings")
         queue = await service.create_queue(name)
         await queue.send_message(encode("late"))
         await eventually(lambda: worker.calls, "the call")
         await until_count(queue, 0)
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert {record.name for record in caplog.records if record.levelno >= logging.WARNING} == {"Azure.Core"}
 
 
 async def test_lease_is_renewed_while_the_function_runs(monkeypatch: Any, azurite: Azurite, queue: QueueClient, name: str) -> None:
     release = asyncio.Event()
 
-    async def handler(body: str, metadata: dict[str, Msg]) -> InvocationResult:
+    async def handler(body: str, metadata: dict[str, TypedValue]) -> InvocationResult:
         await release.wait()
         return InvocationResult(None, None)
 
@@ -208,9 +233,9 @@ async def test_lease_is_renewed_while_the_function_runs(monkeypatch: Any, azurit
 async def test_lost_lease_is_only_logged(
     monkeypatch: Any, azurite: Azurite, queue: QueueClient, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def handler(body: str, metadata: dict[str, Msg]) -> InvocationResult:
-        message = metadata["Id"].string
-        await queue.update_message(message, metadata["PopReceipt"].string, visibility_timeout=600)
+    async def handler(body: str, metadata: dict[str, TypedValue]) -> InvocationResult:
+        message = metadata["Id"][1]
+        await queue.update_message(message, metadata["PopReceipt"][1], visibility_timeout=600)
         return InvocationResult(None, None)
 
     caplog.set_level(logging.DEBUG, "devhost.queues")
@@ -226,7 +251,7 @@ async def test_no_more_than_a_batch_and_the_threshold_run_at_once(
 ) -> None:
     release = asyncio.Event()
 
-    async def handler(body: str, metadata: dict[str, Msg]) -> InvocationResult:
+    async def handler(body: str, metadata: dict[str, TypedValue]) -> InvocationResult:
         await release.wait()
         return InvocationResult(None, None)
 
@@ -243,7 +268,7 @@ async def test_no_more_than_a_batch_and_the_threshold_run_at_once(
 async def test_stopping_lets_the_message_in_work_finish(monkeypatch: Any, azurite: Azurite, queue: QueueClient, name: str) -> None:
     release = asyncio.Event()
 
-    async def handler(body: str, metadata: dict[str, Msg]) -> InvocationResult:
+    async def handler(body: str, metadata: dict[str, TypedValue]) -> InvocationResult:
         await release.wait()
         return InvocationResult(None, None)
 

@@ -7,10 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from devhost.host.protos import Msg
 from devhost.host.settings import SettingsError
 from devhost.host.timers import NEVER, TimerFunctions, TimerSchedule
-from devhost.host.worker import FunctionInfo, InvocationResult, Worker
+from devhost.worker.model import FunctionInfo, InvocationResult, Invoker, TypedValue
 
 from .conftest import Process, wait_until
 
@@ -41,8 +40,8 @@ class StubWorker:
         self.requests: list[Any] = []
         self.timers: TimerFunctions | None = None
 
-    async def invoke(self, function: FunctionInfo, data: Msg) -> InvocationResult:
-        request = json.loads(data.json)
+    async def invoke(self, function: FunctionInfo, data: TypedValue) -> InvocationResult:
+        request = json.loads(data[1])
         self.requests.append(request)
         self.runs.append((f"{self.clock.now():%H:%M:%S}", request["IsPastDue"]))
         self.clock.time += timedelta(seconds=self.durations[len(self.runs) - 1])
@@ -52,11 +51,11 @@ class StubWorker:
         return InvocationResult(None, None)
 
 
-async def run(durations: list[float], **binding: Any) -> StubWorker:
+async def run(durations: list[float], early: float = 0.0, **binding: Any) -> StubWorker:
     clock = ManualClock()
     worker = StubWorker(clock, durations)
-    function = FunctionInfo("f", "id", ({"type": "timerTrigger", "name": "timer", **binding},))
-    worker.timers = TimerFunctions(cast(Worker, worker), [function], clock)
+    function = FunctionInfo("f", ({"type": "timerTrigger", "name": "timer", **binding},))
+    worker.timers = TimerFunctions(cast(Invoker, worker), [function], clock, lambda: early)
     worker.timers.start()
     async with asyncio.timeout(60):
         await asyncio.gather(*worker.timers._tasks)
@@ -96,6 +95,16 @@ async def test_request_names_last_and_next_run() -> None:
             "IsPastDue": False,
         },
     ]
+
+
+async def test_a_tick_may_come_three_milliseconds_early_and_comes_once() -> None:
+    worker = await run([0, 0, 0], early=0.003, schedule="*/15 * * * * *")
+    assert worker.runs == [("12:00:14", False), ("12:00:29", False), ("12:00:44", False)]
+
+
+async def test_without_a_monitor_there_is_no_status_and_nothing_is_past_due() -> None:
+    worker = await run([50, 0], schedule="*/15 * * * * *", useMonitor=False)
+    assert worker.requests == [{"Schedule": {"AdjustForDST": True}, "ScheduleStatus": None, "IsPastDue": False}] * 2
 
 
 async def test_schedule_may_be_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:

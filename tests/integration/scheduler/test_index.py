@@ -83,7 +83,8 @@ type Functions = dict[str, list[dict[str, Any]]]
 
 def indexed(**more: str) -> Functions:
     """Name -> bindings. In a process of its own: one process indexes one app, once."""
-    script = "import json, sys; from devhost.host.worker import index; print(json.dumps({f.name: f.bindings for f in index(sys.argv[1])}))"
+    imports = "import json, sys; from devhost.worker.library import index"
+    script = f"{imports}; print(json.dumps({{f.name: f.bindings for f in index(sys.argv[1])}}))"
     command = [sys.executable, "-c", script, str(ROOT)]
     result = subprocess.run(command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr

@@ -1,6 +1,6 @@
 """An app for the devhost's tests: it shows what reached it, and waits for files where a test must hold it back.
 
-The folder that SAMPLE_DIR names is where app and test meet: `started`, `release`, `finished`, `shutdown` and *.jsonl.
+The folder that SAMPLE_DIR names is where app and test meet: `started`, `release`, `finished` and *.jsonl.
 """
 
 import asyncio
@@ -144,6 +144,12 @@ def hang(req: func.HttpRequest) -> func.HttpResponse:
     return func.HttpResponse("never")
 
 
+@bp.function_name("process")
+@bp.route("process", methods=["GET"])
+async def process(req: func.HttpRequest) -> func.HttpResponse:
+    return func.HttpResponse(str(os.getpid()))
+
+
 @bp.function_name("environment")
 @bp.route("environment/{name}", methods=["GET"])
 async def environment(req: func.HttpRequest) -> func.HttpResponse:
@@ -163,7 +169,10 @@ async def work(msg: func.QueueMessage) -> None:
         expires=msg.expiration_time and msg.expiration_time.isoformat(),
         visible=msg.time_next_visible and msg.time_next_visible.isoformat(),
         receipt=msg.pop_receipt,
+        pid=os.getpid(),
     )
+    while text == "wait" and not (meeting / "release").exists():  # noqa: ASYNC110  the test is another process
+        await asyncio.sleep(0.02)
     if text == "fail":
         raise ValueError("the message said so")
 
@@ -177,11 +186,7 @@ async def work_poison(msg: func.QueueMessage) -> None:
 @app.function_name("tick")
 @app.timer_trigger(arg_name="timer", schedule="%SAMPLE_SCHEDULE%", run_on_startup=True)
 async def tick(timer: func.TimerRequest) -> None:
-    note("tick", past_due=timer.past_due, status=timer.schedule_status, schedule=timer.schedule)
+    note("tick", past_due=timer.past_due, status=timer.schedule_status, schedule=timer.schedule, pid=os.getpid())
 
 
 app.register_functions(bp)
-
-
-async def shutdown() -> None:
-    (meeting / "shutdown").touch()

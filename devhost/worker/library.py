@@ -3,23 +3,22 @@
 The library keeps its registry in module globals and `app.get_functions()` works once, so a process indexes one app, once.
 """
 
-import asyncio
 import json
 import logging
 import random
 import sys
 import uuid
 from collections.abc import Coroutine
-from dataclasses import dataclass
-from functools import cached_property
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import azure_functions_runtime
 
-from devhost.host import protos
-from devhost.host.protos import Msg, ParameterBinding, TypedData
 from devhost.host.routes import RouteError, compile_route
+from devhost.worker import protos
+from devhost.worker.model import AppIndexError, FunctionInfo, InvocationResult, Trace, TypedValue
+from devhost.worker.protos import Msg, ParameterBinding, RpcHttp, RpcHttpCookie, TypedData
 
 log = logging.getLogger("devhost.worker")
 
@@ -29,33 +28,10 @@ _library_log.setLevel(logging.WARNING)
 
 runtime: Any = azure_functions_runtime  # untyped
 _NO_RETRY = Msg()
+_EMPTY = TypedData()
+_SAME_SITE = {1: "lax", 2: "strict", 3: "none"}
+_function_ids: dict[str, str] = {}
 _indexed: Path | None = None
-
-
-class AppIndexError(Exception):
-    """The app cannot be indexed: in production all its functions would vanish. The message is the reason."""
-
-
-@dataclass(frozen=True)
-class FunctionInfo:
-    """One indexed function. `bindings` are the raw bindings, JSON objects as function.json would hold them."""
-
-    name: str
-    function_id: str
-    bindings: tuple[dict[str, Any], ...]
-
-    @cached_property
-    def trigger(self) -> dict[str, Any]:
-        """The binding that starts the function; its `type` is httpTrigger, queueTrigger or timerTrigger."""
-        return next(binding for binding in self.bindings if str(binding["type"]).endswith("Trigger"))
-
-
-@dataclass(frozen=True)
-class InvocationResult:
-    """The end of an invocation. `value` is the return value as TypedData; `error` is None on success."""
-
-    value: Msg | None
-    error: str | None
 
 
 def index(folder: str | Path, *, route_prefix: str = "api") -> list[FunctionInfo]:
@@ -122,7 +98,8 @@ def _function(item: Msg) -> FunctionInfo:
     triggers = [binding["type"] for binding in bindings if str(binding["type"]).endswith("Trigger")]
     if len(triggers) != 1:
         raise AppIndexError(f"function {item.name!r} has {len(triggers)} triggers; it needs exactly one")
-    return FunctionInfo(item.name, item.function_id, bindings)
+    _function_ids[item.name] = item.function_id
+    return FunctionInfo(item.name, bindings)
 
 
 def _check(functions: list[FunctionInfo], route_prefix: str) -> None:
@@ -144,79 +121,72 @@ def _check(functions: list[FunctionInfo], route_prefix: str) -> None:
         raise AppIndexError("\n".join(problems))
 
 
-class Worker:
-    """Invokes functions and knows which are running."""
+class LibraryWorker:
+    """Invokes the functions of this process's app; an `Invoker`."""
 
     def __init__(self) -> None:
-        self._running: dict[str, tuple[str, asyncio.Task[Any] | None]] = {}
-        self._idle: asyncio.Event = asyncio.Event()
-        self._idle.set()
         runtime.start_threadpool_executor()
 
-    @property
-    def running(self) -> list[str]:
-        """Names of the functions that are running now, one entry an invocation."""
-        return [name for name, _ in self._running.values()]
-
     async def invoke(
-        self, function: FunctionInfo, data: Msg, metadata: dict[str, Msg] | None = None, trace: Msg | None = None
+        self, function: FunctionInfo, data: TypedValue, metadata: dict[str, TypedValue] | None = None, trace: Trace | None = None
     ) -> InvocationResult:
-        """Runs one invocation with its trigger's data. Never raises for what the function does; a failure is logged.
-
-        An async function runs in this loop, a plain one in the library's thread pool.
-        """
-        invocation_id = str(uuid.uuid4())
+        """See `Invoker`. A failure is logged. An async function runs in this loop, a plain one in the library's thread pool."""
+        kind, value = data
+        argument = _request(*value) if kind == "http" else TypedData(**{kind: value})
         request = Msg(
-            invocation_id=invocation_id,
-            function_id=function.function_id,
-            input_data=(ParameterBinding(name=function.trigger["name"], data=data),),
-            trigger_metadata=metadata,
-            trace_context=trace or _new_trace(),
+            invocation_id=str(uuid.uuid4()),
+            function_id=_function_ids[function.name],
+            input_data=(ParameterBinding(name=function.trigger["name"], data=argument),),
+            trigger_metadata={name: TypedData(**{what: text}) for name, (what, text) in (metadata or {}).items()},
+            trace_context=_trace(trace),
             retry_context=_NO_RETRY,
         )
-        self._running[invocation_id] = (function.name, asyncio.current_task())
-        self._idle.clear()
-        try:
-            response = await runtime.invocation_request(Msg(request=Msg(invocation_request=request)))
-        finally:
-            del self._running[invocation_id]
-            if not self._running:
-                self._idle.set()
+        response = await runtime.invocation_request(Msg(request=Msg(invocation_request=request)))
         if response.result.status == protos.StatusResult.Success:
-            return InvocationResult(response.return_value, None)
+            return InvocationResult(_answer(response.return_value), None)
         exception = response.result.exception
         log.error("function %s failed: %s\n%s", function.name, exception.message, exception.stack_trace)
-        return InvocationResult(None, exception.message)
-
-    async def drain(self, timeout: float) -> bool:
-        """Waits until nothing runs; False when something still does after `timeout` seconds."""
-        try:
-            await asyncio.wait_for(self._idle.wait(), timeout)
-        except TimeoutError:
-            return False
-        return True
-
-    def abandon(self) -> list[str]:
-        """Cancels what runs and returns its function names. A plain function's thread cannot be stopped."""
-        names = self.running
-        for _, task in list(self._running.values()):
-            if task is not None:
-                task.cancel()
-        return names
-
-    def close(self) -> None:
-        """Ends the thread pool without waiting for a function that hangs in it."""
-        executor = runtime.get_threadpool_executor()
-        if executor is not None:
-            executor.shutdown(wait=False, cancel_futures=True)
+        return InvocationResult(None, str(exception.message))
 
 
-def _new_trace() -> Msg:
+def _trace(trace: Trace | None) -> Msg:
     # The host starts a trace for every invocation, so the app may rely on a traceparent being there.
-    parent = f"00-{random.getrandbits(128) | 1:032x}-{random.getrandbits(64) | 1:016x}-01"
-    return Msg(trace_parent=parent, trace_state="", attributes={})
+    parent, state = trace or (f"00-{random.getrandbits(128) | 1:032x}-{random.getrandbits(64) | 1:016x}-01", "")
+    return Msg(trace_parent=parent, trace_state=state, attributes={})
 
 
-def typed_text(body: bytes) -> Msg:
-    """A message body as the host sends it for a queue trigger: text, with invalid UTF-8 replaced."""
-    return TypedData(string=body.decode("utf-8", errors="replace"))
+def _request(method: str, url: str, headers: dict[str, str], body: bytes, params: dict[str, str], query: dict[str, str]) -> Msg:
+    content = TypedData(bytes=body) if body else _EMPTY
+    return TypedData(http=RpcHttp(method=method, url=url, headers=headers, body=content, params=params, query=query))
+
+
+def _answer(value: Msg | None) -> TypedValue | None:
+    """Return the value of a function as plain data, or None if it has none."""
+    if value is None or (kind := value.WhichOneof("data")) is None:
+        return None
+    if kind != "http":
+        return kind, getattr(value, kind)
+    http = value.http
+    body: bytes = (http.body.bytes if http.body is not None else None) or b""
+    cookies = [set_cookie(cookie) for cookie in http.cookies or ()]
+    return "http", (int(http.status_code), {str(name): str(text) for name, text in http.headers.items()}, bytes(body), cookies)
+
+
+def set_cookie(cookie: Msg) -> str:
+    """The Set-Cookie header of an RpcHttpCookie, its attributes in the order in which the host writes them."""
+    text = f"{cookie.name}={cookie.value}"
+    if cookie.expires is not None:
+        moment = datetime.fromtimestamp(cookie.expires.value.seconds, UTC)
+        text += f"; expires={moment:%a, %d %b %Y %H:%M:%S} GMT"
+    if cookie.max_age is not None:
+        text += f"; max-age={cookie.max_age.value:.0f}"
+    for name, field in (("domain", cookie.domain), ("path", cookie.path)):
+        if field is not None and field.value:
+            text += f"; {name}={field.value}"
+    if cookie.secure is not None and cookie.secure.value:
+        text += "; secure"
+    if cookie.same_site in _SAME_SITE and cookie.same_site != RpcHttpCookie.SameSite["None"]:
+        text += f"; samesite={_SAME_SITE[cookie.same_site]}"
+    if cookie.http_only is not None and cookie.http_only.value:
+        text += "; httponly"
+    return text

@@ -1,0 +1,53 @@
+"""The host's own pages: `/`, and what is below `/admin`."""
+
+import hmac
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+DISABLE_HOMEPAGE = "AzureWebJobsDisableHomepage"
+MASTER_KEY = "DEVHOST_MASTER_KEY"
+"""Environment variable with the key of the host's pages below `/admin`. Without it, only `ping` answers."""
+PING = "/admin/host/ping"
+DRAIN = "/admin/host/drain"
+
+_HOME = """<!DOCTYPE html>
+<html><head><title>Your Functions app is up and running</title></head>
+<body><h1>Your Functions app is up and running</h1><p>This page stands for the home page of the Functions host.</p></body></html>
+"""
+
+
+class HostPages:
+    """Answers the requests that reach no function and concern the host."""
+
+    def __init__(self, environ: Mapping[str, str], drain: Callable[[], Awaitable[None]], running: Callable[[], int]) -> None:
+        """drain: stops the listeners. running: returns how many invocations run."""
+        self._homepage = environ.get(DISABLE_HOMEPAGE, "").lower() != "true"
+        self._key = environ.get(MASTER_KEY, "")
+        self._drain, self._running = drain, running
+        self._drained = False
+
+    async def __call__(self, request: web.BaseRequest) -> web.Response | None:
+        """Return the answer, or None if the request is not for the host."""
+        path = request.path
+        if path == "/":
+            return web.Response(text=_HOME, content_type="text/html") if self._homepage else web.Response(status=204)
+        if path != "/admin" and not path.startswith("/admin/"):
+            return None
+        if path == PING:
+            return web.Response()
+        given = request.headers.get("x-functions-key", "")
+        if not self._key or not hmac.compare_digest(given.encode(), self._key.encode()):
+            return web.Response(status=401)
+        return await self._administer(request.method, path)
+
+    async def _administer(self, method: str, path: str) -> web.Response:
+        if (method, path) == ("POST", DRAIN):
+            self._drained = True
+            await self._drain()
+            return web.Response(status=202)
+        if (method, path) == ("GET", f"{DRAIN}/status"):
+            count = self._running()
+            state = "Disabled" if not self._drained else "InProgress" if count else "Completed"
+            return web.json_response({"state": state, "outstandingInvocations": count, "outstandingRetries": 0})
+        return web.Response(status=404)

@@ -1,0 +1,68 @@
+"""The worker processes of an app: one for all functions, or one for each group that scales together on Flex Consumption."""
+
+import asyncio
+
+from devhost.worker.model import FunctionInfo, InvocationResult, Trace, TypedValue
+from devhost.worker.process import WorkerOptions, WorkerProcess
+
+HTTP = "http"
+"""The group of all HTTP functions."""
+
+
+class WorkerPool:
+    """All worker processes; an `Invoker`."""
+
+    def __init__(self, options: WorkerOptions, *, split: bool) -> None:
+        """split: one process for each group; the first call of a group starts it."""
+        self._options, self._split = options, split
+        self._workers: dict[str, WorkerProcess] = {}
+        self._changed = asyncio.Event()
+        self._url = ""
+
+    @property
+    def running(self) -> list[str]:
+        """Names of the functions that are running now, one entry an invocation."""
+        return [name for worker in self._workers.values() for name in worker.running]
+
+    async def start(self) -> list[FunctionInfo]:
+        """Start the process of the HTTP functions, or the only one, and return the app's functions. Raises AppIndexError."""
+        return await self._worker(HTTP).ready()
+
+    def tell_url(self, url: str) -> None:
+        """Tell all processes the address under which users reach the app."""
+        self._url = url
+        for worker in self._workers.values():
+            worker.tell_url(url)
+
+    async def invoke(
+        self, function: FunctionInfo, data: TypedValue, metadata: dict[str, TypedValue] | None = None, trace: Trace | None = None
+    ) -> InvocationResult:
+        """See `Invoker`."""
+        return await self._worker(function.group if self._split else HTTP).invoke(function, data, metadata, trace)
+
+    async def drain(self, timeout: float) -> bool:
+        """Wait until nothing runs; False when something still does after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                while self.running:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def kill(self) -> list[str]:
+        """End all processes at once, without a word to them; return the names of the functions that were running."""
+        names = self.running
+        for worker in self._workers.values():
+            worker.kill()
+        return names
+
+    def _worker(self, group: str) -> WorkerProcess:
+        worker = self._workers.get(group)
+        if worker is None:
+            name = group if self._split else "all functions"
+            worker = self._workers[group] = WorkerProcess(self._options, name, self._changed.set)
+            if self._url:
+                worker.tell_url(self._url)
+        return worker
