@@ -1,6 +1,6 @@
 # Everything a developer does here. The first use of any target sets up what it needs (devhost/setup.sh).
 # On the command line or in the environment:
-#   run    PORT, RECEIVER_PORT, AZURITE=memory, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT
+#   run    SPLIT=1 (a process for each group of functions), PORT, RECEIVER_PORT, AZURITE=memory, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT
 #   test   JOBS (processes), ARGS (further arguments of pytest: ARGS='-k lease -x')
 #   all    DEVHOST_LOOP=asyncio (the event loop; uvloop by default, as in production)
 #   setup  PYTHON=/path/to/python3.13
@@ -19,7 +19,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench demo picture pictures demo-maintenance wheel docs settings bicep snapshots lock sbom audit clean
+.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench host-test demo picture pictures demo-maintenance wheel docs settings bicep snapshots lock sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,9 @@ simulate-checkpoints: setup  ## SEEDS=n simulated days of replica groups
 
 bench: setup  ## the benchmarks
 	$(IN_VENV) $(PY) -m bench
+
+host-test: setup  ## requests, events, timers, queues, restarts and faults against the devhost, or the host that HOST_URL names
+	$(IN_VENV) $(PY) -m devhost.hosttest
 
 demo: setup  ## a small living system for the dashboard: events, a fleet, turns, host updates; PORT=7071 by default
 	$(IN_VENV) PORT=$${PORT:-7071} $(PY) -m devhost.demo.living

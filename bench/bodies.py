@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from .tools.load import encode
-from .tools.machine import cpu_seconds, resident
+from .tools.machine import cpu_seconds, resident, workers
 from .tools.stage import KEY, Host, child, devhost, emulator
 
 MIB: Final = 1024 * 1024
@@ -125,8 +125,10 @@ async def probing(port: int, path: str, key: str = KEY) -> AsyncIterator[Callabl
 
 async def measure(host: Host, kind: str, count: int, path: str) -> dict[str, Any]:
     """Send the bodies of one kind beside the probe."""
-    before, cpu = resident(host.pid), cpu_seconds(host.pid)
-    watching = asyncio.create_task(_peak(host.pid))
+    # The app's own part: the process beside it plays the host.
+    [worker] = workers(host.pid)
+    before, cpu = resident(worker), cpu_seconds(host.pid)
+    watching = asyncio.create_task(_peak(worker))
     async with probing(host.port, path) as finish:
         started = time.perf_counter()
         async with child("-m", "bench.bodies", "send", str(host.port), kind, str(count)) as sending:

@@ -2,14 +2,14 @@
 
 Events are due evenly over a span; in the middle of it the app's process ends in one of these ways, and the next one starts:
 
-    sigterm   the listeners stop, running invocations get 10 s, then SIGKILL; the app gets no notice
-    sigkill   SIGKILL at once
-    orphan    the parent that stands for the host gets SIGKILL; its worker lives on, beside the worker of the next host
-    drain     the next process starts first; then the listeners stop, and running invocations end by themselves
+    sigterm   the listeners stop, running invocations get 10 s, then the host kills its worker; the app gets no notice
+    worker    SIGKILL of the worker, as `functionTimeout` does it; its host starts the next one
+    sigkill   SIGKILL of host and worker
+    orphan    SIGKILL of the host; its worker lives on, beside the worker of the next host
+    drain     the next host starts first; then the listeners of the former one stop (`/admin/host/drain`), and running invocations end
 
 Azure's update strategy `Recreate` is `sigterm` with `--elsewhere`: the next instance is on another machine, where it cannot prove that the
 one before it has ended. Its strategy `RollingUpdate` is `drain` with `--elsewhere`.
-The devhost plays host and worker in one process, so `sigkill` stands for the death of the worker, and of both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import argparse
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -30,20 +29,17 @@ from typing import Final, NamedTuple
 import aiohttp
 from aiohttp import web
 
-from devhost import main as devhost_main
 from devhost.azurite import ROOT
 from shared.core.clock import to_text
 
+from .tools.machine import workers
 from .tools.serving import serving
 from .tools.stage import KEY, emulator
 
-WAYS: Final = ("sigterm", "sigkill", "orphan", "drain")
-GRACE: Final = 10.0
-"""Seconds that the Functions host waits for running invocations."""
+WAYS: Final = ("sigterm", "worker", "sigkill", "orphan", "drain")
+HOST_KEY: Final = "bench-master-key"
 LEAD: Final = 5.0
 """Least seconds between the acceptance of the events and the first due time."""
-WORKER: Final = ("--functions-worker-id", "1")
-"""The option by which a worker knows that a host started it."""
 
 
 class Arrival(NamedTuple):
@@ -71,29 +67,14 @@ class Result(NamedTuple):
     """Lateness of each of those events, sorted: the events that waited for the take-over."""
 
 
-async def host() -> int:
-    """Run the devhost without telling the app that it is to end, as the Functions host does not tell it."""
-
-    async def say_nothing(name: str) -> None:
-        pass
-
-    devhost_main._call_app = say_nothing
-    return await devhost_main.run(devhost_main.parse(["--no-azurite", "--no-receiver"], os.environ))
-
-
-def parent() -> None:
-    """Stand for a host: start a worker and wait for it."""
-    sys.exit(subprocess.run([sys.executable, "-m", "bench.restarts", "host", *WORKER], cwd=ROOT, check=False).returncode)
-
-
-async def start(role: str, connection: str, receiver: str, machine: str = "") -> tuple[asyncio.subprocess.Process, str]:
-    """Start a host, or a parent with a host; return the process and the app's URL once it is ready. machine: the instance's name."""
+async def start(connection: str, receiver: str, machine: str = "") -> tuple[asyncio.subprocess.Process, str]:
+    """Start a host; return the process and the app's URL once it is ready. machine: the instance's name."""
     env = {
         **os.environ,
         "CONTAINER_NAME": machine,
         "PORT": "0",
         "LOG_LEVEL": "WARNING",
-        "DEVHOST_GRACE": "300",
+        "DEVHOST_MASTER_KEY": HOST_KEY,
         "TocsinStorage": connection,
         "AzureWebJobsStorage": connection,
         "TOCSIN_LOCAL": "true",
@@ -102,8 +83,9 @@ async def start(role: str, connection: str, receiver: str, machine: str = "") ->
         "TOCSIN_EGRESS_ALLOW": "localhost,127.0.0.0/8",
         "TOCSIN_RECEIVER": receiver,
     }
+    command = (sys.executable, "-m", "devhost", "--no-azurite", "--no-receiver")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.restarts", role, cwd=ROOT, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        *command, cwd=ROOT, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
     assert process.stdout is not None
     while not (line := (await asyncio.wait_for(process.stdout.readline(), 90)).decode()).startswith("devhost ready "):
@@ -138,15 +120,36 @@ async def post(url: str, count: int, span: float, first: float) -> list[str]:
     return [line["id"] for line in document["results"]]
 
 
-async def end(way: str, process: asyncio.subprocess.Process) -> None:
-    """End the process in one of the `WAYS`."""
+async def end(way: str, process: asyncio.subprocess.Process, url: str) -> None:
+    """End the process in one of the `WAYS`. The host that loses its worker goes on."""
+    if way == "drain":
+        await drain(url)
     if way in ("sigterm", "drain"):
         process.send_signal(signal.SIGTERM)
-    if way == "sigterm":
-        await asyncio.sleep(GRACE)
-    if way != "drain" and process.returncode is None:
+    for pid in workers(process.pid) if way in ("worker", "sigkill") else ():
+        os.kill(pid, signal.SIGKILL)
+    if way in ("sigkill", "orphan"):
         process.kill()
-    await process.wait()
+    if way != "worker":
+        await process.wait()
+
+
+async def drain(url: str) -> None:
+    """Drain a host: return when none of its invocations runs any more."""
+    async with aiohttp.ClientSession(headers={"x-functions-key": HOST_KEY}) as session:
+        async with session.post(f"{url}/admin/host/drain") as answer:
+            assert answer.status == 202, answer.status
+        while True:
+            async with session.get(f"{url}/admin/host/drain/status") as answer:
+                if (await answer.json())["state"] == "Completed":
+                    return
+            await asyncio.sleep(0.2)
+
+
+async def answers(url: str) -> None:
+    """Return when the app answers."""
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/api/healthz") as answer:
+        assert answer.status == 200
 
 
 async def restart(way: str, count: int, span: float, takes: float = 0.3, deadline: float = 180.0, elsewhere: bool = False) -> Result:
@@ -156,20 +159,23 @@ async def restart(way: str, count: int, span: float, takes: float = 0.3, deadlin
     with emulator() as azurite:
         async with receiving(arrivals, takes) as receiver:
             try:
-                process, url = await start("parent" if way == "orphan" else "host", azurite.connection_string, receiver)
+                process, url = await start(azurite.connection_string, receiver)
                 processes.append(process)
                 # All of one minute, and so of one shard: its owner is at work when its process ends.
                 first = (time.time() + LEAD - 2) // 60 * 60 + 62
                 ids = await post(url, count, span, first * 1000)
                 await asyncio.sleep(first + span / 3 - time.time())
                 if way != "drain":
-                    await end(way, process)
+                    await end(way, process, url)
                 left = time.time() * 1000
-                following, _ = await start("host", azurite.connection_string, receiver, "another" if elsewhere else "")
-                processes.append(following)
+                if way == "worker":
+                    await answers(url)
+                else:
+                    following, _ = await start(azurite.connection_string, receiver, "another" if elsewhere else "")
+                    processes.append(following)
                 ready = time.time() * 1000
                 died = ready if way == "drain" else left
-                draining = asyncio.create_task(end(way, process)) if way == "drain" else None
+                draining = asyncio.create_task(end(way, process, url)) if way == "drain" else None
                 until = time.monotonic() + deadline
                 while len({each.id for each in arrivals}) < count and time.monotonic() < until:  # noqa: ASYNC110
                     await asyncio.sleep(0.2)
@@ -180,8 +186,7 @@ async def restart(way: str, count: int, span: float, takes: float = 0.3, deadlin
             finally:
                 for each in processes:
                     if each.returncode is None:
-                        each.kill()
-                        await each.wait()
+                        await end("sigkill", each, url)
     return figures(ids, arrivals, died, ready)
 
 
@@ -233,10 +238,6 @@ def summary(way: str, every: list[Result]) -> str:
 
 def main() -> None:
     """The command."""
-    if sys.argv[1:2] == ["host"]:
-        sys.exit(asyncio.run(host()))
-    if sys.argv[1:2] == ["parent"]:
-        parent()
     parser = argparse.ArgumentParser(prog="python -m bench.restarts", description="Measures restarts as the Functions host makes them.")
     parser.add_argument("--way", choices=WAYS, action="append", help="this way only; may be given more than once")
     parser.add_argument("--runs", type=int, default=3)

@@ -53,9 +53,10 @@ class Lane(asyncio.Protocol):
         end = buffer.find(b"\r\n\r\n")
         if end < 0:
             return
-        at = buffer.lower().find(b"\r\ncontent-length:", 0, end + 2)
-        size = int(buffer[at + 17 : at + 32].split(b"\r", 1)[0]) if at >= 0 else 0
-        if len(buffer) < end + 4 + size:
+        head = buffer[: end + 2].lower()
+        at = head.find(b"\r\ncontent-length:")
+        size = int(head[at + 17 :].split(b"\r", 1)[0]) if at >= 0 else 0
+        if len(buffer) < end + 4 + size or (b"\r\ntransfer-encoding: chunked\r\n" in head and not buffer.endswith(b"\r\n0\r\n\r\n")):
             return
         self._statuses[int(buffer[9:12])] += 1
         self._took.append(time.perf_counter() - self._started)

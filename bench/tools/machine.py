@@ -31,12 +31,29 @@ def describe() -> dict[str, str]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the user and system time that a process has used, in seconds; 0.0 if /proc does not show it."""
+    """Return the user and system time that a process has used, in seconds, the worker processes of a devhost included; 0.0 if /proc does
+    not show it."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
+    return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK")) + sum(map(cpu_seconds, workers(pid)))
+
+
+def workers(pid: int) -> list[int]:
+    """Return the worker processes of a devhost."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [int(child) for child in children if b"devhost.worker.child" in _command(child)]
+
+
+def _command(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def resident(pid: int | None = None) -> int:

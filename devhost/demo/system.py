@@ -58,6 +58,7 @@ class System:
             "TOCSIN_ADMIN_KEY": ADMIN_KEY,
             "TOCSIN_SIGNING_KEY": "local-signing-key",
             "TOCSIN_LOCAL": "true",
+            "DEVHOST_GRACE": "1",
             **self._environment,
         }
         await self._app.start("devhost", "--host", HOST, "--no-receiver", environment=given)

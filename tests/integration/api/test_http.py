@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -46,7 +47,7 @@ def running(folder: Path) -> Iterator[str]:
             assert process.poll() is None and time.monotonic() < ends_at, text
             time.sleep(0.05)
         yield text.partition("devhost ready ")[2].split()[0]
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE) == 0
         text = output.read_text(errors="replace")
         assert "Traceback" not in text and "failed unexpectedly" not in text, text
@@ -94,11 +95,11 @@ def raw(url: str, head: str, body: bytes = b"", *, key: str | None = DEMO) -> Ra
     lines = [head, f"Host: {host}", "Connection: close", *([f"Authorization: Bearer {key}"] if key else [])]
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-        answer = b""
-        while part := connection.recv(65536):
-            answer += part
-    text = answer.decode()
-    return Raw(int(text.split()[1]), text)
+        # The host's answers are chunked.
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        text = "\r\n".join(f"{name}: {value}" for name, value in answer.getheaders()) + "\r\n\r\n" + answer.read().decode()
+        return Raw(answer.status, text)
 
 
 def code(answer: httpx.Response) -> str:
@@ -171,7 +172,7 @@ def test_method_that_no_route_has_is_404(demo: httpx.Client, method: str) -> Non
         assert answer.status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/", "/api", "/api/v1", "/api/v2/events", f"{EVENTS}/a/b/c", "/api/v1/event", "/admin", "/%2e%2e/"])
+@pytest.mark.parametrize("path", ["/api", "/api/v1", "/api/v2/events", f"{EVENTS}/a/b/c", "/api/v1/event", "/%2e%2e/"])
 def test_path_that_no_route_has_is_404(demo: httpx.Client, path: str) -> None:
     assert demo.get(path).status_code == 404
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -188,7 +189,7 @@ async def test_functions_receiver_takes_each_reminder_once_and_refuses_strangers
             assert [(row["RowKey"], row["text"]) for row in table.list_entities()] == [(id, "water the plants")]
         assert STRANGER not in process.text and secret not in process.text
     finally:
-        process.popen.terminate()
+        process.signal(signal.SIGINT)
         process.exit_code()
 
 

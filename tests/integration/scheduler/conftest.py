@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Self
 import aiohttp
 import pytest
 
+from bench.tools.machine import workers
 from devhost.azurite import ROOT, Azurite, free_ports
 from tests.pages import read_pages
 from tests.waiting import eventually
@@ -255,9 +256,10 @@ class Host:
         return self
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """SIGKILL of the host and of its workers, as when the machine fails."""
         assert self.process is not None
-        self.process.kill()
+        for pid in (self.process.pid, *workers(self.process.pid)):
+            os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def terminate(self, deadline: float = DEADLINE) -> int:
@@ -267,10 +269,11 @@ class Host:
         return self.process.wait(deadline)
 
     def end(self) -> None:
-        """End it whatever its state; it must not have said anything unexpected."""
+        """End it whatever its state, as Ctrl-C does; it must not have said anything unexpected."""
         if self.process is not None and self.process.poll() is None:
             try:
-                assert self.terminate() == 0
+                self.process.send_signal(signal.SIGINT)
+                assert self.process.wait(DEADLINE) == 0
             finally:
                 if self.process.poll() is None:
                     self.kill()
