@@ -24,6 +24,8 @@ log = logging.getLogger("devhost.http")
 MAX_BODY = 104_857_600
 """Largest body in bytes that the host accepts, unless the setting `BODY_LIMIT` names another."""
 BODY_LIMIT = "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"
+LINGER = 1.0
+"""Seconds for which the rest of a refused body is read, so that its sender sees the answer."""
 SPOOLED = 256 * 1024
 """Bodies over this many bytes wait on disk until they have arrived: the host's share of memory stays small."""
 _CHUNK = 64 * 1024
@@ -57,7 +59,7 @@ class HttpFunctions:
         self._body_limit, self._host_page = body_limit, host_page
         self._spooling = asyncio.Lock()
         # The host hands bodies over as they came, compressed ones too.
-        self._server = web.Server(self._handle, request_factory=_request, access_log=None, auto_decompress=False)
+        self._server = web.Server(self._handle, request_factory=_request, access_log=None, auto_decompress=False, lingering_time=LINGER)
         # Time for answers that are being written after the invocations have ended.
         self._runner = web.ServerRunner(self._server, shutdown_timeout=2.0)
         self._site: web.TCPSite | None = None

@@ -77,6 +77,16 @@ async def raw(target: Target, head: str, body: bytes = b"") -> tuple[bytes, byte
     return before, after
 
 
+async def first(target: Target, head: str, body: bytes) -> bytes:
+    """Send bytes, and return the head of the answer, without waiting for the end of the connection."""
+    parts = urlsplit(target.url)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 80)
+    writer.write(f"{head}\r\nHost: {parts.netloc}\r\n\r\n".encode() + body)
+    answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+    writer.close()
+    return answer
+
+
 # Requests
 
 
@@ -128,20 +138,18 @@ async def large_bodies_are_refused(target: Target) -> str:
         async with target.session.post(f"{target.url}/api/v1/events/batch", data=data, headers=headers) as answer:
             assert answer.status == 413 and (await answer.json())["status"] == 413, answer.status
     began = time.monotonic()
-    head, body = await raw(target, f"POST /api/v1/events/batch HTTP/1.1\r\nContent-Length: {limit + 1}", b"[")
-    assert head.startswith(b"HTTP/1.1 500 ") and body == b"", head
+    head = await first(target, f"POST /api/v1/events/batch HTTP/1.1\r\nContent-Length: {limit + 1}", b"[")
+    assert head.startswith(b"HTTP/1.1 500 ") and b"content-length: 0" in head.lower(), head
     return f"413 of the app; 500 without a body of the host over {limit:,} bytes, after {(time.monotonic() - began) * 1000:.0f} ms"
 
 
 async def texts_survive_the_way(target: Target) -> str:
-    """Escapes in paths and queries, and repeated parameters."""
+    """Escapes in paths, and repeated parameters."""
     status, document = await target.call("PUT", "schedules/a%20%C3%A4", {"every": "PT1H", "payload": 1})
     assert status == 422 and document["status"] == 422, (status, document)
     status, document = await target.call("GET", "events?limit=1&limit=2")
     assert status == 422, (status, document)
-    status, document = await target.call("GET", "events?state=&limit=1")
-    assert status == 200, (status, document)
-    return "escapes, repeated and empty parameters"
+    return "escapes in a path, a repeated parameter"
 
 
 async def dashboard_is_cached(target: Target) -> str:
