@@ -34,8 +34,6 @@ log = logging.getLogger(__name__)
 _CREATE: Final = {**wire.READ, "Content-Type": "application/json", "Prefer": "return-no-content"}
 _SCOPE: Final = "https://storage.azure.com/.default"
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-# Azurite closes idle connections after 5 s; to write on a closed one is an unknown outcome.
-_IDLE = 4.0
 
 
 class BlockingTables(Protocol):
@@ -124,8 +122,8 @@ class HttpTables:
     def _open(self) -> None:
         self._pid = os.getpid()
         self._http = httpx.Client(
-            # A heartbeat must not wait until the application's own requests are over.
-            limits=httpx.Limits(max_connections=MOST, max_keepalive_connections=16, keepalive_expiry=_IDLE),
+            # A heartbeat must not wait until the application's own requests are over. httpx drops a kept connection whose socket has ended.
+            limits=httpx.Limits(max_connections=MOST, max_keepalive_connections=16, keepalive_expiry=self._account.idle_seconds),
             follow_redirects=False,
             headers={"accept-encoding": "identity", "user-agent": "tocsin"},
         )

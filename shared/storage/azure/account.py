@@ -39,6 +39,8 @@ _SCOPE = "https://storage.azure.com/.default"
 _DEV_ACCOUNT = "devstoreaccount1"
 # The emulator's published key, no secret.
 _DEV_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+# Azure keeps idle connections for a minute or more, Azurite for 5 s.
+_IDLE, _IDLE_EMULATOR = 60.0, 4.0
 _DEV_PORT: Mapping[Service, int] = {"table": 10002, "queue": 10001}
 
 
@@ -157,12 +159,16 @@ class Identity:
 class Account:
     """One endpoint. `base` is its address without a trailing slash; `path` is the part of it after the host."""
 
-    __slots__ = ("base", "credential", "path")
+    __slots__ = ("base", "credential", "idle_seconds", "path")
 
     def __init__(self, base: str, credential: Credential) -> None:
         self.base = base.rstrip("/")
         self.path = urlsplit(self.base).path
         self.credential = credential
+        # Only emulators have the account's name in the path, or are spoken to without encryption.
+        emulated = bool(self.path) or not self.base.startswith("https:")
+        self.idle_seconds = _IDLE_EMULATOR if emulated else _IDLE
+        """Seconds for which an unused connection is kept."""
 
     def url(self, path: str, query: Mapping[str, str]) -> str:
         """Return the address of a request. `path` is percent-encoded, `query` is not."""

@@ -5,7 +5,7 @@ Why not the SDK's pipeline: azure-core folds a connection reset after sending an
 (docs/explain/storage.md has the figures).
 
 A call that may be repeated is tried again on 408, 429, 5xx, time-outs and resets. One that may not is tried again only when
-the service cannot have seen it (connection never made) or said so (429).
+the service cannot have seen it (connection never made, or ended before a byte was written) or said so (429).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from io import BytesIO
 from typing import NamedTuple, NoReturn
 
 import aiohttp
@@ -26,9 +25,8 @@ from ...core.clock import Clock, SystemClock, to_millis
 from ...core.errors import OutcomeUnknown, Unavailable
 from ..server_time import elapsed_ms
 from .account import VERSION, Account
+from .connections import RequestBody, StorageConnector
 
-# aiohttp warns above this for bytes, not for a file.
-_LARGE_BODY = 2**20
 # These aiohttp itself sends again on a kept connection that turns out closed: never for what must not be repeated.
 _RESENT_BY_AIOHTTP = frozenset({"PUT", "DELETE"})
 _SKIP = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
@@ -48,8 +46,8 @@ class TransportPolicy:
     """The wait before the first retry is at most this, and doubles."""
     cap: float = 5.0
     connections: int = 128
-    idle: float = 4.0
-    """Seconds for which an unused connection is kept. Azurite closes it after 5; a write on a closed connection has an unknown outcome."""
+    idle: float | None = None
+    """Seconds for which an unused connection is kept; by default `Account.idle_seconds`."""
 
 
 class HttpAnswer(NamedTuple):
@@ -93,7 +91,10 @@ class Transport:
         if self._session is None:
             policy = self._policy
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=policy.connections, keepalive_timeout=policy.idle),
+                connector=StorageConnector(
+                    limit=policy.connections,
+                    keepalive_timeout=self.account.idle_seconds if policy.idle is None else policy.idle,
+                ),
                 # Waiting for a pooled connection ends before the whole request does: then it is certain that nothing was sent.
                 timeout=aiohttp.ClientTimeout(total=policy.request, connect=policy.request * 0.8, sock_connect=policy.connect),
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -134,8 +135,8 @@ class Transport:
             wait: float | None = None
             # Each try has its own moments: a retry must not widen the bounds of the service's time that a write's answer proves.
             sent = self._elapsed()
+            data = RequestBody(body) if body else None
             try:
-                data = BytesIO(body) if len(body) > _LARGE_BODY else body
                 async with session.request(method, url, data=data, headers=send, allow_redirects=False) as reply:
                     content = await reply.read()
                     received = self._elapsed()
@@ -144,9 +145,10 @@ class Transport:
                 failed = type(error).__name__
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
                 failed = type(error).__name__
-                if not repeat:
-                    _unknown(failed)
-                doubtful = True
+                if data is None or data.handed_over:
+                    if not repeat:
+                        _unknown(failed)
+                    doubtful = True
             else:
                 status = reply.status
                 if status == 401 and not renewed and credential.refused():
