@@ -41,6 +41,8 @@ KINDS: Final = {
     "lists": lambda: _filled(b"[", b"[],", b"[]]"),
     "members": lambda: _EVENT + b"{" + b",".join(b'"%x":0' % n for n in range(1_560_000)) + b"}}]",
     "one member": lambda: _filled(_EVENT + b"{", b'"0":0,', b'"0":0}}]'),
+    "nested lists": lambda: _filled(_EVENT + b"[", b"[[]],", b"0]}]"),
+    "nested lists of 500 kB": lambda: _filled(b"[", _EVENT[1:] + b"[" + b"[[]]," * 100_000 + b"0]},", b"0]"),
     "objects": lambda: _filled(_EVENT + b"[", b"{},", b"{}]}]"),
     "elements of 300 kB": lambda: _filled(b"[", _EVENT[1:] + b"[" + b"{}," * 100_000 + b"{}]},", b"0]"),
     "white space": lambda: _filled(b"[", b" ", b"]"),

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator
+from itertools import accumulate
 from typing import NamedTuple
 
 import orjson
 
 STEP = 64 * 1024
 """Most bytes that are read between two yields."""
-TOKENS = 4096
-"""Most brackets and strings that are read one by one between two yields; each costs as much as some hundred bytes that a pattern skips."""
+PIECE = 16 * 1024
+"""Most bytes whose brackets are counted at once."""
+_SHORTEST_PIECE = 512
+TOKENS = 128
+"""Brackets and long strings of a container that are read one by one, which is quicker for few of them."""
 MAX_MEMBERS = 256
 """Most top-level members of an object of which one member is looked for in steps."""
 MAX_OUTSIDE = 128 * 1024
@@ -36,6 +40,13 @@ _SPACE = re.compile(rb"[ \t\n\r]*+")
 _BLANK = re.compile(rb"\s*+")
 _OPENING = re.compile(rb"[\[{]++")
 _CLOSING = re.compile(rb"[\]}]++")
+_WHOLE_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_OUTSIDE = re.compile(rb'(?:[^"]++|%b)*+' % _WHOLE_STRING, re.DOTALL)
+"""Text up to the first string that does not end in it."""
+_STRINGS = re.compile(_WHOLE_STRING, re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_DELTA = [(byte in b"[{") - (byte in b"]}") for byte in range(256)]
+"""Change of the depth by each byte."""
 _QUOTE, _BACKSLASH = b'"\\'
 _OPEN, _CLOSE = b"[{", b"]}"
 
@@ -223,30 +234,61 @@ def _string(raw: bytes, at: int) -> ParseSteps[int]:
 
 
 def _container(raw: bytes, at: int, levels: int) -> ParseSteps[Span]:
-    """Return the place of the array or object that begins at `at`."""
+    """Return the place of the array or object that begins at `at`.
+
+    After the first `TOKENS` brackets, they are counted in pieces of text. A piece that holds the end is halved until it is short.
+    """
     start, size = at, len(raw)
-    depth, deep, left, end = 1, levels < 1, TOKENS, at + STEP
+    depth, deep, left, piece, spent = 1, levels < 1, TOKENS, _SHORTEST_PIECE, 0
     at += 1
     while at < size:
-        left -= 1
-        if left < 0 or at >= end:
-            left, end = TOKENS, at + STEP
+        before = at
+        if left > 0:
+            left -= 1
+            at = (_RUN if depth < levels else _RUN_AT_LIMIT).match(raw, at, at + PIECE).end()  # type: ignore[union-attr]
+            byte = raw[at] if at < size else -1
+            if byte < 0:
+                break
+            if byte in _OPEN:
+                opened = _OPENING.match(raw, at, at + PIECE).end()  # type: ignore[union-attr]
+                depth += opened - at
+                deep = deep or depth > levels
+                at = opened
+            elif byte in _CLOSE:
+                closed = _CLOSING.match(raw, at, at + depth).end()  # type: ignore[union-attr]
+                depth -= closed - at
+                at = closed
+                if depth == 0:
+                    return Span(start, at, deep)
+            elif byte == _QUOTE:
+                at = yield from _string(raw, at)
+        else:
+            at = _OUTSIDE.match(raw, at, at + piece).end()  # type: ignore[union-attr]
+            change, highest = _count_brackets(raw[before:at], depth, levels)
+            if at == before:
+                at = yield from _string(raw, at)
+            elif change is not None:
+                depth, deep, piece = depth + change, deep or highest > levels, min(piece * 2, PIECE)
+            else:
+                piece, at = (at - before) // 2, before
+                if piece < _SHORTEST_PIECE:
+                    left, piece = TOKENS, _SHORTEST_PIECE
+        spent += at - before
+        if spent >= STEP:
+            spent -= STEP
             yield
-        at = (_RUN if depth < levels else _RUN_AT_LIMIT).match(raw, at, end).end()  # type: ignore[union-attr]
-        if at >= size:
-            break
-        byte = raw[at]
-        if byte in _OPEN:
-            opened = _OPENING.match(raw, at, at + TOKENS).end()  # type: ignore[union-attr]
-            depth += opened - at
-            deep = deep or depth > levels
-            at = opened
-        elif byte in _CLOSE:
-            closed = _CLOSING.match(raw, at, at + depth).end()  # type: ignore[union-attr]
-            depth -= closed - at
-            at = closed
-            if depth == 0:
-                return Span(start, at, deep)
-        elif byte == _QUOTE:
-            at = yield from _string(raw, at)
     raise Malformed("an array or object does not end", size)
+
+
+def _count_brackets(text: bytes, depth: int, levels: int) -> tuple[int | None, int]:
+    """Return the change of the depth by `text`, or None if the container ends in it; and the greatest depth, where it may exceed `levels`.
+
+    text: holds whole strings only.
+    """
+    brackets = (_STRINGS.sub(b"", text) if b'"' in text else text).translate(None, _NO_BRACKETS)
+    closing = brackets.count(b"]") + brackets.count(b"}")
+    opening = len(brackets) - closing
+    if closing < depth and depth + opening <= levels:
+        return opening - closing, depth
+    depths = list(accumulate(map(_DELTA.__getitem__, brackets), initial=depth))
+    return None if 0 in depths else opening - closing, max(depths)

@@ -34,12 +34,14 @@ def test_elements_are_those_of_a_parser(values: list[Any], indent: int | None, a
     assert [json.loads(element.decode("utf-8", "surrogatepass")) for element in found(raw)] == values
 
 
-@given(st.lists(VALUES, max_size=6), st.integers(1, 40), st.integers(1, 6))
-def test_elements_are_the_same_however_small_the_steps(values: list[Any], step: int, tokens: int) -> None:
+@given(st.lists(VALUES, max_size=6), st.integers(1, 40), st.integers(1, 40), st.integers(1, 6))
+def test_elements_are_the_same_however_small_the_steps(values: list[Any], step: int, piece: int, tokens: int) -> None:
     raw = json.dumps(values, indent=1).encode()
     expected = found(raw)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_spans, "STEP", step)
+        patch.setattr(json_spans, "PIECE", 4 * piece)
+        patch.setattr(json_spans, "_SHORTEST_PIECE", piece)
         patch.setattr(json_spans, "TOKENS", tokens)
         assert found(raw) == expected
         text = b"\n\n".join(expected).replace(b"\n ", b" ")
@@ -81,6 +83,7 @@ HOSTILE = {
     "one string": b'["' + b"x" * (16 * MIB) + b'"]',
     "escapes": b'["' + b'\\"' * (8 * MIB) + b'"]',
     "strings": b"[[" + b'"",' * (5 * MIB) + b'""]]',
+    "long strings": b"[[" + (b'"' + b"x" * 20_000 + b'",') * 800 + b"0]]",
     "a number": b"[" + b"9" * (16 * MIB) + b"]",
 }
 
@@ -95,6 +98,19 @@ def test_a_hostile_text_is_read_in_many_steps(name: str) -> None:
     except Malformed:
         assert name == "open brackets"
     assert pauses >= len(raw) // json_spans.STEP - 2
+
+
+@pytest.mark.parametrize(
+    "raw", [b"[[" + b"[[]]," * 400_000 + b"0]]", b"[[" + b'{"a":[0]},' * 200_000 + b"0]]", b"[" * 70 + b"[[],0]," * 300_000]
+)
+def test_brackets_are_counted_in_whole_steps(raw: bytes) -> None:
+    pauses = 0
+    try:
+        for span in array_elements(raw, 64):
+            pauses += span is None
+    except Malformed:
+        assert raw.startswith(b"[[[")
+    assert pauses <= len(raw) // json_spans.STEP + 1, "a step ends after its bytes, however many brackets they have"
 
 
 def test_blank_lines_are_skipped_in_steps() -> None:
