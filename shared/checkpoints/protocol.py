@@ -314,4 +314,4 @@ def _put(seen: StoredTurns, key: str, value: Group | ReplicaRow | LatestCheckpoi
 def _given_up(answer: object) -> Exception:
     if answer is LOST:
         return OutcomeUnknown("answers of table storage keep getting lost")
-    return Unavailable("others keep changing the fleet's turn")
+    return Unavailable("other processes keep changing the fleet's turn")

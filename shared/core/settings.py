@@ -49,7 +49,7 @@ class Settings(BaseSettings):
     accounts: SecretStr = Field(
         SecretStr("[]"),
         description="Further storage accounts for shards, numbered from 1: a JSON array of connection strings, or of account names "
-        "(identity). Append only: shards name their account by its number.",
+        "(identity). Only append to it: shards name their account by its number.",
     )
     new_shards: str = Field(
         "", description="Comma-separated numbers of the accounts that take new shards, 0 being `TocsinStorage`; all when empty."
@@ -57,16 +57,23 @@ class Settings(BaseSettings):
     mirror: SecretStr | None = Field(
         None, validation_alias=MIRROR, description="Connection string of the second storage account, for durability `mirrored`."
     )
-    mirror_table_uri: str | None = Field(None, validation_alias=f"{MIRROR}__tableServiceUri", description="Its table endpoint (identity).")
-    mirror_queue_uri: str | None = Field(None, validation_alias=f"{MIRROR}__queueServiceUri", description="Its queue endpoint (identity).")
+    mirror_table_uri: str | None = Field(
+        None, validation_alias=f"{MIRROR}__tableServiceUri", description="Table endpoint of the second account (identity)."
+    )
+    mirror_queue_uri: str | None = Field(
+        None, validation_alias=f"{MIRROR}__queueServiceUri", description="Queue endpoint of the second account (identity)."
+    )
     mirror_client_id: str | None = Field(
-        None, validation_alias=f"{MIRROR}__clientId", description="Client id for it; that of `TocsinStorage` when empty."
+        None, validation_alias=f"{MIRROR}__clientId", description="Client id for the second account; that of `TocsinStorage` when empty."
     )
     mirror_stop_seconds: float = Field(
-        30.0, gt=0, le=30, description="An owner of mirrored events starts nothing later than this after its last look at who serves."
+        30.0,
+        gt=0,
+        le=30,
+        description="Time after its last check of the serving account in which an owner of mirrored events may start deliveries.",
     )
     mirror_take_seconds: float = Field(
-        45.0, ge=0.5, description="The account that takes over serves this long after the fence was raised. Less than 45: emulator only."
+        45.0, ge=0.5, description="Time from the fence until the account that takes over serves. Less than 45: for the emulator only."
     )
     mirror_detached: Literal["", "yes", "stale"] = Field(
         "", description="The second account is given up: `yes` if the first served, `stale` if it may lack what the second served since."
@@ -79,25 +86,30 @@ class Settings(BaseSettings):
         "", description="Comma-separated hosts or networks that http channels may reach beside public https: `localhost, 10.1.0.0/16`."
     )
     egress_plain: bool = Field(
-        False, description="Channels may reach what is on the allow-list without TLS, in the clear. On the emulator they always may."
+        False, description="Channels may reach hosts on the allow-list without TLS, unencrypted. On the emulator they always may."
     )
     bigben_open: bool = Field(
         False, description="Serve `/api/bigben` on loopback without a key, as BigBen did. For the emulator only: refused otherwise."
     )
     kafka_sources: SecretStr = Field(
-        SecretStr(""), description="Kafka topics whose messages are events, and of which tenant: a JSON array, see docs/how-to/kafka.md."
+        SecretStr(""),
+        description="Kafka topics whose messages become events, each with its tenant: a JSON array, see docs/how-to/kafka.md.",
     )
-    kafka_poll_seconds: float = Field(25.0, ge=0.5, le=50, description="How long a tick of `ingest_kafka` (every 30 s) takes messages in.")
-    bucket_seconds: int = Field(60, ge=60, le=60, description="Bucket width. One minute; kept as a named figure.")
+    kafka_poll_seconds: float = Field(
+        25.0, ge=0.5, le=50, description="Time for which a tick of `ingest_kafka` (every 30 s) reads messages."
+    )
+    bucket_seconds: int = Field(60, ge=60, le=60, description="Width of a bucket; always 60.")
     shard_events: int = Field(990, ge=1, le=1000, description="Most events in a shard. 990 = ten full batches, and one page to load.")
     shard_bytes: int = Field(8 * 1024 * 1024, ge=64 * 1024, description="Most bytes in a shard.")
     fire_bytes: int = Field(64 * 1024 * 1024, ge=1024 * 1024, description="Bytes of loaded shards in flight per process.")
     deliver_concurrency: int = Field(256, ge=1, description="Deliveries in flight per process.")
     tenant_concurrency: int = Field(128, ge=1, description="Deliveries in flight per process and tenant.")
     target_concurrency: int = Field(64, ge=1, description="Deliveries in flight per process and channel.")
-    owners: int = Field(64, ge=1, description="Shards served side by side per process and queue: what host.json lets in.")
+    owners: int = Field(64, ge=1, description="Shards that a process serves at a time per queue, as host.json allows.")
     backlog_per_second: int = Field(
-        2000, ge=50, description="Events a second, over all instances, at which what is more than two minutes late drains after an outage."
+        2000,
+        ge=50,
+        description="Events a second, over all instances, at which a backlog more than two minutes late is delivered after an outage.",
     )
     arm_api_version: str = Field(
         "2025-11-01",

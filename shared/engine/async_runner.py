@@ -106,6 +106,6 @@ class AsyncRunner:
             await queues.send(effect.queue, effect.text, visible_in=max(0.0, (effect.at - self._clock.now()) / 1000))
         except StorageError as error:
             # A message only speeds things up: the index row is still there, and the sweep finds it.
-            log.warning("A shard's message could not be sent; the sweep will: %s", error, extra={"action": "message_unsent"})
+            log.warning("A shard's message could not be sent; the sweep sends it: %s", error, extra={"action": "message_unsent"})
             return False
         return True

@@ -71,7 +71,7 @@ class ShardRecovery:
                 await self.run_once(self._clock.now())
             except Exception:
                 # A defect that one look meets must not cost the others: the timers may be silent.
-                log.exception("A look for lost shards failed; the next one tries again", extra={"action": "recovery_failed"})
+                log.exception("A search for lost shards failed; the next one tries again", extra={"action": "recovery_failed"})
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Ask for every shard that was lost with a process. Return counts by result."""
@@ -83,7 +83,7 @@ class ShardRecovery:
             counts.update(found)
         if counts["resent"]:
             extra = {"action": "shards_recovered", "count": counts["resent"]}
-            log.info("%d shards had lost their process or their message; they were asked for again", counts["resent"], extra=extra)
+            log.info("%d shards had lost their process or their message; their messages were sent again", counts["resent"], extra=extra)
         return counts
 
     async def _partition(self, partition: str, now: Millis) -> Counter[str]:
@@ -127,11 +127,11 @@ class ShardRecovery:
                 late = _is_late(row, now)
                 found = await self._runner.run(recover(row, now, self._has_ended, late=late))
             except StorageError as error:
-                log.debug("An index row could not be looked at: %s", error, extra={"action": "recovery_failed", "row": row.rk})
+                log.debug("An index row could not be checked: %s", error, extra={"action": "recovery_failed", "row": row.rk})
                 return "failed"
             except Exception:
                 # One row that is not as expected must not hide the others.
-                log.exception("An index row could not be looked at", extra={"action": "recovery_failed", "row": row.rk})
+                log.exception("An index row could not be checked", extra={"action": "recovery_failed", "row": row.rk})
                 return "failed"
         self._remember(row, found, seen, late=late)
         return "resent" if found.asked else "nothing"

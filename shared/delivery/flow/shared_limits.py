@@ -147,7 +147,7 @@ class SharedSlots:
             return CONFLICT
 
         if isinstance(await try_repeatedly(attempt, TRIES), WriteConflict):
-            log.debug("Others keep changing %s of %s", self._row, self._tenant, extra={"action": "slots_contended"})
+            log.debug("Other processes keep changing %s of %s", self._row, self._tenant, extra={"action": "slots_contended"})
 
 
 def _parse(text: str) -> dict[str, SlotShare]:

@@ -175,7 +175,7 @@ class Mirror:
         try:
             return await self._ask_first(tenant, str(event.id))
         except StorageError as error:
-            log.debug("The first account could not say if it knows an id: %s", error, extra={"action": "side_unknown"})
+            log.debug("It is unknown whether the first account has an id: %s", error, extra={"action": "side_unknown"})
             if self._may_be_there(event):
                 raise Unavailable("the event may be in the first storage account, which does not answer") from error
             return None

@@ -106,7 +106,7 @@ class Chain:
                 log.warning("A schedule waits for the next sweep: %s", error, extra={"action": "schedule_failed", "row": pointer.rk})
             except Exception:
                 # One schedule must not delay the others. The pointer stays, so the next sweep tries again and logs again.
-                log.exception("A schedule could not be carried on", extra={"action": "schedule_failed", "row": pointer.rk})
+                log.exception("A schedule could not be continued", extra={"action": "schedule_failed", "row": pointer.rk})
             return "failed"
 
     async def carry_on(self, definition: Definition, now: Millis) -> ChainOutcome:

@@ -17,11 +17,11 @@ def summary(config: Config) -> dict[str, Any]:
     settings = config.settings
     app = config.app
     rules = [_rule(_action(rule), rule.type, rule.source, rule.max_seconds, rule.resources) for rule in settings.rules]
-    fleets = ["those of the fleet: the stricter counts"] if app else []
+    fleets = ["rules of the fleet: the stricter of two counts"] if app else []
     return {
         "mode": f"reports to fleet {app.fleet} at {app.url}" if app else "alone, without an app",
         "metadata service": f"{config.imds}, every {config.poll:g} s",
-        "node": config.node.name or config.node.vm or "as the metadata service says",
+        "node": config.node.name or config.node.vm or "as the metadata service names it",
         "state": str(config.state),
         "health": f"http://{config.health[0]}:{config.health[1]}" if config.health else "off",
         "prepares": f"{_lead(config)} before NotBefore" + "".join(f", {kind} {lead:g} s" for kind, lead in settings.leads.items()),
@@ -34,14 +34,14 @@ def list_doubts(config: Config) -> list[str]:
     """Return warnings about settings that are allowed but may be mistakes."""
     found: list[str] = []
     if "prepare" not in config.hooks:
-        found.append("there is no prepare hook: events that need preparation are approved at their time without anything being done")
+        found.append("there is no prepare hook: events that need preparation are approved at their time, and nothing is prepared")
     if "restore" in config.hooks and "verify" not in config.hooks:
         found.append("there is no verify hook: the node counts as back once restore has ended")
     for kind, hook in config.hooks.items():
         if hook.command and shutil.which(hook.command[0]) is None:
             found.append(f"hooks.{kind}: {hook.command[0]} is not a program that can be run here")
         if folder := find_writable_search_path(hook):
-            text = f"others can write to {folder}, which PATH names before the program's folder; write the program's whole path"
+            text = f"other users can write to {folder}, which PATH names before the program's folder; write the program's whole path"
             found.append(f"hooks.{kind}: {text}")
     prepare, leads = config.hooks.get("prepare"), [config.settings.lead_of(""), *config.settings.leads.values()]
     if prepare is not None and prepare.deadline > max(leads) and prepare.deadline != DEFAULT_DEADLINE:

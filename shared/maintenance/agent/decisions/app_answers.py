@@ -47,7 +47,7 @@ def _follow(work: StepInProgress, policy: FleetPolicy | None) -> None:
     work.follow(asked)
     lead = work.settings.lead_of("")
     fields: dict[str, str | int] = {"lead_seconds": round(lead), "rules": len(asked.rules), "require_central": int(asked.require_central)}
-    work.log("agent_fleet_settings", "the fleet's settings are followed beside the file", fields=fields)
+    work.log("agent_fleet_settings", "the agent follows the fleet's settings in addition to its file", fields=fields)
 
 
 def apply_unreachable_app(work: StepInProgress, reason: str) -> None:
@@ -76,14 +76,14 @@ def _obey(work: StepInProgress, command: AppCommand) -> None:
     record = work.events.get(command.event_id)
     if record is not None and command.do == "prepare" and record.phase in (EventPhase.WAITING, EventPhase.PREPARE_FAILED):
         record = work.put(record, hurry=True)
-        text = "the fleet asks to prepare now"
+        text = "the fleet orders to prepare now"
     elif command.do == "restore" and work.node.restore is not None and (record is None or record.phase in AWAITING):
         work.set(restore=replace(work.node.restore, retry_at=work.now.steady))
-        text = "the fleet asks to put the node back now"
+        text = "the fleet orders to restore the node now"
     else:
         listed = record is not None and record.phase not in OVER
         why = "a second impact is possible" if listed and command.do == "restore" else "there is nothing to do"
-        text = f"asked to {command.do}, and did not: {why}"
+        text = f"the agent does not carry out the fleet's order to {command.do}: {why}"
     if new:
         work.log("agent_command", text, record, command=command.id)
 
@@ -97,7 +97,7 @@ def _rehearse(work: StepInProgress, event: ScheduledEvent) -> None:
     soon = event.not_before if event.not_before is not None else work.now.wall + round(1000 * work.settings.lead_of(event.type))
     event = replace(event, rehearsal=True, status="Scheduled", not_before=soon, resources=(work.settings.vm,))
     record = work.put(EventRecord(event, EventPhase.WAITING, work.now.wall))
-    work.log("agent_rehearsal_seen", "a rehearsal begins: hooks run, nothing is approved", record, due=to_text(soon))
+    work.log("agent_rehearsal_seen", "a rehearsal begins: hooks run, and nothing is approved", record, due=to_text(soon))
 
 
 def play_rehearsals(work: StepInProgress) -> None:

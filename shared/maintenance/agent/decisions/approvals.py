@@ -24,8 +24,8 @@ _RESULTS: Final[Mapping[str, Literal["posted", "refused", "unreachable"]]] = {
     "refused": "refused",
     "busy": "unreachable",
 }
-ASKING: Final = "the fleet is being asked"
-ASKING_FIRST: Final = "the fleet is asked first what it wants done"
+ASKING: Final = "the agent waits for the fleet's answer"
+ASKING_FIRST: Final = "the agent asks the fleet first for its settings"
 UNDATED: Final = "its NotBefore cannot be read: a person may approve it, or it starts by itself"
 
 
@@ -86,15 +86,15 @@ def held(work: StepInProgress, record: EventRecord) -> tuple[str, LeasedApproval
         return UNDATED, None
     others = not names_only(event, settings.vm)
     if not settings.central:
-        return ("other nodes are named too, and no app knows whether they are prepared" if others else ""), None
+        return ("the event names other nodes too, and no app knows whether they are prepared" if others else ""), None
     if node.app.away:
         if others:
-            return "other nodes are named too, and the app cannot be asked whether they are prepared", None
+            return "the event names other nodes too, and the app does not answer whether they are prepared", None
         if settings.require_central or settings.policy.require_central:
-            return "the fleet cannot be asked, and its word is required", None
-        return ("the fleet does not answer; a little longer it is waited for" if _patient(node, work.now, settings) else ""), None
+            return "the fleet does not answer, and its consent is required", None
+        return ("the fleet does not answer; the agent waits a little longer for it" if _patient(node, work.now, settings) else ""), None
     if record.phase is EventPhase.PREPARE_FAILED:
-        return "the fleet gives its word for what is prepared alone", None
+        return "the fleet consents to approvals of prepared nodes only", None
     return ("" if event.event_id in node.app.heard else ASKING), None
 
 
@@ -116,7 +116,7 @@ def _open(work: StepInProgress, record: EventRecord) -> bool:
     if record.event.status != "Scheduled" or record.approved_at is not None:
         return False
     if record.refusals >= settings.post_tries:
-        work.once(record, "agent_approval_given_up", "the metadata service refuses the approval; NotBefore will pass by itself")
+        work.once(record, "agent_approval_given_up", "the metadata service refuses the approval; the event starts at NotBefore without it")
         return False
     late = work.now.wall >= soon if soon is not None else record.posts >= settings.post_tries
     return record.posts == 0 or not late
@@ -125,7 +125,7 @@ def _open(work: StepInProgress, record: EventRecord) -> bool:
 def _post(work: StepInProgress, record: EventRecord, grant: str) -> None:
     intent = record.approve_intent if record.approve_intent is not None else work.now.wall
     record = work.put(record, approve_intent=intent, posting=True, posts=record.posts + 1, reason="")
-    work.log("agent_approving", "the approval goes out", record, attempt=record.posts, grant=grant)
+    work.log("agent_approving", "the agent sends the approval", record, attempt=record.posts, grant=grant)
     work.emit(Approve(record.event.event_id, record.event.raw_id, record.posts, grant))
 
 
@@ -150,7 +150,7 @@ def apply_post_result(work: StepInProgress, post: ApprovalPosted) -> None:
     refused = post.outcome == "refused"
     record = work.put(record, look_first=True, post_at=work.now.steady + wait, refusals=record.refusals + refused)
     if record.phase not in OVER and record.event.status != "Started":
-        text = f"the approval was {'refused' if refused else 'not answered'}: the document is read again"
+        text = f"the approval was {'refused' if refused else 'not answered'}: the agent reads the document again"
         work.log("agent_approval_failed", text, record, warn=refused, http_status=post.http_status)
     work.emit(PollNow())
 

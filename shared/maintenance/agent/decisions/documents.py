@@ -26,7 +26,8 @@ def apply_start(work: StepInProgress, begun: StartUp) -> None:
     if begun.found != "kept" and begun.marker:
         # Only the agent's own mark counts, because an operator may have drained the node.
         work.set(disabled=True)
-        work.log("agent_state_lost", "the state is lost, and our mark says that we took the node out of service: it is put back", warn=True)
+        text = "the state is lost, and a mark says that the agent took the node out of service: it restores the node"
+        work.log("agent_state_lost", text, warn=True)
     for record in work.mine():
         if not record.event.rehearsal:
             work.put(record, unsure=True)
@@ -41,7 +42,8 @@ def apply_document(work: StepInProgress, document: EventsDocument) -> None:
     complaint = "; ".join(document.problems)
     if complaint != node.complaint:
         if complaint:
-            work.log("agent_document_partly_unreadable", f"nothing is taken as gone: {complaint}", warn=True)
+            text = f"parts of the document cannot be read, so no event counts as gone: {complaint}"
+            work.log("agent_document_partly_unreadable", text, warn=True)
         elif not node.sighted and node.good_at is not None:
             work.log("agent_document_back", "documents can be read again")
     seen = document if whole else None
@@ -62,7 +64,7 @@ def apply_document(work: StepInProgress, document: EventsDocument) -> None:
                 apply_event_end(work, record)
         if work.node.rebooted:
             if not any(record.event.status == "Started" or record.done_at == work.now.wall for record in _known(work)):
-                work.log("agent_reboot_unexpected", "the machine booted, and no event of it began", warn=True)
+                work.log("agent_reboot_unexpected", "the machine booted, and none of its events had begun", warn=True)
             work.set(rebooted=False)
 
 
@@ -86,7 +88,7 @@ def _listed(work: StepInProgress, event: ScheduledEvent) -> None:
             _new(work, event, on_me, record)
         elif record.event != event:
             record = work.put(record, event=event)
-            work.log("agent_event_changed", f"an event of others is {event.status}", record)
+            work.log("agent_event_changed", f"an event of other nodes is {event.status}", record)
     elif record.phase in OVER:
         if on_me:
             _new(work, event, on_me, record)
@@ -121,10 +123,10 @@ def _new(work: StepInProgress, event: ScheduledEvent, on_me: bool, known: EventR
 def _again(work: StepInProgress, record: EventRecord, event: ScheduledEvent) -> None:
     was = record.event.status
     if was == "Started" and event.status != "Started":
-        record = work.once(record, "agent_event_went_back", f"the event had begun, and now is {event.status}: it is taken as begun")
+        record = work.once(record, "agent_event_went_back", f"the event had begun, and now is {event.status}: it counts as begun")
         event = replace(event, status="Started")
     elif event.status == "Unknown":
-        record = work.once(record, "agent_event_status_unknown", "the event has a status that is not known: nothing is approved")
+        record = work.once(record, "agent_event_status_unknown", "the status of the event is not known: the agent does not approve it")
     if event.status == "Started" and event.not_before is None:
         event = replace(event, not_before=record.event.not_before)
     changed = event != record.event
@@ -155,11 +157,11 @@ def apply_event_start(work: StepInProgress, record: EventRecord) -> None:
     started = record.started_at if record.started_at is not None else work.now.wall
     record = work.put(record, phase=EventPhase.STARTED, started_at=started, reason="", hook_wanted=hook)
     if back:
-        text = "the machine booted, as the event said" if work.node.rebooted else "the agent restarted, and the machine did not"
+        text = "the machine booted, as the event announced" if work.node.rebooted else "the agent restarted, but the machine did not boot"
         work.log("agent_restart_expected" if work.node.rebooted else "agent_restart_unexpected", text, record, warn=not work.node.rebooted)
     if phase is not EventPhase.STARTED:
         ready = work.is_prepared(record) or not work.needs(record)
-        text = "the event begins" if ready else f"the event begins unprepared, from {phase}"
+        text = "the event begins" if ready else f"the event begins, and the node is not prepared; its phase is {phase}"
         work.log("agent_event_started", text, record, warn=not ready)
 
 
@@ -168,7 +170,7 @@ def apply_event_end(work: StepInProgress, record: EventRecord) -> None:
     outcome: EventOutcome = "completed or cancelled"
     if record.phase is EventPhase.FOREIGN:
         work.drop(record.event.event_id)
-        work.log("agent_event_of_others_gone", "an event of others is gone", record)
+        work.log("agent_event_of_others_gone", "an event of other nodes is gone", record)
         return
     if record.phase is EventPhase.STARTED:
         outcome = "completed"

@@ -179,7 +179,8 @@ def _prepare_ended(work: StepInProgress, record: EventRecord, end: HookEnded) ->
     record = work.put(
         record, phase=EventPhase.PREPARE_FAILED, retry_at=work.now.steady + wait, reason=f"prepare failed: {end.detail}"[:200]
     )
-    work.log("agent_prepare_failed", "the node is not prepared, and nothing is approved", record, warn=True, attempt=record.tries)
+    text = "the node is not prepared, so the agent does not approve the event"
+    work.log("agent_prepare_failed", text, record, warn=True, attempt=record.tries)
 
 
 # -- putting back
@@ -218,7 +219,7 @@ def put_back(work: StepInProgress) -> None:
             finish_event(work, record, f"the node stays out of service for {keeper.event.event_id}")
     elif node.restore is None and node.sighted:
         work.set(restore=Restore())
-        work.log("agent_restore_due", "the last event is gone: the node is put back", waiting[0] if waiting else None)
+        work.log("agent_restore_due", "the last event is gone: the agent restores the node", waiting[0] if waiting else None)
 
 
 def _put_back(work: StepInProgress, restore: Restore) -> None:
@@ -262,7 +263,7 @@ def _restore_ended(work: StepInProgress, kind: HookKind, end: HookEnded) -> None
     wait = back_off(failures, work.settings.retry_first, work.settings.restore_most)
     work.set(restore=Restore("restore", failures, work.now.steady + wait))
     waiting = [work.put(each, phase=EventPhase.RESTORE_FAILED, reason=f"{kind} failed: {end.detail}"[:200]) for each in _awaiting(work)]
-    text = f"the node is still out of service; tried again in {wait:.0f} s"
+    text = f"the node is still out of service; the next attempt is in {wait:.0f} s"
     work.log("agent_restore_failed", text, waiting[0] if waiting else None, warn=True, attempt=failures)
 
 
@@ -271,7 +272,7 @@ def _asked(work: StepInProgress, end: HookEnded) -> None:
     asks = work.node.asks + 1
     if end.ok:
         work.set(in_step=True, asks=0)
-        work.log("agent_caught_up", "the node is in step with the others")
+        work.log("agent_caught_up", "the node has caught up with the other nodes")
     else:
         work.set(asks=asks, ask_at=work.now.steady + back_off(asks, ASK_FIRST, ASK_MOST))
 

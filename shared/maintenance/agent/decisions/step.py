@@ -64,7 +64,7 @@ def step(state: NodeState, observation: Observation, now: Now, settings: AgentSe
         case StopRequested():
             documents.stop_hook(work)
             work.set(stopping=True)
-            work.log("agent_stops", "the agent ends: nothing is put back, nothing approved")
+            work.log("agent_stops", "the agent ends without restoring or approving anything")
     if not work.node.stopping:
         _settle(work)
     effects = work.effects()

@@ -25,9 +25,9 @@ def measure_gap(work: StepInProgress) -> None:
     started = [record for record in hit if record.phase is EventPhase.STARTED] or hit
     for record in started:
         record = work.put(record, observed_ms=record.observed_ms + round(1000 * seconds))
-        work.log("agent_impact_observed", f"the node stood still for {seconds:.1f} s", record, observed_ms=record.observed_ms)
+        work.log("agent_impact_observed", f"the node was frozen for {seconds:.1f} s", record, observed_ms=record.observed_ms)
     if not started:
-        work.log("agent_gap_observed", f"the node stood still for {seconds:.1f} s, and no event says why", warn=True)
+        work.log("agent_gap_observed", f"the node was frozen for {seconds:.1f} s, and no event explains it", warn=True)
 
 
 def check_clock(work: StepInProgress, error: float | None) -> None:
@@ -40,7 +40,7 @@ def check_clock(work: StepInProgress, error: float | None) -> None:
     work.set(clock_wrong=wrong)
     if wrong:
         side = "ahead of" if error > 0 else "behind"
-        text = f"this machine's clock is {abs(error):.0f} s {side} the metadata service's; NotBefore is compared with it: synchronize it"
+        text = f"this machine's clock is {abs(error):.0f} s {side} the metadata service's, which NotBefore is compared with: synchronize it"
         work.log("agent_clock_wrong", text, warn=True, fields={"error_ms": round(1000 * error)})
     else:
         work.log("agent_clock_right", "this machine's clock agrees with the metadata service's again")
@@ -54,7 +54,7 @@ def give_warnings(work: StepInProgress) -> None:
         if record.phase is EventPhase.PREPARE_FAILED and not may_retry(work, record):
             record = work.once(record, "agent_prepare_given_up", "NotBefore has passed, and the node is not prepared")
         if record.phase is EventPhase.STARTED and started is not None and now.wall >= started + 1000 * settings.started_warning:
-            work.once(record, "agent_event_lasts", "the event began long ago and is still listed; the node is not put back")
+            work.once(record, "agent_event_lasts", "the event began long ago and is still listed, so the node is not restored")
         if record.event.status != "Started" and soon is not None and now.wall >= soon + 1000 * settings.late_warning:
             work.once(record, "agent_event_late", "NotBefore has long passed, and the event has not begun")
 

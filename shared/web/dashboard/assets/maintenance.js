@@ -20,7 +20,7 @@ function until(event, present) {
   return event.started ? Math.max(present, announced) : announced;
 }
 
-/** Return the begin of an event in seconds; lists are sorted by it. */
+/** Return the beginning of an event in seconds; lists are sorted by it. */
 const begin = (event) => seconds(event.started ?? event.not_before ?? event.first_seen);
 
 export const maintenance = {
@@ -44,7 +44,7 @@ export const maintenance = {
       tip.textContent = found ? found.about : idle;
     });
 
-    /** Ask why, then do it. */
+    /** Ask for the reason, then call the API. */
     function decide(event, verb) {
       const [act, about] = verb === "approve" ? ["Approve", `${event.type} of ${event.resources.join(", ") || "no VM"} may begin before its time, once its nodes have prepared.`] : ["Hold", "The event is not approved. Azure starts it at NotBefore nevertheless."];
       const reason = el("input", { id: "reason", maxLength: 200, autocomplete: "off" });

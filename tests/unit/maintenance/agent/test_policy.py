@@ -99,7 +99,7 @@ def test_grant_is_required_where_the_fleet_says_so_though_the_file_does_not() ->
     node = node_with(asked(require_central=True)).to_prepared()
     node.app_away()
     node.wait(600)
-    assert (node.posts(), node.record().reason) == ([], "the fleet cannot be asked, and its word is required")
+    assert (node.posts(), node.record().reason) == ([], "the fleet does not answer, and its consent is required")
 
 
 def test_users_event_that_the_fleet_wants_prepared_for_is_not_approved_before() -> None:
@@ -171,7 +171,7 @@ def test_settings_of_another_fleet_are_forgotten() -> None:
 def test_nothing_is_approved_before_the_fleet_was_first_asked() -> None:
     node = Node(CENTRAL)
     node.see(USERS)
-    assert (node.posts(), node.record().reason) == ([], "the fleet is asked first what it wants done")
+    assert (node.posts(), node.record().reason) == ([], "the agent asks the fleet first for its settings")
     node.answer(policy=asked())
     assert node.posts() == ["e1"]
 
@@ -214,7 +214,7 @@ def test_app_grants_nothing_unprepared_and_without_the_app_the_files_own_approva
     node.see(event(in_s=20))
     node.hook(ok=False)
     node.answer()
-    assert (node.posts(), node.record().reason) == ([], "the fleet gives its word for what is prepared alone")
+    assert (node.posts(), node.record().reason) == ([], "the fleet consents to approvals of prepared nodes only")
     assert node.logged().count("agent_approval_held") == 1
     node.app_away()
     node.wait(10)

@@ -59,7 +59,7 @@ def _leave(node: _Node, *, finish: bool) -> None:
         parts = (*(_CLIENTS if node.settings["thrift"] else _CLIENTS[1:]), "gossip")
         note = Note.of("cassandra", [part for part in parts if node.is_on(part)])
         if not note.on:
-            print("somebody else has taken this node out of service; it is left as it is, now and later")
+            print("the node was out of service already, so this hook changes nothing, and the restore hook will not either")
     for part in note.on:
         node.do(f"disable{part}")
     if finish and note.on and node.settings["finish"] != "nothing":
@@ -72,12 +72,12 @@ def restore(event: dict[str, Any]) -> bool:
     """Put back into service what `prepare` or `emergency` took out."""
     note = Note.read("cassandra")
     if note is None or note.restored:
-        print("nothing was switched off by us")
+        print("the prepare hook switched nothing off")
         return True
     try:
         node = _Node()
         if not note.of_this_boot:
-            print("the machine has booted since: Cassandra starts by itself")
+            print("the machine has booted since its preparation: Cassandra starts by itself")
         elif note.drained:
             do("systemctl", "restart", node.settings["service"])
         else:
@@ -94,7 +94,7 @@ def verify(event: dict[str, Any]) -> bool:
     """Return true if everything that was on is on again, and the ring shows the node as up and normal."""
     note = Note.read("cassandra")
     if note is not None and not note.on:
-        print("somebody else had taken this node out of service: nothing to verify")
+        print("the node was out of service before its preparation: there is nothing to verify")
         return True
     try:
         node = _Node()

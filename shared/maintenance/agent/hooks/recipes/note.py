@@ -45,7 +45,7 @@ class Note:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            print(f"{path} cannot be read ({error}): it counts as none")
+            print(f"{path} cannot be read ({error}): the recipe goes on as if it did not exist")
             return None
 
     @classmethod

@@ -28,7 +28,7 @@ def restore(event: dict[str, Any]) -> bool:
     """Start the units that were active, also after a reboot, where a unit may not be enabled."""
     note = Note.read("systemd")
     if note is None or note.restored:
-        print("nothing was stopped by us")
+        print("the prepare hook stopped nothing")
         return True
     try:
         for unit in reversed(note.on):

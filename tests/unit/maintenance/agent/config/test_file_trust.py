@@ -259,7 +259,7 @@ def test_a_folder_of_path_before_the_program_that_others_can_write_to_is_a_doubt
     (folder / "open").mkdir()
     (folder / "open").chmod(0o777)
     config = load(write(folder, f'command = ["leave"]\nenvironment = {{PATH = "{folder}/open:{folder}/bin"}}'), {})
-    assert any(f"others can write to {folder}/open" in doubt for doubt in list_doubts(config))
+    assert any(f"other users can write to {folder}/open" in doubt for doubt in list_doubts(config))
 
 
 def test_a_state_folder_that_was_opened_since_the_file_was_read_is_refused(folder: Path) -> None:

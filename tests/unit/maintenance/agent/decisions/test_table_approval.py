@@ -28,7 +28,7 @@ def test_with_an_app_the_approval_waits_for_an_answer_without_a_hold() -> None:
     node = Node().with_settings(central=True)
     before = frozenset[str]()
     node.to_prepared()
-    assert (node.posts(), node.record().reason) == ([], "the fleet is being asked")
+    assert (node.posts(), node.record().reason) == ([], "the agent waits for the fleet's answer")
     node.answer(told=before)
     assert node.posts() == [], "the app has not heard yet that the node is prepared"
     assert "agent_approval_held" not in node.logged(), "as with every approval"
@@ -45,7 +45,7 @@ def test_event_that_names_others_is_approved_once_the_app_has_seen_that_all_are_
     before = frozenset[str]()
     node.to_prepared(names=(VM, "vm-2"))
     node.answer(told=before)
-    assert (node.posts(), node.record().reason) == ([], "the fleet is being asked")
+    assert (node.posts(), node.record().reason) == ([], "the agent waits for the fleet's answer")
     node.answer(holds={"e1": "vm-2 is preparing"})
     assert (node.posts(), node.record().reason) == ([], "held by the fleet: vm-2 is preparing")
     node.answer()
@@ -68,7 +68,7 @@ def test_without_the_app_the_node_approves_what_names_only_itself() -> None:
     node.to_prepared()
     assert node.posts() == []
     node.app_away()
-    assert (node.posts(), node.record().reason) == ([], "the fleet does not answer; a little longer it is waited for")
+    assert (node.posts(), node.record().reason) == ([], "the fleet does not answer; the agent waits a little longer for it")
     node.wait(6)
     node.app_away()
     node.wait(3)
@@ -97,19 +97,19 @@ def test_without_the_app_it_holds_where_a_grant_is_required_or_other_nodes_are_n
     node.to_prepared()
     node.app_away()
     node.wait(60)
-    assert (node.posts(), node.record().reason) == ([], "the fleet cannot be asked, and its word is required")
+    assert (node.posts(), node.record().reason) == ([], "the fleet does not answer, and its consent is required")
     node = Node().with_settings(central=True)
     node.to_prepared(names=(VM, "vm-2"))
     node.app_away()
     node.wait(60)
-    reason = "other nodes are named too, and the app cannot be asked whether they are prepared"
+    reason = "the event names other nodes too, and the app does not answer whether they are prepared"
     assert (node.posts(), node.record().reason) == ([], reason)
 
 
 @row("PREPARED", "not yet")
 def test_held_approval_says_why_and_lets_not_before_pass() -> None:
     node = Node().to_prepared(names=(VM, "vm-2"))
-    assert node.record().reason == "other nodes are named too, and no app knows whether they are prepared"
+    assert node.record().reason == "the event names other nodes too, and no app knows whether they are prepared"
     node.wait(600)
     assert (node.phase(), node.posts(), node.logged().count("agent_approval_held")) == (EventPhase.PREPARED, [], 1)
     node.see(event(names=(VM, "vm-2"), status="Started"))
