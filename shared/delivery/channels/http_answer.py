@@ -1,6 +1,6 @@
 """Reads the answers of receivers: bounds for them, and the status line even when what follows is broken.
 
-aiohttp reads any number of informational (1xx) answers in a loop that never waits, parses answers that nobody asked for on kept
+aiohttp reads any number of informational (1xx) answers in a loop that never waits, parses unrequested answers on kept
 connections, and loses an answer if the bytes after its head are not valid, such as the body of a 204. The protocol here looks at the bytes
 before aiohttp parses them.
 """

@@ -30,7 +30,7 @@ class Lane:
         self.claimed = 0
         """Claimed events of all owners, including deliveries in flight."""
         self.booked = 0.0
-        """Monotonic time up to which shards without room were told to come back."""
+        """Monotonic time up to which shards without room must wait before they come back."""
         self.promised = float("-inf")
         """Monotonic time at which an owner was last allowed to claim the probe that this process has won."""
         self.probing = False

@@ -301,7 +301,7 @@ def gate_copy(way: Way, gate: Row | None, source: Row, shard: str) -> Props:
     index = str(gate.props["index"]) if gate is not None else index_key(shard, minute_of(found.bucket))
     kept = replace(found, index=index)
     if way.prune and found.state == "owned":
-        # Its owner was told to stop and had the time to do so.
+        # Its owner was asked to stop and had the time to do so.
         kept = replace(kept, state="resting")
     return {**kept.props(), ORIGIN: source.etag}
 

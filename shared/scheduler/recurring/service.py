@@ -254,7 +254,7 @@ class Recurring:
             while current is not None and current.undo is not None and current.revision == written.revision:
                 current = await self.chain.take_back(current, now) or await self._store.get(written.tenant, written.id)
         except Unavailable as error:
-            # The definition is changed already: the caller must not be told that nothing happened.
+            # The definition is changed already: the answer must not say that nothing happened.
             raise OutcomeUnknown(f"the change was stored but not completed: {error}") from error
         if current is None or current.revision != written.revision:
             return replace(written, undo=None)

@@ -1,4 +1,4 @@
-"""Agents and app together, each by its production rules, in the wire's own words. Used by tests of both."""
+"""Agents and app together: each follows its production rules, and they exchange the JSON of the API. Used by tests of both."""
 
 from __future__ import annotations
 
@@ -37,10 +37,15 @@ MOVES: Final = (
 )
 
 
-class One:
-    """A node and its agent. `ready`: the events it is prepared for; `holds`: those that its agent was told to hold; `passed_over`: events
-    and nodes that they did not wait for when the app answered last. `waiting`: reports of changes that are not delivered yet. `excused`:
-    the node went out of service without the guard's permission, and might. `back_at`: time at which it came back."""
+class JointNode:
+    """A node and its agent.
+
+    ready: the events that it is prepared for. holds: those that the app asked its agent to hold.
+    passed_over: events and nodes that they did not wait for when the app answered last.
+    waiting: reports of changes that are not delivered yet.
+    excused: the node went out of service without the guard's permission, and was allowed to.
+    back_at: time at which it came back.
+    """
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self.fleet, self.name, self.partitions, self.boots = fleet, name, 0, 1
@@ -106,9 +111,9 @@ class One:
         shown = agents.prepared_events(self.state)
         for number, body in enumerate(bodies, 1):
             self.seq += 1
-            told = _node(AgentReportIn.model_validate_json(json.dumps({**body, "seq": self.seq}), strict=True))
-            heard = self.fleet.heard(told)
-            answer = json.dumps(answer_out(heard.answer, self.fleet.settings)).encode()
+            report = _node(AgentReportIn.model_validate_json(json.dumps({**body, "seq": self.seq}), strict=True))
+            accepted = self.fleet.receive(report)
+            answer = json.dumps(answer_out(accepted.answer, self.fleet.settings)).encode()
             if lost:
                 self.away_since = self.fleet.wall if self.away_since is None else self.away_since
                 self.observe(AppUnreachable("lost"))
@@ -169,20 +174,21 @@ class Fleet:
         self.hooks, self.guarded = hooks, 0
         self.listed, self.due = dict[str, dict[str, Any]](), dict[str, int]()
         self.posts, self.made, self.joint, self.domains = list[str](), 0, 0, domains
-        self.nodes = {name: One(self, name) for name in domains}
+        self.nodes = {name: JointNode(self, name) for name in domains}
         for node in self.nodes.values():
-            # Who has never heard of its fleet's settings goes by its own in the end.
+            # An agent that never received its fleet's settings follows its own in the end.
             node.report(lost=False)
 
-    def heard(self, told: Any) -> rules.AcceptedAgentReport:
-        asked = rules.nodes_to_drain(self.view, told, self.settings)
+    def receive(self, report: Any) -> rules.AcceptedAgentReport:
+        asked = rules.nodes_to_drain(self.view, report, self.settings)
         held = {name: self.nodes[name].partitions for name in asked}
-        heard = rules.receive(self.view, told, self.settings, held, True, self.wall)
-        assert isinstance(heard, rules.AcceptedAgentReport)
-        self.view = FleetEvents({**self.view.nodes, heard.node.node: heard.node}, heard.events, heard.monitors, guard=heard.guard)
-        return heard
+        accepted = rules.receive(self.view, report, self.settings, held, True, self.wall)
+        assert isinstance(accepted, rules.AcceptedAgentReport)
+        nodes = {**self.view.nodes, accepted.node.node: accepted.node}
+        self.view = FleetEvents(nodes, accepted.events, accepted.monitors, guard=accepted.guard)
+        return accepted
 
-    def goes_out(self, node: One, event: ScheduledEvent, *, already: bool) -> None:
+    def goes_out(self, node: JointNode, event: ScheduledEvent, *, already: bool) -> None:
         """The judge of a node that begins to prepare. With the guard `prepare`, no more fault domains go out than may be down, except for
         nodes that cannot wait any longer or have no app, and for what a person approved."""
         if self.settings.guard != "prepare" or already:
@@ -203,17 +209,17 @@ class Fleet:
     def _is_too_wide(self, event: ScheduledEvent) -> bool:
         return len({domain for name, domain in self.domains.items() if f"vm_{name}" in event.resources}) > self.settings.domains_down
 
-    def _is_held(self, node: One) -> bool:
+    def _is_held(self, node: JointNode) -> bool:
         """Return true if the node is prepared for an event of more domains than may be down: it blocks no other."""
         prepared = [record.event for record in node.state.events.values() if record.phase in (EventPhase.PREPARING, EventPhase.PREPARED)]
         return any(self._is_too_wide(event) for event in prepared)
 
-    def result(self, node: One, result: SendResult) -> None:
+    def result(self, node: JointNode, result: SendResult) -> None:
         made = rules.finish(self.view, result.approval_id, node.name, result.outcome, result.http_status)
         if isinstance(made, EventRow):
             self.view = replace(self.view, events={**self.view.events, made.event_id: made})
 
-    def approved(self, node: One, post: Approve) -> None:
+    def approved(self, node: JointNode, post: Approve) -> None:
         """The judge of a POST."""
         raw = self.listed[post.raw_id]
         named = [name for name in self.domains if f"vm_{name}" in raw["Resources"]]
@@ -285,7 +291,7 @@ class Fleet:
                 self._decide()
             case "leave":
                 known = self.view.nodes.get(node.name)
-                # Who is told to leave gets none.
+                # A node that leases must leave gets no partitions.
                 node.partitions = 0 if dice.random() < 0.6 or (known is not None and known.leaving) else 2
             case _:
                 pass

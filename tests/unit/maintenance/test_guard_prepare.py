@@ -14,7 +14,7 @@ from shared.maintenance.agent.model import EventPhase
 from shared.maintenance.decisions import reservations
 from shared.maintenance.rows import EventRow, FleetEvents, GuardRow
 from shared.maintenance.rule_settings import FleetRule, MaintenanceSettings
-from tests.unit.maintenance.joint_fleet import HOOKS, START, Fleet, One
+from tests.unit.maintenance.joint_fleet import HOOKS, START, Fleet, JointNode
 
 SEEDS: Final = 50
 QUICK: Final = {**HOOKS, "prepare": 10.0}
@@ -30,7 +30,7 @@ FLEETS: Final = (
 GUARD_MOVES: Final = (*("time", "look", "hook", "report") * 4, "lost", "restart", "event")
 
 
-def three(settings: MaintenanceSettings = PREPARE, notice: int = 120) -> tuple[Fleet, One, One, One]:
+def three(settings: MaintenanceSettings = PREPARE, notice: int = 120) -> tuple[Fleet, JointNode, JointNode, JointNode]:
     """Return three nodes of three fault domains. Each has an event of its own; all have one NotBefore, `notice` seconds away."""
     fleet = Fleet(settings, random.Random(0), hooks=QUICK)
     for name in fleet.nodes:

@@ -1,4 +1,4 @@
-"""Agents and app together, each by its production rules, in the wire's own words: lost answers, restarts, partitions, holds, approvals."""
+"""Agents and app together, each by its production rules: lost answers, restarts, partitions, holds and approvals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random fleets under random maintenance: who may go down, who holds an approval, and which events end, whatever the order of reports."""
+"""Random fleets under random maintenance, with reports in any order: nodes that go down, approvals, and which events end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = MaintenanceSettings(early=True, catch_up=0)
 
 @dataclass
 class Machine:
-    """A node's agent, and Azure for its one event. `left`: seconds that what it does now still takes."""
+    """A node's agent, and Azure for its one event."""
 
     name: str
     domain: str
@@ -29,13 +29,12 @@ class Machine:
     gone: bool = False
     disabled: bool = False
     seq: int = 0
-    told_to: bool = False
 
     @property
     def event_id(self) -> str:
         return f"e-{self.name}"
 
-    def told(self, now: int) -> NodeRow:
+    def report(self) -> NodeRow:
         self.seq += 1
         status = "Started" if self.started else "Scheduled"
         entry = NodeEntry(
@@ -56,20 +55,20 @@ class Fleet:
         self.posted: list[str] = []
 
     def report(self, machine: Machine, *, answered: bool = True) -> None:
-        heard = rules.receive(self.view, machine.told(self.now), self.settings, {}, True, self.now)
-        assert isinstance(heard, rules.AcceptedAgentReport)
-        self.view = FleetEvents({**self.view.nodes, machine.name: heard.node}, heard.events, heard.monitors)
-        for leased in heard.answer.approvals:
+        accepted = rules.receive(self.view, machine.report(), self.settings, {}, True, self.now)
+        assert isinstance(accepted, rules.AcceptedAgentReport)
+        self.view = FleetEvents({**self.view.nodes, machine.name: accepted.node}, accepted.events, accepted.monitors)
+        for leased in accepted.answer.approvals:
             other = self.leases.get(leased.id)
             assert other is None or other[0] == machine.name or self.now >= other[1], "two agents have one approval"
             self.leases[leased.id] = (machine.name, self.now + leased.lease)
         if answered:
-            self.obey(machine, heard.answer)
+            self.obey(machine, accepted.answer)
 
     def report_together(self, one: Machine, other: Machine) -> None:
-        """Two instances decide on the same view. Who writes last decides anew if both write a row, as the store has it."""
+        """Two instances decide on the same view. If both write a row, the second decides again, as after a conflict in the store."""
         before = self.view
-        first, second = (rules.receive(before, each.told(self.now), self.settings, {}, True, self.now) for each in (one, other))
+        first, second = (rules.receive(before, each.report(), self.settings, {}, True, self.now) for each in (one, other))
         assert isinstance(first, rules.AcceptedAgentReport)
         assert isinstance(second, rules.AcceptedAgentReport)
         self._write(before, first)
@@ -80,10 +79,10 @@ class Fleet:
             self.obey(other, second.answer)
         self.obey(one, first.answer)
 
-    def _write(self, before: FleetEvents, heard: rules.AcceptedAgentReport) -> None:
-        monitors = heard.monitors if heard.monitors != before.monitors else self.view.monitors
-        events = {key: event for key, event in heard.events.items() if event != before.events.get(key)}
-        self.view = FleetEvents({**self.view.nodes, heard.node.node: heard.node}, {**self.view.events, **events}, monitors)
+    def _write(self, before: FleetEvents, accepted: rules.AcceptedAgentReport) -> None:
+        monitors = accepted.monitors if accepted.monitors != before.monitors else self.view.monitors
+        events = {key: event for key, event in accepted.events.items() if event != before.events.get(key)}
+        self.view = FleetEvents({**self.view.nodes, accepted.node.node: accepted.node}, {**self.view.events, **events}, monitors)
 
     def obey(self, machine: Machine, answer: rules.AgentAnswer) -> None:
         mine = machine.event_id
@@ -96,8 +95,8 @@ class Fleet:
             if isinstance(made, EventRow):
                 self.view = replace(self.view, events={**self.view.events, mine: made})
 
-    def goes_on(self, machine: Machine) -> None:
-        """One step of what the node, or Azure, does next."""
+    def step(self, machine: Machine) -> None:
+        """Carry out the next step of the node or of Azure."""
         match machine.phase:
             case "WAITING":
                 if self.now >= machine.not_before - 30_000:
@@ -117,9 +116,9 @@ class Fleet:
         return {machine.domain for machine in self.machines if machine.disabled}
 
 
-def _rows(before: FleetEvents, heard: rules.AcceptedAgentReport) -> set[str]:
-    found = {key for key, event in heard.events.items() if event != before.events.get(key)}
-    return found | ({"monitors"} if heard.monitors != before.monitors else set())
+def _rows(before: FleetEvents, accepted: rules.AcceptedAgentReport) -> set[str]:
+    found = {key for key, event in accepted.events.items() if event != before.events.get(key)}
+    return found | ({"monitors"} if accepted.monitors != before.monitors else set())
 
 
 @st.composite
@@ -147,7 +146,7 @@ def test_early_approvals_never_take_two_fault_domains_down_and_one_agent_has_eac
         machine = fleet.machines[number % len(fleet.machines)]
         other = fleet.machines[(number + 1) % len(fleet.machines)]
         if what == "go":
-            fleet.goes_on(machine)
+            fleet.step(machine)
         elif what == "both":
             fleet.report_together(machine, other)
         else:
@@ -170,7 +169,7 @@ def test_agents_that_prepared_by_themselves_are_let_go_one_fault_domain_after_th
         if what == "go" and machine.phase == "WAITING":
             machine.phase, machine.disabled = "PREPARED", True
         elif what == "go":
-            fleet.goes_on(machine)
+            fleet.step(machine)
         elif what == "both":
             fleet.report_together(machine, fleet.machines[(number + 1) % len(fleet.machines)])
         else:
@@ -184,7 +183,7 @@ def test_with_agents_that_report_all_get_their_turn_before_their_time(fleet: Fle
     for _ in range(60):
         for machine in fleet.machines:
             fleet.report(machine)
-            fleet.goes_on(machine)
+            fleet.step(machine)
         fleet.now += 5000
     assert {machine.phase for machine in fleet.machines} == {"DONE"}
     assert fleet.now < min(machine.not_before for machine in fleet.machines) - 30_000
@@ -198,7 +197,7 @@ def test_an_event_ends_only_when_no_agent_lists_it(fleet: Fleet, steps: list[tup
     for number, what, seconds in steps:
         fleet.now += seconds * 10_000
         machine = fleet.machines[number % len(fleet.machines)]
-        fleet.goes_on(machine) if what == "go" else fleet.report(machine)
+        fleet.step(machine) if what == "go" else fleet.report(machine)
         fleet.view = rules.sweep(fleet.view, fleet.settings, fleet.now)
         for each in fleet.view.nodes.values():
             for entry in each.entries:
@@ -210,10 +209,10 @@ def test_decisions_of_one_moment_that_pass_each_other_take_two_domains_down(monk
     """The property can fail: without a row that both write, both are let go."""
     plain = rules.receive
 
-    def apart(view: FleetEvents, *told: object) -> object:
-        heard = plain(view, *told)  # type: ignore[arg-type]
-        assert isinstance(heard, rules.AcceptedAgentReport)
-        return replace(heard, monitors=replace(heard.monitors, decisions=0))
+    def apart(view: FleetEvents, *arguments: object) -> object:
+        accepted = plain(view, *arguments)  # type: ignore[arg-type]
+        assert isinstance(accepted, rules.AcceptedAgentReport)
+        return replace(accepted, monitors=replace(accepted.monitors, decisions=0))
 
     def let_go() -> set[str]:
         fleet = _two_apart(MaintenanceSettings(catch_up=0))
@@ -241,7 +240,7 @@ def _prepared_as_allowed() -> Fleet:
         for machine in fleet.machines:
             fleet.report(machine)
             if machine.phase in ("WAITING", "PREPARING"):
-                fleet.goes_on(machine)
+                fleet.step(machine)
     return fleet
 
 

@@ -1,4 +1,4 @@
-"""What a case of a stored row is, and helpers to describe one."""
+"""A case of a stored row, and helpers to describe one."""
 
 from __future__ import annotations
 

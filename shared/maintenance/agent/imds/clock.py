@@ -18,8 +18,8 @@ def clock_error(date: str | None, sent: Millis, received: Millis) -> float | Non
 
     0 while it may be right: the answer was made at an unknown moment between `sent` and `received`. None if `date` cannot be read.
     """
-    told = read_time(date)
-    if told is None:
+    service_time = read_time(date)
+    if service_time is None:
         return None
-    least, most = sent - told - _STEP, received - told
+    least, most = sent - service_time - _STEP, received - service_time
     return (least if least > 0 else min(most, 0)) / 1000

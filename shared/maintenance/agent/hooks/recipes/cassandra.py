@@ -1,7 +1,7 @@
 """Takes a Cassandra node out of service before an impact and puts it back: clients first, then gossip; back in the opposite order.
 
 Only what was on is switched off, and only that is switched on again. After a reboot nothing is switched on: Cassandra comes up whole,
-and what is off then was switched off by somebody else. Each step may be done twice.
+and what is off then was switched off by an operator. Each step may be done twice.
 
 Settings: nodetool, arguments (of nodetool, for a host or credentials), finish (nothing, flush, or drain: then `service` is restarted to
 come back), thrift (Cassandra before 4.0).
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .note import Note, StepFailed, do, options, told
+from .note import Note, StepFailed, do, options, report_failure
 
 _CLIENTS = ("thrift", "binary")
 
@@ -25,8 +25,8 @@ class _Node:
         return do(*self._tool, verb)
 
     def is_on(self, part: str) -> bool:
-        said = self.do(f"status{part}").strip().splitlines()
-        match said[-1].strip() if said else "":
+        output = self.do(f"status{part}").strip().splitlines()
+        match output[-1].strip() if output else "":
             case "running":
                 return True
             case "not running":
@@ -40,7 +40,7 @@ def prepare(event: dict[str, Any]) -> bool:
     try:
         _leave(_Node(), finish=True)
     except StepFailed as error:
-        return told("prepare", error)
+        return report_failure("prepare", error)
     return True
 
 
@@ -49,7 +49,7 @@ def emergency(event: dict[str, Any]) -> bool:
     try:
         _leave(_Node(), finish=False)
     except StepFailed as error:
-        return told("emergency", error)
+        return report_failure("emergency", error)
     return True
 
 
@@ -84,7 +84,7 @@ def restore(event: dict[str, Any]) -> bool:
             for part in reversed(note.on):
                 node.do(f"enable{part}")
     except StepFailed as error:
-        return told("restore", error)
+        return report_failure("restore", error)
     note.restored = True
     note.save()
     return True
@@ -107,5 +107,5 @@ def verify(event: dict[str, Any]) -> bool:
         if states != ["UN"]:
             raise StepFailed(f"the ring shows host {own or '(without an ID)'} as {states or 'unknown'}, not UN")
     except StepFailed as error:
-        return told("verify", error)
+        return report_failure("verify", error)
     return True

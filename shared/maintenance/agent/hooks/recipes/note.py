@@ -40,8 +40,8 @@ class Note:
         switched on against its operator's will."""
         path = Path(os.environ["TOCSIN_STATE"]) / f"{recipe}.json"
         try:
-            told: dict[str, Any] = json.loads(path.read_text())
-            return cls(path, str(told["boot"]), [str(each) for each in told["on"]], bool(told["drained"]), bool(told["restored"]))
+            stored: dict[str, Any] = json.loads(path.read_text())
+            return cls(path, str(stored["boot"]), [str(each) for each in stored["on"]], bool(stored["drained"]), bool(stored["restored"]))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -62,19 +62,19 @@ class Note:
 
     def save(self) -> None:
         """Write the note to disk, so that it survives an immediate end of the machine."""
-        told = {"boot": self.boot, "on": self.on, "drained": self.drained, "restored": self.restored}
+        content = {"boot": self.boot, "on": self.on, "drained": self.drained, "restored": self.restored}
         # The agent refuses a note that others can write to.
         before = os.umask(0o077)
         try:
-            replace_file(self.path, json.dumps(told))
+            replace_file(self.path, json.dumps(content))
         finally:
             os.umask(before)
 
 
 def options() -> dict[str, Any]:
     """Return the recipe's settings."""
-    told: dict[str, Any] = json.loads(os.environ["TOCSIN_RECIPE"])
-    return told
+    found: dict[str, Any] = json.loads(os.environ["TOCSIN_RECIPE"])
+    return found
 
 
 def ask(*command: str) -> tuple[int, str]:
@@ -94,13 +94,13 @@ def ask(*command: str) -> tuple[int, str]:
 
 def do(*command: str) -> str:
     """Run a command that must succeed, and return its output. Raises `StepFailed`."""
-    code, said = ask(*command)
+    code, output = ask(*command)
     if code:
-        raise StepFailed(f"{' '.join(command)} ended with {code}: {said.strip()[-500:]}")
-    return said
+        raise StepFailed(f"{' '.join(command)} ended with {code}: {output.strip()[-500:]}")
+    return output
 
 
-def told(function: str, error: StepFailed) -> bool:
+def report_failure(function: str, error: StepFailed) -> bool:
     """Print why a hook failed. Returns False, which makes the hook fail."""
     print(f"{function}: {error}", file=sys.stderr, flush=True)
     return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .note import Note, StepFailed, ask, do, options, told
+from .note import Note, StepFailed, ask, do, options, report_failure
 
 
 def prepare(event: dict[str, Any]) -> bool:
@@ -20,7 +20,7 @@ def prepare(event: dict[str, Any]) -> bool:
         for unit in note.on:
             do(settings["systemctl"], "stop", unit)
     except StepFailed as error:
-        return told("prepare", error)
+        return report_failure("prepare", error)
     return True
 
 
@@ -34,7 +34,7 @@ def restore(event: dict[str, Any]) -> bool:
         for unit in reversed(note.on):
             do(options()["systemctl"], "start", unit)
     except StepFailed as error:
-        return told("restore", error)
+        return report_failure("restore", error)
     note.restored = True
     note.save()
     return True
@@ -46,9 +46,9 @@ def verify(event: dict[str, Any]) -> bool:
     try:
         off = [unit for unit in (note.on if note else []) if not _active(settings, unit)]
     except StepFailed as error:
-        return told("verify", error)
+        return report_failure("verify", error)
     if off:
-        return told("verify", StepFailed(f"not active: {', '.join(off)}"))
+        return report_failure("verify", StepFailed(f"not active: {', '.join(off)}"))
     return True
 
 

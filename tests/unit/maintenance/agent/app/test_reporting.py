@@ -1,4 +1,4 @@
-"""Reports: what the app is told and when, what waits on disk while it is away, and what its answers mean."""
+"""Reports: their content and times, those that wait on disk while the app is away, and the app's answers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from shared.maintenance.agent.imds.document import read
 from shared.maintenance.agent.journal import DiskFolder, ReportBacklog
 from shared.maintenance.agent.model import EventPhase, EventRecord, EventsDocument, LeasedApproval, NodeState, Now, ScheduledEvent
 from shared.maintenance.agent.observability.figures import AgentFigures
-from shared.maintenance.agent.observations import AppAnswer as Heard
-from shared.maintenance.agent.observations import AppCommand, AppUnreachable, DocumentRead, Observation, StartUp, Tick
+from shared.maintenance.agent.observations import AppAnswer, AppCommand, AppUnreachable, DocumentRead, Observation, StartUp, Tick
 from shared.maintenance.agent.policy import ActionRule, FleetPolicy
 from shared.maintenance.model import (
     AgentReportAnswer,
@@ -70,7 +69,7 @@ def problem(status: int, code: str) -> HttpReply:
 
 
 class App:
-    """Stands for the app: answers in turn, then always well; keeps what it was sent."""
+    """Stands for the app: gives its answers in turn, then accepts all; records the requests."""
 
     def __init__(self, *answers: HttpReply | TransportFailure) -> None:
         self.answers = list(answers)
@@ -87,17 +86,17 @@ class App:
         return [body for url, body in self.asked if url.endswith("/maintenance/reports")]
 
 
-class Desk:
-    """A reporter without its thread, and a clock that stands still."""
+class ReporterFixture:
+    """A reporter without its thread, on a clock that the test moves."""
 
     def __init__(self, folder: Path, *answers: HttpReply | TransportFailure, wall: int = 1000) -> None:
-        self.app, self.heard, self.time, self.figures = App(*answers), list[Observation](), 100.0, AgentFigures()
+        self.app, self.observed, self.time, self.figures = App(*answers), list[Observation](), 100.0, AgentFigures()
         self.backlog = ReportBacklog(DiskFolder(folder), 5)
         client = AppClient(AppSettings("https://app.example", "search", KEY), ask=self.app)
         self.reporter = Reporter(
             client,
             self.backlog,
-            self.heard.append,
+            self.observed.append,
             self.figures,
             node="n1",
             machine=MACHINE,
@@ -106,8 +105,8 @@ class Desk:
             chance=lambda: 1.0,
         )
 
-    def tell(self, *states: NodeState) -> list[dict[str, Any]]:
-        """Changes; the reports that went out for them."""
+    def change(self, *states: NodeState) -> list[dict[str, Any]]:
+        """Change the state. Return the reports that were sent for it."""
         before = len(self.app.reports())
         for each in states:
             self.reporter.changed(each)
@@ -116,14 +115,14 @@ class Desk:
         return self.app.reports()[before:]
 
     def wait(self, seconds: float) -> list[dict[str, Any]]:
-        """Time goes by; the reports that went out at its end."""
+        """Let time pass. Return the reports that were sent at its end."""
         self.time += seconds
-        return self.tell()
+        return self.change()
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Callable[..., Desk]:
-    return lambda *answers, **more: Desk(tmp_path, *answers, **more)
+def reporting(tmp_path: Path) -> Callable[..., ReporterFixture]:
+    return lambda *answers, **more: ReporterFixture(tmp_path, *answers, **more)
 
 
 def test_report_is_what_the_app_takes() -> None:
@@ -204,7 +203,7 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
     rehearsed = RehearsalOut(
         event_id="r1", type="Reboot", status="Scheduled", not_before=NOT_BEFORE, source="Platform", duration_s=9, resources=["vm_1"]
     )
-    told = AgentReportAnswer(
+    sent = AgentReportAnswer(
         next_report_ms=5000,
         approvals=[LeasedOut(id="a1", event_id="E1", lease_ms=5000, expires=NOT_BEFORE)],
         hold=[HeldEventOut(event_id="E2", reason="another domain is down")],
@@ -220,7 +219,7 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
         ),
         permissions=[AskedOut(event_id="E1", state="granted"), AskedOut(event_id="E2", state="refused", reason="E1 goes first")],
     )
-    found = read_answer(told.model_dump_json().encode(), 50.0, frozenset({"e9"}))
+    found = read_answer(sent.model_dump_json().encode(), 50.0, frozenset({"e9"}))
     assert isinstance(found, ReportReceipt) and found.next == 5
     assert found.answer.told == {"e9"}
     assert found.answer.grants == (LeasedApproval("a1", "e1", 55.0, NOT_BEFORE),)
@@ -273,24 +272,24 @@ def test_next_report_is_bounded_whatever_the_app_asks(asked: int, seconds: float
     assert isinstance(found, ReportReceipt) and found.next == seconds
 
 
-def test_change_goes_out_at_once_and_vouches_for_what_it_shows_prepared(desk: Callable[..., Desk]) -> None:
-    it = desk()
-    [report] = it.tell(state(EventPhase.PREPARED))
+def test_change_goes_out_at_once_and_vouches_for_what_it_shows_prepared(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting()
+    [report] = it.change(state(EventPhase.PREPARED))
     assert report["events"][0]["phase"] == "PREPARED" and report["seq"] == 1001
     assert it.app.asked[0][0] == "https://app.example/api/v1/fleets/search/maintenance/reports"
-    assert it.heard == [Heard(frozenset({"e1"}))] and len(it.backlog) == 0
+    assert it.observed == [AppAnswer(frozenset({"e1"}))] and len(it.backlog) == 0
 
 
-def test_only_the_newest_of_several_changes_vouches_for_what_is_prepared(desk: Callable[..., Desk]) -> None:
-    it = desk()
-    it.tell(state(EventPhase.PREPARING), state(EventPhase.PREPARED))
-    assert it.heard == [Heard(), Heard(frozenset({"e1"}))]
-    it.tell(state(EventPhase.PREPARED), state(EventPhase.STARTED))
-    assert it.heard[2:] == [Heard(), Heard()]
+def test_only_the_newest_of_several_changes_vouches_for_what_is_prepared(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting()
+    it.change(state(EventPhase.PREPARING), state(EventPhase.PREPARED))
+    assert it.observed == [AppAnswer(), AppAnswer(frozenset({"e1"}))]
+    it.change(state(EventPhase.PREPARED), state(EventPhase.STARTED))
+    assert it.observed[2:] == [AppAnswer(), AppAnswer()]
 
 
-def test_what_a_report_has_no_room_for_is_not_vouched_for(desk: Callable[..., Desk]) -> None:
-    it = desk()
+def test_what_a_report_has_no_room_for_is_not_vouched_for(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting()
     names = tuple(f"{number:04}{'v' * 55}" for number in range(999))
     crowd = {f"e{number}": EventRecord(event(number, resources=("vm_1", *names)), EventPhase.WAITING, number) for number in (8, 9)}
     small = {
@@ -298,9 +297,9 @@ def test_what_a_report_has_no_room_for_is_not_vouched_for(desk: Callable[..., De
         "e2": EventRecord(event(2), EventPhase.PREPARED, 1),
     }
     odd = {"{e}": EventRecord(event(3, event_id="{e}"), EventPhase.PREPARED, 0)}
-    [report] = it.tell(NodeState("b", events={**crowd, **small, **odd}))
+    [report] = it.change(NodeState("b", events={**crowd, **small, **odd}))
     shown = {each["event_id"] for each in report["events"]}
-    assert shown == {"e9", "e2"} and it.heard == [Heard(frozenset({"e2"}))]
+    assert shown == {"e9", "e2"} and it.observed == [AppAnswer(frozenset({"e2"}))]
 
 
 def test_rules_and_rehearsals_of_an_odd_app_are_values_that_an_agent_can_go_by() -> None:
@@ -317,86 +316,88 @@ def test_rules_and_rehearsals_of_an_odd_app_are_values_that_an_agent_can_go_by()
     assert set(node.events) == {"r1", "e1"}
 
 
-def test_report_without_a_change_goes_out_when_the_app_wants_it(desk: Callable[..., Desk]) -> None:
-    it = desk(answer(next_report_ms=5000))
-    it.tell(state(EventPhase.PREPARED))
+def test_report_without_a_change_goes_out_when_the_app_wants_it(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting(answer(next_report_ms=5000))
+    it.change(state(EventPhase.PREPARED))
     assert it.wait(4.9) == []
-    assert len(it.wait(0.2)) == 1 and it.heard[-1] == Heard(frozenset({"e1"}))
+    assert len(it.wait(0.2)) == 1 and it.observed[-1] == AppAnswer(frozenset({"e1"}))
 
 
-def test_first_report_goes_out_without_any_change(desk: Callable[..., Desk]) -> None:
-    it = desk()
+def test_first_report_goes_out_without_any_change(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting()
     it.reporter.latest(state())
-    assert it.tell() == [] and len(it.wait(5)) == 1
+    assert it.change() == [] and len(it.wait(5)) == 1
 
 
-def test_what_changes_while_the_app_is_away_waits_on_disk_in_order(desk: Callable[..., Desk]) -> None:
-    it = desk(TransportFailure("refused"))
-    assert len(it.tell(state(EventPhase.PREPARING))) == 1
-    assert it.heard == [AppUnreachable("refused")] and len(it.backlog) == 1
+def test_what_changes_while_the_app_is_away_waits_on_disk_in_order(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting(TransportFailure("refused"))
+    assert len(it.change(state(EventPhase.PREPARING))) == 1
+    assert it.observed == [AppUnreachable("refused")] and len(it.backlog) == 1
     # The app is not asked for each change while it is away, and nothing is lost by that.
-    assert it.tell(state(EventPhase.PREPARED)) == [] and len(it.backlog) == 2
+    assert it.change(state(EventPhase.PREPARED)) == [] and len(it.backlog) == 2
     sent = it.wait(1)
     assert [report["events"][0]["phase"] for report in sent] == ["PREPARING", "PREPARED"]
     assert [report["seq"] for report in sent] == [1002, 1003] and len(it.backlog) == 0
-    assert it.heard[1:] == [Heard(), Heard()], "what waited vouches for nothing"
+    assert it.observed[1:] == [AppAnswer(), AppAnswer()], "what waited vouches for nothing"
 
 
-def test_what_waits_outlives_the_process(desk: Callable[..., Desk]) -> None:
-    desk(TransportFailure("refused")).tell(state(EventPhase.PREPARING))
-    it = desk(wall=5000)
+def test_what_waits_outlives_the_process(reporting: Callable[..., ReporterFixture]) -> None:
+    reporting(TransportFailure("refused")).change(state(EventPhase.PREPARING))
+    it = reporting(wall=5000)
     sent = it.wait(5)
     assert [report["events"][0]["phase"] for report in sent] == ["PREPARING"] and sent[0]["seq"] == 5001
 
 
-def test_attempts_get_rarer_and_stay_frequent_while_an_event_is_near(desk: Callable[..., Desk]) -> None:
+def test_attempts_get_rarer_and_stay_frequent_while_an_event_is_near(reporting: Callable[..., ReporterFixture]) -> None:
     def attempts(phase: EventPhase) -> int:
-        it = desk(*[TransportFailure("refused")] * 1000)
-        it.tell(state(phase))
+        it = reporting(*[TransportFailure("refused")] * 1000)
+        it.change(state(phase))
         return sum(len(it.wait(1)) for _ in range(300))
 
     assert attempts(EventPhase.PREPARED) >= 300 / 5 - 2
     assert 5 <= attempts(EventPhase.FOREIGN) <= 15
 
 
-def test_refused_report_is_dropped_and_does_not_stop_what_is_behind_it(desk: Callable[..., Desk], caplog: pytest.LogCaptureFixture) -> None:
-    it = desk(problem(422, "invalid-content"))
-    assert len(it.tell(state(EventPhase.PREPARING), state(EventPhase.PREPARED))) == 2
+def test_refused_report_is_dropped_and_does_not_stop_what_is_behind_it(
+    reporting: Callable[..., ReporterFixture], caplog: pytest.LogCaptureFixture
+) -> None:
+    it = reporting(problem(422, "invalid-content"))
+    assert len(it.change(state(EventPhase.PREPARING), state(EventPhase.PREPARED))) == 2
     assert len(it.backlog) == 0
-    assert it.heard == [AppUnreachable("status 422: because invalid-content"), Heard(frozenset({"e1"}))]
+    assert it.observed == [AppUnreachable("status 422: because invalid-content"), AppAnswer(frozenset({"e1"}))]
     assert actions(caplog) == ["agent_report_refused"]
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503])
-def test_other_refusals_count_as_away_and_keep_the_report(desk: Callable[..., Desk], status: int) -> None:
-    it = desk(problem(status, "no"))
-    it.tell(state(EventPhase.PREPARED))
-    assert it.heard == [AppUnreachable(f"status {status}: because no")] and len(it.backlog) == 1
+def test_other_refusals_count_as_away_and_keep_the_report(reporting: Callable[..., ReporterFixture], status: int) -> None:
+    it = reporting(problem(status, "no"))
+    it.change(state(EventPhase.PREPARED))
+    assert it.observed == [AppUnreachable(f"status {status}: because no")] and len(it.backlog) == 1
     assert it.figures.value("tocsin_agent_reports_total", outcome="refused") == 1
 
 
-def test_sequence_leaps_over_a_higher_one_that_the_app_has_seen(desk: Callable[..., Desk]) -> None:
-    it = desk(problem(409, "stale-seq"), problem(409, "stale-seq"))
-    sent = it.tell(state())
-    assert [report["seq"] for report in sent] == [1001, 2002, 10003] and it.heard == [Heard()]
+def test_sequence_leaps_over_a_higher_one_that_the_app_has_seen(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting(problem(409, "stale-seq"), problem(409, "stale-seq"))
+    sent = it.change(state())
+    assert [report["seq"] for report in sent] == [1001, 2002, 10003] and it.observed == [AppAnswer()]
 
 
-def test_conflict_of_another_kind_is_tried_again_without_a_leap(desk: Callable[..., Desk]) -> None:
-    it = desk(problem(409, "changed-meanwhile"))
-    assert [report["seq"] for report in it.tell(state())] == [1001, 1002]
+def test_conflict_of_another_kind_is_tried_again_without_a_leap(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting(problem(409, "changed-meanwhile"))
+    assert [report["seq"] for report in it.change(state())] == [1001, 1002]
 
 
-def test_only_so_many_reports_wait(desk: Callable[..., Desk]) -> None:
-    it = desk(*[TransportFailure("refused")] * 100)
-    it.tell(*(state(number=number) for number in range(20)))
+def test_only_so_many_reports_wait(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting(*[TransportFailure("refused")] * 100)
+    it.change(*(state(number=number) for number in range(20)))
     kept = [report["events"][0]["event_id"] for report in it.backlog.first(100)]
     assert 1 <= len(kept) <= 5 and kept[-1] == "e19"
 
 
-def test_result_of_an_approval_goes_out_and_comes_again_until_it_is_taken(desk: Callable[..., Desk]) -> None:
-    it = desk(answer(), TransportFailure("refused"), answer(), HttpReply(503, b""), answer(), HttpReply(204, b""))
+def test_result_of_an_approval_goes_out_and_comes_again_until_it_is_taken(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting(answer(), TransportFailure("refused"), answer(), HttpReply(503, b""), answer(), HttpReply(204, b""))
     it.reporter.result(SendResult("a/1", "posted", 200))
-    it.tell(state())
+    it.change(state())
     for _ in range(10):
         it.wait(5)
     results = [(url, body) for url, body in it.app.asked if "approvals" in url]
@@ -404,17 +405,17 @@ def test_result_of_an_approval_goes_out_and_comes_again_until_it_is_taken(desk: 
     assert results == [(where, {"node": "n1", "outcome": "posted", "http_status": 200})] * 3
 
 
-def test_result_that_comes_too_late_is_not_repeated(desk: Callable[..., Desk]) -> None:
-    it = desk(answer(), problem(409, "lease-lost"))
+def test_result_that_comes_too_late_is_not_repeated(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting(answer(), problem(409, "lease-lost"))
     it.reporter.result(SendResult("a1", "gone"))
-    it.tell(state())
+    it.change(state())
     for _ in range(10):
         it.wait(5)
     assert [body for url, body in it.app.asked if "approvals" in url] == [{"node": "n1", "outcome": "gone"}]
 
 
-def test_thread_sends_what_changes_and_ends_when_all_is_out(desk: Callable[..., Desk]) -> None:
-    it = desk()
+def test_thread_sends_what_changes_and_ends_when_all_is_out(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting()
     it.reporter.start()
     it.reporter.changed(state(EventPhase.PREPARED))
     it.reporter.close(60)
@@ -422,19 +423,19 @@ def test_thread_sends_what_changes_and_ends_when_all_is_out(desk: Callable[..., 
 
 
 def test_reports_that_cannot_be_kept_do_not_have_the_node_wait_for_the_fleet(
-    desk: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    reporting: Callable[..., ReporterFixture], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(report: object) -> None:
         raise OSError(28, "No space left on device")
 
-    it, heard = desk(), threading.Event()
+    it, observed = reporting(), threading.Event()
     monkeypatch.setattr(it.backlog, "add", full)
-    monkeypatch.setattr(it.reporter, "_observe", lambda observation: (it.heard.append(observation), heard.set()))
+    monkeypatch.setattr(it.reporter, "_observe", lambda observation: (it.observed.append(observation), observed.set()))
     it.reporter.changed(state(EventPhase.PREPARED))
     it.reporter.start()
-    assert heard.wait(60)
+    assert observed.wait(60)
     it.reporter.close(60)
-    assert it.heard == [AppUnreachable("reports cannot be kept: No space left on device")]
+    assert it.observed == [AppUnreachable("reports cannot be kept: No space left on device")]
     assert [record.action for record in caplog.records] == ["agent_reports_unkept"]  # type: ignore[attr-defined]
 
 
