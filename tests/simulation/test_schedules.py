@@ -22,13 +22,13 @@ def play(first: int, style: str | None = None) -> None:
     assert not broken, "\n".join([*violations, f"again: python -m tests.simulation --schedules {options} --verbose"])
 
 
-@pytest.mark.parametrize("first", range(0, 40, CHUNK))
+@pytest.mark.parametrize("first", range(0, 20, CHUNK))
 def test_each_occurrence_comes_in_its_time_whatever_goes_wrong(first: int) -> None:
     play(first)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", range(40, 400, CHUNK))
+@pytest.mark.parametrize("first", range(20, 400, CHUNK))
 def test_each_occurrence_comes_in_many_more_histories(first: int) -> None:
     play(first)
 

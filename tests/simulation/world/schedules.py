@@ -31,6 +31,9 @@ from .instance import Instance
 CLAIMED: Millis = 3_000
 """An event that is due within this time may be claimed: a change does not reach it any more."""
 MOST_OCCURRENCES = 60
+CALM_AFTER = 600.0
+"""Seconds after which faults end although clients still repeat requests: a change of many events needs many requests, and begins anew when
+one of them fails."""
 
 type Verb = Literal["create", "change", "pause", "resume", "delete"]
 
@@ -103,6 +106,7 @@ class ScheduledWorld(World):
         return {"queue": _Carrier(self, instance, super().senders(instance)["queue"])}
 
     async def lived(self) -> None:
+        self.loop.call_later(CALM_AFTER, self._calm)
         fortune = self.fortune
         for number in range(fortune.choice((1, 1, 2, 3))):
             every = 1000 * fortune.choice((5, 7, 20, 60))
@@ -113,6 +117,9 @@ class ScheduledWorld(World):
             policy: Policy = fortune.choice(("all", "all", "last", "none"))
             self.schedules.append(Schedule(number, tenant, policy, every, start, start + every * count))
         await asyncio.gather(super().lived(), *(_Client(self, each).run() for each in self.schedules))
+
+    def _calm(self) -> None:
+        self.troubled = False
 
     def unfinished(self) -> bool:
         return super().unfinished() or any(
