@@ -23,7 +23,7 @@ from .ingest.queued_ids import Queued
 from .ingest.writer import Writer
 from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, place_of, shard_tenant
 from .mirror.pair import Mirror
-from .protocol.changing import WINDOW, ChangeResult, Done, Match, cancel, edit, move, moved_wake, redrive
+from .protocol.changing import WINDOW, ChangeResult, Done, Match, cancel, edit_or_move, move, moved_wake, redrive
 from .protocol.dispatch import ShardMessage, send
 from .protocol.mirroring import mirror, mirror_event, request_copy
 from .protocol.owning import note_of
@@ -85,12 +85,8 @@ class Changes:
     async def edit(self, tenant: str, event_id: str, change: Props, headers: Mapping[str, str]) -> Row:
         """Change the event without rescheduling it. Raises 404, 409, 412."""
         address = await self._address(tenant, event_id)
-        if "size" in change:
-            found = await self._event(tenant, event_id)
-            if int(change["size"]) > int(found.props["size"]):
-                # A shard's bytes were counted when it was filled, and they bound memory: a larger event moves to a shard of its own.
-                return await self.move(tenant, event_id, int(found.props["due"]), change, headers)
-        return await self._done(tenant, event_id, await self._carry(address, edit(address, change, _match(event_id, headers))))
+        steps = edit_or_move(address, change, self._ids.name(), _match(event_id, headers))
+        return await self._placed(tenant, event_id, await self._carry(address, steps))
 
     async def move(self, tenant: str, event_id: str, due: Millis | None, change: Props, headers: Mapping[str, str]) -> Row:
         """Give the event another due time (None: now). Raises 404, 409, 412."""
@@ -99,10 +95,15 @@ class Changes:
         if due is None:
             # An event that is to fire now loses its flexible window.
             change = {**change, **dict.fromkeys(WINDOW, 0)}
-        moved = await self._carry(address, move(address, when, change, self._ids.name(), _match(event_id, headers)))
-        row = await self._done(tenant, event_id, moved)
-        await self._announce(row.pk, moved_wake(row.props, int(row.props["due"])))
-        await self._shorten(tenant, event_id, Address(row.pk, row.rk))
+        steps = move(address, when, change, self._ids.name(), _match(event_id, headers))
+        return await self._placed(tenant, event_id, await self._carry(address, steps))
+
+    async def _placed(self, tenant: str, event_id: str, answer: ChangeResult) -> Row:
+        """Return the changed event. If the change moved it, announce its shard and point a client's id there."""
+        row = await self._done(tenant, event_id, answer)
+        if isinstance(answer, Done) and answer.moved:
+            await self._announce(row.pk, moved_wake(row.props, int(row.props["due"])))
+            await self._shorten(tenant, event_id, Address(row.pk, row.rk))
         return row
 
     async def redrive_one(self, tenant: str, event_id: str) -> None:
@@ -188,7 +189,7 @@ class Changes:
 
     async def _done(self, tenant: str, event_id: str, answer: ChangeResult) -> Row:
         match answer:
-            case Done(row):
+            case Done(row, _):
                 return row
             case "missing":
                 raise self.absent(tenant, event_id)

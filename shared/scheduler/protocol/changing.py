@@ -54,9 +54,10 @@ WINDOW = frozenset({"flex", "shift"})
 
 
 class Done(NamedTuple):
-    """The change is stored; `row` is the event at its current place."""
+    """The change is stored; `row` is the event at its current place. moved: the change gave it this place."""
 
     row: Row
+    moved: bool = False
 
 
 type ChangeResult = Done | Literal["already-firing", "already-final", "missing"]
@@ -80,6 +81,11 @@ def find(address: Address) -> Steps[Row | None]:
 
 def edit(address: Address, change: Props, match: Match | None = None) -> Steps[ChangeResult]:
     """Merge `change` into the event at its current place, if it may still be changed and `match` does not raise."""
+    return (yield from edit_as_found(address, lambda props: change, match))
+
+
+def edit_as_found(address: Address, change_of: Callable[[Props], Props], match: Match | None = None) -> Steps[ChangeResult]:
+    """Make a change that follows from the event's present properties. The write is on the ETag of the row that it follows from."""
     unsure: Row | None = None
     while True:
         row = None
@@ -87,7 +93,7 @@ def edit(address: Address, change: Props, match: Match | None = None) -> Steps[C
             # A write on this ETag may be stored, or still in flight. It is looked for where it was sent, because the event may have moved
             # since.
             seen = yield from get(EVENTS, unsure.pk, unsure.rk)
-            if seen is not None and is_in(change, seen.props):
+            if seen is not None and is_in(change_of(unsure.props), seen.props):
                 return Done((yield from find(Address(seen.pk, seen.rk))) or seen)
             # The same change on the same ETag can be applied once at most, so a repetition is safe. If the ETag has changed, that write is
             # refused.
@@ -104,6 +110,7 @@ def edit(address: Address, change: Props, match: Match | None = None) -> Steps[C
             return verdict
         if verdict != "yes":
             continue
+        change = change_of(row.props)
         answer = yield from write(EVENTS, row.pk, Merge(row.rk, change, row.etag))
         if isinstance(answer, Applied):
             return Done(Row(row.pk, row.rk, {**row.props, **change}, answer.etags[0], row.timestamp, row.read_at))
@@ -125,12 +132,38 @@ def cancel(address: Address, now: Millis, nonce: str, match: Match | None = None
 
 def move(address: Address, due: Millis, change: Props, nonce: str, match: Match | None = None) -> Steps[ChangeResult]:
     """Give the event another due time, and apply `change`. It fires once, at one of the two times."""
-    started = yield from edit(address, {**change, "state": "moving", "target_due": due, "moving": nonce}, match)
+    return (yield from finished((yield from edit(address, start_of_move(due, change, nonce), match))))
+
+
+def edit_or_move(address: Address, change: Props, nonce: str, match: Match | None = None) -> Steps[ChangeResult]:
+    """Apply `change`, which leaves the due time as it is. An event that becomes larger moves to a shard of its own.
+
+    A shard's bytes are counted when it is filled, and they bound memory. The event keeps the due time that it has when its move begins: one
+    that was read earlier could undo a move that was stored since.
+    """
+    moves = False
+
+    def change_of(props: Props) -> Props:
+        nonlocal moves
+        moves = int(change.get("size", 0)) > int(props.get("size", 0))
+        return start_of_move(int(props["due"]), change, nonce) if moves else change
+
+    started = yield from edit_as_found(address, change_of, match)
+    return (yield from finished(started)) if moves else started
+
+
+def start_of_move(due: Millis, change: Props, nonce: str) -> Props:
+    """Return the properties of a row whose event begins to move, with `change`."""
+    return {**change, "state": "moving", "target_due": due, "moving": nonce}
+
+
+def finished(started: ChangeResult) -> Steps[ChangeResult]:
+    """Finish a move that has begun; return the event at its new place."""
     if not isinstance(started, Done):
         return started
     # `find` finishes the event's move.
     found = yield from find(Address(started.row.pk, started.row.rk))
-    return Done(found) if found is not None else "missing"
+    return Done(found, moved=True) if found is not None else "missing"
 
 
 def finish_move(shard: str, row: Row) -> Steps[Row]:

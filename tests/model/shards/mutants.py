@@ -204,6 +204,18 @@ def moving_cancelled_in_place() -> list[Patch]:
     return [(changing, "cancel", cancel)]
 
 
+def larger_at_former_due() -> list[Patch]:
+    """A larger event moves with the due time that was read before the move."""
+
+    def edit_or_move(address: Address, change: Any, nonce: str, match: Any = None) -> Any:
+        row = yield from changing.find(address)
+        if row is None:
+            return "missing"
+        return (yield from changing.move(address, int(row.props["due"]), change, nonce, match))
+
+    return [(changing, "edit_or_move", edit_or_move)]
+
+
 def dead_row_first() -> list[Patch]:
     def redrive(source: str, rows: Any, now: int) -> Any:
         shard = changing.target_shard(source, "redrive", 0)
@@ -316,6 +328,7 @@ MUTANTS = [
     Mutant("a withdrawal without sealing", "withdraw", no_sealing),
     Mutant("delete-then-insert move", "move", delete_then_insert, strands=True),
     Mutant("cancel of a moving row in place", "move and cancel", moving_cancelled_in_place),
+    Mutant("a larger event at the due time read before", "move and edit", larger_at_former_due),
     Mutant("redrive that turns the dead row first", "redrive", dead_row_first, strands=True),
     Mutant("a redrive left half-way by the copies' owner", "redrive", sources_unpointed, strands=True),
     Mutant("redriven events not noted in the ledger", "redrive", redriven_unnoted, strands=True),

@@ -178,6 +178,13 @@ def mover(event: str, address: Address, due: int, nonce: str) -> Any:
     return (("moved", (event, due)),) if isinstance(answer, changing.Done) else ()
 
 
+def editor(event: str, address: Address, size: int, nonce: str) -> Any:
+    """A change of the payload. A larger one moves the event, at the due time that it has."""
+    change = {"body": nonce, "size": size}
+    answer = yield from changing.edit_or_move(address, change, nonce)
+    return (("edited", (event, nonce)),) if isinstance(answer, changing.Done) else ()
+
+
 def redriver(shard: str, rows: tuple[str, ...]) -> Any:
     found = {}
     for rk in rows:
@@ -258,6 +265,7 @@ type Starts = dict[str, tuple[str, Callable[[], Any], Callable[[Any], bool]]]
 WRITES_X: Starts = {"a": ("writer", lambda: writer("a", "x"), always)}
 CANCELS_X: Starts = {"c": ("user", lambda: canceller("x", A1), after(("stored", "x")))}
 MOVES_X: Starts = {"m": ("writer", lambda: mover("x", A1, 80_000, "m"), after(("stored", "x")))}
+EDITS_X: Starts = {"e": ("writer", lambda: editor("x", A1, 2, "e"), after(("stored", "x")))}
 CREATORS: Starts = {"a": ("writer", lambda: creator("a", "x"), always), "b": ("writer", lambda: creator("b", "x"), always)}
 REDRIVERS: Starts = {
     "r": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
@@ -377,6 +385,14 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             "move and cancel",
             Budget(lost=level, crash=1, owners=1),
             {**WRITES_X, **MOVES_X, "c": ("user", lambda: canceller("x", A1), after(("began", "m")))},
+            due={"x": frozenset({DUE, 80_000})},
+            times=(DUE, 80_000),
+        ),
+        # A change of the payload, which makes the event larger and moves it, while another call gives it another due time.
+        "move and edit": lambda level: play(
+            "move and edit",
+            Budget(lost=level, crash=level, owners=1),
+            {**WRITES_X, **MOVES_X, **EDITS_X},
             due={"x": frozenset({DUE, 80_000})},
             times=(DUE, 80_000),
         ),

@@ -27,6 +27,7 @@ EXPECTED = {
     "a withdrawal without sealing": ("P2", 2),
     "delete-then-insert move": ("P1", 5),
     "cancel of a moving row in place": ("P2", 16),
+    "a larger event at the due time read before": ("o1 starts x early", 22),
     "redrive that turns the dead row first": ("P1", 3),
     "a redrive left half-way by the copies' owner": ("P1", 5),
     "redriven events not noted in the ledger": ("P1", 0),

@@ -265,8 +265,15 @@ class World:
         moved = {fact[1][1] for fact in state.acked if fact[0] == "moved" and fact[1][0] == event}
         if state.now < min(moved or self.play.due[event]):
             raise Violation(f"{actor.name} starts {event} early")
+        row = self._row(state, effect)
+        if any(fact == "edited" and what[0] == event and row.get("body") != what[1] for fact, what in state.acked):
+            raise Violation(f"{actor.name} starts {event} without its acknowledged edit: {row}")
         state = state._replace(acked=state.acked | {("started", event)})
         return self._resume(state, actor, success)
+
+    def _row(self, state: State, start: Start) -> dict[str, Any]:
+        """Return the stored properties of the event that is delivered."""
+        return dict(self._cells(state).get((EVENTS, start.shard, start.row), ABSENT)[1] or {})
 
     def _lose(self, state: State, actor: Actor) -> State:
         return self._pruned(self._spend(self._resume(self._under_way(state, actor), actor, LOST), "lost"))
