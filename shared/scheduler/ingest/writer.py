@@ -165,8 +165,9 @@ class Writer:
         assert event.id is not None
         try:
             known: FreshId | KnownId | None = None
-            if filling.filed is None:
-                # Most likely the id is free. But a repeated request must not file a shard that stays empty.
+            if filling.filed is None or (self._mirror is not None and self._mirror.whole):
+                # Most likely the id is free. But a repeated request must not file a shard that stays empty, and the second account need not
+                # ask the first about what it has itself.
                 known = await self._runner.run(known_id(tenant, event.id))
             if known is None:
                 known = await self._register(tenant, event, filling, row)

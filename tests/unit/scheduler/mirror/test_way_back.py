@@ -325,3 +325,44 @@ async def test_copies_that_are_in_step_are_not_written_again(pair: PairWorld) ->
     assert await pair.do(pair.app.scheduler.runner.run(mirroring.mirror(shard, WAY)))
     assert pair.second._tables[EVENTS][shard].rows[GATE].etag == before
     assert await pair.do(pair.app.scheduler.runner.run(ingest.known_id("demo", event_id))) is None
+
+
+async def every_minute(world: PairWorld) -> str:
+    """A schedule whose next occurrences are stored in the first; its URL."""
+    url = "/api/v1/schedules/s"
+    assert (await world.demo.put(url, {"every": "PT1M", "channel": "default", "payload": 1})).status == 201
+    await world.run(20)
+    assert set(world.first.states().values()) == {"scheduled"} and world.second.states() == {}
+    return url
+
+
+@pytest.mark.parametrize("verb", ["pause", "delete"])
+async def test_end_of_a_schedule_is_not_acknowledged_while_the_first_may_have_its_occurrences(pair: PairWorld, verb: str) -> None:
+    url = await every_minute(pair)
+
+    async def end() -> int:
+        return (await (pair.demo.post(f"{url}/pause", {}) if verb == "pause" else pair.demo.delete(url))).status
+
+    await pair.fail_over()
+    assert await end() == 503
+    await pair.run(900, step=1.0)
+    assert pair.deliveries() == {} and await end() == 503
+    pair.find_first()
+    await pair.run(5)
+    assert await end() in (200, 204, 404)
+    await pair.run(900, step=1.0)
+    # The first occurrence was due when the schedule was ended; the second was not.
+    assert pair.deliveries() == {"s:20270115T080100Z": 1}
+    assert pair.first.states() == {"s:20270115T080100Z": "delivered", "s:20270115T080200Z": "cancelled"}
+
+
+async def test_schedule_goes_on_while_the_first_is_away_and_can_be_paused_once_its_occurrences_are_the_seconds(pair: PairWorld) -> None:
+    url = await every_minute(pair)
+    await pair.fail_over()
+    await pair.run(1_200, step=1.0)
+    started = pair.deliveries()
+    assert len(started) >= 10 and set(started.values()) == {1}
+    assert (await pair.demo.post(f"{url}/pause", {})).status == 200
+    started = pair.deliveries()
+    await pair.run(600, step=1.0)
+    assert pair.deliveries() == started
