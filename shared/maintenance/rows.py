@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 from ..core.clock import Millis
 from ..engine.json_codec import JsonCodec
 from ..storage.ports import Props, Row
-from .vm_names import folded
+from .azure_names import folded
 
 INDEX: Final = ":maintenance"
 """A partition of its own: no tenant's name is empty."""
@@ -296,7 +296,8 @@ class FleetEvents:
 
     def of_scope(self, scope: str) -> Iterable[NodeRow]:
         """The nodes whose documents are shared."""
-        return (node for node in self.nodes.values() if node.scope == scope)
+        folded_scope = scope.casefold()
+        return (node for node in self.nodes.values() if node.scope.casefold() == folded_scope)
 
     def named(self, event: EventRow) -> list[NodeRow]:
         """The nodes that an event names: by VM name within its scope; of a rehearsal by their own."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from ...core.clock import Millis
+from ..azure_names import same_name
 from ..rows import ApprovalRow, EventHold, EventRow, FleetEvents, NodeRow
 from ..rule_settings import MaintenanceSettings
 from ..timings import GRANT_LEASE, GRANT_TRIES
@@ -117,7 +118,7 @@ def joint_reason(event: EventRow, node: NodeRow, view: FleetEvents) -> str | Non
     """Return why the agent of a prepared node should not approve an event for the other nodes that it names; None when it may."""
     if len(event.resources) < 2:
         return None
-    if event.scope != node.scope:
+    if not same_name(event.scope, node.scope):
         # The app knows the nodes of the event's own scope only, so this node's companions may not be prepared.
         return "the event is reported in two scopes"
     for other in view.named(event):
@@ -155,7 +156,9 @@ def lease_approval(
     entry = node.entry(event.event_id)
     if approval is None or now >= approval.expires or settings.transport != "relay" or event.rehearsal:
         return event, None
-    if entry is None or not entry.listed or entry.status != "Scheduled" or node.scope != event.scope or event.status != "scheduled":
+    if entry is None or not entry.listed or entry.status != "Scheduled" or event.status != "scheduled":
+        return event, None
+    if not same_name(node.scope, event.scope):
         return event, None
     if withhold_reason(event, view, settings, now) is not None or undrained_reason(event, view, held, settings, now) is not None:
         return event, None

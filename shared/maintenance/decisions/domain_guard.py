@@ -9,6 +9,7 @@ from collections.abc import Set
 from typing import Final
 
 from ...core.clock import Millis
+from ..azure_names import same_name
 from ..rows import EventRow, FleetEvents, NodeEntry, NodeRow
 from ..rule_settings import MaintenanceSettings
 from ..timings import BUSY_SILENCE, IDLE_SILENCE
@@ -22,15 +23,14 @@ def is_live(node: NodeRow, view: FleetEvents, now: Millis) -> bool:
     silence = now - node.at
     if silence <= BUSY_SILENCE:
         return True
-    near = any(
-        each.open and not each.rehearsal and each.scope == node.scope and now - each.seen > BUSY_SILENCE for each in view.events.values()
-    )
+    events = (each for each in view.events.values() if each.open and not each.rehearsal and now - each.seen > BUSY_SILENCE)
+    near = any(same_name(each.scope, node.scope) for each in events)
     return not near and silence <= IDLE_SILENCE and not any(each.listed for each in node.entries)
 
 
 def quorum_unit(node: NodeRow, settings: MaintenanceSettings) -> str:
-    """Return the quorum unit of a node: fault domains are counted within it."""
-    return {"location": node.location, "scope": node.scope, "fleet": ""}[settings.per]
+    """Return the quorum unit of a node, in lower case: fault domains are counted within it."""
+    return {"location": node.location, "scope": node.scope, "fleet": ""}[settings.per].casefold()
 
 
 def approval_order(event: EventRow) -> tuple[int, Millis, str]:

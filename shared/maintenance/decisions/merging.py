@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...core.clock import Millis
+from ..azure_names import folded, same_name
 from ..rows import REHEARSAL, REMOVES, EventRow, FleetEvents, LedgerStatus, NodeEntry, NodeRow
 from ..timings import ABANDON_EVENT, AGREEMENT_TIME, BUSY_SILENCE, FORGET_NODE, LONG_IMPACT, REHEARSAL_GRACE
-from ..vm_names import folded
 from .domain_guard import is_live
 
 
@@ -22,7 +22,7 @@ def merge(event: EventRow | None, entry: NodeEntry, node: NodeRow, now: Millis) 
             return None
         status: LedgerStatus = "started" if entry.status == "Started" else "scheduled"
         event = EventRow(entry.event_id, node.scope, entry.type, status, now)
-    if event.scope != node.scope and not event.rehearsal and event.open:
+    if not same_name(event.scope, node.scope) and not event.rehearsal and event.open:
         # The same id in another scope. Ids are unique, so one of the scopes is wrong. The sweep raises an alarm.
         return event
     if entry.observed > event.observed.get(node.node, 0):
@@ -169,7 +169,7 @@ def event_alarms(event: EventRow, view: FleetEvents, now: Millis) -> set[str]:
         return found
     if event.differs and now - event.differs > AGREEMENT_TIME:
         found.add("disagreement")
-    if any(node.scope != event.scope for node in view.nodes.values() if node.node in entries):
+    if any(not same_name(node.scope, event.scope) for node in view.nodes.values() if node.node in entries):
         found.add("disagreement")
     if now - event.seen > BUSY_SILENCE and any(now - node.at > BUSY_SILENCE for node in named):
         found.add("silent")

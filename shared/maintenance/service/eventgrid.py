@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from ...core.clock import Millis
+from ..azure_names import distinct, folded
 from ..not_before import read_time
 from ..rows import EventRow, FleetEvents, LedgerSource
-from ..vm_names import distinct, folded
 
 VALIDATION: Final = "Microsoft.EventGrid.SubscriptionValidationEvent"
 EMITTED: Final = "Microsoft.ResourceNotifications.MaintenanceResources.ScheduledEventEmitted"
@@ -77,12 +77,12 @@ def merge_delivery(event: EventRow | None, delivery: Emitted, view: FleetEvents,
     """Return the event after a delivery; None if it names no VM of this fleet, or a VM name that exists in several scopes."""
     if event is None:
         vms = folded(delivery.resources)
-        scopes = {node.scope for node in view.nodes.values() if node.vm.casefold() in vms}
+        scopes = distinct(node.scope for node in view.nodes.values() if node.vm.casefold() in vms)
         if len(scopes) != 1:
             return None
         event = EventRow(
             delivery.event_id,
-            scopes.pop(),
+            scopes[0],
             delivery.type,
             "scheduled",
             now,

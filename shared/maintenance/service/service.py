@@ -15,10 +15,10 @@ from ...leases.rows import Fleet, fleet_key
 from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
 from .. import rules
+from ..azure_names import distinct
 from ..model import AgentReportIn, RehearseIn, ResultIn
 from ..rows import GUARD, MAX_NODES, MAX_OPEN, MONITORS, EventRow, FleetEvents, MaintenanceRow, NodeEntry, NodeRow, event_key, node_key
 from ..rule_settings import MaintenanceSettings
-from ..vm_names import distinct
 from . import eventgrid
 from .store import MOST_ROWS, MaintenanceStore, StoredEvents
 from .views import answer_out, event_out, node_out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -12,6 +13,7 @@ from shared.maintenance import rules
 from shared.maintenance.agent.model import EventPhase
 from shared.maintenance.decisions.domain_guard import down_reason
 from shared.maintenance.rule_settings import FleetRule, GuardMode, MaintenanceSettings
+from shared.maintenance.service.eventgrid import Emitted, merge_delivery
 from tests.unit.maintenance.joint_fleet import START, Fleet
 
 SEEDS: Final = 40
@@ -135,3 +137,47 @@ def test_an_event_without_impact_takes_no_node_down() -> None:
     assert fleet.nodes["a"].state.events["e1"].phase is EventPhase.APPROVED
     assert not fleet.view.nodes["a"].leaving
     assert down_reason(fleet.view.nodes["a"], fleet.view, fleet.settings, fleet.wall) is None
+
+
+def spell_otherwise(fleet: Fleet) -> None:
+    """Let the metadata service of the first machine write its resource group and location in capitals, as Azure does for some."""
+    first = next(iter(fleet.nodes.values()))
+    first.machine = replace(first.machine, scope=first.machine.scope.upper(), location=first.machine.location.upper())
+    first.report(lost=False)
+
+
+def play_seconds(fleet: Fleet, seconds: int) -> None:
+    for _ in range(seconds):
+        fleet.pass_time(1)
+        for node in fleet.nodes.values():
+            node.look()
+            node.hook(True)
+            node.report(lost=False)
+
+
+def test_scopes_and_locations_are_compared_without_case() -> None:
+    fleet = Fleet(MaintenanceSettings(hand_off=10_000), random.Random(0), {"a": "0", "b": "0", "c": "1"})
+    spell_otherwise(fleet)
+    fleet.announce(("a", "b"), notice=60)
+    play_seconds(fleet, 45)
+    assert set(fleet.posts) == {"e1"}, "it names two machines of one resource group"
+    assert fleet.view.events["e1"].alarms == ()
+    assert {node.node for node in fleet.view.named(fleet.view.events["e1"])} == {"a", "b"}
+    assert fleet.view.nodes["a"].scope == "SET", "the spelling stays"
+
+
+def test_fault_domains_of_one_location_are_counted_together_however_it_is_written() -> None:
+    fleet = Fleet(MaintenanceSettings(hand_off=10_000), random.Random(0))
+    spell_otherwise(fleet)
+    for name in ("a", "b"):
+        fleet.announce([name], notice=60)
+    play_seconds(fleet, 45)
+    assert fleet.posts == ["e1"]
+
+
+def test_event_grid_finds_the_vm_of_a_scope_that_is_written_in_two_ways() -> None:
+    fleet = Fleet(MaintenanceSettings(), random.Random(0))
+    spell_otherwise(fleet)
+    view = replace(fleet.view, nodes={name: replace(node, vm="vm") for name, node in fleet.view.nodes.items()})
+    delivery = Emitted("e1", "Freeze", "Scheduled", fleet.wall, "Platform", 9, ("VM",))
+    assert merge_delivery(None, delivery, view, fleet.wall) is not None

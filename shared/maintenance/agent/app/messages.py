@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from ....core.clock import to_text
+from ...azure_names import same_name
 from ...not_before import read_time
 from ...rule_settings import GuardMode
-from ...vm_names import same_vm
 from ..decisions.work import OVER
 from ..imds.client import Machine
 from ..model import ElectedMonitors, EventPhase, EventRecord, LeasedApproval, NodeState, ScheduledEvent
@@ -144,7 +144,7 @@ def _entry(record: EventRecord, vm: str) -> dict[str, Any]:
         entry["reason"] = _clean(entry["reason"], 300)
     names = [name for name in record.event.resources if name and name == _clean(name, 128)]
     # This machine first: the list may be cut.
-    entry["resources"] = sorted(names, key=lambda name: not same_vm(name, vm))[:MOST_NAMED]
+    entry["resources"] = sorted(names, key=lambda name: not same_name(name, vm))[:MOST_NAMED]
     return entry
 
 

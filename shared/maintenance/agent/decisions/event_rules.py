@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from ...vm_names import folded
+from ...azure_names import folded
 from ..config.settings import AgentSettings
 from ..model import EVENT_TYPES, Action, ScheduledEvent
 from ..policy import ActionRule

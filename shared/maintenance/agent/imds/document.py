@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ...azure_names import distinct
 from ...not_before import read_time
-from ...vm_names import distinct
 from ..model import EVENT_TYPES, EventsDocument, ScheduledEvent, ScheduledEventStatus, UnreadableDocument
 
 if TYPE_CHECKING:

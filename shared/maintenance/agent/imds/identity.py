@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, fields
 from typing import Final
 
-from ...vm_names import same_vm
+from ...azure_names import same_name
 from ..config.config import NodeSettings
 from ..http_exchange import TransportFailure
 from ..journal import MARK, REPORTS, STATE, Disk, replace
@@ -40,7 +40,7 @@ def remembered(disk: Disk) -> Machine | None:
 
 def disown(disk: Disk, before: Machine | None, now: Machine) -> bool:
     """Set aside the state of another machine, from which this one's image was made. Returns true if there was one."""
-    if before is None or same_vm(before.vm, now.vm):
+    if before is None or same_name(before.vm, now.vm):
         return False
     for name in (STATE, MARK, REPORTS):
         if disk.read(name) is not None:

@@ -1,12 +1,12 @@
-"""Compares names of VMs. Azure's documents, its Resource Manager and the VMs themselves write one name in different case."""
+"""Compares names of VMs, resource groups and locations. Azure writes one name in different case in its documents and on its VMs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 
-def same_vm(one: str, other: str) -> bool:
-    """Return true if both are the name of one VM."""
+def same_name(one: str, other: str) -> bool:
+    """Return true if both are one name."""
     return one.casefold() == other.casefold()
 
 
@@ -16,7 +16,7 @@ def folded(names: Iterable[str]) -> frozenset[str]:
 
 
 def distinct(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names in their order and first spelling, each VM once."""
+    """Return the names in their order and first spelling, each once."""
     found: dict[str, str] = {}
     for name in names:
         found.setdefault(name.casefold(), name)
