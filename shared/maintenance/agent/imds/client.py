@@ -31,6 +31,7 @@ class Machine:
     scope: str = ""
     """Placement group, else scale set, else resource group. Names of machines are unique within it."""
     fault_domain: str = ""
+    """In a zone with its number, like `zone2-0`."""
     resource_id: str = ""
 
 
@@ -91,9 +92,13 @@ def read_machine(answer: HttpReply) -> Machine | TransportFailure:
     if not isinstance(instance, dict) or not _text(instance, "name"):
         return TransportFailure("no `name` in it")
     scope = _text(instance, "placementGroupId") or _text(instance, "vmScaleSetName") or _text(instance, "resourceGroupName")
-    return Machine(
-        _text(instance, "name"), _text(instance, "location"), scope, _text(instance, "platformFaultDomain"), _text(instance, "resourceId")
-    )
+    return Machine(_text(instance, "name"), _text(instance, "location"), scope, _fault_domain(instance), _text(instance, "resourceId"))
+
+
+def _fault_domain(instance: dict[str, Any]) -> str:
+    """Return the fault domain. Each availability zone numbers its own, so the number alone does not tell two zones apart."""
+    zone, number = _text(instance, "zone"), _text(instance, "platformFaultDomain")
+    return number if not zone else f"zone{zone}-{number}" if number else f"zone{zone}"
 
 
 def _text(instance: dict[str, Any], key: str) -> str:

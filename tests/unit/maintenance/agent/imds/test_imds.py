@@ -73,6 +73,16 @@ def test_machine_is_shown_with_the_narrowest_scope_there_is(more: dict[str, str]
 
 
 @pytest.mark.parametrize(
+    ("zone", "number", "domain"), [("", "2", "2"), ("1", "0", "zone1-0"), ("3", "0", "zone3-0"), ("2", "", "zone2"), ("", "", "")]
+)
+def test_machines_of_two_zones_are_in_two_fault_domains(zone: str, number: str, domain: str) -> None:
+    """Zones number their fault domains independently: a machine of each zone may be in number 0."""
+    machine = HttpImds(ask=Asked(reply(zone=zone, platformFaultDomain=number))).machine()
+    assert isinstance(machine, Machine)
+    assert machine.fault_domain == domain
+
+
+@pytest.mark.parametrize(
     "answer",
     [
         HttpReply(404, b'{"name": "a"}'),
