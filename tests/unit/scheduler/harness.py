@@ -108,6 +108,8 @@ class World:
         return self
 
     async def close(self) -> None:
+        # An invocation that has just been made begins, so that it can be cancelled.
+        await asyncio.sleep(0)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
