@@ -20,7 +20,7 @@ from ..delivery.flow.rules import Block, block
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..engine.row_codec import Format, RowCodec
 from ..storage.names import TENANTS
-from ..storage.ports import ANY, Applied, Delete, Insert, Props, Replace, Row, Tables
+from ..storage.ports import Applied, Delete, Insert, Props, Replace, Row, Tables
 from ..web.etag import check_if_match, etag_of
 from ..web.problem import conflict, invalid_all, not_found
 from . import rows, rules
@@ -225,14 +225,19 @@ class Channels:
         return None if new is old else new.breaker
 
     async def delete_all(self, home: Home) -> None:
-        """Delete every channel of a tenant that is being deleted."""
-        while True:
-            found, more = await rows.listed(self._tables, rows.of_tenant(home.name), rows.PREFIX_CHANNEL, "", 100)
+        """Delete every channel of a tenant that is being deleted, and none of a later tenant of this name: another process may have
+        finished this deletion meanwhile."""
+        after: str | None = ""
+        while after is not None:
+            first, kept = after, False
+            found, after = await rows.listed(self._tables, rows.of_tenant(home.name), rows.PREFIX_CHANNEL, first, 100)
             for row in found:
-                await self._tables.write(TENANTS, row.pk, [Delete(row.rk, ANY)])
-                self._drop(home.name, row.rk.removeprefix(rows.PREFIX_CHANNEL))
-            if more is None:
-                return
+                if _stored(row).uid == home.uid:
+                    kept |= not isinstance(await self._tables.write(TENANTS, row.pk, [Delete(row.rk, row.etag)]), Applied)
+                    self._drop(home.name, row.rk.removeprefix(rows.PREFIX_CHANNEL))
+            if kept:
+                # The row has changed since it was listed, or another process has deleted it.
+                after = first
 
     async def _change(
         self, home: Home, name: str, change: Callable[[StoredChannel | None], StoredChannel]

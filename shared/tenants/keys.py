@@ -75,13 +75,14 @@ class Keys:
         await self._remove(tenant, prefix, str(key.digest))
 
     async def delete_all(self, home: Home) -> None:
-        """Revoke every key of a tenant that is being deleted."""
-        while True:
-            found, more = await rows.listed(self._tables, rows.of_tenant(home.name), rows.PREFIX_KEY, "", 100)
+        """Revoke every key of a tenant that is being deleted, and none of a later tenant of this name: another process may have finished
+        this deletion meanwhile."""
+        after: str | None = ""
+        while after is not None:
+            found, after = await rows.listed(self._tables, rows.of_tenant(home.name), rows.PREFIX_KEY, after, 100)
             for row in found:
-                await self._remove(home.name, row.rk.removeprefix(rows.PREFIX_KEY), str(rows.key_of(row).digest))
-            if more is None:
-                return
+                if (key := rows.key_of(row)).uid == home.uid:
+                    await self._remove(home.name, row.rk.removeprefix(rows.PREFIX_KEY), str(key.digest))
 
     async def _write(self, home: Home, key: str, spec: KeyIn) -> KeyRow | None:
         """Write both rows of a key; return the listing row, or None if the prefix is taken."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -15,7 +16,7 @@ from shared.scheduler.model import RetryIn
 from shared.scheduler.rows import policy_of
 from shared.storage.names import TENANTS
 from shared.storage.ports import ANY, Delete, Insert, Merge, Op, Replace
-from shared.tenants import rules
+from shared.tenants import rows, rules
 from shared.tenants.model import DEFAULT_PAUSES, KeyIn, Limits, Retry, Tenant
 from shared.tenants.store import REMEMBER, seed_local
 
@@ -264,6 +265,39 @@ async def test_a_name_taken_again_inherits_nothing(world: World) -> None:
     assert (await world.directory.channels.list("acme", 10))[0] == []
     _, _, new = await world.directory.channels.put("acme", "c", QueueChannel(type="queue", queue="other"))
     assert new
+
+
+async def test_a_deletion_that_goes_on_late_takes_nothing_from_the_next_tenant_of_the_name(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    await world.directory.channels.put("acme", "c", QueueChannel(type="queue", queue="alarms"))
+    late = await world.directory.home("acme")
+    await world.other.delete("acme")
+    await world.other.put("acme", Tenant())
+    await world.other.channels.put("acme", "c", QueueChannel(type="queue", queue="alarms"))
+    made = await world.other.keys.issue("acme", EVENTS)
+    await world.directory.keys.delete_all(late)
+    await world.directory.channels.delete_all(late)
+    await world.clock.advance(5)
+    assert await world.other.key(made.key) is not None
+    assert await world.other.target("acme", "c") is not None
+
+
+async def test_a_channel_that_changes_while_its_tenant_is_deleted_is_deleted_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.directory.put("acme", Tenant())
+    for name in ("a", "b"):
+        await world.directory.channels.put("acme", name, QueueChannel(type="queue", queue="alarms"))
+    home = await world.directory.home("acme")
+    plain, changed = rows.listed, []
+
+    async def listed(*args: Any) -> Any:
+        answer = await plain(*args)
+        if not changed:
+            changed.append(await world.other.channels.pause("acme", "a", True))
+        return answer
+
+    monkeypatch.setattr(rows, "listed", listed)
+    await world.directory.channels.delete_all(home)
+    assert changed and world.tables.rows(TENANTS, "t:") == []
 
 
 async def test_putting_a_tenant_whose_deletion_was_cut_short_finishes_it_first(world: World) -> None:
