@@ -12,7 +12,7 @@ from shared.engine.effects import Get, Load, Wait, Write
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import Applied, Insert, Replace, Row
-from tests.simulation.leases.fleet import AZURE
+from tests.simulation.leases.measured.fleet import AZURE
 from tests.simulation.leases.world import Host, Task, World
 
 RENEW, SERVE, TAKE_OVER = 120.0, 180.0, 240.0

@@ -16,8 +16,8 @@ from typing import Any
 from shared.leases.planner import Member, plan
 from shared.leases.profiles import PROFILES, Profile
 from shared.leases.rows import ActiveIntents
-from tests.simulation.leases.fleet import AZURE, Measured
 from tests.simulation.leases.history import listening
+from tests.simulation.leases.measured.fleet import AZURE, Measured
 from tests.simulation.leases.world import Weather
 
 from ..report import Figure

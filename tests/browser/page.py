@@ -11,6 +11,14 @@ from playwright.async_api import ConsoleMessage, Locator, Page, Request, expect
 TIMEOUT = 60_000  # milliseconds that anything may take on a busy machine
 expect.set_options(timeout=TIMEOUT)
 
+PANELS = ("now", "due", "late", "dead", "leases", "turns", "maintenance", "health")
+"""The ids of the panels, in their order on the page."""
+
+
+async def chart_label(page: Page, panel: str) -> str:
+    """Return the description of a panel's chart for screen readers."""
+    return str(await page.locator(f"#panel-{panel} .chart").get_attribute("aria-label"))
+
 
 class Look:
     """One page. `faults`: errors of the page; `expected`: pattern of console errors that belong to the test; `unkeyed`: requests without a

@@ -24,9 +24,9 @@ from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import ALL_TABLES, FLEETS
 from shared.storage.ports import Insert, Op, Replace
 
-from .node import Disk, Node
-from .watch import Watch
-from .world import Host, Weather, World
+from ..node import Disk, Node
+from ..watch import Watch
+from ..world import Host, Weather, World
 
 KEY = fleet_key("t", "f")
 AZURE = Weather(delay=(0.0025, 0.015), slow=0.01, slow_up_to=0.3)

@@ -1,0 +1,209 @@
+"""The panels of the dashboard: the data that they show, and the actions of their buttons."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
+
+import pytest
+from playwright.async_api import Route, expect
+
+from tests.integration.scheduler.conftest import ADMIN_KEY, now_ms, text_of
+
+from .page import PANELS, Look, chart_label
+from .stage import DEMO_KEY, EVIL, FLEET, FREEZE, NODES, PARTITIONS, REBOOT, Stage
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_every_panel_shows_what_the_api_holds(look: Look, stage: Stage) -> None:
+    await look.open(DEMO_KEY)
+    for panel in PANELS:
+        await look.shows(panel)
+    stats = stage.call("GET", "stats")
+    for name, count in (("open", stats["open"]), ("retrying", 1), ("delivered, 24 h", stats["delivered"]), ("ledger gap, 1 h", 0)):
+        await expect(look.panel("now").locator(f'.tile[data-name="{name}"] b')).to_have_text(f"{count:,}")
+    planned = sum(each["scheduled"] for each in stage.call("GET", "load")["items"])
+    assert planned >= 300
+    assert int((await chart_label(look.page, "due")).split(", ")[-1].removesuffix(" planned")) >= 300
+    delivered = sum(each["delivered"] for each in stage.call("GET", "history")["items"])
+    assert (await chart_label(look.page, "due")).startswith(f"Events per minute: {delivered} delivered, ")
+    assert "Lateness over " in await chart_label(look.page, "late")
+    await expect(look.row("dead", "bill-1")).to_contain_text("400")
+    await expect(look.row("dead", "patient")).to_contain_text("503")
+
+
+async def test_partitions_are_shown_with_their_servers_and_looked_up(look: Look, stage: Stage) -> None:
+    await look.open(DEMO_KEY)
+    panel = await look.shows("leases")
+    await expect(panel.locator(".cell")).to_have_count(PARTITIONS)
+    for node in stage.call("GET", f"fleets/{FLEET}/leases?by=server")["items"]:
+        await expect(panel.locator(f'[data-server="{node["server"]}"] .cell')).to_have_count(len(node["partitions"]))
+    await expect(panel).to_contain_text("2 without an owner")
+    await expect(panel.locator('[data-server="n3"]')).to_contain_text("drain")
+    await panel.get_by_label("Partition", exact=True).fill("4")
+    await panel.get_by_role("button", name="Look up").click()
+    dialog = look.page.get_by_role("dialog", name="Partition 4")
+    await expect(dialog).to_contain_text(NODES[4 % 3])
+    await look.page.keyboard.press("Escape")
+    await expect(dialog).to_be_hidden()
+
+
+async def test_turns_and_their_replicas_are_shown(look: Look, stage: Stage) -> None:
+    await look.open(DEMO_KEY)
+    panel = await look.shows("turns")
+    await expect(panel.locator(".sum")).to_contain_text("Latest checkpoint: sequence 81,231")
+    turns = stage.call("GET", f"fleets/{FLEET}/turns")["items"]
+    assert (await chart_label(look.page, "turns")).startswith("Turns of 3 replicas: ")
+    await expect(look.row("turns", "81,231").filter(has_text="done")).to_contain_text(turns[-1]["holder"])
+    await expect(look.row("turns", "primary").first).to_contain_text("n1")
+
+
+async def test_redrive_brings_a_dead_letter_back(look: Look, stage: Stage) -> None:
+    stage.die("one-more")
+    await look.open(DEMO_KEY)
+    row = look.row("dead", "one-more")
+    await row.get_by_role("button", name="Redrive one-more").click()
+    await expect(row).to_have_count(0)
+    assert stage.until(lambda: stage.call("GET", "events/one-more")["state"] == "delivered", "its delivery")
+
+
+async def test_redrive_of_all_asks_first(look: Look, stage: Stage) -> None:
+    stage.tenant("many", "a", "b")
+    await look.open(ADMIN_KEY, "?tenant=many")
+    panel = await look.shows("dead")
+    await expect(panel.locator("tbody tr")).to_have_count(2)
+    await panel.get_by_role("button", name="Redrive all").dblclick()
+    dialog = look.page.get_by_role("dialog", name="Redrive all")
+    await expect(dialog).to_contain_text("2 dead events")
+    await look.page.keyboard.press("Escape")
+    await expect(dialog).to_be_hidden()
+    assert len(stage.call("GET", "dead-letters?tenant=many", key=ADMIN_KEY)["items"]) == 2
+    await panel.get_by_role("button", name="Redrive all").click()
+    await dialog.get_by_role("button", name="Redrive all of them").click()
+    await look.shows("dead", "empty")
+    stage.until(lambda: stage.call("GET", "stats?tenant=many", key=ADMIN_KEY)["delivered"] == 2, "their delivery")
+
+
+async def test_approve_and_hold_are_sent_to_the_service(look: Look, stage: Stage) -> None:
+    await look.page.set_viewport_size({"width": 1700, "height": 900})
+    await look.open(DEMO_KEY)
+    panel = await look.shows("maintenance")
+    assert (await chart_label(look.page, "maintenance")).startswith("Maintenance of 3 nodes: 2 open events")
+    for event_id, verb, state, act in ((FREEZE, "Approve", "granted", "approve"), (REBOOT, "Hold", "held", "hold")):
+        await panel.get_by_role("button", name=f"{verb} {event_id}").click()
+        dialog = look.page.get_by_role("dialog")
+        # A mark that turns the direction of what follows it.
+        await dialog.get_by_label("Reason").fill(f"\u202e{act}d by hand")
+        await dialog.get_by_role("button", name=verb, exact=True).click()
+        card = panel.locator(f'[data-event="{event_id}"]')
+        await expect(card).to_contain_text(f"{state} by")
+        reason, code = [await card.locator(each).last.bounding_box() for each in ("bdi", "code")]
+        assert reason and code and reason["x"] + reason["width"] <= code["x"] + 1
+        approval = stage.call("GET", f"fleets/{FLEET}/maintenance/events/{event_id}")["approval"]
+        assert (approval["state"], approval["reason"]) == (state, f"\u202e{act}d by hand")
+
+
+async def test_a_refusal_of_the_service_is_shown_where_it_was_asked(look: Look) -> None:
+    look.expected = "409"
+    await look.open(DEMO_KEY)
+    panel = await look.shows("dead")
+
+    async def refuse(route: Route) -> None:
+        problem = {"type": "x/not-dead", "title": "Not dead", "status": 409, "detail": f"no {EVIL}"}
+        await route.fulfill(status=409, content_type="application/problem+json", body=json.dumps(problem))
+
+    await look.page.route("**/redrive*", refuse)
+    button = panel.get_by_role("button", name="Redrive bill-0")
+    await button.focus()
+    await look.page.keyboard.press("Enter")
+    await expect(panel.get_by_role("alert")).to_have_text(f"bill-0: Not dead: no {EVIL}")
+    await expect(button).to_be_focused()
+
+
+async def test_the_focus_goes_back_to_what_was_recreated_behind_a_dialog(look: Look) -> None:
+    event_id = str(uuid4())
+    await look.page.route("**/maintenance/events?*", lambda route: scheduled(route, event_id))
+    await look.open(DEMO_KEY)
+    button = look.page.get_by_role("button", name=f"Hold {event_id}")
+    await button.focus()
+    await look.page.keyboard.press("Enter")
+    await expect(look.page.get_by_role("dialog")).to_be_visible()
+    before = await look.page.locator(f'[data-event="{event_id}"]').element_handle()
+    assert before
+    await look.page.wait_for_function("(card) => !card.isConnected", arg=before)
+    await look.page.keyboard.press("Escape")
+    await expect(button).to_be_focused()
+
+
+async def test_what_was_refused_in_a_dialog_is_reported_there_and_may_be_tried_again(look: Look) -> None:
+    look.expected = "409"
+    sent = 0
+
+    async def refuse(route: Route) -> None:
+        nonlocal sent
+        sent += 1
+        problem = {"type": "x/already-started", "title": "Already started", "status": 409, "detail": f"no {EVIL}"}
+        await route.fulfill(status=409, content_type="application/problem+json", body=json.dumps(problem))
+
+    event_id = str(uuid4())
+    await look.page.route("**/approve*", refuse)
+    await look.page.route("**/maintenance/events?*", lambda route: scheduled(route, event_id))
+    await look.open(DEMO_KEY)
+    await look.page.get_by_role("button", name=f"Approve {event_id}").click()
+    dialog = look.page.get_by_role("dialog")
+    button = dialog.get_by_role("button", name="Approve", exact=True)
+    await button.dblclick()
+    await expect(dialog.get_by_role("alert")).to_have_text(f"Already started: no {EVIL}")
+    await expect(button).to_be_enabled()
+    assert sent == 1
+
+
+async def scheduled(route: Route, event_id: str) -> None:
+    """One scheduled event in place of the service's."""
+    event = {"event_id": event_id, "type": "Freeze", "status": "scheduled", "scope": "set", "source": "Platform", "duration_s": 9}
+    event |= {"not_before": text_of(now_ms() + 600_000), "resources": [], "first_seen": text_of(now_ms()), "rehearsal": False}
+    event |= {"nodes": {"n1": {"phase": "PREPARED"}}, "approval": None, "alarms": [], "impact": {"lasted_ms": None}}
+    await route.fulfill(json={"items": [event], "next": None})
+
+
+async def test_redrive_of_all_goes_on_until_none_is_left_and_shows_how_far_it_came(look: Look) -> None:
+    look.expected = "503"
+    asked: list[Any] = []
+
+    async def redrive(route: Route) -> None:
+        asked.append(route.request.post_data_json)
+        if len(asked) <= 2:
+            return await route.fulfill(status=202, json={"redriven": 400})
+        problem = {"type": "x/unavailable", "title": "Unavailable", "status": 503, "detail": "storage does not answer"}
+        await route.fulfill(status=503, content_type="application/problem+json", body=json.dumps(problem))
+
+    await look.page.route("**/dead-letters/redrive*", redrive)
+    await look.open(DEMO_KEY)
+    await (await look.shows("dead")).get_by_role("button", name="Redrive all").click()
+    dialog = look.page.get_by_role("dialog", name="Redrive all")
+    await dialog.get_by_role("button", name="Redrive all of them").click()
+    await expect(dialog.get_by_role("alert")).to_have_text("800 events redriven. Unavailable: storage does not answer")
+    # One range for all calls: what dies again meanwhile is not in it.
+    assert len(asked) == 3 and asked[0] == asked[1] == asked[2] and set(asked[0]) == {"from", "to"}
+
+
+async def test_more_dead_letters_are_shown_when_asked_for(look: Look) -> None:
+    async def letters(route: Route) -> None:
+        limit = int(parse_qs(urlsplit(route.request.url).query)["limit"][0])
+        event = {"tenant": "demo", "state": "dead", "created": text_of(now_ms()), "payload": None, "channel": "default", "error": "expired"}
+        items = [{**event, "id": f"{number}{'x' * 190}", "due": text_of(now_ms())} for number in range(100, 100 + min(150, limit))]
+        await route.fulfill(json={"items": items, "next": "on" if limit < 150 else None})
+
+    await look.page.route("**/api/v1/dead-letters*", letters)
+    await look.open(DEMO_KEY)
+    panel = await look.shows("dead")
+    rows = look.row("dead", "expired")
+    await expect(rows).to_have_count(100)
+    await expect(panel.get_by_role("heading", name="100+ dead")).to_be_visible()
+    await panel.get_by_role("button", name="Show 100 more").click()
+    await expect(rows).to_have_count(150)
+    await expect(panel.get_by_role("heading", name="150 dead")).to_be_visible()
+    await expect(panel.get_by_role("button", name="Show 100 more")).to_have_count(0)

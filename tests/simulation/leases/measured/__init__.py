@@ -1,0 +1,1 @@
+"""Costs and times of well-behaved fleets, counted on virtual time."""
