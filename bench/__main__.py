@@ -66,7 +66,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 async def run_all(names: list[str], quick: bool, console: Console) -> list[Figure]:
-    """Measure one after the other. What fails is a line of the table, and does not stop the rest."""
+    """Measure one after the other. A failure is a line of the table and does not stop the others."""
     figures: list[Figure] = []
     columns = (TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -103,7 +103,7 @@ def main() -> int:
         print(report.as_json(figures, about))
     else:
         report.print_table(figures, about, Console(width=None if sys.stdout.isatty() else 200))
-    # A missed target is for people to judge, on their machine; only what could not be measured is an error.
+    # People judge a missed target, on their machine. Only a figure that could not be measured is an error.
     return 1 if any(figure.note.startswith("failed:") for figure in figures) else 0
 
 

@@ -1,4 +1,4 @@
-"""Figures, and how they are shown."""
+"""Figures, and the table that shows them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def number(value: float) -> str:
 
 
 def print_table(figures: Sequence[Figure], machine: Mapping[str, str], console: Console) -> None:
-    """The table for people."""
+    """Return the table for people."""
     for name, value in machine.items():
         console.print(f"[dim]{name:<9}[/] {value}", highlight=False, soft_wrap=True)
     table = Table(show_lines=False, pad_edge=False)
@@ -75,13 +75,13 @@ def print_table(figures: Sequence[Figure], machine: Mapping[str, str], console: 
 
 
 def as_json(figures: Sequence[Figure], machine: Mapping[str, str]) -> str:
-    """All of it for machines."""
+    """Return all figures as JSON."""
     rows = [{**asdict(figure), "reached": figure.reached} for figure in figures]
     return json.dumps({"machine": dict(machine), "figures": rows}, indent=2, default=str)
 
 
 def as_markdown(figures: Sequence[Figure], machine: Mapping[str, str]) -> str:
-    """The table for docs/explain/performance.md."""
+    """Return the table for docs/explain/performance.md."""
     lines = [f"- {name}: {value}" for name, value in machine.items()]
     lines += ["", "| figure | measured | target | reached | |", "| --- | ---: | ---: | --- | --- |"]
     for figure in figures:

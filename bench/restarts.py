@@ -96,7 +96,7 @@ async def start(connection: str, receiver: str, machine: str = "") -> tuple[asyn
 
 @asynccontextmanager
 async def receiving(arrivals: list[Arrival], takes: float) -> AsyncIterator[str]:
-    """A receiver that answers each delivery after `takes` seconds; its URL."""
+    """Run a receiver that answers each delivery after `takes` seconds. Yields its URL."""
 
     async def take(request: web.Request) -> web.Response:
         due = datetime.fromisoformat(request.headers["ce-tocsindue"]).timestamp() * 1000
@@ -111,7 +111,7 @@ async def receiving(arrivals: list[Arrival], takes: float) -> AsyncIterator[str]
 
 
 async def post(url: str, count: int, span: float, first: float) -> list[str]:
-    """Accept `count` events, due from `first` (milliseconds since 1970) over `span` seconds; their ids."""
+    """Post `count` events, due from `first` (milliseconds since 1970) over `span` seconds. Return their ids."""
     body = [{"due": to_text(round(first + number * span * 1000 / count)), "payload": number} for number in range(count)]
     headers = {"authorization": f"Bearer {KEY}"}
     async with aiohttp.ClientSession() as session, session.post(f"{url}/api/v1/events/batch", json=body, headers=headers) as answer:

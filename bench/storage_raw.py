@@ -40,7 +40,7 @@ type Job = Callable[[int], Awaitable[object]]
 
 
 async def flight(jobs: int, width: int, job: Job) -> tuple[float, float]:
-    """Run `job(0..jobs-1)`, `width` at a time: seconds of wall and of CPU."""
+    """Run `job(0..jobs-1)`, `width` at a time. Return the seconds of wall and of CPU time."""
     numbers = iter(range(jobs))
 
     async def lane() -> None:

@@ -27,14 +27,14 @@ SHIPPED = {"requirements.txt": "deployed", "requirements-agent.txt": "on nodes"}
 
 
 class Answer(NamedTuple):
-    """What a tool said: its output, and what it wrote to stderr."""
+    """The output of a tool, and the text that it wrote to stderr."""
 
     output: str
     errors: str
 
 
 type Run = Callable[[Sequence[str]], Answer]
-"""Runs a tool in the folder of the repository, whatever its exit code: both tools have the same one for a finding and for a failure."""
+"""Runs a tool in the folder of the repository. Its exit code is ignored: both tools have the same one for a finding and for a failure."""
 
 
 class Findings(NamedTuple):

@@ -18,13 +18,13 @@ class LockError(ValueError):
 
 
 class Environment(NamedTuple):
-    """What markers are evaluated for: a version of CPython, such as "3.13", and values of a platform."""
+    """The environment that markers are evaluated for: a version of CPython, such as "3.13", and values of a platform."""
 
     python: str
     platform: dict[str, str]
 
     def takes(self, marker: Marker | None, extra: str = "") -> bool:
-        """Return whether a requirement with this marker counts here."""
+        """Return True if a requirement with this marker counts here."""
         given = {"python_version": self.python, "python_full_version": f"{self.python}.1", "extra": extra}
         cpython = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
         return marker is None or marker.evaluate({**self.platform, **given, **cpython})
@@ -42,7 +42,7 @@ class Pin(NamedTuple):
 
 
 def chosen(path: Path) -> list[Requirement]:
-    """Return what the file chooses, and what the files that it includes choose."""
+    """Return the requirements of the file and of the files that it includes."""
     found: list[Requirement] = []
     for line in path.read_text().splitlines():
         if line.startswith("-r "):

@@ -27,7 +27,7 @@ def chosen_loop(environ: Mapping[str, str]) -> str:
 
 
 def loop_factory(name: str) -> LoopFactory:
-    """Return what makes loops of that name."""
+    """Return the function that makes loops of that name."""
     if name == "asyncio":
         return asyncio.new_event_loop
     import uvloop

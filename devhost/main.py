@@ -35,7 +35,7 @@ STORAGE_SETTINGS = ("TocsinStorage", "AzureWebJobsStorage")
 GRACE = 10
 """Seconds that running invocations get after SIGTERM: those of the Functions host."""
 INTERRUPT_GRACE = 1.0
-"""The same after Ctrl-C, because somebody waits."""
+"""The same after Ctrl-C, because a person waits."""
 CLOSE_TIMEOUT = 10.0
 """Seconds for settling the messages of finished invocations."""
 

@@ -27,7 +27,7 @@ GROUP = 100
 
 
 async def measure(run: Run) -> list[Figure]:
-    """Ours, bare, SDK, and again."""
+    """Measure our adapter, the bare client and the SDK in turns."""
     rounds, count = run.pick(7, 3), 20_000
     ours: list[float] = []
     bare: list[float] = []
@@ -73,7 +73,7 @@ async def _empty(text: str) -> None:
 
 
 async def _ours(app: Application, count: int, turn: int) -> tuple[float, float]:
-    """Through `Ingest.batch`. Each round has a minute of its own, far away."""
+    """Send batches through `Ingest.batch`. Each round has a minute of its own, far ahead."""
     first = app.clock.now() + (24 + turn) * HOUR
     bodies = [batch_text(part) for part in chunks(spread(count, first - first % 60_000, 60_000, turn), BATCH)]
 
@@ -85,7 +85,7 @@ async def _ours(app: Application, count: int, turn: int) -> tuple[float, float]:
 
 
 def rows(name: str, number: int) -> list[Op]:
-    """A hundred event rows as ours are: same properties, same sizes."""
+    """Return a hundred rows with the properties and sizes of event rows."""
     now = int(time.time() * 1000)
     return [
         Insert(
@@ -105,7 +105,7 @@ def rows(name: str, number: int) -> list[Op]:
 
 
 async def _bare(text: str, count: int, turn: int) -> tuple[float, float]:
-    """Bodies built and signed before the clock starts; of the answer only the parts are counted."""
+    """Send bodies that were built and signed before the clock starts. Only the parts of the answers are counted."""
     account = from_connection_string("table", text)
     batches = count // GROUP
     bodies = [wire.batch_body(account.base, EVENTS, f"bare-{turn}-{batch // 10}", rows("bare", batch)) for batch in range(batches)]
@@ -122,7 +122,7 @@ async def _bare(text: str, count: int, turn: int) -> tuple[float, float]:
 
 
 async def _sdk(text: str, count: int, turn: int) -> float:
-    """`submit_transaction` of entities made beforehand."""
+    """Call `submit_transaction` with entities made beforehand."""
     batches = [
         [("create", _entity(f"sdk-{turn}-{batch // 10}", op)) for op in rows("sdk", batch) if isinstance(op, Insert)]
         for batch in range(count // GROUP)

@@ -60,7 +60,7 @@ def _install() -> None:
 
 
 async def herd(rival: Rival, receiver: Receiving, count: int, concurrency: int) -> dict[str, Any]:
-    """`count` delayed jobs due at one instant, each a signed POST of the same payload: what the receiver saw, and the drain rate."""
+    """Run `count` delayed jobs due at one instant, each a signed POST. Return the receiver's figures and the drain rate."""
     await receiver.ask("reset")
     (port,) = free_ports("127.0.0.1", 1)
     arguments = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]

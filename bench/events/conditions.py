@@ -24,13 +24,13 @@ THROTTLED = 0.2
 
 
 async def measure(run: Run) -> list[Figure]:
-    """One line per condition: p50, p99 and the greatest lateness, in milliseconds."""
+    """Return a line for each condition: p50, p99 and the greatest lateness, in milliseconds."""
     count, width = run.pick((3000, 15_000), (1000, 5_000))
     return await _figures(run, _CONDITIONS, count, width)
 
 
 async def throttling(run: Run) -> list[Figure]:
-    """The lines of a storage that throttles, beside that of one that does not."""
+    """Return the lines of a storage that throttles, beside that of one that does not."""
     count, width = run.pick((3000, 15_000), (1000, 5_000))
     names = ("uniform load", "storage throttled 20 %", "batches throttled 20 %, Retry-After 1 s")
     return await _figures(run, {name: _CONDITIONS[name] for name in names}, count, width)
@@ -89,7 +89,7 @@ async def _condition(run: Run, kind: str, count: int, width: int) -> dict[str, A
 
 
 async def _post(host: Host, dues: list[int]) -> list[float]:
-    """Post the events one batch after the other; the milliseconds that each call took."""
+    """Post the events one batch after the other. Return the milliseconds that each call took."""
     took: list[float] = []
     for part in chunks(dues, 100):
         # A throttled storage may refuse a few of a batch: they are sent again, as a client would.
@@ -113,7 +113,7 @@ async def _channel(host: Host, name: str, url: str) -> None:
 
 
 def _dead() -> str:
-    """An address where nobody listens."""
+    """Return an address on which no process listens."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
@@ -138,7 +138,7 @@ async def _slow() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _throttled(connection: str, *more: str) -> AsyncIterator[str]:
-    """The same storage behind a proxy that refuses a fifth of what it is asked."""
+    """Put a proxy before the storage that refuses a fifth of the requests."""
     ports = {service.lower(): port for service, port in re.findall(r"(Table|Queue)Endpoint=http://127\.0\.0\.1:(\d+)/", connection)}
     arguments = ("-m", "bench.tools.throttle", "--table", ports["table"], "--queue", ports["queue"], "--share", str(THROTTLED), *more)
     async with child(*arguments) as process:

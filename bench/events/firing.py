@@ -18,7 +18,7 @@ CONCURRENCY = 64
 
 
 async def lateness(run: Run) -> list[Figure]:
-    """Events spread evenly over 20 s."""
+    """Measure the lateness of events that are spread evenly over 20 s."""
     count, width = run.pick((COUNT, 20_000), (COUNT // 2, 10_000))
     with emulator() as azurite:
         async with receiving() as receiver, devhost(azurite.connection_string, receiver.url) as host:
@@ -43,7 +43,7 @@ async def lateness(run: Run) -> list[Figure]:
 
 
 async def herd(run: Run) -> list[Figure]:
-    """All due at one instant; the same with BullMQ, in turns."""
+    """Measure events that are all due at one instant, and the same with BullMQ, in turns."""
     rounds, count = run.pick(3, 1), COUNT
     ours: list[dict[str, Any]] = []
     theirs: list[dict[str, Any]] = []

@@ -68,7 +68,7 @@ def _write(file: Path, count: int) -> None:
 
 @asynccontextmanager
 async def _sink() -> AsyncIterator[str]:
-    """Takes every batch: answers are made once for each length."""
+    """Accepts every batch. Answers are made once for each length."""
     made: dict[int, bytes] = {}
 
     async def take(request: web.Request) -> web.Response:
@@ -85,7 +85,7 @@ async def _sink() -> AsyncIterator[str]:
 
 
 async def _import(url: str, file: Path, ids: str, scratch: Path) -> tuple[float, float]:
-    """Seconds by the clock, and of CPU, that the command took."""
+    """Return the seconds by the clock, and of CPU, that the command took."""
     beside = ("--rejects", str(scratch / f"rejects-{ids}"), "--progress", str(scratch / f"progress-{ids}"))
     environment = {**os.environ, "TOCSIN_URL": url, "TOCSIN_KEY": KEY, "TOCSIN_PROFILES": os.devnull}
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()

@@ -26,7 +26,7 @@ HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
 
 
 async def posts(run: Run) -> list[Figure]:
-    """Single POSTs and a no-op route through the same worker, in turns."""
+    """Measure single POSTs and a no-op route through the same worker, in turns."""
     rounds, seconds = run.pick(4, 2), run.pick(4.0, 2.0)
     rates: dict[str, list[float]] = {"post": [], "noop": []}
     cpu: dict[str, list[float]] = {"post": [], "noop": []}
@@ -62,7 +62,7 @@ async def posts(run: Run) -> list[Figure]:
 
 
 async def cancels(run: Run) -> list[Figure]:
-    """Cancels of one shard's events beside merges of single rows, in turns; then through HTTP."""
+    """Measure cancels of one shard's events beside merges of single rows, in turns; then through HTTP."""
     rounds = run.pick(7, 3)
     ours: list[float] = []
     bare: list[float] = []

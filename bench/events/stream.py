@@ -36,7 +36,7 @@ async def measure(run: Run) -> list[Figure]:
 
 
 async def _stream(host: Host, rate: int, lead: tuple[float, float], seconds: float) -> int:
-    """Posts at this rate, each at its instant whatever became of those before; how many."""
+    """Post at this rate, each event at its instant even if earlier posts are not answered. Return their number."""
     chance = random.Random(rate)
     began = time.monotonic()
     calls: list[asyncio.Task[None]] = []

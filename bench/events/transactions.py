@@ -21,7 +21,7 @@ MINUTE: Millis = 60_000
 
 
 async def measure(run: Run) -> list[Figure]:
-    """Both spreads, each on a storage of its own, and one over several accounts."""
+    """Measure both spreads, each on a storage of its own, and one over several accounts."""
     # Not fewer when quick: what dispatch costs a minute has to be shared by enough events.
     near = await _bulk(run, "due within 10 s", 10_000, 0.0, NEAR, 0.06)
     minute = await _bulk(run, "spread over the minute", 20_000, 12.0, MINUTE, 0.09)

@@ -40,7 +40,7 @@ DAY: Millis = 86_400_000
 
 
 class TimedTables(MemoryTables):
-    """The twin, with a record of the CPU it takes itself."""
+    """The twin, with a record of its own CPU time."""
 
     spent = 0.0
 
@@ -52,7 +52,7 @@ class TimedTables(MemoryTables):
 
 
 async def cpu(run: Run) -> list[Figure]:
-    """Ingest by batches, then firing, each in this process's CPU time."""
+    """Measure ingest by batches and then firing, in CPU time of this process."""
     rounds, count = run.pick(5, 2), 9_900
     ingest: list[float] = []
     fire: list[float] = []
@@ -128,7 +128,7 @@ async def _fire(app: Application, receiver: FakeReceiver, count: int) -> float:
 
 
 class DiscardingTables(MemoryTables):
-    """Takes every event and forgets it: what remains in memory is ours, not a store's."""
+    """Accepts every event and forgets it, so that the memory that remains is the service's own."""
 
     _number = 0
 
@@ -141,7 +141,7 @@ class DiscardingTables(MemoryTables):
 
 
 async def _memory(count: int) -> dict[str, Any]:
-    """Resident memory after a warm-up, and after `count` events more, due over the next day."""
+    """Measure resident memory after a warm-up, and after `count` more events, due over the next day."""
     clock = SystemClock()
     storage = Storage(DiscardingTables(clock), memory_storage(clock).queues)
     await storage.ensure()
@@ -235,7 +235,7 @@ async def _apart(what: str, count: int) -> dict[str, Any]:
 
 
 async def memory(run: Run) -> list[Figure]:
-    """A million events through ingest, into tables that forget them."""
+    """Send a million events through ingest, into tables that forget them."""
     count = run.pick(1_000_000, 200_000)
     run.report_progress("memory", 0, 1)
     found = await _apart("memory", count)

@@ -29,7 +29,7 @@ PROFILE = PROFILES["default"]
 
 
 class Line:
-    """The tables as one server sees them. cut: nothing goes through any more, as if its machine had gone."""
+    """The tables as one server sees them. cut: no request goes through any more, as if its machine had ended."""
 
     def __init__(self, text: str, made: Counter[str]) -> None:
         self._tables, self._made, self.cut = HttpTables.from_connection_string(text), made, False
@@ -68,7 +68,7 @@ class _Fleet:
         self._text, self.made = text, Counter[str]()
         self.servers = servers
         self.since: dict[int, float] = {}
-        """When each partition was lost, in steady seconds, until it is gained."""
+        """The steady time in seconds at which each partition was lost, until it is gained."""
         self.gaps: list[float] = []
         self.keepers: dict[str, tuple[LeaseKeeper, Line]] = {}
         self._lock = threading.Lock()
@@ -121,7 +121,7 @@ class _Fleet:
 
 
 async def measure(run: Run) -> list[Figure]:
-    """The default profile: cost, crashes, planned hand-offs."""
+    """Measure the default profile: cost, crashes, planned hand-offs."""
     with emulator() as azurite:
         tables = AzureTables.from_connection_string(azurite.connection_string)
         await tables.ensure([FLEETS])

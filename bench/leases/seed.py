@@ -28,7 +28,7 @@ class Server:
         self._seen: dict[int, tuple[str, float]] = {}
 
     def start(self) -> None:
-        """Renewals and looks, each as one thread."""
+        """Renews and reads, each in one thread."""
         for steps in (self._renew(), self._look()):
             Task(self.host, steps, 10.0, lambda: None, lambda result: None).start(self._world.time.seconds)
 
@@ -70,7 +70,7 @@ class Server:
 
 
 def measure(servers: int, partitions: int, crashes: int, at_once: int = 4) -> dict[str, Any]:
-    """Writes and entities a second, and the seconds from each crash to each partition's next owner."""
+    """Return writes and entities a second, and the seconds from each crash to each partition's next owner."""
     world = World("the seed", traced=False)
     world.weather = AZURE
     for number in range(partitions):

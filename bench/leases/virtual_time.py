@@ -56,7 +56,7 @@ def _one(name: str, run: Run) -> list[Figure]:
 
 
 def at(values: Sequence[float], share: float) -> float:
-    """The quantile of sorted values."""
+    """Return the quantile of sorted values."""
     return values[min(len(values) - 1, int(len(values) * share))]
 
 
@@ -67,7 +67,7 @@ class _Bench:
         self.beat = profile.beat
 
     def measure(self) -> list[Figure]:
-        """All figures of one profile, on one fleet, one after the other."""
+        """Measure all figures of one profile, on one fleet, one after the other."""
         try:
             fleet = self.fleet
             fleet.start_all()
@@ -182,7 +182,7 @@ class _Bench:
         return figures
 
     def quick_restarts(self) -> list[Figure]:
-        """Each process is killed and started again at once, by whoever looks after it."""
+        """Kill each process and start it again at once, as a supervisor does."""
         fleet, moved = self.fleet, self.fleet.moves.total()
         for name in fleet.names:
             fleet.nodes[name].crash()
@@ -193,7 +193,7 @@ class _Bench:
         return [self._figure("moves per partition, all killed and back within V", value, "", {"default": 0.0}, f"away {RESTART:g} s each")]
 
     def slow_restarts(self) -> list[Figure]:
-        """Each stops as it should, and is away for longer than T; the next stops as soon as it is back."""
+        """Stop each server in order for longer than T. The next one stops as soon as it is back."""
         self.fleet.run(20 * self.beat)
         what = "moves per partition, all stopped for longer than T"
         return [self._rolling(what, self.fleet.names, {}, f"no order of stops needs less than {1 + 2 / SERVERS:.3f}")]
@@ -269,7 +269,7 @@ def _model(run: Run) -> list[Figure]:
 
 
 def _planner() -> list[Figure]:
-    """CPU of one plan: on a thread of its own, beside the beats."""
+    """Measure the CPU time of one plan, which runs on a thread of its own beside the heartbeats."""
     figures: list[Figure] = []
     for partitions, servers in ((PARTITIONS, SERVERS), (10_000, 200)):
         members = [Member(f"s{number:03d}") for number in range(servers + 1)]

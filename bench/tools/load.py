@@ -69,7 +69,7 @@ class Lane(asyncio.Protocol):
 
 
 async def run(requests: list[bytes], port: int, flight: int, seconds: float | None) -> dict[str, object]:
-    """Send, and sum up."""
+    """Send the requests and print their sum."""
     loop = asyncio.get_running_loop()
     statuses: Counter[int] = Counter()
     took: list[float] = []

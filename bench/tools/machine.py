@@ -57,7 +57,7 @@ def _command(pid: str) -> bytes:
 
 
 def resident(pid: int | None = None) -> int:
-    """Resident bytes of a process."""
+    """Return the resident bytes of a process."""
     for line in Path(f"/proc/{pid or 'self'}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024

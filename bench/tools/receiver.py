@@ -54,7 +54,7 @@ class Arrivals:
 
 
 class Connection(asyncio.Protocol):
-    """One client: reads requests with a Content-Length, one after the other."""
+    """Serves one client: reads requests with a Content-Length, one after the other."""
 
     def __init__(self, arrivals: Arrivals) -> None:
         self._arrivals = arrivals
@@ -94,7 +94,7 @@ def _length(head: bytes) -> int:
 
 
 async def main() -> None:
-    """Until the process is ended."""
+    """Serve until the process is ended."""
     arrivals = Arrivals()
     server = await asyncio.get_running_loop().create_server(lambda: Connection(arrivals), "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)

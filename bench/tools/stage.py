@@ -64,23 +64,23 @@ class ShiftedClock(SystemClock):
 
 
 def payload(number: int, size: int = 500) -> str:
-    """A JSON string of `size` bytes, quotes included."""
+    """Return a JSON string of `size` bytes, quotes included."""
     return f'"{number:08d}{"x" * (size - 10)}"'
 
 
 def event_text(number: int, due: Millis, channel: str = "") -> str:
-    """One event as a client sends it: 500 bytes of payload, server id."""
+    """Return an event as a client sends it: 500 bytes of payload, server id."""
     named = f'"channel":"{channel}",' if channel else ""
     return f'{{"due":"{to_text(due)}",{named}"payload":{payload(number)}}}'
 
 
 def batch_text(dues: Sequence[Millis], channel: str = "") -> bytes:
-    """A batch of events as JSON lines."""
+    """Return a batch of events as JSON lines."""
     return "\n".join([event_text(number, due, channel) for number, due in enumerate(dues)]).encode()
 
 
 def spread(count: int, first: Millis, width: Millis, seed: int = 1) -> list[Millis]:
-    """`count` due times, evenly by chance over `width` milliseconds."""
+    """Return `count` due times at random, evenly over `width` milliseconds."""
     chance = random.Random(seed)
     return [first + chance.randrange(width) for _ in range(count)]
 
@@ -90,7 +90,7 @@ def chunks[T](items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 
 async def flight(jobs: Sequence[Callable[[], Awaitable[object]]], width: int) -> tuple[float, float]:
-    """Run the jobs, `width` at a time: seconds of wall and of this process's CPU."""
+    """Run the jobs, `width` at a time. Return the seconds of wall time and of this process's CPU time."""
     source = iter(jobs)
 
     async def lane() -> None:
@@ -103,7 +103,7 @@ async def flight(jobs: Sequence[Callable[[], Awaitable[object]]], width: int) ->
 
 
 def local_settings(connection: str, receiver: str = "http://127.0.0.1:9/", accounts: Sequence[str] = ()) -> Settings:
-    """The settings of a local app, whatever the environment says. accounts: connection strings of further ones."""
+    """Return the settings of a local app, independent of the environment. accounts: connection strings of further ones."""
     given: dict[str, Any] = {
         "storage": connection,
         "local": True,
@@ -147,7 +147,7 @@ class Pump:
         return len(self._running)
 
     async def idle(self) -> None:
-        """Wait until what was taken is served."""
+        """Wait until all received messages are processed."""
         if self._running:
             await asyncio.wait(self._running)
 
@@ -209,13 +209,13 @@ async def ticking(app: Application) -> AsyncIterator[None]:
 
 
 def requests_of(counter: Counter[str]) -> int:
-    """Requests in an adapter's counters; rows and messages are counted there as well."""
+    """Return the requests in an adapter's counters, which count rows and messages as well."""
     return sum(count for name, count in counter.items() if not name.startswith(("rows_", "messages_")))
 
 
 @asynccontextmanager
 async def child(*arguments: str, env: dict[str, str] | None = None, stdin: bool = False) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A Python process of ours, ended with SIGTERM and waited for. What it writes to stderr is shown when it fails.
+    """Run a Python process, ended with SIGTERM and waited for. Its standard error is shown when it fails.
 
     stdin: give it a pipe; otherwise it has this process's.
     """
@@ -299,13 +299,13 @@ class Host:
     session: aiohttp.ClientSession
 
     async def batch(self, dues: Sequence[Millis], channel: str = "") -> list[str]:
-        """Post a batch; the ids."""
+        """Post a batch. Return the ids."""
         document = await self._batch(dues, channel)
         assert document.get("accepted") == len(dues), str(document)[:500]
         return [line["id"] for line in document["results"]]
 
     async def accepted(self, dues: Sequence[Millis]) -> list[Millis]:
-        """Post a batch to a storage that may refuse; what was certainly not stored."""
+        """Post a batch to a storage that may refuse. Return the events that were certainly not stored."""
         document = await self._batch(dues, "")
         if "results" not in document:
             assert document.get("status") == 503, str(document)[:500]

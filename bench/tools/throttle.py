@@ -21,7 +21,7 @@ DROPPED = {"transfer-encoding", "connection", "keep-alive", "content-length"}
 
 @dataclass(slots=True)
 class Throttling:
-    """Which requests are refused. It may be changed while the proxy runs."""
+    """The requests that are refused. It may be changed while the proxy runs."""
 
     share: float
     """Share of the requests that are answered with 503."""
@@ -34,7 +34,7 @@ class Throttling:
 
 
 def proxy(port: int, throttling: Throttling, seed: int) -> web.Application:
-    """An application that forwards to `port` on loopback, but for the share it refuses."""
+    """Return an application that forwards to `port` on loopback, except for the share that it refuses."""
     chance = random.Random(seed)
     app = web.Application(client_max_size=64 * 1024 * 1024)
 

@@ -22,7 +22,7 @@ WORKER_OPTIONS = (b"--functions-worker-id", b"--workerId")
 
 @dataclass(frozen=True)
 class HostUnderTest:
-    """Which host is tested."""
+    """The host under test."""
 
     url: str
     start: str

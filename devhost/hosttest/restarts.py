@@ -25,7 +25,7 @@ class NotChecked(Exception):
 
 
 async def spread(target: Target, during: Callable[[], Awaitable[str]]) -> str:
-    """Deliver events while something happens; return what happened, and how many came twice and how late."""
+    """Deliver events while something happens. Return a line about it: events that came twice, and the lateness."""
     events = await target.post_batch(COUNT, FIRST, SPAN)
     ends_at = time.monotonic() + END_AFTER
     await asyncio.sleep(END_AFTER)

@@ -1,4 +1,4 @@
-"""What host and worker tell each other: functions, the values of their arguments, and results. Values are plain data."""
+"""The messages between host and worker: functions, the values of their arguments, and results. Values are plain data."""
 
 from dataclasses import dataclass
 from functools import cached_property

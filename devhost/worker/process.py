@@ -26,7 +26,7 @@ RESTART_AGAIN = 5.0
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """What every worker process is started with."""
+    """The options with which every worker process is started."""
 
     app: Path
     prefix: str

@@ -14,7 +14,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -22,12 +21,12 @@ import orjson
 from ..core.clock import Millis, to_text
 from ..core.durations import format_duration
 from ..storage.ports import Props, Row
-from ..tenants.model import DEFAULT_ATTEMPTS, DEFAULT_FIRST, DEFAULT_MAX, DEFAULT_PAUSES, DEFAULT_WITHIN, Durability, Retry
+from ..tenants.model import Durability
 from ..web.etag import etag_of
 from . import attempt_history
 from .keys import shard_tenant
 from .model import EventIn
-from .rules import NEVER, RetryPolicy, asked_due
+from .rules import NEVER, asked_due
 
 CHUNK = 16_000
 """Characters of payload text per property: at most 32,000 UTF-16 units, under the store's 32K."""
@@ -158,42 +157,6 @@ def withdrawn(event_id: str, created: Millis, due: Millis, now: Millis, nonce: s
         "by": nonce,
     }
     return EventToStore(props, due, OVERHEAD, event_id, durability="fast", term=0)
-
-
-def policy_of(tenant: Retry, override: str | None, pauses: str | None = None) -> RetryPolicy:
-    """Return the tenant's retry policy with the event's changes. pauses: the event's own pauses, as stored."""
-    mine = () if tenant.schedule is None else tuple(tenant.schedule)
-    return _policy(tenant.attempts, tenant.first, tenant.max, tenant.within, mine, override or "", pauses or "")
-
-
-@lru_cache(maxsize=1024)
-def _policy(
-    attempts: int | None,
-    first: Millis | None,
-    longest: Millis | None,
-    within: Millis | None,
-    mine: tuple[Millis, ...],
-    override: str,
-    pauses: str,
-) -> RetryPolicy:
-    changed = orjson.loads(override) if override else {}
-    within = changed.get("within", DEFAULT_WITHIN if within is None else within)
-    attempts, first, longest = (changed.get(name, own) for name, own in (("attempts", attempts), ("first", first), ("max", longest)))
-    listed: tuple[Millis, ...] = ()
-    if pauses:
-        listed = tuple(orjson.loads(pauses))
-    elif not changed.keys() & {"attempts", "first", "max"} and mine:
-        listed = mine
-    elif attempts is None and first is None and longest is None:
-        listed = DEFAULT_PAUSES
-    if listed:
-        return RetryPolicy(len(listed) + 1, listed[0], listed[-1], within, listed)
-    return RetryPolicy(
-        DEFAULT_ATTEMPTS if attempts is None else attempts,
-        DEFAULT_FIRST if first is None else first,
-        DEFAULT_MAX if longest is None else longest,
-        within,
-    )
 
 
 def etag_of_row(row: Row) -> str:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ..core import backoff
@@ -27,6 +26,7 @@ from ..storage.ports import Props
 from ..tenants.model import Durability
 from . import attempt_history
 from .attempt_history import with_unknown
+from .firing.retries import RetryPolicy, given_up
 from .keys import MINUTE, digest
 from .protocol.gate import Counts, Gate
 from .timings import (
@@ -36,7 +36,6 @@ from .timings import (
     CROWDED_SLICE,
     DISPATCH_AHEAD,
     LONGEST_RESEND_PAUSE,
-    MOST_LOST_OWNERS,
     OPEN_BEFORE,
     OWNER_SILENT,
     RECOVER_AFTER,
@@ -51,25 +50,6 @@ WAITING = frozenset({"scheduled", "retrying"})
 
 NEVER = -1
 """Value of `expires` for an event that no longer has one: a merge cannot remove a property."""
-
-
-PAUSE_JITTER = 0.2
-"""Largest part by which a listed pause is lengthened at random. It is never shortened: receivers know the list."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """Retry policy of an event, complete. Times in milliseconds.
-
-    `tenants.model` has the defaults, `rows.policy_of` applies them, and `delivery.channels.rules.judge` says which answers are retried.
-    """
-
-    attempts: int
-    first: Millis
-    longest: Millis
-    within: Millis
-    pauses: tuple[Millis, ...] = ()
-    """The pauses between attempts, one fewer than `attempts`; empty for exponential ones."""
 
 
 class RowOutcome(NamedTuple):
@@ -152,40 +132,9 @@ def lapse(props: Mapping[str, Any], change: Props) -> RowOutcome:
     return RowOutcome("lapsed", change)
 
 
-def back_off(policy: RetryPolicy, tries: int, chance: float, retry_after: float | None) -> Millis:
-    """Return the milliseconds to wait after attempt `tries` (1 = the first): the listed pause with jitter, or exponential with full jitter;
-    `retry_after` if longer.
-
-    Source: "Exponential Backoff And Jitter" (full jitter); `Retry-After` of RFC 9110 is a lower bound.
-    """
-    if policy.pauses:
-        pause = policy.pauses[min(tries, len(policy.pauses)) - 1]
-        wait = pause + round(pause * PAUSE_JITTER * chance)
-    else:
-        wait = max(1, round(backoff.exponential(policy.first, tries - 1, policy.longest, 40) * chance))
-    return wait if retry_after is None else max(wait, round(retry_after * 1000))
-
-
-def after_failure(
-    policy: RetryPolicy, due: Millis, tries: int, now: Millis, chance: float, *, final: bool, retry_after: float | None = None
-) -> Millis | None:
-    """Return the time of the next attempt, or None if the event is dead."""
-    if final or tries >= policy.attempts:
-        return None
-    # No attempt counts yet if the event was only the probe of an open circuit breaker: the next one comes after the first pause.
-    again = now + back_off(policy, max(1, tries), chance, retry_after)
-    return again if again <= max(due, 0) + policy.within else None
-
-
 def send_for_free(props: Mapping[str, Any]) -> Props:
     """Return the row's change for a send that is numbered but does not count as an attempt of the retry policy."""
     return {"free": int(props.get("free", 0)) + 1}
-
-
-def given_up(props: Props, policy: RetryPolicy) -> bool:
-    """Return True if so many owners have ended while they delivered this event that it must not be tried again."""
-    counted = int(props.get("tries", 0)) - int(props.get("free", 0))
-    return props["state"] == "firing" and counted >= policy.attempts + MOST_LOST_OWNERS
 
 
 _SAFER: tuple[Durability, ...] = ("fast", "standard", "mirrored")

@@ -113,7 +113,7 @@ class Stage:
 
     def servers(self) -> None:
         """A fleet that serves most of its partitions."""
-        # They release nothing of what they are told to, and are not to be evicted for it.
+        # They release no partition that they are ordered to release, and must not be evicted for it.
         patient = {"beat": "PT2S", "validity": "PT20M", "takeover": "PT21M"}
         limits = {"claims_per_cycle": PARTITIONS, "drain": "PT19M"}
         self.call("PUT", f"fleets/{FLEET}", {"partitions": PARTITIONS, "profile": patient, "limits": limits})

@@ -4,8 +4,8 @@
 408, 425, 429, 5xx, 1xx  retry, not before Retry-After
 410, any other 4xx, 3xx  final
 
-Times and numbers of retries are elsewhere: `scheduler.rules` computes the next attempt (`back_off`, `after_failure`), and `tenants.model`
-has the settings and their defaults (`Retry`).
+Times and numbers of retries are elsewhere: `scheduler.firing.retries` computes the next attempt, and `tenants.model` has the settings
+and their defaults (`Retry`).
 """
 
 from __future__ import annotations

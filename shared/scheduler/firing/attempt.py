@@ -20,6 +20,7 @@ from ..attempt_history import ERROR_LENGTH, with_attempt
 from ..rows import body_of
 from ..timings import CHANNEL_UNREAD_WAIT, INTERNAL_FAILURE_WAIT, MOST_LOST_OWNERS
 from .permission import StartPermission
+from .retries import RetryPolicy, after_failure
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class TenantDelivery(NamedTuple):
     """The parts of a tenant's settings that its deliveries need."""
 
     name: str
-    policy: Callable[[Mapping[str, Any]], rules.RetryPolicy]
+    policy: Callable[[Mapping[str, Any]], RetryPolicy]
     """Returns the retry policy of an event row."""
     target: Callable[[str], Awaitable[Target | None]]
     """Reads a channel by name; None if it was removed."""
@@ -143,7 +144,7 @@ class DeliveryAttempts:
         failed = int(props.get("failed", 0)) + (not free)
         # Time that the event waited because of its channel or an outage does not use up the policy's time.
         waited = int(props.get("waited", 0)) + max(0, at - punctual_at(props))
-        retry_at = rules.after_failure(
+        retry_at = after_failure(
             self.tenant.policy(props),
             # An event that was overdue when it was accepted is retried like any other.
             max(int(props["due"]), int(props["created"])) + waited,

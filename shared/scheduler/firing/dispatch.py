@@ -29,11 +29,11 @@ from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, ended_owner, parse_message, postpone, send
 from ..protocol.gate import parse_gate, read_gate
 from ..queries.ledger import entry_for
-from ..rows import policy_of
 from ..timings import MIRROR_ASKED_AGAIN_AFTER
 from .attempt import DeliveryAttempts, TenantDelivery
 from .owner import Owner
 from .permission import StartPermission
+from .retries import RetryPolicy, policy_of
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ class Firing:
         if permission.shard_lost:
             self._counters["shards_lost"] += 1
 
-    async def _policies(self, tenant: str) -> Callable[[Mapping[str, Any]], rules.RetryPolicy]:
+    async def _policies(self, tenant: str) -> Callable[[Mapping[str, Any]], RetryPolicy]:
         settings = await self._directory.tenant(tenant)
         retry = settings.retry if settings is not None else _DEFAULT_RETRY
         return lambda props: policy_of(retry, props.get("retry"), props.get("pauses"))

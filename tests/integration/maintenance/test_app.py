@@ -37,7 +37,7 @@ async def test_app_learns_of_each_step_and_is_asked_before_the_approval(imds: Em
     agent = joined(make, app)
     imds.do(update())
     await imds.until(lambda world: imds.event("update").approved_at is not None)
-    # The app has heard that the node is prepared, and did not object.
+    # The app knows that the node is prepared, and did not object.
     assert "PREPARED" in app.phases()
     await until(lambda: app.phases()[-1] == "STARTED", "the start is reported", [agent])
     imds.do({"complete": "update"})

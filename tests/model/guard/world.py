@@ -33,9 +33,9 @@ from shared.maintenance.rule_settings import MaintenanceSettings
 from tests.model.checking.checker import FROM_HERE, Violation
 
 NOT_BEFORE: Final = 1_000_000
-"""Of all events, in wall milliseconds."""
+"""The NotBefore of all events, in wall milliseconds."""
 MOMENTS: Final = (0, 950_000, 995_000)
-"""Before the lead, between it and the latest start, after that."""
+"""The wall times of the model: before the lead, between it and the latest start, and after that."""
 LATE: Final = len(MOMENTS) - 1
 ABSENT, SCHEDULED, STARTED, GONE = range(4)
 LISTED: Final = {SCHEDULED: "Scheduled", STARTED: "Started"}

@@ -8,6 +8,7 @@ from typing import Any
 from shared.delivery.flow.rules import FREE, ClaimHold
 from shared.engine.effects import Get, Send
 from shared.scheduler import rules
+from shared.scheduler.firing import retries
 from shared.scheduler.keys import Address, event_row, index_key, parse_address, shard_key
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
 from shared.storage.names import EVENTS, IDS, LEDGER
@@ -18,7 +19,7 @@ __all__ = ["PLAYS", "Actor"]
 
 TENANT = "t"
 CHANNEL = "c"
-POLICY = rules.RetryPolicy(attempts=3, first=30_000, longest=30_000, within=86_400_000)
+POLICY = retries.RetryPolicy(attempts=3, first=30_000, longest=30_000, within=86_400_000)
 DUE = 10_000
 LATE = 3_600_000
 type Facts = tuple[tuple[str, Any], ...]
@@ -84,7 +85,7 @@ def mixed_owner(name: str, text: str) -> Any:
 def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.RowOutcome:
     if success:
         return rules.RowOutcome("delivered", {})
-    again = rules.after_failure(POLICY, int(props["due"]), int(props.get("tries", 1)), now, 1.0, final=False)
+    again = retries.after_failure(POLICY, int(props["due"]), int(props.get("tries", 1)), now, 1.0, final=False)
     return rules.RowOutcome("dead", {}) if again is None else rules.RowOutcome("retrying", {"next": again})
 
 

@@ -144,7 +144,7 @@ class History:
                 self._later(self._span(1.0), self.restart, node.server)
 
     def restart(self, name: str) -> None:
-        """If nobody else has."""
+        """Do it unless another server has."""
         if not self.healed and not any(node.server == name for node in self.running):
             self.start(name, disk=self.dice.random() < 0.7)
 
@@ -321,7 +321,7 @@ class History:
             node.host.freeze(float("inf"))
         self.nodes.remove(node)
         if not planned and dice.random() < 0.5:
-            # Operators say things meanwhile, and somebody writes them into the row of the one that ended.
+            # Operators make requests meanwhile, and a planner writes them into the row of the server that ended.
             self._later(self._span(0.9), self.bump)
         promised = waits + profile.takeover / (1 - DRIFT) + profile.beat + 2
         if not world.run(at + promised, lambda: self.served(without=node), every=0.05):
@@ -357,7 +357,7 @@ class History:
         self.changes += 1
         run_through(world.store.write(FLEETS, KEY, [Merge(FLEET, {"changes": self.changes}, ANY)]))
         if self.told or not [node for node in self.running if node.keeper_state.session is not None and not node.keeper_state.stopping]:
-            # Those who were told to exit may not have heard it yet, and those who wait to join may find their name in use.
+            # Servers that were asked to exit may not know it yet, and servers that wait to register may find their name in use.
             self.start("z")
 
     def well(self) -> bool:

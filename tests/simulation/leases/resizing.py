@@ -111,7 +111,7 @@ class Resizes(History):
         world.run(length)
         self.heal()
         began = world.time.seconds
-        # A change that was begun at the end has to be heard of and handed over, after a take-over.
+        # Servers must learn of a change that was begun at the end and hand over, after a takeover.
         bound = 1.02 * profile.takeover + 8 * profile.beat + 2 * self.drain + 4
         if not world.run(began + bound, self.well):
             raise Violation(f"not well {bound:.1f} s after all trouble ended: {self.illness()}")

@@ -117,7 +117,7 @@ def test_bad_lines_are_reported_with_their_numbers_and_end_it_with_1(app: App, t
 @pytest.mark.parametrize("failure", [refused(401), refused(503), refuse_lines(429), refuse_lines(503)])
 def test_stopped_import_goes_on_where_it_was_stopped(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], failure: Answer) -> None:
     file = written(tmp_path, "bad", *range(1, 8), "bad", 9)
-    # The third batch is refused for longer than anybody waits.
+    # The third batch is refused for longer than the command waits.
     app.answers = [app.take, app.take, *[failure] * 9]
     code, _, err = run(capsys, file, "--batch", 3, "--in-flight", 1)
     assert code == Exit.REFUSED and "same command again to resume" in err and "a-very-secret-key" not in err

@@ -33,7 +33,7 @@ READ_ELSEWHERE = {
     "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT": "the host: larger bodies never reach the app",
     "AzureWebJobsDisableHomepage": "the host: no page of 150 kB at / for whoever asks",
 }
-"""Settings that no code of ours reads -> who does."""
+"""Settings that the app's code does not read, with their readers."""
 
 LEFT_OUT = {
     "TocsinStorage": "no connection string: the app comes as its identity",

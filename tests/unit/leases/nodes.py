@@ -156,7 +156,7 @@ class Node:
         return set(self.session.held)
 
     async def beat(self, times: int = 1) -> None:
-        """Beat, and once more at once for each time that the row told something new."""
+        """Send a heartbeat, and another at once each time the row contained something new."""
         for _ in range(times):
             while not await self._once():
                 pass

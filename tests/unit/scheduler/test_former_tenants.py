@@ -54,7 +54,7 @@ async def test_name_is_not_given_away_when_an_event_came_in_after_the_deletion(w
     assert (await world.admin.delete(ACME)).status == 204
     await world.do(world.app.timers.run_once("retention_scan"))
     with monkeypatch.context() as patch:
-        # As another instance does for some seconds, which has not heard of the deletion.
+        # As another instance does for some seconds, because it does not know of the deletion yet.
         for what, answer in known.items():
             patch.setattr(directory, what, AsyncMock(return_value=answer))
         await client.create(id="secret")

@@ -15,9 +15,9 @@ from pydantic import TypeAdapter
 from shared.core.clock import to_text
 from shared.core.durations import format_duration
 from shared.scheduler import attempt_history, rows
+from shared.scheduler.firing.retries import PAUSE_JITTER, RetryPolicy, policy_of
 from shared.scheduler.keys import shard_key
 from shared.scheduler.model import EventIn
-from shared.scheduler.rules import PAUSE_JITTER, RetryPolicy
 from shared.storage import limits
 from shared.storage.azure import wire
 from shared.storage.ports import Insert, Row
@@ -173,17 +173,17 @@ def test_content_counts_as_sent_delay_as_delay_and_id_not_at_all() -> None:
 def test_event_changes_its_tenants_retry_policy_in_part() -> None:
     tenant = Retry()
     default = RetryPolicy(10, 5_000, DAY, 4 * DAY, DEFAULT_PAUSES)
-    assert rows.policy_of(tenant, None) == rows.policy_of(tenant, "{}") == default
+    assert policy_of(tenant, None) == policy_of(tenant, "{}") == default
     assert sum(DEFAULT_PAUSES) * (1 + PAUSE_JITTER) < 4 * DAY, "every attempt comes before the end"
-    assert rows.policy_of(tenant, '{"within":60000}') == replace(default, within=60_000)
-    assert rows.policy_of(tenant, '{"attempts":2,"max":9}') == RetryPolicy(2, 5_000, 9, 4 * DAY)
-    assert rows.policy_of(tenant, '{"first":7,"within":60000}') == RetryPolicy(8, 7, 3_600_000, 60_000)
-    assert rows.policy_of(tenant, None, "[1,2]") == RetryPolicy(3, 1, 2, 4 * DAY, (1, 2))
+    assert policy_of(tenant, '{"within":60000}') == replace(default, within=60_000)
+    assert policy_of(tenant, '{"attempts":2,"max":9}') == RetryPolicy(2, 5_000, 9, 4 * DAY)
+    assert policy_of(tenant, '{"first":7,"within":60000}') == RetryPolicy(8, 7, 3_600_000, 60_000)
+    assert policy_of(tenant, None, "[1,2]") == RetryPolicy(3, 1, 2, 4 * DAY, (1, 2))
     listed = Retry.model_validate({"schedule": ["PT1S", "PT2S"], "within": "PT1M"})
-    assert rows.policy_of(listed, None) == RetryPolicy(3, 1_000, 2_000, 60_000, (1_000, 2_000))
-    assert rows.policy_of(listed, '{"attempts":2}') == RetryPolicy(2, 5_000, 3_600_000, 60_000)
-    assert rows.policy_of(listed, '{"within":9}', "[5]") == RetryPolicy(2, 5, 5, 9, (5,))
+    assert policy_of(listed, None) == RetryPolicy(3, 1_000, 2_000, 60_000, (1_000, 2_000))
+    assert policy_of(listed, '{"attempts":2}') == RetryPolicy(2, 5_000, 3_600_000, 60_000)
+    assert policy_of(listed, '{"within":9}', "[5]") == RetryPolicy(2, 5, 5, 9, (5,))
     figures = Retry.model_validate({"attempts": 3, "first": "PT1S"})
-    assert rows.policy_of(figures, None) == RetryPolicy(3, 1_000, 3_600_000, 4 * DAY)
-    assert rows.policy_of(figures, '{"max":9}') == RetryPolicy(3, 1_000, 9, 4 * DAY)
-    assert rows.policy_of(figures, None, "[5]") == RetryPolicy(2, 5, 5, 4 * DAY, (5,))
+    assert policy_of(figures, None) == RetryPolicy(3, 1_000, 3_600_000, 4 * DAY)
+    assert policy_of(figures, '{"max":9}') == RetryPolicy(3, 1_000, 9, 4 * DAY)
+    assert policy_of(figures, None, "[5]") == RetryPolicy(2, 5, 5, 4 * DAY, (5,))

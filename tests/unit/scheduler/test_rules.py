@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.scheduler import attempt_history, rules, timings
+from shared.scheduler.firing import retries
+from shared.scheduler.firing.retries import RetryPolicy
 from shared.scheduler.protocol.gate import Counts, Gate, GateState
-from shared.scheduler.rules import RetryPolicy
 
 NOW = 1_800_000_000_000
 POLICY = RetryPolicy(attempts=8, first=5_000, longest=3_600_000, within=86_400_000)
@@ -113,22 +114,22 @@ pauses = st.integers(1, 10**8)
 @given(st.integers(1, 100), chances, waits, pauses, pauses)
 def test_back_off_is_within_its_bounds(tries: int, chance: float, after: float | None, first: int, longest: int) -> None:
     policy = replace(POLICY, first=first, longest=longest)
-    wait = rules.back_off(policy, tries, chance, after)
+    wait = retries.back_off(policy, tries, chance, after)
     asked = 0 if after is None else round(after * 1000)
     assert max(1, asked) <= wait <= max(1, asked, min(longest, first * 2 ** (tries - 1)))
 
 
 def test_back_off_doubles_to_its_ceiling_and_jitters_over_all_of_it() -> None:
-    ceilings = [rules.back_off(POLICY, tries, 1.0, None) for tries in range(1, 15)]
+    ceilings = [retries.back_off(POLICY, tries, 1.0, None) for tries in range(1, 15)]
     assert ceilings[:4] == [5_000, 10_000, 20_000, 40_000] and ceilings[-1] == 3_600_000
-    assert rules.back_off(POLICY, 3, 0.0, None) == 1 and rules.back_off(POLICY, 3, 0.5, None) == 10_000
-    assert rules.back_off(POLICY, 1, 0.5, 60) == 60_000 and rules.back_off(POLICY, 1, 0.5, 1) == 2_500
-    assert rules.back_off(POLICY, 10_000, 1.0, None) == POLICY.longest
+    assert retries.back_off(POLICY, 3, 0.0, None) == 1 and retries.back_off(POLICY, 3, 0.5, None) == 10_000
+    assert retries.back_off(POLICY, 1, 0.5, 60) == 60_000 and retries.back_off(POLICY, 1, 0.5, 1) == 2_500
+    assert retries.back_off(POLICY, 10_000, 1.0, None) == POLICY.longest
 
 
 @given(st.integers(1, 200), chances, st.booleans(), waits)
 def test_failure_is_tried_again_only_while_attempts_and_time_last(tries: int, chance: float, final: bool, after: float | None) -> None:
-    again = rules.after_failure(POLICY, NOW - 1_000, tries, NOW, chance, final=final, retry_after=after)
+    again = retries.after_failure(POLICY, NOW - 1_000, tries, NOW, chance, final=final, retry_after=after)
     if again is None:
         assert final or tries >= POLICY.attempts or (after or 0) * 1000 > POLICY.within - 2_000
     else:
@@ -246,7 +247,7 @@ def test_listed_pauses_are_never_shorter_and_at_most_a_fifth_longer(
     tries: int, chance: float, after: float | None, listed: list[int]
 ) -> None:
     policy = RetryPolicy(len(listed) + 1, min(listed), max(listed), 10**12, tuple(listed))
-    again = rules.after_failure(policy, NOW, tries, NOW + 5, chance, final=False, retry_after=after)
+    again = retries.after_failure(policy, NOW, tries, NOW + 5, chance, final=False, retry_after=after)
     if tries > len(listed):
         assert again is None, "n pauses are n + 1 attempts"
     else:

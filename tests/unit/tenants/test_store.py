@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from shared.core.errors import OutcomeUnknown, Problem
 from shared.delivery.channels.model import QueueChannel
+from shared.scheduler.firing.retries import policy_of
 from shared.scheduler.model import RetryIn
-from shared.scheduler.rows import policy_of
 from shared.storage.names import TENANTS
 from shared.storage.ports import ANY, Delete, Insert, Merge, Op, Replace
 from shared.tenants import rows, rules

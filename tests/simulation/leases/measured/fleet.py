@@ -160,7 +160,7 @@ class Measured:
         return self.served() and self.spread <= 1
 
     def cost(self, seconds: float) -> Counter[str]:
-        """Transactions and entities in so many seconds, as the store counts them: get, query, write, rows_read, rows_written."""
+        """Transactions and entities in this number of seconds, as the store counts them: get, query, write, rows_read, rows_written."""
         before = Counter(self.world.store.transactions)
         self.run(seconds)
         return self.world.store.transactions - before

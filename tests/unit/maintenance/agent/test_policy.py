@@ -28,7 +28,7 @@ def asked(*rules: ActionRule, **more: object) -> FleetPolicy:
 
 
 def node_with(policy: FleetPolicy, settings: AgentSettings = CENTRAL) -> Node:
-    """An agent that has heard this of its fleet."""
+    """Return an agent that received these settings of its fleet."""
     node = Node(settings)
     node.answer(policy=policy)
     node.clear()
@@ -165,7 +165,7 @@ def test_settings_of_another_fleet_are_forgotten() -> None:
     assert node.posts() == ["e1"], "an agent that works alone goes by its file"
 
 
-# -- before they were ever heard
+# -- before the fleet's settings were ever received
 
 
 def test_nothing_is_approved_before_the_fleet_was_first_asked() -> None:
