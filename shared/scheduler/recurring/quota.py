@@ -15,8 +15,11 @@ from .timing import occurrences
 
 MOST_KNOWN = 10_000
 SAMPLE = 3
-"""Number of occurrences from which a schedule's rate is estimated."""
-PAUSE_EVERY = 100
+"""Fewest occurrences from which a schedule's rate is estimated."""
+MOST_SAMPLED = 26
+"""Most of them. Fewer suffice when they span a day: until then, minutes without occurrences may be followed by dense ones."""
+_DAY: Millis = 86_400_000
+PAUSE_EVERY = 25
 """Schedules that are looked at before other tasks may run."""
 
 
@@ -77,5 +80,9 @@ class Quota:
 
 def rate_of(spec: Recurrence, created: Millis, now: Millis) -> float:
     """Return the occurrences per second of a schedule's next few occurrences; 0 for fewer than two."""
-    soon = [each.at for each in islice(occurrences(spec.timing(created), now), SAMPLE)]
+    soon: list[Millis] = []
+    for each in islice(occurrences(spec.timing(created), now), MOST_SAMPLED):
+        soon.append(each.at)
+        if len(soon) >= SAMPLE and each.at - soon[0] >= _DAY:
+            break
     return (len(soon) - 1) * 1000 / (soon[-1] - soon[0]) if len(soon) > 1 else 0.0

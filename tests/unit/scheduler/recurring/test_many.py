@@ -87,3 +87,12 @@ async def test_summed_rate_of_a_tenants_schedules_is_bounded_when_they_are_made(
     other = await world.tenant("other")
     for number in range(5):
         assert (await other.put(f"/api/v1/schedules/{number}", every | {"every": "PT1S"})).status == 201
+
+
+async def test_a_schedule_whose_next_occurrences_are_rare_counts_with_the_dense_ones_behind_them(world: World) -> None:
+    client = await world.tenant("acme", limits={"events_per_second": 0.01})
+    # The clock stands at the begin of an hour, of which 22 minutes have an occurrence.
+    dense = {"payload": 1, "cron": "0,20,40-59 * * * *"}
+    assert (await client.put("/api/v1/schedules/a", dense)).status == 201
+    assert (await client.put("/api/v1/schedules/b", dense)).status == 429
+    assert (await client.put("/api/v1/schedules/c", {"payload": 1, "cron": "0 9 * * *"})).status == 201
