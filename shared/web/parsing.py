@@ -37,6 +37,16 @@ MAX_PARAMETERS = 32
 
 type Loc = tuple[int | str, ...]
 
+_MOST_DIGITS = 4300
+"""Digits of a whole number that pydantic's parser takes."""
+_LONG = (
+    rb"(?<![0-9.eE+])(?<![eE]-)[1-9][0-9]{%d,}+(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+(?![0-9.eE+-])"  # a number whose whole part is longer
+    % _MOST_DIGITS
+)
+_BESIDE_LONG = rb'(?:[^"1-9]++|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|(?!%b)[1-9][0-9]*+)++' % _LONG
+_LONG_NUMBERS = re.compile(rb"(%b)|%b" % (_BESIDE_LONG, _LONG), re.DOTALL)
+_MANY_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % (_MOST_DIGITS + 1))
+
 # Only the ends of values matter, so numbers are not converted (and Python's limit on digits does not apply).
 _scan = JSONDecoder(parse_float=len, parse_int=len).scan_once  # type: ignore[attr-defined]
 
@@ -108,7 +118,7 @@ def parse_json[T](adapter: TypeAdapter[T], raw: bytes, *, any_number: bool = Fal
     Two parsers are used on purpose: orjson refuses NaN, which pydantic accepts; pydantic keeps whole numbers of any size.
     Together they take 1.5 us for 500 bytes.
     """
-    return _validated(adapter, raw, load_json(raw, any_number=any_number))
+    return _validated(adapter, _shorten(raw) if any_number else raw, load_json(raw, any_number=any_number))
 
 
 def _validated[T](adapter: TypeAdapter[T], raw: bytes, document: Any) -> T:
@@ -128,7 +138,7 @@ def parse_in_steps[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> Parse
 
     opaque: a member whose value may be any JSON. In a large document it is checked, and becomes null in the result: it is not built twice.
     """
-    if len(raw) <= LARGE:
+    if len(raw) <= LARGE and not _has_many_digits(raw):
         # A number beyond a double in the member is no fault.
         try:
             document = load_json(raw)
@@ -188,11 +198,23 @@ def _load(raw: bytes, any_number: bool) -> Any:
     except orjson.JSONDecodeError as failure:
         if any_number and "infinity" in failure.msg:
             with suppress(ValueError):
-                return from_json(raw, allow_inf_nan=False)
+                return from_json(_shorten(raw), allow_inf_nan=False)
         if "depth limit" in failure.msg:
             raise _too_deep("") from None
         # orjson's messages name positions and kinds, and never repeat the body.
         raise unreadable("malformed-json", f"The body is not JSON: {failure.msg} at character {failure.pos}.") from None
+
+
+def _has_many_digits(raw: bytes) -> bool:
+    return len(raw) > _MOST_DIGITS and _MANY_DIGITS.search(raw) is not None
+
+
+def _shorten(raw: bytes) -> bytes:
+    """Return the document with a short number beyond a double for each one that pydantic's parser cannot take.
+
+    A document that is not JSON remains so.
+    """
+    return _LONG_NUMBERS.sub(lambda found: found[1] or b"1e999", raw) if _has_many_digits(raw) else raw
 
 
 def content_problem(failure: ValidationError, document: Any) -> Problem:

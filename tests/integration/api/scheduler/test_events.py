@@ -71,6 +71,9 @@ PAYLOADS = [
     '{"":{"\\"":1}}',
     "1e400",
     "[-1E+9999, " + "7" * 400 + "]",
+    "7" * 5_000,
+    "7" * 5_000 + "e-5000",
+    '["\\"' + "7" * 5_000 + '", -' + "7" * 5_000 + ", 1E-" + "0" * 5_000 + "5]",
     "[\n\t1\r\n]",
     "[]",
     '"' + "\U0001f514" * 20_000 + '"',
@@ -91,6 +94,40 @@ async def test_payload_comes_back_and_is_delivered_byte_for_byte(world: World, p
     await world.run(2)
     [got] = world.receiver.of("p")
     assert got.delivery.body == payload.encode()
+
+
+NUMBERS = b'{"a":1e400, "b":-0,"c":1E+5,"d":%b,"e":1.0,"f":[-1E-9999,-0.0, 1e-7]}' % (b"7" * 5_000)
+
+
+async def test_numbers_stay_as_sent_through_changes_redrives_and_schedules(world: World) -> None:
+    async def sends(method: str, path: str, body: bytes = b"") -> None:
+        answer = await world.demo.call(method, path, body)
+        assert answer.status in (200, 201, 202) and NUMBERS in answer.body, answer.body[:300]
+
+    await world.demo.create(id="p", delay="PT1H")
+    await sends("PATCH", f"{EVENTS}/p", b'{"payload":%b}' % NUMBERS)
+    await sends("PATCH", f"{EVENTS}/p", b'{"delay":"PT2H"}')
+    world.receiver.otherwise = AGAIN
+    await sends("POST", EVENTS, b'{"id":"r","delay":"PT0S","retry":{"attempts":1},"payload":%b}' % NUMBERS)
+    await world.run(3)
+    assert NUMBERS in (await world.demo.get("/api/v1/dead-letters")).body
+    world.receiver.otherwise = Verdict("delivered", 200)
+    await sends("POST", f"{EVENTS}/r/redrive")
+    await sends("POST", f"{EVENTS}/p/fire")
+    await sends("PUT", "/api/v1/schedules/s", b'{"every":"PT10S","payload":%b}' % NUMBERS)
+    await sends("GET", "/api/v1/schedules/s")
+    await sends("POST", "/api/v1/schedules/s/trigger")
+    assert (await world.demo.post(EVENTS, b'{"delay":"PT1S","durability":"fast","payload":%b}' % NUMBERS)).status == 202
+    await world.run(25)
+    bodies = [got.delivery.body for got in world.receiver.received]
+    assert len(bodies) >= 6 and set(bodies) == {NUMBERS}
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e", "01", "+1", ".5", "1.", "--1", "1_0", "0" + "7" * 5_000, "7" * 5_000 + "e"])
+@pytest.mark.parametrize("before", ["", "1e400,", "7" * 5_000 + ","])
+async def test_a_number_that_is_not_json_is_refused_beside_large_ones(world: World, number: str, before: str) -> None:
+    raw = f'{{"delay":"PT1H","payload":[{before}{number}]}}'.encode()
+    assert (await world.demo.post(EVENTS, raw)).status == 422
 
 
 async def test_of_a_member_given_twice_the_last_counts(world: World) -> None:

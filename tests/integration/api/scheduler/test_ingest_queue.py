@@ -36,6 +36,13 @@ async def test_events_of_a_message_are_stored_and_fire(world: World) -> None:
     assert await rejects(world.demo) == []
 
 
+async def test_numbers_of_a_message_stay_as_sent(world: World) -> None:
+    payload = '{"n":[1e400, -0,1E+5,%s]}' % ("7" * 5_000)
+    await send(world, f'{{"key": "{DEMO}", "event": {{"delay": "PT1S", "payload": {payload}}}, "tenant": "demo"}}')
+    await world.run(5)
+    assert [got.delivery.body for got in world.receiver.received] == [payload.encode()]
+
+
 async def test_a_delay_counts_from_when_the_message_was_sent_and_nothing_is_early(world: World) -> None:
     await world.clock.advance(0.4)
     await send(world, letter(GOOD | {"id": "mine", "delay": "PT10S"}))
