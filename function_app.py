@@ -5,32 +5,35 @@ from __future__ import annotations
 import gc
 import os
 
-import azure.functions as func
+from shared.ops.export.start import Exporting
 
-from shared.app.lazy import Lazy
-from shared.app.routes import build_routes
-from shared.app.timers import KAFKA_SCHEDULES
-from shared.app.triggers import queue_functions, timer_functions
-from shared.core.setting_names import MIRROR
-from shared.extras.kafka_source.sources import SETTING
-from shared.ops.export.start import begin
-from shared.web.functions_host import bind
+# The exporters start in the first invocation. Until then the log lines for them are kept.
+exporting = Exporting(os.environ)
 
-# Begins before the first request, so that this request is traced too.
-exporting = begin(os.environ)
-get_app = Lazy(exporting.outlets)
+with exporting.import_failures():
+    import azure.functions as func
 
-app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
-app.register_functions(bind(build_routes(), get_app))
-app.register_functions(queue_functions(get_app.first, serving=get_app))
-app.register_functions(timer_functions(get_app))
-# The setting is not parsed here: a wrong value must not prevent the host from finding the other functions.
-if os.environ.get(SETTING, "").strip():
-    app.register_functions(timer_functions(get_app, KAFKA_SCHEDULES))
-if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):
-    # The second account of a mirrored pair has its own queues. The app listens to the queues of both accounts, whichever serves.
-    app.register_functions(queue_functions(get_app.second, MIRROR, "_second", get_app))
-# A full collection would look at 80,000 objects that live as long as the process, and would stop the event loop for 70 ms.
-gc.freeze()
-# A process that nothing calls must look after the shards of the one before it, too.
-get_app.open_soon()
+    from shared.app.lazy import Lazy
+    from shared.app.routes import build_routes
+    from shared.app.timers import KAFKA_SCHEDULES
+    from shared.app.triggers import queue_functions, timer_functions
+    from shared.core.setting_names import MIRROR
+    from shared.extras.kafka_source.sources import SETTING
+    from shared.web.functions_host import bind
+
+    get_app = Lazy(exporting.outlets, exporting.on_call)
+
+    app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
+    app.register_functions(bind(build_routes(), get_app, exporting.on_call))
+    app.register_functions(queue_functions(get_app.first, serving=get_app))
+    app.register_functions(timer_functions(get_app))
+    # The setting is not parsed here: a wrong value must not prevent the host from finding the other functions.
+    if os.environ.get(SETTING, "").strip():
+        app.register_functions(timer_functions(get_app, KAFKA_SCHEDULES))
+    if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):
+        # The second account of a mirrored pair has its own queues. The app listens to the queues of both accounts, whichever serves.
+        app.register_functions(queue_functions(get_app.second, MIRROR, "_second", get_app))
+    # A full collection would look at 80,000 objects that live as long as the process, and would stop the event loop for 70 ms.
+    gc.freeze()
+    # A process that nothing calls must look after the shards of the one before it, too.
+    get_app.open_soon()

@@ -116,7 +116,7 @@ class Application:
         self.metrics = Metrics(
             storage, clock, ids, self.scheduler.counters, self.watch.figures, self.checkpoints.figures, maintenance.figures, periods
         )
-        publishing = MetricsPublisher(self.metrics.families, ports.outlets) if ports.outlets else None
+        publishing = MetricsPublisher(self.metrics.families, ports.outlets)
         self.timers = Timers(tables, clock, timer_jobs(self, publishing, kafka=bool(sources)))
 
     async def _partition_limit(self, tenant: str) -> int | None:

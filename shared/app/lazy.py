@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from ..core.errors import TocsinError, UnsafeSettings
@@ -18,7 +18,7 @@ from .parent_watch import ParentWatch
 log = logging.getLogger(__name__)
 
 OPEN_AFTER: Final = 1.0
-"""Seconds after which a loaded app opens without a call. Not at once: exporters must not be imported while functions are indexed."""
+"""Seconds after which a loaded app opens without a call."""
 OPEN_TRIES: Final = 20
 OPEN_AGAIN: Final = 2.0
 """Seconds between two tries to open without a call, for storage that starts later than the app."""
@@ -33,10 +33,16 @@ class Lazy:
     Calls that arrive while it opens share the outcome; after a failure the next call tries again.
     """
 
-    def __init__(self, outlets: Sequence[Outlet] = (), parent: ParentWatch | None = None, end: Callable[[int], None] = os._exit) -> None:
-        """outlets: receivers of the metrics. parent: watches the host; by default, the host that the command line shows. end: ends this
-        process, without waiting for threads."""
-        self._outlets = outlets
+    def __init__(
+        self,
+        outlets: Sequence[Outlet] = (),
+        on_call: Callable[[], Awaitable[None]] | None = None,
+        parent: ParentWatch | None = None,
+        end: Callable[[int], None] = os._exit,
+    ) -> None:
+        """outlets: receivers of the metrics; may be added until the first timer runs. on_call: awaited before each call is served.
+        parent: watches the host; by default, the host that the command line shows. end: ends this process, without waiting for threads."""
+        self._outlets, self._on_call = outlets, on_call
         self._parent, self._end = parent or ParentWatch(sys.argv), end
         self._app: Application | None = None
         self._start: asyncio.Task[Application] | None = None
@@ -55,6 +61,11 @@ class Lazy:
 
     async def first(self) -> Application:
         """Return the application on the first account; it handles the queues of that account."""
+        if self._on_call is not None:
+            await self._on_call()
+        return await self._opened()
+
+    async def _opened(self) -> Application:
         if self._app is not None:
             return self._app
         if self._start is None or self._start.done():
@@ -87,7 +98,7 @@ class Lazy:
         await asyncio.sleep(OPEN_AFTER)
         for _ in range(OPEN_TRIES):
             try:
-                await self.first()
+                await self._opened()
                 return
             except TocsinError as error:
                 # A call would report it to its caller; here there is none.

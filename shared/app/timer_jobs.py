@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from .application import Application
 
 
-def timer_jobs(app: Application, publishing: MetricsPublisher | None, *, kafka: bool) -> Mapping[str, Sequence[tuple[str, Job]]]:
-    """Return the named jobs of each timer. publishing: sends the metrics, if there are receivers for them. kafka: True if there are Kafka
-    sources."""
+def timer_jobs(app: Application, publishing: MetricsPublisher, *, kafka: bool) -> Mapping[str, Sequence[tuple[str, Job]]]:
+    """Return the named jobs of each timer. publishing: sends the metrics. kafka: True if there are Kafka sources."""
     scheduler, maintenance, retention = app.scheduler, app.maintenance_sweeps, Retention(app)
 
     def by_event_clock(job: Job) -> Job:
@@ -51,8 +50,7 @@ def timer_jobs(app: Application, publishing: MetricsPublisher | None, *, kafka: 
             ("maintenance", maintenance.retain),
         ],
     }
-    if publishing is not None:
-        jobs["stale_scan"].append(("telemetry", publishing.run_once))
+    jobs["stale_scan"].append(("telemetry", publishing.run_once))
     if kafka:
         jobs["ingest_kafka"] = [("kafka", app.kafka.run_once)]
     return jobs

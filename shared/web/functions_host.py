@@ -14,28 +14,31 @@ from .serve import ApiRequest, GetApp, refuse, serve
 type HttpFunction = Callable[[func.HttpRequest], Awaitable[func.HttpResponse]]
 
 
-def bind(routes: Routes, get_app: GetApp) -> func.Blueprint:
+def bind(routes: Routes, get_app: GetApp, on_call: Callable[[], Awaitable[None]] | None = None) -> func.Blueprint:
     """Return one function per route. Raises ValueError for an ambiguous table.
 
     `get_app` is awaited on every call and should keep the application: it runs inside the worker's loop, so it may open aio clients.
+    on_call: awaited before each call, and before its trace begins.
     """
     routes.check()
     bodies = BodyBudget()
     blueprint = func.Blueprint()  # type: ignore[no-untyped-call]
     for route in routes:
-        serving = _function(route, get_app, bodies)
+        serving = _function(route, get_app, bodies, on_call)
         handler = blueprint.route(route.template, methods=[route.method], auth_level=func.AuthLevel.ANONYMOUS)(serving)
         blueprint.function_name(route.name)(handler)
     return blueprint
 
 
-def _function(route: Route, get_app: GetApp, bodies: BodyBudget) -> HttpFunction:
+def _function(route: Route, get_app: GetApp, bodies: BodyBudget, on_call: Callable[[], Awaitable[None]] | None) -> HttpFunction:
     async def handler(req: func.HttpRequest) -> func.HttpResponse:
         request = ApiRequest(req.method, req.url, req.headers, req.params, req.route_params, req.get_body())
         # Before anything is awaited: what is refused is freed at once. A body that is too long is refused without being read.
         size = len(request.body) if len(request.body) <= route.max_body else 0
         try:
             with bodies.hold(size):
+                if on_call is not None:
+                    await on_call()
                 status, headers, body = await serve(route, get_app, request)
         except Problem as busy:
             status, headers, body = refuse(busy, request.url)

@@ -55,7 +55,12 @@ def hidden(text: str, known: Iterable[str]) -> str:
     """Return the text without secrets, cut to `LONGEST` characters. known: the result of `secrets`."""
     for each in known:
         text = text.replace(each, _HIDDEN)
-    return _IN_URL.sub(_HIDDEN, text)[:LONGEST]
+    return without_users_and_queries(text)[:LONGEST]
+
+
+def without_users_and_queries(text: str) -> str:
+    """Return the text with the user and the query of each URL hidden."""
+    return _IN_URL.sub(_HIDDEN, text)
 
 
 class ExporterLogFilter(logging.Handler):

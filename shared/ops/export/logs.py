@@ -9,6 +9,9 @@ from typing import Any, Final
 
 from opentelemetry import context
 from opentelemetry._logs import Logger, LoggerProvider, LogRecord, SeverityNumber
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
+
+from .log_filter import without_users_and_queries
 
 LEVELS: Final = {
     logging.DEBUG: SeverityNumber.DEBUG,
@@ -48,31 +51,40 @@ class OtelLogHandler(logging.Handler):
                 context=context.get_current(),
                 severity_text=record.levelname,
                 severity_number=LEVELS[level],
-                body=_text(record.getMessage()),
+                body=self._text(record.getMessage()),
                 attributes={
-                    **{name: _plain(value) for name, value in vars(record).items() if name not in _OWN},
-                    **(_exception(record.exc_info[1]) if record.exc_info and record.exc_info[1] is not None else {}),
+                    **{name: self._plain(value) for name, value in vars(record).items() if name not in _OWN},
+                    **(self._exception(record.exc_info[1]) if record.exc_info and record.exc_info[1] is not None else {}),
                 },
             )
         )
 
+    def _exception(self, error: BaseException) -> dict[str, str]:
+        """Return an exception under the attribute names of OpenTelemetry's conventions."""
+        return {
+            "exception.type": type(error).__qualname__,
+            "exception.message": self._text(str(error)),
+            "exception.stacktrace": self._text("".join(traceback.format_exception(error))),
+        }
 
-def _exception(error: BaseException) -> dict[str, str]:
-    """Return an exception under the attribute names of OpenTelemetry's conventions."""
-    return {
-        "exception.type": type(error).__qualname__,
-        "exception.message": _text(str(error)),
-        "exception.stacktrace": _text("".join(traceback.format_exception(error))),
-    }
+    def _plain(self, value: Any) -> str | bool | int | float:
+        # A batch is sent as a whole: one value that the protocol cannot express would lose 500 lines.
+        if isinstance(value, bool | float) or (isinstance(value, int) and -(2**63) <= value < 2**63):
+            return value
+        return self._text(str(value))
+
+    def _text(self, text: str) -> str:
+        """Return the text with characters replaced that UTF-8 cannot express."""
+        return text.encode(errors="replace").decode()
 
 
-def _plain(value: Any) -> str | bool | int | float:
-    # A batch is sent as a whole: one value that the protocol cannot express would lose 500 lines.
-    if isinstance(value, bool | float) or (isinstance(value, int) and -(2**63) <= value < 2**63):
-        return value
-    return _text(str(value))
+class LibraryLogHandler(OtelLogHandler):
+    """The same for lines of libraries: without users and queries of URLs, and without lines about the exporters' own requests."""
 
+    def _emit(self, record: logging.LogRecord) -> None:
+        # Otherwise each export that fails would cause another.
+        if not context.get_value(_SUPPRESS_INSTRUMENTATION_KEY):
+            super()._emit(record)
 
-def _text(text: str) -> str:
-    """Return the text with characters replaced that UTF-8 cannot express."""
-    return text.encode(errors="replace").decode()
+    def _text(self, text: str) -> str:
+        return without_users_and_queries(super()._text(text))

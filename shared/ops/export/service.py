@@ -64,17 +64,23 @@ class _Sending:
 
 
 class MetricsPublisher:
-    """Sends the metrics to every outlet. families: returns them, at most some seconds old. patience: seconds for an outlet."""
+    """Sends the metrics to every outlet.
+
+    families: returns them, at most some seconds old. outlets: may be added until the first run. patience: seconds for an outlet.
+    """
 
     def __init__(self, families: Callable[[], Awaitable[Sequence[Family]]], outlets: Sequence[Outlet], patience: float = PATIENCE) -> None:
-        self._families, self._patience = families, patience
-        self._sendings = [_Sending(outlet) for outlet in outlets]
+        self._families, self._patience, self._outlets = families, patience, outlets
+        self._sendings: list[_Sending] = []
 
     async def run_once(self, now: Millis) -> dict[str, int]:
         """Read the metrics and send them to every outlet. Raises `StorageError`."""
+        self._sendings = sendings = self._sendings or [_Sending(outlet) for outlet in self._outlets]
+        if not sendings:
+            return {}
         families = await self._families()
-        sent = await asyncio.gather(*(each.send(families, now, self._patience) for each in self._sendings))
-        for sending, arrived in zip(self._sendings, sent, strict=True):
+        sent = await asyncio.gather(*(each.send(families, now, self._patience) for each in sendings))
+        for sending, arrived in zip(sendings, sent, strict=True):
             name = sending.outlet.name
             if sending.arriving and not arrived:
                 extra = {"action": "telemetry_unsent", "outlet": name}

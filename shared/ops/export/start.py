@@ -1,4 +1,7 @@
-"""Starts the exporters that the environment configures. Called once per process, when the app is loaded.
+"""Starts the exporters that the environment configures, in the first invocation of the process.
+
+They bring protobuf, and that has crashed the production worker where it was imported while the worker indexed functions
+(azure-functions-python-worker, issues 1797 and 1858): all functions of the app vanish. Log lines from before are kept and sent then.
 
 | variable | effect |
 | --- | --- |
@@ -15,9 +18,12 @@ The variables follow the OpenTelemetry specification. Nothing is imported withou
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import gc
 import logging
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Thread
 from time import monotonic
@@ -29,6 +35,7 @@ from prometheus_client import Metric as Family
 
 from ...core import tracing
 from ...core.clock import Millis
+from .early_lines import EarlyLines
 from .log_filter import ExporterLogFilter, hidden, secrets
 from .service import Outlet
 
@@ -50,6 +57,8 @@ PATIENCE: Final = 10
 log = logging.getLogger(__name__)
 _ROOT = __name__.partition(".")[0]
 """The parent of all loggers of the service."""
+EXPORTED: Final = {_ROOT: logging.INFO, "azure": logging.WARNING, "aiohttp": logging.WARNING}
+"""The loggers whose lines are exported, and from which level."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +97,55 @@ class _Way:
 
 
 class Exporting:
-    """The exporters that were started, if any."""
+    """The exporters that the environment configures, if any. Until `start` nothing of them is imported."""
 
-    def __init__(self) -> None:
+    def __init__(self, environ: MutableMapping[str, str]) -> None:
         self.outlets: list[Outlet] = []
-        """The receivers of the metrics."""
+        """The receivers of the metrics; empty until the start."""
+        self._environ = environ
         self._ends: list[Callable[[], object]] = []
-        self._handler: logging.Handler | None = None
         self._complaints: ExporterLogFilter | None = None
+        self._ways = _configured(environ)
+        self._lines = {name: EarlyLines(name, level) for name, level in EXPORTED.items()} if self._ways else {}
+        self._logging = False
+        self._started = not self._ways
+        self._starting: asyncio.Task[None] | None = None
+
+    async def on_call(self) -> None:
+        """Start the exporters in the first invocation of this process; every call awaits it first. The loop goes on meanwhile."""
+        if self._started:
+            return
+        if self._starting is None:
+            self._starting = asyncio.create_task(asyncio.to_thread(self.start))
+        await asyncio.shield(self._starting)
+
+    def start(self) -> None:
+        """Start the exporters. Raises nothing: the app runs without telemetry, and the log gives the reason."""
+        if self._started:
+            return
+        # Before the first exporter exists: exporters log and quote wrong settings.
+        self.listen(self._environ)
+        ways: list[_Way] = []
+        for name, start in self._ways.items():
+            _tried(name, lambda start=start: ways.append(start(self._environ)), self._environ)  # type: ignore[misc]
+        if ways:
+            _tried("telemetry", lambda: _begin(self, ways, self._environ), self._environ)
+        if not self._logging:
+            self._keep_no_lines()
+        # They live as long as the process.
+        gc.freeze()
+        self._started = True
+
+    @contextmanager
+    def import_failures(self) -> Iterator[None]:
+        """Send an exception that ends the import of the app to the back end of log lines. There are no functions left to lose."""
+        try:
+            yield
+        except Exception:
+            log.critical("The app could not be imported; it has no functions", exc_info=True, extra={"action": "app_import_failed"})
+            self.start()
+            self.close()
+            raise
 
     def listen(self, environ: Mapping[str, str]) -> None:
         """Log the warnings of the exporting libraries as lines of the service."""
@@ -116,19 +166,25 @@ class Exporting:
         trace.set_tracer_provider(provider)
 
     def log(self, resource: Resource, exporters: Iterable[LogRecordExporter]) -> None:
-        """Send log lines of the service to these exporters too."""
+        """Send log lines of the service, and warnings of the libraries it talks to storage with, to these exporters too."""
         from opentelemetry.sdk._logs import LoggerProvider
         from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
-        from .logs import OtelLogHandler
+        from .logs import LibraryLogHandler, OtelLogHandler
 
         provider = LoggerProvider(resource, shutdown_on_exit=False)
         for exporter in exporters:
             processor = BatchLogRecordProcessor(exporter)
             provider.add_log_record_processor(processor)
             self._ends.append(processor.shutdown)
-        self._handler = OtelLogHandler(provider)
-        logging.getLogger(_ROOT).addHandler(self._handler)
+        own, libraries = OtelLogHandler(provider), LibraryLogHandler(provider)
+        for name, lines in self._lines.items():
+            lines.pass_to(own if name == _ROOT else libraries)
+        self._logging = True
+
+    def _keep_no_lines(self) -> None:
+        for lines in self._lines.values():
+            lines.close()
 
     def measure(self, name: str, exporter: MetricExporter, totals: CounterForm, resource: Resource) -> None:
         """Send the metrics to this exporter too."""
@@ -138,8 +194,7 @@ class Exporting:
     def close(self) -> None:
         """Send the remaining data and stop. Blocks for at most `CLOSING` seconds; data that cannot be sent by then is lost."""
         atexit.unregister(self.close)
-        if self._handler is not None:
-            logging.getLogger(_ROOT).removeHandler(self._handler)
+        self._keep_no_lines()
         ends, self._ends = self._ends, []
         # In parallel and in daemon threads: each exporter may take half a minute.
         threads = [Thread(target=end, daemon=True) for end in ends]
@@ -152,23 +207,15 @@ class Exporting:
             self._complaints.close()
 
 
-def begin(environ: MutableMapping[str, str]) -> Exporting:
-    """Start the exporters that the environment configures. Raises nothing: the app runs without telemetry, and the log gives the reason."""
-    found = Exporting()
-    starts: dict[str, Callable[[MutableMapping[str, str]], _Way]] = {}
+def _configured(environ: Mapping[str, str]) -> dict[str, Callable[[MutableMapping[str, str]], _Way]]:
+    """Return what starts each back end that the environment names, by its name."""
+    if _setting(environ, "OTEL_SDK_DISABLED").lower() == "true":
+        return {}
+    found: dict[str, Callable[[MutableMapping[str, str]], _Way]] = {}
     if any(_setting(environ, name) for name in (OTLP, *map(_endpoint, SIGNALS))):
-        starts["OTLP"] = _otlp
+        found["OTLP"] = _otlp
     if _setting(environ, INSIGHTS):
-        starts["Application Insights"] = _insights
-    if not starts or _setting(environ, "OTEL_SDK_DISABLED").lower() == "true":
-        return found
-    # Before the first exporter exists: exporters log and quote wrong settings.
-    found.listen(environ)
-    ways: list[_Way] = []
-    for name, start in starts.items():
-        _tried(name, lambda start=start: ways.append(start(environ)), environ)  # type: ignore[misc]
-    if ways:
-        _tried("telemetry", lambda: _begin(found, ways, environ), environ)
+        found["Application Insights"] = _insights
     return found
 
 

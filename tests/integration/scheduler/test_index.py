@@ -86,7 +86,7 @@ def indexed(**more: str) -> Functions:
     imports = "import json, sys; from devhost.worker.library import index"
     script = f"{imports}; print(json.dumps({{f.name: f.bindings for f in index(sys.argv[1])}}))"
     command = [sys.executable, "-c", script, str(ROOT)]
-    result = subprocess.run(command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     found: Functions = json.loads(result.stdout)
     return found
@@ -150,6 +150,37 @@ def test_second_account_adds_its_own_queue_functions(functions: Functions) -> No
         assert queues == {f"{name}_second": queue for name, queue in QUEUES.items()}
         assert {trigger["connection"] for trigger in added.values()} == {"TocsinMirror"}
         assert set(found) - set(functions) == set(added)
+
+
+INDEX_AND_CALL = """
+import asyncio, json, sys
+from devhost.worker.library import index
+
+def shown():
+    wanted = ("google.protobuf", "grpc", "opentelemetry.sdk", "opentelemetry.exporter", "azure.monitor")
+    return sorted(each for each in sys.modules if each.startswith(wanted))
+
+index(sys.argv[1])
+indexed = shown()
+import function_app
+asyncio.run(function_app.exporting.on_call())
+print(json.dumps([indexed, shown()]))
+"""
+
+
+def test_indexing_imports_neither_protobuf_nor_grpc_although_telemetry_is_exported() -> None:
+    environment = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+        "APPLICATIONINSIGHTS_CONNECTION_STRING": "InstrumentationKey=11111111-2222-3333-4444-555555555555",
+        "TOCSIN_KAFKA_SOURCES": "[]",
+        "TocsinMirror__queueServiceUri": "https://only-looked-at",
+    }
+    command = [sys.executable, "-c", INDEX_AND_CALL, str(ROOT)]
+    result = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    while_indexed, after_a_call = json.loads(result.stdout.splitlines()[-1])
+    assert while_indexed == []
+    assert {"google.protobuf", "opentelemetry.sdk", "azure.monitor.opentelemetry.exporter"} <= set(after_a_call)
 
 
 def test_every_function_is_started_by_http_a_queue_or_a_timer(functions: Functions) -> None:

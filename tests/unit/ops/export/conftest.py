@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from opentelemetry import trace
 from prometheus_client import Metric as Family
 
-from shared.ops.export import start as begin_module
+from shared.ops.export import start as start_module
 from shared.ops.export.start import Exporting
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
 
@@ -25,10 +25,17 @@ AT = 1_700_000_000_000
 def environ(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """The process's environment, which the exporters read themselves. The provider stays out of the API, which takes one for good."""
     monkeypatch.setattr(trace, "set_tracer_provider", lambda provider: None)
-    monkeypatch.setattr(begin_module, "CLOSING", 0.0)
+    monkeypatch.setattr(start_module, "CLOSING", 0.0)
     # What is still under way when a test ends must not try for long.
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     yield monkeypatch
+
+
+def started(environ: MutableMapping[str, str]) -> Exporting:
+    """Return the exporters of the environment, as after the first invocation."""
+    found = Exporting(environ)
+    found.start()
+    return found
 
 
 @pytest.fixture

@@ -25,13 +25,15 @@ from shared.maintenance.service.figures import alarm_props
 from shared.ops.export.logs import OtelLogHandler
 from shared.ops.export.points import CounterForm, metrics_data
 from shared.ops.export.service import MetricsPublisher
-from shared.ops.export.start import Exporting, begin
+from shared.ops.export.start import Exporting
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
 from shared.scheduler.queries import ledger
 from tests.logs import actions
 from tests.paths import ROOT
 from tests.unit.ops.export.collector import Collector, attributes
 from tests.unit.scheduler.harness import World
+
+from .conftest import started
 
 RESOURCE = Resource.create({"service.name": "tocsin"})
 AT = 1_700_000_000_000
@@ -50,7 +52,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 def exporting(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Iterator[Exporting]:
     """Begun with it. The provider stays out of the API, which takes one for good."""
     monkeypatch.setattr(trace, "set_tracer_provider", lambda provider: None)
-    found = begin({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
+    found = started({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url})
     yield found
     found.close()
 
@@ -87,13 +89,13 @@ def test_nothing_is_loaded_without_a_request() -> None:
     "given", [{}, {"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "True"}]
 )
 def test_it_is_off_unless_an_endpoint_is_named(given: dict[str, str]) -> None:
-    found = begin(given)
+    found = started(given)
     assert found.outlets == []
     found.close()
 
 
 def test_a_failed_start_is_reported_and_does_not_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
-    found = begin({"APPLICATIONINSIGHTS_CONNECTION_STRING": "InstrumentationKey=not-a-key"})
+    found = started({"APPLICATIONINSIGHTS_CONNECTION_STRING": "InstrumentationKey=not-a-key"})
     found.close()
     assert found.outlets == []
     assert actions(caplog) == ["telemetry_off"]
@@ -184,10 +186,11 @@ from types import SimpleNamespace as Some
 from shared.core import tracing
 from shared.delivery import tracing as delivery_tracing
 from shared.delivery.channels.ports import Verdict
-from shared.ops.export.start import begin
+from shared.ops.export.start import Exporting
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
 from tests.logs import actions
-found = begin(os.environ)
+found = Exporting(os.environ)
+found.start()
 log = logging.getLogger("shared.x")
 log.setLevel(logging.INFO)
 with tracing.serving_shard("s1"):

@@ -10,13 +10,13 @@ import pytest
 from opentelemetry import trace
 
 from shared.ops.export import log_filter
-from shared.ops.export import start as begin_module
+from shared.ops.export import start as start_module
 from shared.ops.export.log_filter import AGAIN, ExporterLogFilter, hidden, secrets
 from shared.ops.export.service import MetricsPublisher
-from shared.ops.export.start import INSIGHTS, OTLP, Exporting, begin
+from shared.ops.export.start import INSIGHTS, OTLP, Exporting
 from tests.unit.ops.export.collector import Collector
 
-from .conftest import AT, NO_LISTENER, Lines, Server, read_figures
+from .conftest import AT, NO_LISTENER, Lines, Server, read_figures, started
 
 # ---- what is started
 
@@ -26,7 +26,7 @@ def test_one_back_end_that_cannot_be_started_leaves_the_other(environ: pytest.Mo
     environ.setattr(trace, "set_tracer_provider", providers.append)
     environ.setenv(OTLP, NO_LISTENER)
     environ.setenv(INSIGHTS, "InstrumentationKey=not-a-key")
-    begun.append(begin(os.environ))
+    begun.append(started(os.environ))
     assert [outlet.name for outlet in begun[0].outlets] == ["OTLP"] and len(providers) == 1
     [(action, text)] = lines.texts
     assert action == "telemetry_off" and "Application Insights" in text and "Invalid instrumentation key" in text
@@ -35,7 +35,7 @@ def test_one_back_end_that_cannot_be_started_leaves_the_other(environ: pytest.Mo
 def test_a_protocol_that_is_not_spoken_is_refused_by_name(environ: pytest.MonkeyPatch, begun: list[Exporting], lines: Lines) -> None:
     environ.setenv(OTLP, NO_LISTENER)
     environ.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    begun.append(begin(os.environ))
+    begun.append(started(os.environ))
     assert begun[0].outlets == []
     [(action, text)] = lines.texts
     assert action == "telemetry_off" and "OTEL_EXPORTER_OTLP_PROTOCOL is grpc" in text
@@ -67,7 +67,7 @@ def test_each_of_the_three_can_be_left_out(
     for name, value in given.items():
         environ.setenv(name, value)
     before = len(logging.getLogger("shared").handlers)
-    begun.append(begin(os.environ))
+    begun.append(started(os.environ))
     assert (len(providers), len(begun[0].outlets), len(logging.getLogger("shared").handlers) - before) == (traces, metrics, logs)
 
 
@@ -77,7 +77,7 @@ def test_each_of_the_three_can_be_left_out(
 def test_headers_that_cannot_be_read_are_not_quoted(environ: pytest.MonkeyPatch, begun: list[Exporting], lines: Lines) -> None:
     environ.setenv(OTLP, NO_LISTENER)
     environ.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization: Bearer hush-hush, x-team=blue-team")
-    begun.append(begin(os.environ))
+    begun.append(started(os.environ))
     assert lines.actions == ["telemetry_complaint"] and "Header format invalid" in lines.text
     assert "hush" not in lines.text
 
@@ -86,7 +86,7 @@ async def test_an_endpoint_that_does_not_answer_is_reported_without_its_secrets(
     environ: pytest.MonkeyPatch, begun: list[Exporting], lines: Lines
 ) -> None:
     environ.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://me:hush-hush@127.0.0.1:9/v1/metrics?key=hush-key")
-    begun.append(begin(os.environ))
+    begun.append(started(os.environ))
     assert await MetricsPublisher(read_figures, begun[0].outlets).run_once(AT) == {"sent": 0, "unsent": 1}
     assert {"telemetry_complaint", "telemetry_unsent"} == set(lines.actions)
     assert "hush" not in lines.text
@@ -156,7 +156,7 @@ async def test_a_collector_that_refuses_is_reported_once(
     with Server(status) as server:
         environ.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"http://127.0.0.1:{server.server_port}/v1/metrics")
         environ.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
-        begun.append(begin(os.environ))
+        begun.append(started(os.environ))
         publishing = MetricsPublisher(read_figures, begun[0].outlets, patience=60)
         for _ in range(3):
             assert await publishing.run_once(AT) == {"sent": 0, "unsent": 1}
@@ -174,7 +174,7 @@ async def test_application_insights_that_is_unavailable_is_asked_twice_and_not_f
             environ.setenv(f"OTEL_{signal}_EXPORTER", "none")
         ingestion = f"http://127.0.0.1:{server.server_port}/"
         environ.setenv(INSIGHTS, f"InstrumentationKey=11111111-2222-3333-4444-555555555555;IngestionEndpoint={ingestion}")
-        begun.append(begin(os.environ))
+        begun.append(started(os.environ))
         assert await MetricsPublisher(read_figures, begun[0].outlets, patience=60).run_once(AT) == {"sent": 0, "unsent": 1}
         assert server.posts == 2
     assert set(lines.actions) == {"telemetry_complaint", "telemetry_unsent"}
@@ -186,19 +186,19 @@ def test_the_end_does_not_wait_for_a_collector_that_does_not_answer(environ: pyt
         server.waiting.clear()
         environ.setenv(OTLP, f"http://127.0.0.1:{server.server_port}")
         environ.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
-        environ.setattr(begin_module, "CLOSING", 0.05)
-        found = begin(os.environ)
+        environ.setattr(start_module, "CLOSING", 0.05)
+        found = started(os.environ)
         logging.getLogger("shared.tests").error("a line", extra={"action": "x"})
         found.close()
         assert server.answers == 0, "it was waited for"
 
 
 def test_the_end_sends_what_is_left(environ: pytest.MonkeyPatch) -> None:
-    environ.setattr(begin_module, "CLOSING", 60.0)
+    environ.setattr(start_module, "CLOSING", 60.0)
     environ.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     with Collector() as collector:
         environ.setenv(OTLP, collector.url)
-        found = begin(os.environ)
+        found = started(os.environ)
         logging.getLogger("shared.tests").error("a line", extra={"action": "x"})
         found.close()
         found.close()

@@ -16,13 +16,14 @@ from opentelemetry.sdk.resources import Resource
 from prometheus_client import Metric as Family
 
 from shared.core.clock import Millis
-from shared.ops.export import start as begin_module
+from shared.ops.export import start as start_module
+from shared.ops.export.early_lines import EarlyLines
 from shared.ops.export.points import CounterForm
 from shared.ops.export.service import MetricsPublisher
-from shared.ops.export.start import OTLP, Exporting, _Exporter, begin
+from shared.ops.export.start import OTLP, Exporting, _Exporter
 from tests.unit.ops.export.collector import Collector, attributes
 
-from .conftest import AT, NO_LISTENER, Lines, figures, read_figures
+from .conftest import AT, NO_LISTENER, Lines, figures, read_figures, started
 
 
 class Outlet:
@@ -86,17 +87,17 @@ def test_sending_figures_is_not_traced_even_where_all_calls_are() -> None:
 
 def handed_over(**record: Any) -> None:
     """Hand a record to the handler of the service's lines, and to no other: a test run cannot show all of them."""
-    [handler] = [each for each in logging.getLogger("shared").handlers if type(each).__module__ == "shared.ops.export.logs"]
+    [handler] = [each for each in logging.getLogger("shared").handlers if isinstance(each, EarlyLines)]
     handler.handle(logging.makeLogRecord({"name": "shared.x", "levelno": logging.ERROR, "action": "x", **record}))
 
 
 def test_a_line_that_cannot_be_written_does_no_harm_to_its_neighbours(environ: pytest.MonkeyPatch) -> None:
-    environ.setattr(begin_module, "CLOSING", 60.0)
+    environ.setattr(start_module, "CLOSING", 60.0)
     environ.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
     error = ValueError("\ud800")
     with Collector() as collector:
         environ.setenv(OTLP, collector.url)
-        found = begin(os.environ)
+        found = started(os.environ)
         handed_over(msg="before")
         handed_over(msg="half a \ud800 pair", big=2**70, name_of="\udcff", small=-5)
         handed_over(msg="with a trace", exc_info=(ValueError, error, None))
@@ -113,5 +114,5 @@ def test_a_line_that_cannot_even_be_put_together_does_not_reach_the_code_that_lo
 ) -> None:
     environ.setattr(logging, "raiseExceptions", False)
     environ.setenv(OTLP, NO_LISTENER)
-    begun.append(begin(os.environ))
+    begun.append(started(os.environ))
     handed_over(msg="%d", args=("no number",))
