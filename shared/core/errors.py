@@ -53,7 +53,7 @@ class Problem(TocsinError):
         self.outcome = outcome
 
     def body(self, instance: str = "") -> dict[str, Any]:
-        """The problem document. `type` ends in the code."""
+        """Return the problem document. Its `type` ends in the code."""
         out: dict[str, Any] = {
             "type": f"https://tocsin.dev/problems/{self.code}",
             "title": self.title,
@@ -89,3 +89,9 @@ class OutcomeUnknown(StorageError):
 
     retry_after: float | None = None
     """Seconds that the service asked to wait, as throttling answers do. Wait before the fence too: it is a request like any other."""
+
+
+def missing_extra(part: str, missing: ModuleNotFoundError, extra: str = "testing") -> ImportError:
+    """Return the error that names the missing library and says how to install it. The wheel is named as a file: no index has it."""
+    how = f"pip install 'dist/tocsin-0.1.0-py3-none-any.whl[{extra}]' (`make wheel` builds it)"
+    return ImportError(f"{part} needs {missing.name}: install the wheel with its extra `{extra}`: {how}", name=missing.name)

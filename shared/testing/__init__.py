@@ -12,7 +12,7 @@ account, only the service's libraries: install the package's extra `testing`.
 
 from __future__ import annotations
 
-from ..core.optional import missing_extra
+from ..core.errors import missing_extra
 
 try:
     from ..core.clock import SettableClock

@@ -18,7 +18,7 @@ docs/reference/emulator.md explains how to use it, and what Azure's pages leave 
 
 from __future__ import annotations
 
-from ...core.optional import missing_extra
+from ...core.errors import missing_extra
 
 try:
     from .service import Emulator

@@ -90,7 +90,7 @@ def unserved_events(row: Row) -> Steps[int | None]:
 
 
 class RecoveryLook(NamedTuple):
-    """What one look at an index row found. gate: None if no gate was read or there is none. age: of the gate, by the store's time."""
+    """The result of one check of an index row. gate: None if no gate was read or there is none. age: of the gate, by the store's time."""
 
     asked: bool
     gate: Gate | None = None
