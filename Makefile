@@ -92,13 +92,13 @@ snapshots:  ## bring infra/ into the compiler's form, and write infra/snapshots 
 	@infra/check.sh write
 
 lock: setup  ## pin what requirements*.in choose, with hashes, in requirements*.txt; ARGS=--upgrade renews all other pins
-	@devhost/lock.sh $(ARGS)
+	@devhost/dependencies/lock.sh $(ARGS)
 
 sbom: setup  ## write build/sbom: what is deployed and what nodes get, as CycloneDX
-	@$(PY) -m devhost.sbom
+	@$(PY) -m devhost.dependencies.sbom
 
 audit: setup  ## look every package up in the databases of known vulnerabilities; needs a network
-	@$(IN_VENV) $(PY) -m devhost.audit $(ARGS)
+	@$(IN_VENV) $(PY) -m devhost.dependencies.audit $(ARGS)
 
 clean:  ## remove caches and built files; .venv, node_modules and the data in .azurite stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from devhost import audit
-from devhost.audit import Answer
-from devhost.locks import pins_of
+from devhost.dependencies import audit
+from devhost.dependencies.audit import Answer
+from devhost.dependencies.locks import pins_of
 from tests.paths import ROOT
 
 CLEAN = {"dependencies": [{"name": "aiohttp", "version": "3.14.5", "vulns": []}], "fixes": []}

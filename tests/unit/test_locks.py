@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from devhost.locks import Environment, LockError, chosen, pins_of, requires
+from devhost.dependencies.locks import Environment, LockError, chosen, pins_of, requires
 from tests.paths import ROOT
 
 PLATFORMS = [

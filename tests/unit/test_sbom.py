@@ -9,8 +9,8 @@ import pytest
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component
 
-from devhost import sbom
-from devhost.locks import pins_of
+from devhost.dependencies import sbom
+from devhost.dependencies.locks import pins_of
 from tests.paths import ROOT
 
 

@@ -1,4 +1,4 @@
-"""Reads requirements*.in, which choose, and requirements*.txt, which pin the closure of it with hashes (devhost/lock.sh writes them)."""
+"""Reads requirements*.in, which choose, and requirements*.txt, which `make lock` writes: they pin the whole closure with hashes."""
 
 from __future__ import annotations
 

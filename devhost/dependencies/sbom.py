@@ -29,7 +29,7 @@ from packaging.utils import canonicalize_name
 
 from .locks import LINUX, Environment, chosen, pins_of, requires
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "sbom"
 CHARTS = ("uPlot.iife.min.js", "uPlot.min.css")
 
@@ -123,7 +123,7 @@ def _charts() -> Component:
     component = Component(name="uplot", version=locked["version"], purl=purl, bom_ref=str(purl), type=ComponentType.LIBRARY)
     component.licenses.add(DisjunctiveLicense(id=locked["license"]))
     for name in CHARTS:
-        content = (ROOT / "shared/web/dashboard/assets" / name).read_bytes()
+        content = (ROOT / "shared/web/dashboard/assets/vendor" / name).read_bytes()
         file = Component(name=name, type=ComponentType.FILE, bom_ref=f"{purl}#{name}")
         file.hashes.add(HashType(alg=HashAlgorithm.SHA_256, content=hashlib.sha256(content).hexdigest()))
         component.components.add(file)

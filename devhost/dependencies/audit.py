@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .azurite import find_node
+from ..azurite import find_node
 from .locks import pins_of
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ("requirements-dev.txt", "requirements-nodejs.txt")
 SHIPPED = {"requirements.txt": "deployed", "requirements-agent.txt": "on nodes"}
 

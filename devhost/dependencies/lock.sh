@@ -2,11 +2,11 @@
 # Writes what is installed, from what is chosen: each file below pins a whole closure, with the hashes of all files that the registry
 # has of it, so that it is the same on every machine and for every platform. Needs a network; arguments go to `uv pip compile`:
 #
-#   devhost/lock.sh                              after a change of what is chosen; every other pin stays
-#   devhost/lock.sh --upgrade                    the newest versions of what was not chosen itself
-#   devhost/lock.sh --upgrade-package NAME       of this package alone
+#   devhost/dependencies/lock.sh                              after a change of what is chosen; every other pin stays
+#   devhost/dependencies/lock.sh --upgrade                    the newest versions of what was not chosen itself
+#   devhost/dependencies/lock.sh --upgrade-package NAME       of this package alone
 set -eu
-CDPATH='' cd "$(dirname "$0")/.."
+CDPATH='' cd "$(dirname "$0")/../.."
 UV=.venv/bin/uv
 
 # lock OUT SOURCE ARGUMENT...: pip and uv both heed the line --require-hashes; without it uv would take a line without a hash.
