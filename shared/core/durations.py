@@ -7,7 +7,8 @@ they have no fixed length.
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -106,3 +107,24 @@ Time = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T10:21:55.250Z"]}),
 ]
 """Milliseconds since 1970 inside, RFC 3339 outside (UTC, milliseconds, `Z`)."""
+
+
+def retry_after_of(header: str | None, now: Millis, longest: float) -> float | None:
+    """Return the seconds from `now` that a `Retry-After` header asks for (RFC 9110 10.2.3: delta-seconds or HTTP-date), at most `longest`.
+
+    None for no header or an invalid one; 0.0 for a date that has passed. Never raises.
+    """
+    if header is None or len(header) > 100:
+        return None
+    text = header.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), longest)
+    try:
+        moment = parsedate_to_datetime(text)
+        if moment.tzinfo is None:
+            # The parser reads "-0000" and dates without a zone as UTC of unknown origin; an HTTP-date is always UTC.
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (to_millis(moment) - now) / 1000
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return min(max(0.0, seconds), longest)

@@ -10,12 +10,10 @@ and their defaults (`Retry`).
 
 from __future__ import annotations
 
-import math
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
-from ...core.clock import Millis, to_millis
+from ...core.clock import Millis
+from ...core.durations import retry_after_of
 from .ports import Verdict
 
 MAX_ERROR = 500
@@ -38,20 +36,7 @@ def retry_after(header: str | None, now: Millis) -> float | None:
 
     None for no header or an invalid one; 0.0 for a date that has passed. Never raises.
     """
-    if header is None or len(header) > 100:
-        return None
-    text = header.strip()
-    if text.isascii() and text.isdigit():
-        return float(min(int(text), int(MAX_RETRY_AFTER)))
-    try:
-        moment = parsedate_to_datetime(text)
-        if moment.tzinfo is None:
-            # The parser reads "-0000" as UTC of unknown origin; an HTTP-date is always UTC.
-            moment = moment.replace(tzinfo=UTC)
-        seconds = (to_millis(moment) - now) / 1000
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-    return min(max(0.0, seconds), MAX_RETRY_AFTER) if math.isfinite(seconds) else None
+    return retry_after_of(header, now, MAX_RETRY_AFTER)
 
 
 def judge(status: int, retry_after_header: str | None, now: Millis) -> Verdict:

@@ -10,18 +10,19 @@ the service cannot have seen it (connection never made, or ended before a byte w
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import NamedTuple, NoReturn
 
 import aiohttp
 from yarl import URL
 
 from ...core import backoff
-from ...core.clock import Clock, SystemClock, to_millis
+from ...core.clock import Clock, SystemClock
+from ...core.durations import retry_after_of
 from ...core.errors import OutcomeUnknown, Unavailable
 from ..server_time import elapsed_ms
 from .account import VERSION, Account
@@ -171,13 +172,7 @@ class Transport:
 
     def _asked_wait(self, headers: Mapping[str, str]) -> float | None:
         """Seconds the service asks to wait in `Retry-After`, a number or a date; None when it does not."""
-        text = headers.get("Retry-After", "")
-        if text.isascii() and text.isdigit():
-            return float(text)
-        try:
-            return max(0.0, (to_millis(parsedate_to_datetime(text)) - self._clock.now()) / 1000)
-        except ValueError:
-            return None
+        return retry_after_of(headers.get("Retry-After"), self._clock.now(), math.inf)
 
     async def close(self) -> None:
         """Close the session and the credential."""
