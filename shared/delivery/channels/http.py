@@ -167,7 +167,7 @@ class HttpSender:
         if plan.problem is not None:
             return Verdict("final", None, plan.problem)
         loop = asyncio.get_running_loop()
-        started, sent = loop.time(), _request(plan, target)
+        started, began, sent = loop.time(), self._clock.monotonic(), _request(plan, target)
         try:
             return await self._post(plan, sent, _headers(plan, target, delivery), delivery.body, plan.timeout)
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -178,7 +178,9 @@ class HttpSender:
             closed = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError) and not sent.fresh
             if verdict.outcome != "retry" or not closed or isinstance(error, aiohttp.ClientConnectorError) or left <= 0:
                 return verdict
-        second = replace(delivery, fired=self._clock.now(), attempt=delivery.attempt + 1)
+        # By the caller's clock, which may differ from this one: it is corrected where the machine's is proven wrong.
+        sent_again = delivery.fired + round((self._clock.monotonic() - began) * 1000)
+        second = replace(delivery, fired=sent_again, attempt=delivery.attempt + 1)
         first_error, sent = verdict.error or "", _request(plan, target)
         timeout = aiohttp.ClientTimeout(total=left, ceil_threshold=3600)
         try:

@@ -218,7 +218,10 @@ async def test_a_kept_connection_that_closes_under_the_request_is_replaced_at_on
     assert receiver.connections == 2
 
 
-async def test_both_sends_of_a_lost_connection_are_numbered_and_reported(listen: Listen) -> None:
+@pytest.mark.parametrize("fast", [0, 119_000])
+async def test_both_sends_of_a_lost_connection_are_numbered_and_reported(listen: Listen, fast: int) -> None:
+    """fast: milliseconds by which the machine's clock is ahead of the corrected one, by which deliveries start."""
+
     async def second_request_dies(request: Request, writer: asyncio.StreamWriter) -> bool:
         if len(receiver.requests) == 2:
             await clock.advance(0.25)
@@ -230,10 +233,11 @@ async def test_both_sends_of_a_lost_connection_are_numbered_and_reported(listen:
     sender = HttpSender(make_settings("127.0.0.0/8"), clock)
     receiver = await listen(second_request_dies)
     await sender.send(http_target(url(receiver)), make_delivery("ev-1"))
-    verdict = await sender.send(http_target(url(receiver)), make_delivery("ev-2", attempt=3))
+    now = NOW - fast
+    verdict = await sender.send(http_target(url(receiver)), make_delivery("ev-2", attempt=3, due=now - 40, fired=now))
     await sender.close()
     assert (verdict.outcome, verdict.status) == ("delivered", 200)
-    assert isinstance(verdict, SecondVerdict) and verdict.sent_at == NOW + 250 and "closed before an answer" in verdict.first_error
+    assert isinstance(verdict, SecondVerdict) and verdict.sent_at == now + 250 and "closed before an answer" in verdict.first_error
     _, first, second = receiver.requests
     assert (first.headers["ce-tocsinattempt"], second.headers["ce-tocsinattempt"]) == ("3", "4")
     assert (first.headers["ce-tocsinlatems"], second.headers["ce-tocsinlatems"]) == ("40", "290")
