@@ -1,5 +1,7 @@
 """The devhost is ended, first politely and then with kill -9, while it delivers and takes in; then it is started again.
 
+The groups of functions that scale apart on Azure run in processes of their own, so nothing here can depend on the memory of one process.
+
 One story, played once: what each test looks at is what was written down on the way. After a kill the queue's lease hides messages for ten
 minutes, so the next process looks for the orphans itself: it can prove that the one before it has ended.
 """
@@ -173,7 +175,7 @@ async def _none_open(tenant: Tenant, wanted: list[str]) -> bool:
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[Story]:
     with Azurite(memory=True) as azurite:
-        system = System(tmp_path_factory.mktemp("devhost"), azurite, receiver, DEVHOST_GRACE=str(GRACE))
+        system = System(tmp_path_factory.mktemp("devhost"), azurite, receiver, DEVHOST_GRACE=str(GRACE), SPLIT="1")
         try:
             system.host.start()
             yield asyncio.run(play(system))
