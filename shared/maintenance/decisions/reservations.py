@@ -122,7 +122,7 @@ def _is_near(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, 
 
 
 def _may_be_early(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
-    """Return true if the fleet may approve the event before its time: nobody holds it, and all its agents report."""
+    """Return true if the fleet may approve the event before its time: no operator holds it, and all its agents report."""
     early = settings.approves_early(event.type, event.source, event.duration)
     return early and event.hold is None and (event.grant is None or event.due is not None) and all_live(event, view, now)
 

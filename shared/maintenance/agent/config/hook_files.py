@@ -144,7 +144,7 @@ def _is_file(word: str) -> bool:
 
 
 def _is_missing(word: str) -> bool:
-    """Return true for an absolute path that does not exist. Whoever creates it decides what runs."""
+    """Return true for an absolute path that does not exist. A user who creates it decides what runs."""
     with contextlib.suppress(OSError, ValueError):
         return word.startswith("/") and not Path(word).exists()
     return False

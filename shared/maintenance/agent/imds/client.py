@@ -96,7 +96,7 @@ def read_machine(answer: HttpReply) -> Machine | TransportFailure:
 
 
 def _fault_domain(instance: dict[str, Any]) -> str:
-    """Return the fault domain. Each availability zone numbers its own, so the number alone does not tell two zones apart."""
+    """Return the fault domain. Each availability zone numbers its own, so the number alone does not distinguish two zones."""
     zone, number = _text(instance, "zone"), _text(instance, "platformFaultDomain")
     return number if not zone else f"zone{zone}-{number}" if number else f"zone{zone}"
 
