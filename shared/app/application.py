@@ -97,7 +97,7 @@ class Application:
         # Leases
         self.beats = HttpServers(self.runner, clock, self.watch.takeover.nudge)
         self.control = ManualControls(self.runner, planning, clock)
-        self.resizes = ResizeService(self.runner, planning, clock, self.fleets.require_room, self.watch.takeover.nudge)
+        self.resizes = ResizeService(self.runner, planning, clock, self.fleets.room, self.watch.takeover.nudge)
         self.views = LeaseViews(home, self.runner, clock, self.checkpoints.turn_taker)
         self.nodes = NodeViews(self.views, self.runner, clock, self.maintenance.nodes, maintenance.pending)
         # Extras

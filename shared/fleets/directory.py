@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
+from weakref import WeakValueDictionary
 
 from ..core.clock import Clock
 from ..core.errors import Problem
@@ -75,6 +77,8 @@ class FleetDirectory:
         """
         self._tables, self._runner, self._clock, self._require_tenant = tables, runner, clock, require_tenant
         self._partition_limit = partition_limit
+        self._growing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """A lock per tenant, held while a call adds partitions."""
         self._on_fleet_end, self._on_tenant_end = tuple(on_fleet_end), tuple(on_tenant_end)
 
     async def read(self, tenant: str, name: str) -> tuple[Fleet, str]:
@@ -197,16 +201,16 @@ class FleetDirectory:
         if entry is not None and entry.ending:
             await self._finish(key)
             entry = await self._find(key)
-        await self.require_room(tenant, name, spec.partitions)
-        if entry is None:
-            if len(await self._entries(tenant)) >= MAX_FLEETS:
-                raise conflict("too-many-fleets", f"the tenant has {MAX_FLEETS} fleets, the maximum")
-            made = await self._tables.write(FLEETS, INDEX, [Insert(key, entry_props(self._clock.now()))])
-            if not isinstance(made, Applied):
+        async with self.room(tenant, name, spec.partitions):
+            if entry is None:
+                if len(await self._entries(tenant)) >= MAX_FLEETS:
+                    raise conflict("too-many-fleets", f"the tenant has {MAX_FLEETS} fleets, the maximum")
+                made = await self._tables.write(FLEETS, INDEX, [Insert(key, entry_props(self._clock.now()))])
+                if not isinstance(made, Applied):
+                    return None
+            fleet = fleet_of(with_guard(spec, "prepare"), self._clock.now())
+            if not await self._runner.run(takeover.create_fleet(key, fleet, await self._highest_epoch(key))):
                 return None
-        fleet = fleet_of(with_guard(spec, "prepare"), self._clock.now())
-        if not await self._runner.run(takeover.create_fleet(key, fleet, await self._highest_epoch(key))):
-            return None
         try:
             await self._require_tenant(tenant)
         except Problem:
@@ -220,11 +224,18 @@ class FleetDirectory:
             return None
         return fleet
 
-    async def require_room(self, tenant: str, name: str, partitions: int) -> None:
-        """Raise 409 `too-many-partitions` if the tenant's fleets had more than its limit with `partitions` in this one.
+    @asynccontextmanager
+    async def room(self, tenant: str, name: str, partitions: int) -> AsyncIterator[None]:
+        """Let the caller store `partitions` for this fleet. Raises 409 `too-many-partitions` if the tenant's fleets had too many.
 
-        A fleet may always keep or reduce its count. Of several calls at the same time, each one counts what was stored before it.
+        A fleet may always keep or reduce its count. In a process, one call of a tenant after the other counts and stores; calls in several
+        processes at the same time count what was stored before them.
         """
+        async with self._growing.setdefault(tenant, asyncio.Lock()):
+            await self._require_room(tenant, name, partitions)
+            yield
+
+    async def _require_room(self, tenant: str, name: str, partitions: int) -> None:
         own = await self._partition_limit(tenant) if self._partition_limit is not None else None
         limit = MOST_PARTITIONS if own is None else own
         entries = await self._entries(tenant)

@@ -134,7 +134,7 @@ async def test_resize_and_control_of_an_idle_fleet_take_effect(world: World) -> 
     key = await world.fleet()
     await go_idle(world)
     await world.say("offline", 1, expires=world.clock.now() + 60_000)
-    resizes = ResizeService(world.runner, Planning(world.runner), world.clock, None, world.watch.takeover.nudge)
+    resizes = ResizeService(world.runner, Planning(world.runner), world.clock, nudge=world.watch.takeover.nudge)
     await world.clock.advance(61)
     await resizes.resize(TENANT, "fleet", 8)
     await world.watch.takeover.quiet()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from ....core.clock import Clock
 from ....core.errors import StorageError
@@ -17,8 +18,9 @@ from ..planning import Planning
 
 log = logging.getLogger(__name__)
 
-type RequireRoom = Callable[[str, str, int], Awaitable[None]]
-"""Receives the tenant, the fleet's name and its new number of partitions."""
+type FleetRoom = Callable[[str, str, int], AbstractAsyncContextManager[None]]
+"""Receives the tenant, the fleet's name and its new number of partitions, which are stored inside. Entering it raises 409 if there are too
+many."""
 type Nudge = Callable[[str, str, float], object]
 """Receives the tenant, the fleet's name, and the seconds in which one visit is enough; returns at once."""
 SOME = 5
@@ -33,15 +35,15 @@ class ResizeService:
         runner: AsyncRunner,
         planning: Planning,
         clock: Clock,
-        require_room: RequireRoom | None = None,
+        room: FleetRoom = lambda tenant, fleet, partitions: nullcontext(),
         nudge: Nudge = lambda tenant, fleet, beat: None,
     ) -> None:
         """Keep the parts.
 
-        require_room: raises 409 if the tenant's fleets may not have so many partitions; without it there is no limit. nudge: makes the
-        takeover sweep visit the fleet, which may be idle, so that it continues the resize at its next run too.
+        room: bounds the partitions of the tenant's fleets; without it there is no limit. nudge: makes the takeover sweep visit the fleet,
+        which may be idle, so that it continues the resize at its next run too.
         """
-        self._runner, self._planning, self._clock, self._require_room = runner, planning, clock, require_room
+        self._runner, self._planning, self._clock, self._room = runner, planning, clock, room
         self._nudge = nudge
 
     async def resize(self, tenant: str, fleet: str, partitions: int) -> ResizeBegun:
@@ -53,10 +55,9 @@ class ResizeService:
             key = fleet_key(tenant, fleet)
         except ValueError:
             raise not_found("fleet") from None
-        if self._require_room is not None:
-            await self._require_room(tenant, fleet, partitions)
-        await self._whole(key, partitions)
-        found = await self._begin(key, partitions)
+        async with self._room(tenant, fleet, partitions):
+            await self._whole(key, partitions)
+            found = await self._begin(key, partitions)
         if found.again and not found.fleet.former:
             return found
         extra = {"action": "lease_resize", "fleet": key, "partitions": partitions, "generation": found.fleet.generation}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shared.core.errors import Problem
 from shared.fleets import directory
 from shared.fleets.model import FleetIn
 from shared.leases.protocol import closing, membership
@@ -292,6 +293,13 @@ async def test_a_tenant_has_so_many_fleets_at_most(world: World, monkeypatch: py
         assert (await world.demo.put(f"{ALL}/{name}", {"partitions": 1})).status == 201
     assert (await world.demo.put(WEB, {"partitions": 1})).code == "too-many-fleets"
     assert (await world.demo.put(f"{ALL}/b", {"partitions": 1})).status == 200
+
+
+async def test_partitions_of_a_tenant_are_limited_together_in_calls_at_the_same_time(world: World) -> None:
+    calls = [world.app.fleets.put("demo", f"f{number}", FleetIn(partitions=10_000)) for number in range(6)]
+    made = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(each, Problem) and each.code for each in made].count("too-many-partitions") == 4
+    assert len(await world.demo.all(ALL)) == 2
 
 
 async def test_partitions_of_a_tenant_are_limited_together_and_an_operator_can_raise_the_limit(world: World) -> None:
