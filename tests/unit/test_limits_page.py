@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from shared.checkpoints.rows import MAX_REPLICAS
 from shared.core.durations import MAX_DURATION
 from shared.core.settings import MAX_ACCOUNTS, Settings
-from shared.delivery.channels.http_answer import MAX_ANSWER_BYTES
+from shared.delivery.channels.http_answer import MAX_ANSWER_BYTES, MOST_INFORMATIONAL
 from shared.delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, HttpChannel
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
@@ -23,7 +23,7 @@ from shared.leases.service.control.verbs import MAX_INTENTS
 from shared.maintenance.rows import MAX_NODES, MAX_OPEN
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, EventIn
-from shared.tenants.model import MOST_SCHEDULES, Retry
+from shared.tenants.model import MOST_PARTITIONS, MOST_SCHEDULES, Retry
 from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
 from tests.paths import ROOT
 
@@ -58,10 +58,12 @@ LIMITS = {
     "headers of a channel": bound(HttpChannel, "headers", "maxProperties"),
     "all headers of a channel": MAX_HEADERS_TOTAL,
     "answer of a receiver that is read": MAX_ANSWER_BYTES,
+    "informational (1xx) answers before it": MOST_INFORMATIONAL,
     "stored error of an attempt": MAX_ERROR,
     "honoured `Retry-After`": int(MAX_RETRY_AFTER * 1000) // DAY,
     "fleets of a tenant": MAX_FLEETS,
     "partitions of a fleet": MAX_PARTITIONS,
+    "partitions of all fleets of a tenant, unless its limits say otherwise": MOST_PARTITIONS,
     "servers of a fleet over HTTP": MAX_SERVERS,
     "partitions of one server over HTTP": MAX_HELD,
     "claims in one request": MAX_CLAIMS,
