@@ -5,6 +5,8 @@ indexes the app, storage answers, triggers start. The end is that of the Functio
 get `DEVHOST_GRACE` seconds, the worker is killed without a word to it, and then the receiver and storage stop.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import logging
@@ -14,19 +16,21 @@ import sys
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from devhost.azurite import ROOT, Azurite, AzuriteError, check_port, development_connection
-from devhost.host.http import HttpFunctions, body_limit
-from devhost.host.pages import HostPages
-from devhost.host.queues import QueueFunctions, storage_log
 from devhost.host.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, host_log_level, load_host, load_values
-from devhost.host.timers import TimerFunctions
 from devhost.logs import set_up_logging
 from devhost.loops import LoopError, chosen_loop, loop_factory
-from devhost.receiver import DevhostReceiver
 from devhost.worker.model import AppIndexError, FunctionInfo
 from devhost.worker.pool import WorkerPool
 from devhost.worker.process import WorkerOptions
+
+if TYPE_CHECKING:
+    from devhost.host.http import HttpFunctions
+    from devhost.host.queues import QueueFunctions
+    from devhost.host.timers import TimerFunctions
+    from devhost.receiver import DevhostReceiver
 
 log = logging.getLogger("devhost")
 
@@ -136,9 +140,16 @@ class DevHost:
         receiver_url = await self._start_receiver()
         self._set_environment(receiver_url)
         host = load_host(options.app)
-        storage_log.setLevel(host_log_level(host.log_levels, storage_log.name))
         given = WorkerOptions(options.app, host.route_prefix, options.log_level, options.loop, host.function_timeout)
         workers = self._workers = WorkerPool(given, split=options.split)
+        await workers.spawn()
+        # These take half a second; the worker imports the app meanwhile.
+        from devhost.host.http import HttpFunctions, body_limit
+        from devhost.host.pages import HostPages
+        from devhost.host.queues import QueueFunctions, storage_log
+        from devhost.host.timers import TimerFunctions
+
+        storage_log.setLevel(host_log_level(host.log_levels, storage_log.name))
         functions = await workers.start()
         self._http = HttpFunctions(
             workers,
@@ -173,6 +184,8 @@ class DevHost:
         if port is None:
             return None
         check_port(self._options.host, port, "the receiver", "RECEIVER_PORT")
+        from devhost.receiver import DevhostReceiver
+
         self._receiver = DevhostReceiver()
         return f"http://{self._options.host}:{await self._receiver.start(self._options.host, port)}/"
 

@@ -24,6 +24,10 @@ class WorkerPool:
         """Names of the functions that are running now, one entry an invocation."""
         return [name for worker in self._workers.values() for name in worker.running]
 
+    async def spawn(self) -> None:
+        """Begin to start the process of the HTTP functions, or the only one."""
+        await self._worker(HTTP).spawn()
+
     async def start(self) -> list[FunctionInfo]:
         """Start the process of the HTTP functions, or the only one, and return the app's functions. Raises AppIndexError."""
         return await self._worker(HTTP).ready()

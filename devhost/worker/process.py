@@ -44,6 +44,14 @@ class _Call:
     end: "asyncio.Future[InvocationResult]"
 
 
+@dataclass
+class _Spawned:
+    """A process that imports the app; `found` gets the app's functions."""
+
+    channel: FrameChannel
+    found: "asyncio.Future[list[FunctionInfo]]"
+
+
 class WorkerProcess:
     """One worker process after the other; an `Invoker`."""
 
@@ -56,8 +64,8 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._starting: asyncio.Task[list[FunctionInfo]] | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._spawned: _Spawned | None = None
         self._url = ""
-        self._killed = False
 
     @property
     def running(self) -> list[str]:
@@ -98,7 +106,6 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process at once and for good, without a word to it. Invocations that run are cancelled."""
-        self._killed = True
         for task in (self._starting, self._watching):
             if task is not None:
                 task.cancel()
@@ -115,7 +122,19 @@ class WorkerProcess:
         log.error("function %s ran longer than functionTimeout (%g s): its worker process is killed", function, limit)
         self._kill()
 
+    async def spawn(self) -> None:
+        """Start the process and return at once; it imports the app while the caller does something else."""
+        self._spawned = await self._spawn()
+
     async def _start(self) -> list[FunctionInfo]:
+        spawned, self._spawned = self._spawned or await self._spawn(), None
+        functions = await spawned.found
+        self._channel = spawned.channel
+        if self._url:
+            self.tell_url(self._url)
+        return functions
+
+    async def _spawn(self) -> "_Spawned":
         options = self._options
         loop = asyncio.get_running_loop()
         found: asyncio.Future[list[FunctionInfo]] = loop.create_future()
@@ -131,12 +150,8 @@ class WorkerProcess:
         channel = FrameChannel(lambda message: self._received(message, found), lambda: None)
         self._watching = asyncio.create_task(self._watch(process, found))
         await loop.create_unix_connection(lambda: channel, sock=ours)
-        functions = await found
         log.debug("worker process %d runs %s", process.pid, self._group)
-        self._channel = channel
-        if self._url:
-            self.tell_url(self._url)
-        return functions
+        return _Spawned(channel, found)
 
     def _received(self, message: tuple[Any, ...], found: "asyncio.Future[list[FunctionInfo]]") -> None:
         kind = message[0]
