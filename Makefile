@@ -2,6 +2,8 @@
 # On the command line or in the environment:
 #   run    SPLIT=1 (a process for each group of functions), PORT, RECEIVER_PORT, AZURITE=memory, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT
 #   test   JOBS (processes), ARGS (further arguments of pytest: ARGS='-k lease -x')
+#   lock   ARGS (of `uv pip compile`: ARGS=--upgrade)
+#   audit  ARGS (of pip-audit)
 #   all    DEVHOST_LOOP=asyncio (the event loop; uvloop by default, as in production)
 #   setup  PYTHON=/path/to/python3.13
 
