@@ -11,6 +11,8 @@ from ...core.clock import Millis
 from ...core.errors import TocsinError
 from ...delivery.kafka.connection import KafkaTokens, Login, check_token, config
 
+SESSION_TIMEOUT = 30
+"""Seconds without a heartbeat after which the group takes this member for dead."""
 MAX_POLL_INTERVAL = 120
 """Seconds without a `poll` after which the group gives this member's partitions to other members."""
 
@@ -71,7 +73,7 @@ class ThreadedConsumer:
                 "enable.auto.offset.store": False,
                 # A new group has no committed offsets. It also reads messages that were sent before it existed.
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 30_000,
+                "session.timeout.ms": SESSION_TIMEOUT * 1000,
                 "max.poll.interval.ms": MAX_POLL_INTERVAL * 1000,
                 "queued.max.messages.kbytes": 16_384,
                 "error_cb": lambda error: errors.append(error.name()),

@@ -1,7 +1,8 @@
-"""A broker as a process of its own, and the whole application on storage in memory, in real time.
+"""Two kinds of brokers, and the whole application on storage in memory, in real time.
 
-The broker is noida-db (requirements-dev.in): one binary that speaks Kafka's protocol, keeps topics on disk, and can be stopped and started
-again. It is not Apache Kafka, and not Event Hubs; docs/how-to/kafka.md says what that leaves untried.
+One is noida-db (requirements-dev.in): a process that speaks Kafka's protocol, keeps topics on disk, and can be stopped and started again.
+The other is librdkafka's own mock cluster (mock_cluster.py). A test that takes `broker` runs beside each. Neither is Apache Kafka or Event
+Hubs; docs/how-to/kafka.md says what that leaves untried.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from devhost.azurite import free_ports
 from shared.app.application import Application
@@ -30,6 +29,7 @@ from shared.core.clock import SystemClock
 from shared.core.settings import Settings
 from shared.delivery.channels import open_senders
 from shared.delivery.channels.kafka import KafkaSender
+from shared.extras.kafka_source import consumer
 from shared.extras.kafka_source.ingest import KafkaIngest, consumer_opener
 from shared.extras.kafka_source.sources import read_sources
 from shared.storage import memory_storage
@@ -38,7 +38,9 @@ from shared.storage.ports import Message
 from shared.web.local_client import LocalClient, LocalReply
 from tests import waiting
 
-DEADLINE = 120.0
+from .cluster import DEADLINE, Cluster
+from .mock_cluster import MockCluster
+
 ADMIN, DEMO = "local-admin-key", "local-demo-key"
 ROUTES = build_routes()
 
@@ -46,13 +48,13 @@ ROUTES = build_routes()
 eventually = partial(waiting.eventually, deadline=DEADLINE)
 
 
-class Broker:
-    """A broker on a port of its own."""
+class Broker(Cluster):
+    """A broker on a port of its own, with data in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         [self.port] = free_ports("127.0.0.1", 1)
-        self.servers = f"localhost:{self.port}"
+        super().__init__(f"localhost:{self.port}")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Broker:
@@ -77,51 +79,36 @@ class Broker:
             self._process.wait(DEADLINE)
             self._process = None
 
-    def topic(self, name: str, partitions: int = 3) -> str:
-        admin = AdminClient({"bootstrap.servers": self.servers})
-        [made] = admin.create_topics([NewTopic(name, partitions, 1)]).values()
-        made.result(DEADLINE)
-        return name
 
-    def put(self, topic: str, messages: list[tuple[bytes | None, bytes | None]]) -> None:
-        """Keys and values, in order."""
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 1})
-        for key, value in messages:
-            producer.produce(topic, value, key)
-        assert producer.flush(DEADLINE) == 0
-
-    def messages(self, topic: str, count: int, partitions: int = 3) -> list[Any]:
-        """The first `count` messages, each partition in its order."""
-        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "looks", "enable.auto.commit": False})
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-        found: list[Any] = []
-        ends_at = time.monotonic() + DEADLINE
-        while len(found) < count:
-            assert time.monotonic() < ends_at, f"{len(found)} of {count} messages"
-            message = consumer.poll(0.5)
-            if message is not None:
-                assert message.error() is None
-                found.append(message)
-        consumer.close()
-        return found
-
-    def committed(self, topic: str, group: str, partitions: int = 3) -> int:
-        """Messages that the group is done with, over all partitions."""
-        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group})
-        places = consumer.committed([TopicPartition(topic, partition) for partition in range(partitions)], DEADLINE)
-        consumer.close()
-        return sum(max(0, place.offset) for place in places)
-
-    def done(self, topic: str, group: str, count: int) -> Callable[[], Any]:
-        """Return a condition that is true once the group has committed `count` messages."""
-        return lambda: asyncio.to_thread(lambda: self.committed(topic, group) == count)
+@pytest.fixture(scope="package", params=["noida-db", "librdkafka's mock cluster"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if request.param == "noida-db":
+        running = Broker(tmp_path_factory.mktemp("broker")).start()
+        yield running
+        running.stop()
+    else:
+        yield request.getfixturevalue("shared_cluster")
 
 
 @pytest.fixture(scope="package")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    running = Broker(tmp_path_factory.mktemp("broker")).start()
-    yield running
-    running.stop()
+def shared_cluster() -> Iterator[MockCluster]:
+    cluster = MockCluster()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def cluster(shared_cluster: MockCluster) -> Iterator[MockCluster]:
+    """A mock cluster that the test may disturb; afterwards it is whole again."""
+    yield shared_cluster
+    shared_cluster.restore()
+
+
+@pytest.fixture(autouse=True)
+def short_sessions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change of members the mock cluster's groups rest for a session less a second, whoever is there already."""
+    if "noida-db" not in request.node.name:
+        monkeypatch.setattr(consumer, "SESSION_TIMEOUT", 6)
 
 
 class App:
@@ -175,7 +162,7 @@ class App:
     async def call(self, method: str, url: str, body: Any = None, *, key: str = DEMO) -> LocalReply:
         return await LocalClient(ROUTES, self.get_app, key=key).call(method, f"/api/v1/{url}", body)
 
-    async def channel(self, broker: Broker, name: str = "default", **spec: Any) -> None:
+    async def channel(self, broker: Cluster, name: str = "default", **spec: Any) -> None:
         given = {"type": "kafka", "servers": broker.servers, "tls": False} | spec
         answer = await self.call("PUT", f"tenants/demo/channels/{name}", given, key=ADMIN)
         assert answer.status in (200, 201), answer
@@ -185,22 +172,31 @@ class App:
         return found
 
     async def tick(self, until: Callable[[], Any] | None = None) -> dict[str, int]:
-        """Run one tick of the Kafka timer and return its counts. until: the tick ends as soon as this is true; a process of its own runs
-        it, because a process that leaves does not come back."""
+        """Run one tick of the Kafka timer and return its counts. until: ticks follow each other until this is true. A process of its own
+        runs them, because a process that leaves does not come back."""
         if until is None:
             return (await self.app.timers.run_once("ingest_kafka"))["kafka"]
         await self.app.kafka.close()
         sources = read_sources(self.settings.kafka_sources.get_secret_value())
         ingest = KafkaIngest(sources, self.app.scheduler.intake, self.clock, self.settings.kafka_poll_seconds, consumer_opener(None))
-        running = asyncio.create_task(ingest.run_once(self.clock.now()))
+        counts: Counter[str] = Counter()
+        left = False
+
+        async def run() -> None:
+            # A group can take longer to join than one run.
+            while not left:
+                counts.update(await ingest.run_once(self.clock.now()))
+
+        running = asyncio.create_task(run())
         await eventually(until, "the end of a tick")
+        left = True
         ingest.leave()
-        counts = await running
+        await running
         await ingest.close()
         return counts
 
 
-def source(broker: Broker, topic: str, **more: Any) -> str:
+def source(broker: Cluster, topic: str, **more: Any) -> str:
     """The setting for one source."""
     return json.dumps([{"servers": broker.servers, "topic": topic, "tenant": "demo", "tls": False} | more])
 

@@ -15,7 +15,8 @@ from shared.extras.kafka_source.sources import read_sources
 from shared.scheduler.ingest.queue_consumer import IntakeResult, Item
 from shared.storage.memory import MemoryTables
 
-from .conftest import App, Broker, eventually, source
+from .cluster import Cluster
+from .conftest import App, eventually, source
 
 type Apps = Callable[..., Any]
 
@@ -24,7 +25,7 @@ def event(n: int, key: bytes | None = None, **more: Any) -> tuple[bytes, bytes]:
     return key or b"k%d" % (n % 5), orjson.dumps({"delay": "PT1H", "payload": {"n": n}} | more)
 
 
-async def test_valid_events_are_stored_and_invalid_ones_are_kept_as_rejects(broker: Broker, apps: Apps) -> None:
+async def test_valid_events_are_stored_and_invalid_ones_are_kept_as_rejects(broker: Cluster, apps: Apps) -> None:
     topic = broker.topic("in-mixed")
     app: App = await apps(kafka_sources=source(broker, topic, group="mixed"))
     bad: list[tuple[bytes | None, bytes | None]] = [
@@ -45,7 +46,7 @@ async def test_valid_events_are_stored_and_invalid_ones_are_kept_as_rejects(brok
     assert all(f"/{topic}/" in found["source"] for found in rejects)
 
 
-async def test_events_come_in_and_are_delivered(broker: Broker, apps: Apps) -> None:
+async def test_events_come_in_and_are_delivered(broker: Cluster, apps: Apps) -> None:
     there, back = broker.topic("in-there"), broker.topic("in-back")
     app: App = await apps(kafka_sources=source(broker, there, group="through"))
     await app.channel(broker, topic=back)
@@ -55,7 +56,7 @@ async def test_events_come_in_and_are_delivered(broker: Broker, apps: Apps) -> N
     assert {dict(message.headers())["ce_id"].decode() for message in messages} == {f"through-{n}" for n in range(50)}
 
 
-async def test_crash_before_the_commit_makes_no_event_twice(broker: Broker, apps: Apps, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_crash_before_the_commit_makes_no_event_twice(broker: Cluster, apps: Apps, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = broker.topic("in-crash")
     app: App = await apps()
     [found] = read_sources(source(broker, topic, group="crash"))
@@ -93,7 +94,7 @@ async def test_crash_before_the_commit_makes_no_event_twice(broker: Broker, apps
     assert (await app.stats())["open"] == 5000
 
 
-async def test_storage_that_is_away_loses_nothing(broker: Broker, apps: Apps, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_storage_that_is_away_loses_nothing(broker: Cluster, apps: Apps, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = broker.topic("in-away")
     app: App = await apps(kafka_sources=source(broker, topic, group="away"), kafka_poll_seconds=1.0)
     broker.put(topic, [event(n) for n in range(200)])
@@ -115,7 +116,7 @@ async def test_storage_that_is_away_loses_nothing(broker: Broker, apps: Apps, mo
     assert (await app.stats())["open"] == 200
 
 
-async def test_tenant_over_its_rate_is_waited_for(broker: Broker, apps: Apps) -> None:
+async def test_tenant_over_its_rate_is_waited_for(broker: Cluster, apps: Apps) -> None:
     topic = broker.topic("in-rate")
     app: App = await apps(kafka_sources=source(broker, topic, group="rate"))
     settings = {"limits": {"events_per_second": 100}}
@@ -125,7 +126,7 @@ async def test_tenant_over_its_rate_is_waited_for(broker: Broker, apps: Apps) ->
     assert counts == {"taken": 180}
 
 
-async def test_partitions_that_move_between_two_living_members_lose_and_double_nothing(broker: Broker, apps: Apps) -> None:
+async def test_partitions_that_move_between_two_living_members_lose_and_double_nothing(broker: Cluster, apps: Apps) -> None:
     topic = broker.topic("in-move")
     app: App = await apps()
     [found] = read_sources(source(broker, topic, group="move"))

@@ -16,12 +16,13 @@ from shared.delivery.channels.kafka import KafkaSender
 from shared.delivery.channels.model import KafkaChannel
 from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 
+from .cluster import Cluster
 from .conftest import Broker, eventually
 
 type Apps = Callable[..., Any]
 
 
-async def test_events_arrive_as_cloudevents_in_the_order_in_which_their_deliveries_began(broker: Broker, apps: Apps) -> None:
+async def test_events_arrive_as_cloudevents_in_the_order_in_which_their_deliveries_began(broker: Cluster, apps: Apps) -> None:
     topic = broker.topic("out-events")
     app = await apps()
     await app.channel(broker, topic=topic, key="/machine")
@@ -41,8 +42,8 @@ async def test_events_arrive_as_cloudevents_in_the_order_in_which_their_deliveri
     assert all(times == sorted(times) for times in began.values())
 
 
-async def test_many_messages_under_way_keep_their_order_by_key(broker: Broker) -> None:
-    sender = KafkaSender(Settings(storage="UseDevelopmentStorage=true", egress_allow="localhost"))
+async def test_many_messages_under_way_keep_their_order_by_key(broker: Cluster) -> None:
+    sender = KafkaSender(Settings(storage="UseDevelopmentStorage=true", egress_allow="localhost, 127.0.0.0/8"))
     topic = broker.topic("out-order")
     target = Target("demo", "c", KafkaChannel(type="kafka", servers=broker.servers, topic=topic, tls=False, key="/machine"))
     now = SystemClock().now()
@@ -59,7 +60,7 @@ async def test_many_messages_under_way_keep_their_order_by_key(broker: Broker) -
     await sender.close()
 
 
-async def test_broker_that_is_away_gets_its_events_once_it_is_back(broker: Broker, tmp_path: Any, apps: Apps) -> None:
+async def test_broker_that_is_away_gets_its_events_once_it_is_back(broker: Cluster, tmp_path: Any, apps: Apps) -> None:
     other = Broker(tmp_path).start()
     try:
         topic = other.topic("out-away")
@@ -96,7 +97,7 @@ async def test_broker_that_is_away_gets_its_events_once_it_is_back(broker: Broke
 
 # After the test before it, which stops the broker and starts it again, the broker keeps the new topic from the client for minutes at times.
 @pytest.mark.long
-async def test_topic_that_is_missing_gets_its_events_once_it_is_there(broker: Broker, apps: Apps) -> None:
+async def test_topic_that_is_missing_gets_its_events_once_it_is_there(broker: Cluster, apps: Apps) -> None:
     app = await apps()
     await app.channel(broker, topic="out-later")
     # The client library looks for a topic that was missing seconds later only: attempts must not run out before.
@@ -118,8 +119,8 @@ async def test_topic_that_is_missing_gets_its_events_once_it_is_there(broker: Br
     await eventually(delivered, "delivery once the topic is there")
 
 
-async def test_message_larger_than_the_broker_takes_is_final(broker: Broker) -> None:
-    sender = KafkaSender(Settings(storage="UseDevelopmentStorage=true", egress_allow="localhost"))
+async def test_message_larger_than_the_broker_takes_is_final(broker: Cluster) -> None:
+    sender = KafkaSender(Settings(storage="UseDevelopmentStorage=true", egress_allow="localhost, 127.0.0.0/8"))
     spec = KafkaChannel(type="kafka", servers=broker.servers, topic=broker.topic("out-large"), tls=False)
     now = SystemClock().now()
     verdict = await sender.send(Target("demo", "c", spec), OutgoingDelivery("e", now, now, 1, b'"' + b"x" * 2_000_000 + b'"'))
