@@ -60,7 +60,7 @@ async def test_many_messages_under_way_keep_their_order_by_key(broker: Cluster) 
     await sender.close()
 
 
-async def test_broker_that_is_away_gets_its_events_once_it_is_back(broker: Cluster, tmp_path: Any, apps: Apps) -> None:
+async def test_broker_that_is_away_gets_its_events_once_it_is_back(tmp_path: Any, apps: Apps) -> None:
     other = Broker(tmp_path).start()
     try:
         topic = other.topic("out-away")
