@@ -147,9 +147,13 @@ async def drain(url: str) -> None:
 
 
 async def answers(url: str) -> None:
-    """Return when the app answers."""
-    async with aiohttp.ClientSession() as session, session.get(f"{url}/api/healthz") as answer:
-        assert answer.status == 200
+    """Return when the app answers. A request that reaches a worker as it dies is answered with 500."""
+    async with aiohttp.ClientSession() as session:
+        while True:
+            async with session.get(f"{url}/api/healthz") as answer:
+                if answer.status == 200:
+                    return
+            await asyncio.sleep(0.1)
 
 
 async def restart(way: str, count: int, span: float, takes: float = 0.3, deadline: float = 180.0, elsewhere: bool = False) -> Result:
