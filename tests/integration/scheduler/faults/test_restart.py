@@ -201,7 +201,9 @@ def test_deliveries_under_way_at_sigterm_are_settled_and_not_repeated(story: Sto
 def test_delivery_that_outlasts_the_grace_is_made_again(story: Story) -> None:
     assert story.stuck
     for event_id in story.stuck:
-        assert [hit.attempt for hit in story.hits[event_id]] == [1, 2]
+        # A number is taken before the POST, so one whose process ended in between never arrives.
+        first, again = (hit.attempt for hit in story.hits[event_id])
+        assert first == 1 and again > first
         assert story.events[event_id]["state"] == "delivered"
 
 
