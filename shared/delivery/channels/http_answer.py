@@ -57,15 +57,17 @@ class AnswerProtocol(ResponseHandler):
     """Bytes of the present answer that may still come."""
     _unread: bytes | None = None
     """Bytes of the present answer up to the end of its status line; None when the status is known or nothing is expected."""
+    _body: aiohttp.StreamReader | None = None
+    """The body of the final answer; None until its head is complete. aiohttp's `_payload` is that of any answer, also of the one before."""
 
     def set_response_params(self, **params: Any) -> None:
         """Begin to read the answer of the next request."""
-        self.status, self._informational, self._left, self._unread = None, 0, MAX_ANSWER_BYTES, b""
+        self.status, self._informational, self._left, self._unread, self._body = None, 0, MAX_ANSWER_BYTES, b"", None
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes from the receiver; close the connection at the first that are beyond the bounds."""
-        if self.status is not None and self._payload is not None and self._payload.is_eof():
+        if self._body is not None and self._body.is_eof():
             # The answer is complete. Another one would pass for that of the next request, and any number of them would be parsed.
             self._close("bytes after its end")
             return
@@ -82,7 +84,7 @@ class AnswerProtocol(ResponseHandler):
         """Take an answer from the parser."""
         code = data[0].code
         if code >= 200 or code == 101:
-            self.status, self._unread = code, None
+            self.status, self._unread, self._body = code, None, self._payload
         super().feed_data(data, size)
 
     def _look(self, data: bytes) -> str | None:

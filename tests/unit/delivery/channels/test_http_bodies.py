@@ -240,6 +240,22 @@ async def test_a_2xx_status_line_is_a_delivery_whatever_follows(listen: Listen, 
     assert [request.headers["ce-id"] for request in receiver.requests] == ["ev-0", "ev-1", "ev-2"], "none was sent twice"
 
 
+@pytest.mark.parametrize("hint", [b"", HINT])
+async def test_a_head_that_comes_in_pieces_is_read_to_its_end(listen: Listen, sender: HttpSender, hint: bytes) -> None:
+    async def piece_by_piece(request: Request, writer: asyncio.StreamWriter) -> None:
+        raw = hint + b"HTTP/1.1 429 Slow\r\nRetry-After: 30\r\nContent-Length: 2\r\n\r\nno"
+        for each in [raw[n : n + 7] for n in range(0, len(raw), 7)]:
+            writer.write(each)
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    receiver = await listen(piece_by_piece)
+    for _ in range(3):
+        verdict = await sender.send(http_target(url(receiver)), make_delivery())
+        assert (verdict.outcome, verdict.status, verdict.retry_after) == ("retry", 429, 30.0)
+    assert receiver.connections == 1
+
+
 async def test_informational_answers_are_passed_over(listen: Listen, sender: HttpSender) -> None:
     receiver = await listen(answer(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + OK))
     assert (await sender.send(http_target(url(receiver)), make_delivery())).outcome == "delivered"
