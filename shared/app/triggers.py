@@ -17,6 +17,7 @@ from ..core.clock import Millis, to_millis
 from ..core.setting_names import CONNECTION
 from ..scheduler.ingest.message_lease import serve_leased
 from ..scheduler.queue_functions import QUEUE_FUNCTIONS, Act
+from ..scheduler.timings import CARRIED_FROM_TRY
 from ..storage.names import QUEUE_INGEST
 from ..storage.ports import Message
 from .application import Application
@@ -46,10 +47,11 @@ def queue_functions(
         async def handler(msg: func.QueueMessage) -> None:
             try:
                 app = await get_app()
-                # A poisoned message goes back to the queue that it came from, whichever side serves.
-                scheduler = (await serving()).scheduler if serving is not None and queue == QUEUE_INGEST else app.scheduler
+                message = _message(msg, app.scheduler.clock.now())
+                # One that failed several times goes back to the queue that it came from, whichever side serves.
+                goes_back = queue != QUEUE_INGEST or message.dequeue_count >= CARRIED_FROM_TRY
+                scheduler = app.scheduler if serving is None or goes_back else (await serving()).scheduler
                 own = scheduler is app.scheduler
-                message = _message(msg, scheduler.clock.now())
                 if ingest:
                     # The lease is on the message's own account, whichever account's tables get its events.
                     await serve_leased(app.storage.queues, app.clock, queue, message, lambda taken: act(scheduler, taken, own))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shared.core.errors import Problem, StorageError
 from shared.scheduler.ingest.message_lease import serve_leased
-from shared.scheduler.timings import INGEST_LEASE
+from shared.scheduler.timings import CARRIED_FROM_TRY, INGEST_LEASE
 from shared.storage import limits
 from shared.storage.blocking import run_through
 from shared.storage.names import QUEUE_INGEST
@@ -131,7 +131,10 @@ class Host:
         world.note(instance, "takes message", (queue, message.text))
         scheduler, home = (await world.app_of(instance, queue)).scheduler, world.holder_of(instance, queue)
         holder = home.storage.queues
-        firing, intake, queue = scheduler.firing, scheduler.intake, world.plain(queue)
+        plain = world.plain(queue)
+        if plain == QUEUE_INGEST and message.dequeue_count >= CARRIED_FROM_TRY:
+            scheduler = home.scheduler
+        firing, intake, queue = scheduler.firing, scheduler.intake, plain
         if queue == QUEUE_INGEST:
             own = scheduler is home.scheduler
             await serve_leased(holder, instance.clock, queue, message, lambda taken: intake.serve(taken, own=own))

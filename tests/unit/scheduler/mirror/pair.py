@@ -8,6 +8,7 @@ from typing import Any
 
 from shared.app.application import Application
 from shared.core.errors import StorageError, Unavailable
+from shared.scheduler.timings import CARRIED_FROM_TRY
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
@@ -134,8 +135,8 @@ class PairWorld(World):
 
     async def _hand(self, app: Application, queues: MortalQueues, queue: str, message: Any) -> None:
         if queue == QUEUE_INGEST:
-            serving = await self.app.serving()
-            await serving.scheduler.intake.serve(message, own=serving is app)
+            taker = app if message.dequeue_count >= CARRIED_FROM_TRY else await self.app.serving()
+            await taker.scheduler.intake.serve(message, own=taker is app)
         else:
             await app.scheduler.firing.serve(message.text)
         await queues.delete(queue, message)

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import azure.functions as func
 import pytest
+from azure.functions.queue import QueueMessage
 
 from shared.app.triggers import queue_functions
+from shared.scheduler.timings import CARRIED_FROM_TRY
 from shared.storage.names import IDS, QUEUE_INGEST
 from shared.storage.ports import Message, Op
 from tests.unit.scheduler.harness import DEMO
@@ -171,12 +173,13 @@ async def test_event_that_waited_for_almost_seven_days_ends_as_dead(pair: PairWo
     assert pair.second.states() == {event_id: "dead"}
 
 
-async def test_poisoned_message_goes_back_to_the_queue_that_it_came_from(pair: PairWorld) -> None:
+@pytest.mark.parametrize(("function", "tries"), [("ingest_events", CARRIED_FROM_TRY), ("ingest_events_poison", 1)])
+async def test_poisoned_message_goes_back_to_the_queue_that_it_came_from(pair: PairWorld, function: str, tries: int) -> None:
     # In the second's queue, a producer's message would look as if it had been sent there.
     await pair.fail_over()
     pair.first_queues.away = False
     app = func.FunctionApp()
     app.register_functions(queue_functions(pair.app_of_first, serving=pair.get_app))
-    [poisoned] = [each.get_user_function() for each in app.get_functions() if each.get_function_name() == "ingest_events_poison"]
-    await pair.do(poisoned(func.QueueMessage(id="m", body=LETTER.encode())))
+    [poisoned] = [each.get_user_function() for each in app.get_functions() if each.get_function_name() == function]
+    await pair.do(poisoned(QueueMessage(id="m", body=LETTER.encode(), dequeue_count=tries)))
     assert [holds(queues) for queues in (pair.first_queues, pair.second_queues)] == [1, 0]
