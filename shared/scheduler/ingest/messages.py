@@ -151,16 +151,13 @@ _WITHIN = b',"message":'
 def carry_message(key: bytes, message: Message) -> str:
     """Return the text with which a message is sent once more, as the same message.
 
-    A text of the service names its events' ids itself, and stays as it is; so does one that would not fit into a message.
+    A text of the service names its events' ids itself, and stays as it is; so does one that would not fit into a message. Raises 422 for
+    bytes that are not UTF-8, which no queue takes: their only end is a reject.
     """
+    raw = _utf8(message.text)
     if message.text.startswith(MARK):
         return message.text
-    head = _CARRIED + orjson.dumps(message.id) + b',"inserted":%d' % message.inserted
-    try:
-        body = head + _WITHIN + message.text.encode() + b"}"
-    except UnicodeEncodeError:
-        # Its only end is a reject.
-        return message.text
+    body = _CARRIED + orjson.dumps(message.id) + b',"inserted":%d' % message.inserted + _WITHIN + raw + b"}"
     text = f"{MARK}{_mac(key, body)}.{body.decode()}"
     return text if len(text.encode()) <= MAX_MESSAGE_BYTES else message.text
 
@@ -187,16 +184,20 @@ def forged() -> Problem:
     return Problem(403, "forged", "the message was not signed by this service")
 
 
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise unreadable("malformed-json", "the message is not UTF-8") from None
+
+
 def _mac(key: bytes, body: bytes) -> str:
     return hmac.digest(key, body, "sha256").hex()[:_MAC]
 
 
 def parse_producer_message(text: str) -> tuple[ProducerMessage, list[bytes]]:
     """Parse a producer message; return it and its events exactly as sent. Raises 413 and 422."""
-    try:
-        raw = text.encode()
-    except UnicodeEncodeError:
-        raise unreadable("malformed-json", "the message is not UTF-8") from None
+    raw = _utf8(text)
     if len(raw) > MAX_PRODUCER_MESSAGE:
         raise Problem(413, "content-too-large", f"the message is larger than {MAX_PRODUCER_MESSAGE:,} bytes")
     letter = parse_json(_LETTER, raw, any_number=True)

@@ -165,10 +165,14 @@ class Intake:
             else:
                 await self._letter(message, self._writer.term(message.inserted) if own else 0)
         except Problem as wrong:
-            text = without_keys(message.text)
-            self._counters["events_rejected"] += 1
-            sender = await self._sender(message.text)
-            await self._rejects.add(sender, "queue", [RefusedMessage(wrong, text, f"queue:{message.id}", _since(message))])
+            await self._refuse(message, wrong)
+
+    async def _refuse(self, message: Message, wrong: Problem) -> None:
+        """Keep a message as a reject. Raises `StorageError`."""
+        text = without_keys(message.text)
+        self._counters["events_rejected"] += 1
+        sender = await self._sender(message.text)
+        await self._rejects.add(sender, "queue", [RefusedMessage(wrong, text, f"queue:{message.id}", _since(message))])
 
     async def _sender(self, text: str) -> str:
         """Return the tenant whose key an unacceptable message carries; '' if there is none. Raises `StorageError`."""
@@ -182,10 +186,18 @@ class Intake:
             return ""
 
     async def poisoned(self, message: Message) -> None:
-        """Put back a message that failed several times. It is tried until it succeeds, and the failure is logged."""
+        """Put back a message that failed several times. It is tried until it succeeds, and the failure is logged.
+
+        One that no queue takes, because it is not UTF-8, becomes a reject instead.
+        """
+        try:
+            text = carry_message(self._key, message)
+        except Problem as wrong:
+            await self._refuse(message, wrong)
+            return
         log.error("A message of the ingest queue failed repeatedly", extra={"action": "ingest_poisoned", "id": message.id})
         self._counters["ingest_poisoned"] += 1
-        await self._queues.send(QUEUE_INGEST, carry_message(self._key, message), visible_in=POISON_RETRY_DELAY)
+        await self._queues.send(QUEUE_INGEST, text, visible_in=POISON_RETRY_DELAY)
 
     async def _letter(self, message: Message, term: int) -> None:
         """Process a producer's message: check its key, then each event by itself. term: see `EventToStore`."""

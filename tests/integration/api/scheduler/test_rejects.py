@@ -11,7 +11,7 @@ from shared.core.clock import to_text
 from shared.core.errors import Unavailable
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.ingest.rejects import without_keys
-from shared.scheduler.timings import KEEP_FINISHED
+from shared.scheduler.timings import CARRIED_FROM_TRY, KEEP_FINISHED
 from shared.storage.names import LEDGER
 from shared.storage.ports import Message
 from tests.unit.scheduler.harness import ADMIN, DEMO, START, World
@@ -86,6 +86,16 @@ async def test_a_message_that_is_not_utf_8_is_a_reject(world: World) -> None:
     await world.do(world.app.scheduler.intake.serve(Message("m", "", b'{"tenant":\xff\x00'.decode(errors="surrogateescape"), 1, START)))
     [reject] = await rejects(world.admin)
     assert code(reject) == "malformed-json" and reject["message"] == '{"tenant":?\ufffd'
+
+
+@pytest.mark.parametrize("begin", [b"", b"tocsin1."])
+@pytest.mark.parametrize("poison_queue", [False, True])
+async def test_a_message_that_is_not_utf_8_is_a_reject_also_after_failures(world: World, begin: bytes, poison_queue: bool) -> None:
+    intake = world.app.scheduler.intake
+    message = Message("m", "", (begin + b"\xff").decode(errors="surrogateescape"), 1 if poison_queue else CARRIED_FROM_TRY, START)
+    await world.do(intake.poisoned(message) if poison_queue else intake.serve(message))
+    [reject] = await rejects(world.admin)
+    assert code(reject) == "malformed-json" and waiting(world) == 0
 
 
 async def test_a_key_needs_the_scope(world: World) -> None:

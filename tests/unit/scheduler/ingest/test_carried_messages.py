@@ -50,8 +50,13 @@ def test_largest_message_of_a_producer_can_be_carried_and_larger_ones_stay_as_th
     assert carried_message(KEY, copy(carried)).text == text and len(carried.encode()) <= MAX_MESSAGE_BYTES
     text = "x" * MAX_MESSAGE_BYTES
     assert carry_message(KEY, dataclasses.replace(FIRST, text=text)) == text
-    text = "\udcff"
-    assert carry_message(KEY, dataclasses.replace(FIRST, text=text)) == text
+
+
+@pytest.mark.parametrize("text", ["\udcff", f"{MARK}\udcff"])
+def test_bytes_that_no_queue_takes_are_not_carried(text: str) -> None:
+    with pytest.raises(Problem) as refused:
+        carry_message(KEY, dataclasses.replace(FIRST, text=text))
+    assert (refused.value.status, refused.value.code) == (422, "malformed-json")
 
 
 def test_messages_of_the_service_are_sent_as_they_are() -> None:
