@@ -172,7 +172,7 @@ def rollback_not_noticed() -> list[Patch]:
     return [(rules, "went_backwards", lambda session, server, written: False)]
 
 
-def registration_not_missed() -> list[Patch]:
+def lost_registration_not_noticed() -> list[Patch]:
     return [(rules, "lacks_registration", lambda session, server, sent: False)]
 
 
@@ -207,5 +207,5 @@ MUTANTS = [
     Mutant("partitions kept before the server has stopped", "keep", keeps_while_it_serves),
     Mutant("an own row that went backwards is taken as it is", "rollback", rollback_not_noticed),
     Mutant("claims right after a rollback", "noticed rollback", claims_right_after_a_rollback),
-    Mutant("a registration that storage has lost is not missed", "lost registration", registration_not_missed),
+    Mutant("the loss of a registration is not noticed", "lost registration", lost_registration_not_noticed),
 ]

@@ -29,7 +29,7 @@ STEPS = {
     "partitions kept before the server has stopped": 12,
     "an own row that went backwards is taken as it is": 18,
     "claims right after a rollback": 26,
-    "a registration that storage has lost is not missed": 26,
+    "the loss of a registration is not noticed": 26,
 }
 
 
