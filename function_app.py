@@ -35,5 +35,5 @@ with exporting.import_failures():
         app.register_functions(queue_functions(get_app.second, MIRROR, "_second", get_app))
     # A full collection would look at 80,000 objects that live as long as the process, and would stop the event loop for 70 ms.
     gc.freeze()
-    # A process that nothing calls must look after the shards of the one before it, too.
+    # A process must also search for the shards of its predecessor if nothing calls it.
     get_app.open_soon()

@@ -26,9 +26,9 @@ WORTH_A_WARNING = 1_000.0
 """Least proven offset, in milliseconds, that is logged as a warning. A smaller one is corrected and counted; no person is needed."""
 
 LONG_READING = 1.0
-"""Milliseconds between the two monotonic times of a reading from which it is repeated. It usually takes some microseconds."""
+"""A reading is repeated if its two monotonic times are at least this many milliseconds apart. Usually they are some microseconds apart."""
 MORE_READINGS = 3
-"""Most repetitions of a reading."""
+"""Greatest number of repetitions of a reading."""
 
 type ClockState = Literal["good", "wrong", "wide", "missing"]
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 IN_FLIGHT = 16
 MOST_GATES = 200
-"""Most gates of one partition that one look reads; the next look and the sweeps have the rest."""
+"""Most gates of one partition that one look reads; the next look and the sweeps read the rest."""
 
 
 class SeenOwner(NamedTuple):
@@ -141,7 +141,7 @@ class ShardRecovery:
         if found.asked or found.gate is None:
             return
         if late:
-            # The backlog has a line of its own for shards without an owner and for those whose owner is only silent.
+            # The sweep sends the messages of late shards in turn if they have no owner or if their owner is only silent.
             seen[row.rk] = SeenOwner(row.etag, process_of(found.gate), math.inf)
         elif found.gate.state == "owned":
             left = (timings.OWNER_SILENT - found.age) / 1000

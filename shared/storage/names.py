@@ -26,8 +26,8 @@ QUEUE_RETRIES: Final = "tocsin-retries"
 ALL_TABLES: Final = (EVENTS, SHARDS, LEDGER, IDS, LIMITS, SCHEDULES, TENANTS, FLEETS, TURNS, MAINTENANCE, SWEEPS)
 ALL_QUEUES: Final = (QUEUE_INGEST, QUEUE_SHARDS, QUEUE_RETRIES)
 POISON_QUEUES: Final = tuple(f"{queue}-poison" for queue in ALL_QUEUES)
-"""Where the host puts messages that failed. It creates them when it first needs them, and until then looks for them at every poll, with a
-warning each time; so they are created with the others."""
+"""The queues into which the host puts messages that failed. The host creates them when it first needs them, and until then looks for them
+at every poll, with a warning each time; so the service creates them with the others."""
 
 
 HOME: Final = "0"

@@ -258,7 +258,7 @@ class HttpSender:
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read the rest of the answer; then the connection is free again or, if more would come, closed."""
+    """Read the rest of the answer within the bounds, so that the connection is free again. Close the connection if more would follow."""
     content = response.content
     try:
         with contextlib.suppress(aiohttp.ClientError, OSError):

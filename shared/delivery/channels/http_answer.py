@@ -71,7 +71,7 @@ class AnswerProtocol(ResponseHandler):
             # The answer is complete. Another one would pass for that of the next request, and any number of them would be parsed.
             self._close("bytes after its end")
             return
-        if self._unread is not None and (problem := self._look(data)) is not None:
+        if self._unread is not None and (problem := self._find_problem(data)) is not None:
             self._close(problem)
             return
         allowed = data[: self._left]
@@ -87,7 +87,7 @@ class AnswerProtocol(ResponseHandler):
             self.status, self._unread, self._body = code, None, self._payload
         super().feed_data(data, size)
 
-    def _look(self, data: bytes) -> str | None:
+    def _find_problem(self, data: bytes) -> str | None:
         """Note the final status if its line is complete; return a problem if too much precedes it."""
         text, at = ((self._unread or b"") + data).lstrip(b"\r\n"), 0
         while b"\n" in data and (line := _STATUS_LINE.match(text, at)) is not None:

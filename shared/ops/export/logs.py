@@ -79,7 +79,7 @@ class OtelLogHandler(logging.Handler):
 
 
 class LibraryLogHandler(OtelLogHandler):
-    """The same for lines of libraries: without users and queries of URLs, and without lines about the exporters' own requests."""
+    """Exports lines of libraries without users and queries of URLs. Lines about the exporters' own requests are not exported."""
 
     def _emit(self, record: logging.LogRecord) -> None:
         # Otherwise each export that fails would cause another.

@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 _ROOT = __name__.partition(".")[0]
 """The parent of all loggers of the service."""
 EXPORTED: Final = {_ROOT: logging.INFO, "azure": logging.WARNING, "aiohttp": logging.WARNING}
-"""The loggers whose lines are exported, and from which level."""
+"""The loggers whose lines are exported, with the lowest level that is exported."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Exporting:
         trace.set_tracer_provider(provider)
 
     def log(self, resource: Resource, exporters: Iterable[LogRecordExporter]) -> None:
-        """Send log lines of the service, and warnings of the libraries it talks to storage with, to these exporters too."""
+        """Send log lines of the service, and warnings of the libraries that send its requests, to these exporters too."""
         from opentelemetry.sdk._logs import LoggerProvider
         from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 
@@ -208,7 +208,7 @@ class Exporting:
 
 
 def _configured(environ: Mapping[str, str]) -> dict[str, Callable[[MutableMapping[str, str]], _Way]]:
-    """Return what starts each back end that the environment names, by its name."""
+    """Return the function that starts each back end that the environment names, by the back end's name."""
     if _setting(environ, "OTEL_SDK_DISABLED").lower() == "true":
         return {}
     found: dict[str, Callable[[MutableMapping[str, str]], _Way]] = {}

@@ -138,7 +138,7 @@ def parse_signed_message(key: bytes, text: str) -> SignedMessage | None:
     if not dot or not hmac.compare_digest(mac.encode(errors="replace"), _mac(key, body).encode()):
         raise forged()
     events = member(body, "events")
-    # We wrote it. A release that does not know carried messages fails here, and leaves them to later tries.
+    # The service wrote the message. A release that does not know carried messages fails here, and leaves them in the queue for a later try.
     assert events is not None
     found = orjson.loads(without(body, "events"))
     return SignedMessage([_decode(raw) for raw in elements(events)], bool(found["admitted"]), int(found["tries"]))

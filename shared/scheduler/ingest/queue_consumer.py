@@ -149,7 +149,7 @@ class Intake:
         """Process one message of the ingest queue. Raises if it could not be completed; nothing is lost, because the queue delivers it
         again.
 
-        At the last of the host's tries, the message is sent once more with the id of the first one: the copy that the host makes when all
+        From try `CARRIED_FROM_TRY` on, the message is sent once more with the id of the first one: the copy that the host makes when all
         tries have failed has another id, from which other ids of events would follow.
 
         own: the queue is in the account that this scheduler works on, not in the other one of a mirrored pair.
@@ -159,11 +159,11 @@ class Intake:
             if message.dequeue_count >= CARRIED_FROM_TRY:
                 await self.poisoned(message)
                 return
-            parcel = parse_signed_message(self._key, message.text)
-            if parcel is not None:
-                await self._parcel(parcel)
+            signed = parse_signed_message(self._key, message.text)
+            if signed is not None:
+                await self._serve_signed(signed)
             else:
-                await self._letter(message, self._writer.term(message.inserted) if own else 0)
+                await self._serve_producers(message, self._writer.term(message.inserted) if own else 0)
         except Problem as wrong:
             await self._refuse(message, wrong)
 
@@ -199,25 +199,25 @@ class Intake:
         self._counters["ingest_poisoned"] += 1
         await self._queues.send(QUEUE_INGEST, text, visible_in=POISON_RETRY_DELAY)
 
-    async def _letter(self, message: Message, term: int) -> None:
+    async def _serve_producers(self, message: Message, term: int) -> None:
         """Process a producer's message: check its key, then each event by itself. term: see `EventToStore`."""
         # Without an id, two messages could not be distinguished.
         assert message.id, "the host gave no message id"
-        letter, events = parse_producer_message(message.text)
-        key = await auth.authenticate(self._directory, {"authorization": f"Bearer {letter.key}"})
+        producer, events = parse_producer_message(message.text)
+        key = await auth.authenticate(self._directory, {"authorization": f"Bearer {producer.key}"})
         auth.authorize(key, _SCOPES)
-        tenant = await auth.acting_for(self._directory, key, letter.tenant)
+        tenant = await auth.acting_for(self._directory, key, producer.tenant)
         at = _since(message)
-        items = [Item(raw, f"queue:{message.id}/{number}", at, letter.traceparent) for number, raw in enumerate(events)]
+        items = [Item(raw, f"queue:{message.id}/{number}", at, producer.traceparent) for number, raw in enumerate(events)]
         waiting = [taken for taken in await self.take(tenant, items, origin="queue", term=term) if isinstance(taken, RetryLater)]
         failed = [QueuedEvent(tenant, each.event) for each in waiting if isinstance(each.reason, StorageError)]
         over = [QueuedEvent(tenant, each.event) for each in waiting if not isinstance(each.reason, StorageError)]
         await self._put_back(failed, over, max((each.after for each in waiting), default=0.0), 0)
 
-    async def _parcel(self, parcel: SignedMessage) -> None:
-        """Process the service's own message: its events were checked, so each one is stored or comes again."""
+    async def _serve_signed(self, signed: SignedMessage) -> None:
+        """Process the service's own message: its events were checked, so each one is stored or put back."""
         tenants: dict[str, list[EventToStore]] = {}
-        for entry in parcel.entries:
+        for entry in signed.entries:
             tenants.setdefault(entry.tenant, []).append(as_stored_now(entry.event, self._clock.now()))
         failed: list[QueuedEvent] = []
         over: list[QueuedEvent] = []
@@ -225,7 +225,7 @@ class Intake:
 
         async def store(tenant: str, events: list[EventToStore]) -> None:
             granted = len(events)
-            if not parcel.admitted:
+            if not signed.admitted:
                 # Even if the tenant was removed, events that its key let in end in a state that can be looked up.
                 settings = await self._directory.tenant(tenant) or Tenant()
                 granted, refusal = await self._ingest.admit(tenant, settings, len(events))
@@ -243,7 +243,7 @@ class Intake:
         for ended in await asyncio.gather(*(store(tenant, events) for tenant, events in tenants.items()), return_exceptions=True):
             if isinstance(ended, BaseException):
                 raise ended
-        await self._put_back(failed, over, max(waits), parcel.tries + 1)
+        await self._put_back(failed, over, max(waits), signed.tries + 1)
 
     async def _known(self, tenant: str, event: EventToStore, stored: Stored) -> None:
         """Handle an id that exists: a repetition, an event cancelled before it was stored, or other content under a client's id."""

@@ -166,8 +166,8 @@ class Writer:
         try:
             known: FreshId | KnownId | None = None
             if filling.filed is None or (self._mirror is not None and self._mirror.whole):
-                # Most likely the id is free. But a repeated request must not file a shard that stays empty, and the second account need not
-                # ask the first about what it has itself.
+                # Most likely the id is free. But a repeated request must not list a shard that stays empty, and the second account need not
+                # ask the first about events that it has itself.
                 known = await self._runner.run(known_id(tenant, event.id))
             if known is None:
                 known = await self._register(tenant, event, filling, row)
@@ -182,7 +182,7 @@ class Writer:
     async def _register(self, tenant: str, event: EventToStore, filling: FillingShard, row: str) -> FreshId | KnownId:
         """Register a client's id for the place, unless it is in use. Raises `StorageError`."""
         assert event.id is not None
-        # The first account is asked within the time for which this side surely serves: it cannot serve, and store the event, in between.
+        # The first account is asked within the time for which this side surely serves: the first cannot serve, and store the event, in between.
         async with self._serving(filling.opened.shard) as way:
             before = await self._mirror.known_before(tenant, event) if self._mirror is not None else None
             if before is not None:

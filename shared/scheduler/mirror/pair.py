@@ -160,7 +160,7 @@ class Mirror:
     def _may_be_there(self, event: EventToStore) -> bool:
         """Return True if an event of the ingest queue may be in the first account alone, where it may be delivered or cancelled by now.
 
-        A mirrored one is in both. One that waited for too long is stored as dead in any case, so that it ends in a state.
+        A mirrored event is in both. An event that waited for too long is stored as dead in any case, so that it reaches a final state.
         """
         return event.term is not None and event.term != self.term() and event.durability != "mirrored" and event.props["state"] != "dead"
 

@@ -17,7 +17,7 @@ MOST_KNOWN = 10_000
 SAMPLE = 3
 """Fewest occurrences from which a schedule's rate is estimated."""
 MOST_SAMPLED = 26
-"""Most of them. Fewer suffice when they span a day: until then, minutes without occurrences may be followed by dense ones."""
+"""Most occurrences from which it is estimated. Fewer suffice if they span a day; before that, dense minutes may follow rare occurrences."""
 _DAY: Millis = 86_400_000
 PAUSE_EVERY = 25
 """Schedules that are looked at before other tasks may run."""

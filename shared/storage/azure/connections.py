@@ -1,4 +1,4 @@
-"""Kept connections to a storage account: which may carry the next request, and whether a request was handed over to one.
+"""Decides which kept connections to a storage account may carry a request, and records whether a request was handed over to one.
 
 A write on a connection that the service has closed meanwhile has an unknown outcome, although nothing was stored. The event loop sees the
 end of a connection only in its next turn. So the pool asks the operating system too, in the same turn in which the request is written.
@@ -46,7 +46,7 @@ class RequestBody(Payload):
     """A request's body, of any size. It goes out with the head in one write, in the same turn of the loop in which the pool is asked."""
 
     handed_over = False
-    """True from the moment in which bytes of the request, its head included, were given to a connection. False is certain."""
+    """True from the moment in which bytes of the request, its head included, were given to a connection. False proves that none were."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__(body)

@@ -44,11 +44,11 @@ def find_untrusted(path: Path, *, may_be_created: bool = False) -> str:
         is_above = stat.S_ISDIR(status.st_mode) and os.path.realpath(part) != target
         if mode & _OTHERS_WRITE and not (is_above and mode & stat.S_ISVTX):
             return f"other users of this machine can write to {part} (mode {mode:04o}); run: chmod go-w {part}"
-    return "" if may_be_created or os.path.exists(target) else _who_may_create(path, steps)
+    return "" if may_be_created or os.path.exists(target) else _find_creatable(path, steps)
 
 
-def _who_may_create(path: Path, steps: Sequence[tuple[Path, os.stat_result]]) -> str:
-    """Return why others can create a path that does not exist; an empty text if they cannot. steps: of `_walk`."""
+def _find_creatable(path: Path, steps: Sequence[tuple[Path, os.stat_result]]) -> str:
+    """Return why others can create a path that does not exist; an empty text if they cannot. steps: the result of `_walk`."""
     folders = [(part, status) for part, status in steps if stat.S_ISDIR(status.st_mode)]
     if not folders or not folders[-1][1].st_mode & _OTHERS_WRITE:
         return ""

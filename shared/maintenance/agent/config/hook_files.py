@@ -36,7 +36,7 @@ _WRAPPERS: Final = (
     *("sudo", "systemd-run", "taskset", "time", "timeout"),
 )
 _BEFORE_COMMANDS: Final = ("", ";", "&", "&&", "|", "||", "(", "{", "!", "then", "do", "else", "exec")
-"""Words of shell code after which a command's name follows; '' is its begin."""
+"""Words of shell code after which a command's name follows; '' stands for the start of the code."""
 _OWN_PACKAGE: Final = __package__.partition(".")[0]
 _MODULE_ENDS: Final = (".py", ".pyc", ".so")
 _PATHS: Final = (
