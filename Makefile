@@ -63,7 +63,7 @@ simulate-checkpoints: setup  ## SEEDS=n simulated days of replica groups
 bench: setup  ## the benchmarks
 	$(IN_VENV) $(PY) -m bench
 
-host-test: setup  ## requests, events, timers, queues, restarts and faults against the devhost, or the host that HOST_URL names
+host-test: setup  ## test a Functions host from outside: the devhost, or the host that HOST_URL names
 	$(IN_VENV) $(PY) -m devhost.hosttest
 
 demo: setup  ## a small living system for the dashboard: events, a fleet, turns, host updates; PORT=7071 by default

@@ -1,6 +1,6 @@
 """Restarts as the Functions host makes them: `python -m bench.restarts`. Prints how many events came twice, and how late.
 
-Events are due evenly over a span; in the middle of it the app's process ends in one of these ways, and the next one starts:
+Events are due evenly over a span; after a third of it the app's process ends in one of these ways, and the next one starts:
 
     sigterm   the listeners stop, running invocations get 10 s, then the host kills its worker; the app gets no notice
     worker    SIGKILL of the worker, as `functionTimeout` does it; its host starts the next one

@@ -12,7 +12,7 @@ type LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 class LoopError(Exception):
-    """The environment names a loop that cannot be had; the message says why."""
+    """The environment names a loop that is not available; the message says why."""
 
 
 def chosen_loop(environ: Mapping[str, str]) -> str:

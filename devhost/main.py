@@ -2,7 +2,7 @@
 
 Order of the start: the data folder is locked, Azurite is spawned, the receiver listens, the environment is set, the worker process
 indexes the app, storage answers, triggers start. The end is that of the Functions host: nothing new is accepted, running invocations
-get `DEVHOST_GRACE` seconds, the worker is killed without a word to it, and then the receiver and storage stop.
+get `DEVHOST_GRACE` seconds, the worker is killed without notice, and then the receiver and storage stop.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class DevHost:
             self._workers.kill()
 
     async def stop(self, grace: float) -> None:
-        """Ends everything in order. Running invocations get `grace` seconds; then the worker is killed without a word to it."""
+        """End everything in order. Running invocations get `grace` seconds; then the worker is killed without notice."""
         ends_at = asyncio.get_running_loop().time() + grace
         if self._http is not None and self._workers is not None:
             await asyncio.gather(self._http.stop_accepting(), self._drain())

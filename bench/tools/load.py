@@ -1,6 +1,6 @@
 """A load generator that costs next to nothing: `python -m bench.tools.load FILE --port N --flight 64 [--seconds S]`.
 
-FILE is JSON: a list of [method, path, headers, body]. Without --seconds each is sent once, else they go round until the time is up. A
+FILE is JSON: a list of [method, path, headers, body]. Without --seconds each is sent once, otherwise they are repeated until the time is up. A
 request is one write of bytes made beforehand, an answer is read as far as its length. Prints JSON: count, seconds, statuses,
 milliseconds at p50 and p99.
 """
@@ -69,7 +69,7 @@ class Lane(asyncio.Protocol):
 
 
 async def run(requests: list[bytes], port: int, flight: int, seconds: float | None) -> dict[str, object]:
-    """Send the requests and print their sum."""
+    """Send the requests and return their figures."""
     loop = asyncio.get_running_loop()
     statuses: Counter[int] = Counter()
     took: list[float] = []

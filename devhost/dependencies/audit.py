@@ -46,7 +46,7 @@ class Findings(NamedTuple):
 
 
 def of_pip_audit(answer: Answer, where: Callable[[str], str]) -> Findings:
-    """Read the JSON of pip-audit. It skips packages that the service does not answer for, and calls the result clean all the same."""
+    """Read the JSON of pip-audit. It skips packages that the service does not answer for, and still reports no vulnerabilities."""
     try:
         packages: list[dict[str, Any]] = json.loads(answer.output)["dependencies"]
     except (ValueError, KeyError):
@@ -56,7 +56,7 @@ def of_pip_audit(answer: Answer, where: Callable[[str], str]) -> Findings:
     for each in packages:
         for found in each.get("vulns", ()):
             mended = ", ".join(found["fix_versions"]) or "none yet"
-            vulnerable.append(f"{each['name']} {each['version']} ({where(each['name'])}): {found['id']}, mended in {mended}")
+            vulnerable.append(f"{each['name']} {each['version']} ({where(each['name'])}): {found['id']}, fixed in {mended}")
     problem = f"{len(skipped)} of {len(packages)} packages, such as: {skipped[0]['skip_reason']}" if skipped else None
     return Findings(vulnerable, len(packages) - len(skipped), problem if packages else "no packages")
 
@@ -81,7 +81,7 @@ def _last_line(text: str) -> str:
     return lines[-1] if lines else "no answer"
 
 
-def told(kind: str, findings: Findings) -> list[str]:
+def report_lines(kind: str, findings: Findings) -> list[str]:
     """Return the lines for a person."""
     lines = [f"audit: {line}" for line in findings.vulnerable]
     if findings.looked_up:
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str], run: Run = run) -> int:
         answer = run([*command, "--format", "json", "--output", str(report), *arguments])
         python = of_pip_audit(Answer(report.read_text() if report.exists() else "", answer.errors), where)
     node = of_npm_audit(run([*npm(), "audit", "--json"]))
-    for line in [*told("Python", python), *told("npm", node)]:
+    for line in [*report_lines("Python", python), *report_lines("npm", node)]:
         print(line)
     if python.vulnerable or node.vulnerable:
         return 1

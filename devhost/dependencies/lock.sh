@@ -1,9 +1,10 @@
 #!/bin/sh
-# Writes what is installed, from what is chosen: each file below pins a whole closure, with the hashes of all files that the registry
-# has of it, so that it is the same on every machine and for every platform. Needs a network; arguments go to `uv pip compile`:
+# Writes requirements*.txt, which are installed, from the files that name the wanted versions. Each pins all dependencies, direct and
+# indirect, with the hashes of all files that the registry has of them, so that it is the same on every machine and for every platform.
+# Needs a network; arguments go to `uv pip compile`:
 #
-#   devhost/dependencies/lock.sh                              after a change of what is chosen; every other pin stays
-#   devhost/dependencies/lock.sh --upgrade                    the newest versions of what was not chosen itself
+#   devhost/dependencies/lock.sh                              after a change of a wanted version; every other pin stays
+#   devhost/dependencies/lock.sh --upgrade                    the newest versions of all packages whose version no file names
 #   devhost/dependencies/lock.sh --upgrade-package NAME       of this package alone
 set -eu
 CDPATH='' cd "$(dirname "$0")/../.."
@@ -27,7 +28,7 @@ lock() {
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 lock requirements.txt requirements.in --python-version 3.13 "$@"
-# pip comes with the virtual environment; replacing it in the middle of its own work is asking for trouble.
+# pip comes with the virtual environment; pip must not replace itself while it runs.
 lock requirements-dev.txt requirements-dev.in --python-version 3.13 --constraint requirements.txt --no-emit-package pip "$@"
 lock requirements-agent.txt pyproject.toml --python-version 3.12 --constraint requirements-dev.txt "$@"
 lock requirements-nodejs.txt requirements-nodejs.in --python-version 3.13 "$@"

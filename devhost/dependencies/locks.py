@@ -1,4 +1,4 @@
-"""Reads requirements*.in, which choose, and requirements*.txt, which `make lock` writes: they pin the whole closure with hashes."""
+"""Reads requirements*.in, which name the wanted versions, and requirements*.txt, which `make lock` writes: all dependencies, with hashes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 
 class LockError(ValueError):
-    """Raised if a lock is not of the form that `make lock` writes, or if what it pins is not what is installed."""
+    """Raised if a lock is not of the form that `make lock` writes, or if another version than the pinned one is installed."""
 
 
 class Environment(NamedTuple):

@@ -76,7 +76,7 @@ def _project() -> dict[str, list[str]]:
 
 
 def _bom(kind: ComponentType, lock: Path, wanted: list[Requirement], python: str) -> Bom:
-    """Return the closure of what is wanted, with who requires whom."""
+    """Return the wanted packages and all that they require, with the dependencies between them."""
     environment = Environment(python, LINUX)
     pins = {name: pin for name, pin in pins_of(lock.read_text()).items() if environment.takes(pin.requirement.marker)}
     components = {name: _library(name, pin.version, pin.hashes) for name, pin in pins.items()}

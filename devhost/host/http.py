@@ -22,7 +22,7 @@ from devhost.worker.model import FunctionInfo, InvocationResult, Invoker
 log = logging.getLogger("devhost.http")
 
 MAX_BODY = 104_857_600
-"""Largest body in bytes that the host accepts, unless the setting `BODY_LIMIT` names another."""
+"""Largest body in bytes that the host accepts, unless the setting that `BODY_LIMIT` names has another value."""
 BODY_LIMIT = "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"
 LINGER = 1.0
 """Seconds for which the rest of a refused body is read, so that its sender sees the answer."""

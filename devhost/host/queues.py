@@ -2,7 +2,7 @@
 
 A message is leased for ten minutes and the lease renewed at half time. Success deletes it. A failure makes it visible again
 after host.json's `visibilityTimeout`, or, at `maxDequeueCount`, moves it to `<queue>-poison`, where it lives for seven days. A
-queue that does not exist is polled until it does, with a warning each time. Messages in work when the host ends stay hidden for
+queue that does not exist is polled until it does, with a warning each time. Messages whose functions run when the host ends stay hidden for
 the rest of their lease. Whatever goes wrong with storage is logged and tried again; nothing here ends the process.
 """
 
@@ -72,7 +72,7 @@ class QueueFunctions:
 
 @dataclass
 class _Held:
-    """A message in work. The pop receipt changes with each renewal."""
+    """A message whose function runs. The pop receipt changes with each renewal."""
 
     message: QueueMessage
     pop_receipt: str

@@ -48,7 +48,7 @@ class HostOptions:
     function_timeout: float | None = 1800.0
     """Seconds that an invocation may take; None: no limit."""
     log_levels: Mapping[str, str] = field(default_factory=dict)
-    """Levels of the host's own categories, in .NET's words."""
+    """Levels of the host's own categories, by .NET's names."""
 
 
 def load_values(folder: Path) -> dict[str, str]:
@@ -107,7 +107,7 @@ def load_host(folder: Path) -> HostOptions:
 
 
 def host_log_level(levels: Mapping[str, str], category: str) -> int:
-    """The level from which on the host logs lines of a category, as Python has it: that of the longest name that begins it."""
+    """Return the lowest level, as a number of `logging`, that the host logs for a category: that of the longest name that begins the category."""
     names = [name for name in levels if category == name or category.startswith(f"{name}.")]
     return LEVELS[levels[max(names, key=len)] if names else levels.get("default", "Information")]
 

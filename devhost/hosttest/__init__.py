@@ -2,6 +2,6 @@
 
     driver      starts, stops and kills the host under test
     receiver    takes the deliveries
-    checks      one function a check: requests, events, queues, timers
-    restarts    one function a check: the host or its worker ends while events are delivered
+    checks      one function for each check: requests, events, queues, timers
+    restarts    one function for each check: the host or its worker ends while events are delivered
 """

@@ -1,10 +1,10 @@
-"""`python -m devhost.hosttest`: prints one line a check; ends with 1 if one has failed.
+"""`python -m devhost.hosttest`: prints one line for each check; the exit code is 1 if a check has failed.
 
-By default it drives this repository's devhost on storage of its own. The environment names any other host that runs the app:
+By default it tests this repository's devhost, on storage of its own. The environment names any other host that runs the app:
 
     HOST_URL         where the host listens: http://localhost:7071
     HOST_STORAGE     connection string of the storage that the app works on
-    HOST_START       shell command that runs the host until it is stopped, such as `func start`; without it, the host runs already, and
+    HOST_START       shell command that runs the host until it is stopped, such as `func start`; without it, the host must already run, and
                      nothing is restarted
     HOST_STOP        shell command that ends it in order; by default, SIGTERM. HOST_PID is the process that HOST_START began
     HOST_KEY         the host's master key, for drains
@@ -45,7 +45,7 @@ class Report:
         try:
             line, mark = await check, "ok    "
         except restarts.NotChecked as reason:
-            line, mark = str(reason), "left  "
+            line, mark = str(reason), "skip  "
         except Exception as error:  # a check that cannot go on has failed
             self.failed += 1
             line, mark = " ".join(f"{type(error).__name__}: {error}".split())[:300], "FAILED"
@@ -98,7 +98,7 @@ async def run(storage: str, output: Path, *, quick: bool) -> int:
             for restart in () if quick or not host.restarts else restarts.CHECKS:
                 await report.run(restart.__name__, restart(found, host, key))
             if not host.restarts:
-                print("left   restarts: set HOST_START", flush=True)
+                print("skip   restarts: set HOST_START", flush=True)
         await report.run("stop", _stopped(host))
     finally:
         await host.kill()
@@ -108,7 +108,7 @@ async def run(storage: str, output: Path, *, quick: bool) -> int:
 
 
 async def _stopped(host: HostDriver) -> str:
-    return f"{await host.stop():.1f} s" if host.restarts else "left to you"
+    return f"{await host.stop():.1f} s" if host.restarts else "the host keeps running, because HOST_START is not set"
 
 
 def main() -> None:

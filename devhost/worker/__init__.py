@@ -1,6 +1,6 @@
-"""The worker: a process of its own that runs the app's functions, and the part of the host that starts it and speaks with it.
+"""The worker: a process of its own that runs the app's functions, and the part of the host that starts it and exchanges messages with it.
 
-    model      what the two processes tell each other
+    model      the content of the messages between the two processes
     channel    messages over a socket, as plain data
     library    indexes the app and invokes its functions through the production worker library
     protos     stand-ins for the protobuf messages of that library

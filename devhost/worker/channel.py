@@ -1,4 +1,4 @@
-"""Messages between host and worker over a local socket: a length of four bytes, then plain data in Python's own form.
+"""Messages between host and worker over a local socket: a length of four bytes, then plain data in the form of `marshal`.
 
 `marshal` takes a sixth of the time of pickled objects, and both ends are the same Python.
 """

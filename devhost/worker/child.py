@@ -1,6 +1,6 @@
 """`python -m devhost.worker.child`: the worker process. It indexes the app, tells the host its functions, and runs what the host asks for.
 
-It is not told when it is to end: the host kills it, as the Functions host does. If the host itself is killed, it lives on as an orphan; an
+It gets no notice of its end: the host kills it, as the Functions host does. If the host itself is killed, it lives on as an orphan; an
 app that watches its parent ends it, and it ends by itself after `ORPHAN_LIVES`.
 """
 

@@ -56,7 +56,7 @@ class WorkerPool:
         return True
 
     def kill(self) -> list[str]:
-        """End all processes at once, without a word to them; return the names of the functions that were running."""
+        """End all processes at once, without notice; return the names of the functions that were running."""
         names = self.running
         for worker in self._workers.values():
             worker.kill()

@@ -33,7 +33,7 @@ class WorkerOptions:
     log_level: str
     loop: str
     function_timeout: float | None
-    """Seconds after which an invocation costs its worker process its life, as `functionTimeout` of host.json says; None: never."""
+    """Seconds after which a running invocation makes the host kill the worker process (`functionTimeout` of host.json); None: never."""
 
 
 @dataclass
@@ -105,7 +105,7 @@ class WorkerProcess:
             self._changed()
 
     def kill(self) -> None:
-        """End the process at once and for good, without a word to it. Invocations that run are cancelled."""
+        """End the process at once and for good, without notice. Invocations that run are cancelled."""
         for task in (self._starting, self._watching):
             if task is not None:
                 task.cancel()

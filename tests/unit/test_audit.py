@@ -1,4 +1,4 @@
-"""`make audit`: what it makes of the answers of pip-audit and npm, and that silence is never a clean bill."""
+"""`make audit`: how it reads the answers of pip-audit and npm. A package without an answer is never reported as clean."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def run_of(python: Any, node: Any) -> Any:
             FOUND,
             NPM_REFUSED,
             1,
-            ["aiohttp 3.14.5 (deployed): PYSEC-1, mended in 3.14.6", "PYSEC-2, mended in none yet", "NOT all"],
+            ["aiohttp 3.14.5 (deployed): PYSEC-1, fixed in 3.14.6", "PYSEC-2, fixed in none yet", "NOT all"],
         ),
-        (FOUND, NPM_CLEAN, 1, ["httpx 0.28.1 (on nodes): PYSEC-3, mended in 1, 2", "pytest 9.2.0 (development): PYSEC-4"]),
+        (FOUND, NPM_CLEAN, 1, ["httpx 0.28.1 (on nodes): PYSEC-3, fixed in 1, 2", "pytest 9.2.0 (development): PYSEC-4"]),
     ],
 )
-def test_findings_and_what_could_not_be_looked_up_are_told(
+def test_findings_and_what_could_not_be_looked_up_are_reported(
     python: Any, node: Any, code: int, said: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert audit.main([], run_of(python, node)) == code
@@ -80,7 +80,7 @@ def test_findings_and_what_could_not_be_looked_up_are_told(
 def test_pip_audit_reads_every_pin() -> None:
     command = [sys.executable, "-m", "pip_audit", "--dry-run", "--disable-pip", "--require-hashes", "--progress-spinner", "off"]
     locks = [word for lock in audit.LOCKS for word in ("--requirement", lock)]
-    # Nothing is asked; the proxy is nobody's, in case it were.
+    # A dry run asks no service. If it did, it would fail, because no proxy listens here.
     nobody = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
     done = subprocess.run([*command, *locks], cwd=ROOT, capture_output=True, text=True, env=os.environ | nobody, timeout=120, check=True)
     pins = [pin for lock in audit.LOCKS for pin in pins_of((ROOT / lock).read_text()).values()]
