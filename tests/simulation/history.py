@@ -322,11 +322,11 @@ class World:
         await self.verdict(judge_instance)
 
     async def lived(self) -> None:
-        """Until every client has done its part."""
+        """Wait until every client has done its part."""
         await Plan(self).run()
 
     def unfinished(self) -> bool:
-        """Return whether the timers have something to do, now or later."""
+        """Return True if the timers have something to do, now or later."""
         return bool(self.rows(SHARDS))
 
     async def sweep(self, instance: Instance) -> None:
@@ -343,7 +343,7 @@ class World:
         await judge(self, instance)
 
     async def operated(self) -> None:
-        """Until the operator, if there is one, has done what is to be done."""
+        """Wait until the operator, if there is one, has finished."""
 
     async def _mishaps(self) -> None:
         for when, what in upkeep(self.random, self):

@@ -31,7 +31,7 @@ class Plan:
         self._share = self._fast.choice((0.0, 0.0, 0.0, 0.5, 1.0))
 
     async def run(self) -> None:
-        """Until every client has done its part."""
+        """Wait until every client has done its part."""
         random, profile = self._random, self._world.profile
         stories = [self._story(number) for number in range(profile.events)]
         self._world.oracle.stories.extend(stories)

@@ -45,12 +45,12 @@ SCHEDULES_PLANTED: dict[str, tuple[int, list[tuple[Place, Callable[..., Any]]]]]
     "missed occurrences are dropped": (0, [((rules, "plan"), nothing_missed)]),
     "a chain goes on before its events are stored": (0, [((Chain, "_fire"), fired_in_vain)]),
 }
-"""Bug: the seed to look from, shortly before one that shows it, and what to patch."""
+"""By bug: the first seed to play, shortly before one that shows the bug, and what to patch."""
 
 
 @contextmanager
 def schedules_planted(name: str) -> Iterator[int]:
-    """The app with the bug `name`; gives the first seed."""
+    """Plant the bug `name` in the app; yield the first seed to play."""
     first, places = SCHEDULES_PLANTED[name]
     with patched((where, attribute, bug) for (where, attribute), bug in places):
         yield first

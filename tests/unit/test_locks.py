@@ -1,4 +1,4 @@
-"""requirements*.txt pin the closure of what is chosen: the whole of it, nothing else, with hashes. `make lock` writes them.
+"""requirements*.txt pin the wanted packages and all that these require, nothing else, with hashes. `make lock` writes them.
 
 The closure follows from the metadata of the installed distributions, for every platform; nothing is fetched.
 """
@@ -33,14 +33,14 @@ def environments(*pythons: str) -> list[Environment]:
 
 
 def chosen_in(name: str) -> list[Requirement]:
-    """Return what the file chooses."""
+    """Return the requirements that the file names."""
     if name != "pyproject.toml":
         return chosen(ROOT / name)
     return [Requirement(line) for line in tomllib.loads((ROOT / name).read_text())["project"]["dependencies"]]
 
 
 def problems(text: str, wanted: Iterable[Requirement], where: Iterable[Environment], left_out: frozenset[str] = frozenset()) -> set[str]:
-    """Return how a lock differs from the closure of what is wanted."""
+    """Return how a lock differs from the wanted packages and all that these require."""
     pins, wanted = pins_of(text), list(wanted)
     found, reached = set(), set()
     for environment in where:
@@ -65,7 +65,8 @@ def problems(text: str, wanted: Iterable[Requirement], where: Iterable[Environme
     return found | {f"{name} is pinned, and nothing requires it" for name in pins.keys() - reached}
 
 
-# What is chosen, for which Python. pip itself comes with every virtual environment, and requirements-dev.txt leaves it alone.
+# By lock: the file with the wanted packages, the versions of Python, and packages that are left out. pip comes with every virtual
+# environment, so requirements-dev.txt leaves it out.
 LOCKS = {
     "requirements.txt": ("requirements.in", environments("3.13"), frozenset[str]()),
     "requirements-dev.txt": ("requirements-dev.in", environments("3.13"), frozenset({"pip"})),

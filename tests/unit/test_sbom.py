@@ -1,4 +1,4 @@
-"""`make sbom`: files that are valid, name everything that is shipped, and say who requires what."""
+"""`make sbom`: files that are valid, name everything that is shipped, and say which component requires which."""
 
 from __future__ import annotations
 

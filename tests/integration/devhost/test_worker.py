@@ -1,4 +1,4 @@
-"""The worker process: how the host ends it, and what its end does to the host."""
+"""The end of the worker process: how the host causes it, and what it changes for the host."""
 
 import base64
 import json
@@ -50,7 +50,7 @@ def test_worker_that_is_killed_is_replaced_and_what_ran_in_it_fails(devhost: Sta
     assert "was killed (SIGKILL): 1 invocations failed" in process.text
 
 
-def test_function_that_runs_too_long_costs_the_worker_its_life(devhost: Start, tmp_path: Path) -> None:
+def test_worker_is_killed_when_a_function_runs_too_long(devhost: Start, tmp_path: Path) -> None:
     app = tmp_path / "app"
     shutil.copytree(SAMPLE, app)
     host = json.loads((app / "host.json").read_text())

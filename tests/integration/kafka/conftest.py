@@ -2,7 +2,7 @@
 
 One is noida-db (requirements-dev.in): a process that speaks Kafka's protocol, keeps topics on disk, and can be stopped and started again.
 The other is librdkafka's own mock cluster (mock_cluster.py). A test that takes `broker` runs beside each. Neither is Apache Kafka or Event
-Hubs; docs/how-to/kafka.md says what that leaves untried.
+Hubs; docs/how-to/kafka.md lists what is therefore not tested.
 """
 
 from __future__ import annotations

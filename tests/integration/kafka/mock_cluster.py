@@ -50,7 +50,7 @@ class MockCluster(Cluster):
             function.restype, function.argtypes = result, arguments
         text = ctypes.create_string_buffer(512)
         settings = self._call("conf_new")
-        # Brokers that a test takes down are no news to anybody's terminal.
+        # Tests take brokers down on purpose: the library must not report that on the terminal.
         assert self._call("conf_set", settings, b"log_level", b"0", text, len(text)) == 0, text.value
         self._client = self._call("new", _PRODUCER, settings, text, len(text))
         assert self._client, text.value

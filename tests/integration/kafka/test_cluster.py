@@ -1,4 +1,4 @@
-"""What only several brokers do: leaders and coordinators that move, brokers that go away, and refusals, both out and in."""
+"""Behaviour of several brokers: leaders and coordinators that move, brokers that go away, and refusals, both out and in."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def test_leaders_and_the_coordinator_move_while_events_come_in(cluster: Mo
     cluster.coordinate(topic, 2)
     cluster.down(1)
     await asyncio.to_thread(cluster.put, topic, [event(n) for n in range(600, 1200)])
-    # What was read again is found stored, and counts as taken both times.
+    # An event that is read again is found stored, and counts as taken both times.
     assert (await running)["taken"] >= 1200
     assert (await app.stats())["open"] == 1200
 

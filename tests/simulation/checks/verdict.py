@@ -225,7 +225,7 @@ async def _retention(world: World, instance: Instance) -> None:
         now += 2 * DAY
         if not world.rows(LEDGER):
             break
-    # What shut a place that no event was ever acknowledged in stays, and refuses whatever arrives late.
+    # A failback closes shards that only the first account had. The gate of one without any acknowledged event stays, and refuses late writes.
     events = [row for row in world.rows(EVENTS) if row.rk != GATE or row.props.get("accepted", True) or not world.shut(row.pk)]
     left = [(row.pk, row.rk) for row in (*world.rows(LEDGER), *events)]
     if left:

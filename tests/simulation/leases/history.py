@@ -144,7 +144,7 @@ class History:
                 self._later(self._span(1.0), self.restart, node.server)
 
     def restart(self, name: str) -> None:
-        """Do it unless another server has."""
+        """Start a server of this name again, unless one runs already."""
         if not self.healed and not any(node.server == name for node in self.running):
             self.start(name, disk=self.dice.random() < 0.7)
 

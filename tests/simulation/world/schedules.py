@@ -58,12 +58,12 @@ class Schedule:
     end: Millis
     version: int = 0
     asked: Millis | None = None
-    """When its creation was first asked for."""
+    """Time at which its creation was first requested; None before."""
     resuming: Millis | None = None
-    """Since when a resume is asked for that was not acknowledged yet."""
+    """Time at which a resume was requested that is not acknowledged yet; None without one."""
     changes: list[Change] = field(default_factory=list)
     versions: dict[int, Millis] = field(default_factory=dict)
-    """Payloads, and when they were acknowledged."""
+    """Payloads, with the times at which they were acknowledged."""
     ids: dict[Millis, set[str]] = field(default_factory=dict)
     """Ids of the events that were delivered, by occurrence."""
     accepted: Counter[Millis] = field(default_factory=Counter)
@@ -95,7 +95,7 @@ class ScheduledWorld(World):
     """One history with schedules."""
 
     def __init__(self, seed: int, style: str | None = None) -> None:
-        # A chance of its own: the rest of a history is what its seed is elsewhere.
+        # A random generator of its own, so that the rest of a history is the same as without schedules.
         self.fortune = Random(f"{seed}/schedules")
         self.schedules: list[Schedule] = []
         super().__init__(seed, style)
@@ -140,7 +140,7 @@ class ScheduledWorld(World):
         return self.start + int(self.loop.now * 1000 + 1e-6)
 
     def arrived(self, instance: Instance, delivery: OutgoingDelivery) -> Schedule:
-        """An occurrence is delivered: it is one, in its time, with its content, and under one id."""
+        """Check a delivery: it is of an occurrence, at its time, with its content, and under one id. Return the schedule."""
         body = orjson.loads(delivery.body)
         schedule, version = self.schedules[int(body["s"])], int(body["v"])
         at, true, slack = delivery.due, self.true, self.slack
@@ -172,7 +172,7 @@ class ScheduledWorld(World):
         await super().verdict(instance)
 
     def _judge(self, schedule: Schedule) -> None:
-        """Each occurrence that had to come was accepted, and without faults once."""
+        """Check that each occurrence that had to come was accepted, and exactly once in a history without faults."""
         wanted = wanted_of(schedule, self.slack, exact=self.exact)
         self.counts["occurrences wanted"] += len(wanted)
         self.counts["occurrences accepted"] += len(schedule.accepted)
@@ -281,7 +281,7 @@ class _Client:
 
 
 class _Carrier:
-    """A `Sender`: occurrences are always accepted, and the rest is the receiver's."""
+    """A `Sender` that always accepts occurrences, and gives all other deliveries to the receiver."""
 
     def __init__(self, world: ScheduledWorld, instance: Instance, others: Sender) -> None:
         self._world, self._instance, self._others = world, instance, others
@@ -310,7 +310,7 @@ class _Carrier:
 
 
 def simulate_schedules(seed: int, style: str | None = None) -> Report:
-    """One history with schedules. The same seed gives the same one."""
+    """Play one history with schedules. The same seed gives the same history."""
     world = ScheduledWorld(seed, style)
     with quietly(world.profile.group):
         return world.play()

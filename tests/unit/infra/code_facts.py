@@ -31,7 +31,7 @@ READ_ELSEWHERE = {
     "APPLICATIONINSIGHTS_CONNECTION_STRING": "the host and the worker: where telemetry goes",
     "APPLICATIONINSIGHTS_AUTHENTICATION_STRING": "the same: as whom",
     "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT": "the host: larger bodies never reach the app",
-    "AzureWebJobsDisableHomepage": "the host: no page of 150 kB at / for whoever asks",
+    "AzureWebJobsDisableHomepage": "the host: without it, / is a page of 150 kB for anyone",
 }
 """Settings that the app's code does not read, with their readers."""
 

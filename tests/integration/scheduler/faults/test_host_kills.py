@@ -1,4 +1,4 @@
-"""Restarts as the Functions host makes them: the app learns nothing of its end.
+"""Restarts as the Functions host makes them: the app gets no notice of its end.
 
 They take minutes: the events are spread over 40 s of one minute. `python -m bench.restarts` prints the figures.
 """

@@ -120,7 +120,7 @@ class Measured:
         return self.world.time.seconds
 
     def run(self, seconds: float) -> None:
-        """Go on for so long."""
+        """Continue for this many seconds."""
         self.world.run(self.now + seconds)
 
     def until(self, satisfied: Callable[[], bool], most: float, every: float = 0.1) -> float:

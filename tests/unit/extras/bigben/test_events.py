@@ -381,7 +381,7 @@ async def test_number_beyond_a_double_comes_back_as_sent(world: World) -> None:
     assert b'"payload":{"n":1e400}' in answer.body
 
 
-async def test_the_same_request_after_its_event_died_is_told_why(world: World) -> None:
+async def test_the_same_request_after_its_event_died_is_answered_with_the_reason(world: World) -> None:
     world.receiver.otherwise = Verdict("final", 400, "answered 400")
     wanted = request(world, 5)
     await schedule(world, wanted)

@@ -14,7 +14,7 @@ BASE = "/api/bigben/events"
 PAYLOADS: tuple[Any, ...] = ("P1", "P2", {"x": 1}, '{"y": 2}', 5)
 AHEAD = (-3_600_000, -1_000, 0, 20_000, 60_000, 600_000)
 NEAR: Millis = 6_500
-"""An event may be claimed or under delivery so long before or after its time: then other answers are right, too."""
+"""Milliseconds before and after its time in which an event may be claimed or under delivery: other answers are correct then, too."""
 
 
 class Content(NamedTuple):

@@ -1,4 +1,4 @@
-"""When the exporters start, and which log lines reach them."""
+"""The start of the exporters, and the log lines that reach them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids of queued events, and parcels: made here, known here, and nowhere else to be had."""
+"""Ids of queued events, and signed messages: nobody but the service can make them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ LABELS = st.dictionaries(st.from_regex(r"[a-z]{1,5}", fullmatch=True), st.text('
 
 
 @given(PAYLOADS, LABELS, st.integers(0, 9))
-def test_an_event_comes_out_of_its_parcel_as_it_went_in(payload: Any, labels: dict[str, str], term: int) -> None:
+def test_an_event_comes_out_of_its_signed_message_as_it_went_in(payload: Any, labels: dict[str, str], term: int) -> None:
     made = ready(payload=payload, labels=labels, retry={"attempts": 3, "first": "PT2S"}, expires="PT1M")
     made.term = term
     opened = parse_signed_message(KEY, sign_message(KEY, [encode_event("demo", made), encode_event("acme", made)]))
@@ -119,7 +119,7 @@ def test_a_payload_of_many_chunks_comes_out_whole() -> None:
     assert rows.body_of(entry.event.props) == rows.body_of(made.props) and entry.event.props["chunks"] == made.props["chunks"]
 
 
-def test_parcels_are_as_few_as_fit_and_all_fit_the_queue() -> None:
+def test_signed_messages_are_as_few_as_possible_and_fit_the_queue() -> None:
     entries = [encode_event("demo", ready(payload="x" * length)) for length in (10, 40_000, 8_000, 9_000, 30_000, 10, 10)]
     groups = list(group_encoded(entries))
     assert [entry for group in groups for entry in group] == entries
@@ -127,7 +127,7 @@ def test_parcels_are_as_few_as_fit_and_all_fit_the_queue() -> None:
     assert all(len(sign_message(KEY, group, admitted=False, tries=999).encode()) <= MAX_MESSAGE_BYTES for group in groups)
 
 
-def test_the_largest_event_a_producer_may_send_fits_a_parcel() -> None:
+def test_the_largest_event_a_producer_may_send_fits_a_signed_message() -> None:
     shell = {"tenant": "t" * 40, "key": "k", "event": {"id": "i" * 200, "delay": "PT1S", "payload": "", "labels": {"a": '"' * 256}}}
     left = MAX_PRODUCER_MESSAGE - len(json.dumps(shell, separators=(",", ":")))
     shell["event"] |= {"payload": "x" * left}  # type: ignore[operator]
@@ -151,19 +151,19 @@ def test_the_largest_event_a_producer_may_send_fits_a_parcel() -> None:
         lambda text: text + "\udcff",
     ],
 )
-def test_a_parcel_that_was_touched_is_refused(change: Any) -> None:
+def test_a_signed_message_that_was_changed_is_refused(change: Any) -> None:
     text = sign_message(KEY, [encode_event("demo", ready())])
     with pytest.raises(Problem) as refused:
         parse_signed_message(KEY, change(text))
     assert (refused.value.status, refused.value.code) == (403, "forged")
 
 
-def test_a_parcel_of_another_service_is_refused() -> None:
+def test_a_signed_message_of_another_service_is_refused() -> None:
     with pytest.raises(Problem):
         parse_signed_message(KEY, sign_message(signing_key("other"), [encode_event("demo", ready())]))
 
 
-def test_what_does_not_claim_to_be_a_parcel_is_none() -> None:
+def test_a_text_without_the_mark_is_no_signed_message() -> None:
     assert parse_signed_message(KEY, "") is None and parse_signed_message(KEY, "{}") is None
 
 

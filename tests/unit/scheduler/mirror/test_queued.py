@@ -125,7 +125,7 @@ async def test_message_of_a_former_failover_counts_as_unknown(pair: PairWorld) -
     assert pair.deliveries() == {} and waiting(pair) == 0
 
 
-async def test_letter_left_in_the_firsts_queue_waits_for_the_first(pair: PairWorld) -> None:
+async def test_producers_message_left_in_the_firsts_queue_waits_for_the_first(pair: PairWorld) -> None:
     await pair.fail_over()
     pair.first_queues.away = False
     await pair.first_queues.send(QUEUE_INGEST, LETTER)

@@ -91,7 +91,7 @@ async def test_summed_rate_of_a_tenants_schedules_is_bounded_when_they_are_made(
 
 async def test_a_schedule_whose_next_occurrences_are_rare_counts_with_the_dense_ones_behind_them(world: World) -> None:
     client = await world.tenant("acme", limits={"events_per_second": 0.01})
-    # The clock stands at the begin of an hour, of which 22 minutes have an occurrence.
+    # The clock stands at the beginning of an hour, of which 22 minutes have an occurrence.
     dense = {"payload": 1, "cron": "0,20,40-59 * * * *"}
     assert (await client.put("/api/v1/schedules/a", dense)).status == 201
     assert (await client.put("/api/v1/schedules/b", dense)).status == 429

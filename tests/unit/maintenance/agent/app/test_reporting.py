@@ -186,7 +186,7 @@ def test_conflict_of_another_kind_is_tried_again_without_a_leap(reporting: Calla
     assert [report["seq"] for report in it.change(state())] == [1001, 1002]
 
 
-def test_only_so_many_reports_wait(reporting: Callable[..., ReporterFixture]) -> None:
+def test_number_of_waiting_reports_is_bounded(reporting: Callable[..., ReporterFixture]) -> None:
     it = reporting(*[TransportFailure("refused")] * 100)
     it.change(*(state(number=number) for number in range(20)))
     kept = [report["events"][0]["event_id"] for report in it.backlog.first(100)]
