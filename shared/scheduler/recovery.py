@@ -141,7 +141,7 @@ class ShardRecovery:
         if found.asked or found.gate is None:
             return
         if late:
-            # The sweep sends the messages of late shards in turn if they have no owner or if their owner is only silent.
+            # The sweep sends the message by the backlog's time-line if the shard has no owner, or if the owner is only silent.
             seen[row.rk] = SeenOwner(row.etag, process_of(found.gate), math.inf)
         elif found.gate.state == "owned":
             left = (timings.OWNER_SILENT - found.age) / 1000

@@ -101,7 +101,8 @@ def recover(row: Row, now: Millis, has_ended: Callable[[str], bool], *, late: bo
     """Send the message of a shard at once if its owner, or its former message, was lost with a process.
 
     has_ended: returns True if the process of an identity is proven to have ended. late: the shard belongs to the backlog.
-    Then the message is sent only if the owner's process has ended; the sweep sends the others in turn. The mark is the one of `dispatch`.
+    Then the message is sent only if the owner's process has ended; other messages follow the backlog's time-line. The mark is the one of
+    `dispatch`.
     """
     times = str(row.props["state"]), int(row.props["wake"]), int(row.props.get("resent", 0)), now, rounds_of(row)
     # The rule for an owner that has ended is the wider one: it decides which gates are read.
