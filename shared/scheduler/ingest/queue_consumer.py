@@ -161,9 +161,9 @@ class Intake:
                 return
             signed = parse_signed_message(self._key, message.text)
             if signed is not None:
-                await self._serve_signed(signed)
+                await self._serve_signed_message(signed)
             else:
-                await self._serve_producers(message, self._writer.term(message.inserted) if own else 0)
+                await self._serve_producer_message(message, self._writer.term(message.inserted) if own else 0)
         except Problem as wrong:
             await self._refuse(message, wrong)
 
@@ -199,7 +199,7 @@ class Intake:
         self._counters["ingest_poisoned"] += 1
         await self._queues.send(QUEUE_INGEST, text, visible_in=POISON_RETRY_DELAY)
 
-    async def _serve_producers(self, message: Message, term: int) -> None:
+    async def _serve_producer_message(self, message: Message, term: int) -> None:
         """Process a producer's message: check its key, then each event by itself. term: see `EventToStore`."""
         # Without an id, two messages could not be distinguished.
         assert message.id, "the host gave no message id"
@@ -214,7 +214,7 @@ class Intake:
         over = [QueuedEvent(tenant, each.event) for each in waiting if not isinstance(each.reason, StorageError)]
         await self._put_back(failed, over, max((each.after for each in waiting), default=0.0), 0)
 
-    async def _serve_signed(self, signed: SignedMessage) -> None:
+    async def _serve_signed_message(self, signed: SignedMessage) -> None:
         """Process the service's own message: its events were checked, so each one is stored or put back."""
         tenants: dict[str, list[EventToStore]] = {}
         for entry in signed.entries:
