@@ -1,7 +1,7 @@
 """A load generator that costs next to nothing: `python -m bench.tools.load FILE --port N --flight 64 [--seconds S]`.
 
-FILE is JSON: a list of [method, path, headers, body]. Without --seconds each is sent once, otherwise they are repeated until the time is up. A
-request is one write of bytes made beforehand, an answer is read as far as its length. Prints JSON: count, seconds, statuses,
+FILE is JSON: a list of [method, path, headers, body]. Without --seconds each is sent once, otherwise they are repeated until the time is
+up. A request is one write of bytes made beforehand, an answer is read as far as its length. Prints JSON: count, seconds, statuses,
 milliseconds at p50 and p99.
 """
 

@@ -1,4 +1,4 @@
-"""Reads requirements*.in, which name the wanted versions, and requirements*.txt, which `make lock` writes: all dependencies, with hashes."""
+"""Reads requirements*.in, which name the wanted versions, and requirements*.txt (all dependencies with hashes, written by `make lock`)."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def load_host(folder: Path) -> HostOptions:
 
 
 def host_log_level(levels: Mapping[str, str], category: str) -> int:
-    """Return the lowest level, as a number of `logging`, that the host logs for a category: that of the longest name that begins the category."""
+    """Return the lowest level (of `logging`) that the host logs for a category: that of the longest name that begins the category."""
     names = [name for name in levels if category == name or category.startswith(f"{name}.")]
     return LEVELS[levels[max(names, key=len)] if names else levels.get("default", "Information")]
 

@@ -84,8 +84,8 @@ class TimerFunctions:
         clock: TimerClock | None = None,
         early: Callable[[], float] = lambda: random.uniform(0.0, EARLIEST) if random.random() < EARLY_SHARE else 0.0,
     ) -> None:
-        """Read the schedules, which may be `%SETTING%`; SettingsError names the function whose schedule is wrong. early: draws the seconds by
-        which a tick comes too early."""
+        """Read the schedules, which may be `%SETTING%`; SettingsError names the function whose schedule is wrong. early: draws the seconds
+        by which a tick comes too early."""
         ours = [function for function in functions if function.trigger["type"] == "timerTrigger"]
         self.timers = [Timer(worker, function, clock or SystemTimerClock(), early) for function in ours]
         self._tasks: list[asyncio.Task[None]] = []

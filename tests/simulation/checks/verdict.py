@@ -225,7 +225,8 @@ async def _retention(world: World, instance: Instance) -> None:
         now += 2 * DAY
         if not world.rows(LEDGER):
             break
-    # A failback closes shards that only the first account had. The gate of one without any acknowledged event stays, and refuses late writes.
+    # A failback closes shards that only the first account had. If none of its events was acknowledged, the gate stays, and refuses late
+    # writes.
     events = [row for row in world.rows(EVENTS) if row.rk != GATE or row.props.get("accepted", True) or not world.shut(row.pk)]
     left = [(row.pk, row.rk) for row in (*world.rows(LEDGER), *events)]
     if left:
