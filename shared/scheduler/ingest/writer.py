@@ -182,7 +182,7 @@ class Writer:
     async def _register(self, tenant: str, event: EventToStore, filling: FillingShard, row: str) -> FreshId | KnownId:
         """Register a client's id for the place, unless it is in use. Raises `StorageError`."""
         assert event.id is not None
-        # The first account is asked within the time for which this side surely serves: it cannot serve meanwhile, and so not store the event.
+        # The first account is asked within the time for which this side surely serves, so it cannot store the event in between.
         async with self._serving(filling.opened.shard) as way:
             before = await self._mirror.known_before(tenant, event) if self._mirror is not None else None
             if before is not None:
