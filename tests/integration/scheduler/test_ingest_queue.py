@@ -128,10 +128,11 @@ async def test_a_cancel_that_races_the_queue_is_kept(tenant: Tenant) -> None:
         if number % 4 == 0:
             return event_id, False
         cancel = await tenant.api.call("DELETE", f"events/{event_id}")
-        assert cancel.status == 204, cancel
-        return event_id, True
+        assert cancel.status in (204, 409), cancel  # 409 where the event was due before the cancellation arrived
+        return event_id, cancel.status == 204
 
     outcomes = dict(await asyncio.gather(*map(one, range(200))))
+    assert any(outcomes.values())
     kept = [event_id for event_id, cancelled in outcomes.items() if not cancelled]
     await eventually(lambda: len(tenant.hits) >= len(kept), "the deliveries of those that were kept")
     events = [await tenant.api.event(event_id) for event_id, cancelled in outcomes.items() if cancelled]
