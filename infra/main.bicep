@@ -105,6 +105,15 @@ param furtherSettings object = {}
 @description('Where alerts are sent; alerts are raised but not sent when empty.')
 param alertEmail string = ''
 
+@description('Minutes between two looks for alarms; when 0, nothing looks for them. The fewer, the dearer.')
+@allowed([
+  0
+  5
+  10
+  15
+])
+param alertMinutes int = 15
+
 @description('Days that logs are kept.')
 @minValue(30)
 @maxValue(730)
@@ -373,7 +382,7 @@ module standby 'modules/place.bicep' = if (!empty(standbyLocation)) {
   }
 }
 
-module alerts 'modules/alerts.bicep' = {
+module alerts 'modules/alerts.bicep' = if (alertMinutes > 0) {
   name: 'alerts'
   scope: group
   params: {
@@ -381,6 +390,7 @@ module alerts 'modules/alerts.bicep' = {
     location: location
     workspaceId: monitoring.outputs.workspaceId
     email: alertEmail
+    minutes: alertMinutes
     tags: allTags
   }
 }

@@ -26,6 +26,7 @@ param alwaysReady = [
 param siteUpdateStrategy = 'RollingUpdate'
 param furtherSettings = { TOCSIN_OWNERS: '16' }
 param alertEmail = 'ops@example.com'
+param alertMinutes = 5
 param logDays = 90
 param storageAudit = true
 param tags = { team: 'shop' }

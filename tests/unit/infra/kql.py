@@ -14,7 +14,9 @@ type Row = dict[str, Any]
 type Eval = Callable[[Row], Any]
 type Tables = Mapping[str, Iterable[Row]]
 
-TOKEN = re.compile(r'\s*(?:(?P<text>"[^"]*")|(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign>[=!<>]=|[<>=(),.\[\]]))')
+TOKEN = re.compile(
+    r'\s*(?:(?P<text>"[^"]*")|(?P<span>\d+m\b)|(?P<number>\d+(?:\.\d+)?)|(?P<name>[A-Za-z_]\w*)|(?P<sign>[=!<>]=|[<>=(),.\[\]]))'
+)
 COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": lambda one, other: one == other,
     "!=": lambda one, other: one != other,
@@ -26,24 +28,56 @@ COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def run(query: str, tables: Tables) -> list[Row]:
-    """The rows that a query finds. Raises `ValueError` at what is not known here."""
-    table, *steps = (part.strip() for part in query.split(" | "))
+def run(query: str, tables: Tables, now: float | None = None) -> list[Row]:
+    """The rows that a query finds. Raises `ValueError` at what is not known here.
+
+    now: of `ago`, in milliseconds; by default the time of the last row.
+    """
+    if now is None:
+        now = max((row["TimeGenerated"] for rows in tables.values() for row in rows if "TimeGenerated" in row), default=0)
+    table, *steps = parts(query, " | ")
     rows = [dict(row) for row in tables.get(table, ())]
     for step in steps:
         verb, _, rest = step.partition(" ")
-        reader = Reader(rest)
+        if verb == "union":
+            rows += [row for other in united(rest) for row in run(other, tables, now)]
+            continue
+        reader = Reader(rest, now)
         match verb:
             case "where":
                 holds = reader.condition()
                 reader.end()
                 rows = [row for row in rows if holds(row) is True]
+            case "extend":
+                name, value = reader.named()
+                reader.end()
+                rows = [row | {name: value(row)} for row in rows]
             case "summarize":
                 rows = summarized(rows, reader)
                 reader.end()
             case _:
                 raise ValueError(f"{verb} is not known")
     return rows
+
+
+def parts(text: str, between: str) -> list[str]:
+    """Split a text where `between` is in no parentheses. Texts in quotation marks must not hold one of a pair."""
+    found, depth = [""], 0
+    for at, sign in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(sign, 0)
+        found[-1] += sign
+        if depth == 0 and text.startswith(between, at):
+            found[-1] = found[-1][:-1]
+            found.append("")
+    return [found[0].strip(), *(each[len(between) - 1 :].strip() for each in found[1:])]
+
+
+def united(text: str) -> list[str]:
+    """The queries of a `union`, which leaves out the tables that are not there."""
+    mode, _, queries = text.partition(" ")
+    if mode != "isfuzzy=true":
+        raise ValueError(f"not understood: union {mode}")
+    return [each[1:-1] for each in parts(queries, ", ")]
 
 
 def summarized(rows: list[Row], reader: Reader) -> list[Row]:
@@ -65,8 +99,9 @@ def summarized(rows: list[Row], reader: Reader) -> list[Row]:
 class Reader:
     """Reads one step."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, now: float) -> None:
         self.tokens: list[str] = []
+        self.now = now
         at = 0
         while text[at:].strip():
             found = TOKEN.match(text, at)
@@ -138,6 +173,11 @@ class Reader:
             return lambda row: token[1:-1]
         if token[0].isdigit():
             return lambda row: float(token)
+        if token == "ago":
+            self.need("(")
+            since = self.now - int(self.tokens.pop(0).removesuffix("m")) * 60_000
+            self.need(")")
+            return lambda row: since
         if token in ("tostring", "todouble", "toint"):
             self.need("(")
             inner = self.value()

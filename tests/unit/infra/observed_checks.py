@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from . import code_facts
 from .checks import ACCOUNTS, POLICIES, SITES, TOPICS, VAULTS, at, check, differ
-from .snapshots import Deployment, rules
+from .snapshots import RULES, Deployment, alarms
 
 DIAGNOSTICS, WORKSPACES = "Microsoft.Insights/diagnosticSettings", "Microsoft.OperationalInsights/workspaces"
 SERVICES = tuple(f"{ACCOUNTS}/{each}Services" for each in ("table", "queue", "blob"))
@@ -44,37 +44,43 @@ PROMISED = frozenset(
         "unowned-partitions",
     }
 )
-"""Alerts that have to be there."""
-PERIODS = {"PT5M": 5, "PT10M": 10, "PT15M": 15, "PT30M": 30, "PT1H": 60, "PT2H": 120, "PT3H": 180, "PT6H": 360}
-"""Windows that a rule may have, in minutes."""
+"""Alarms that have to be there."""
+PERIODS = ("PT5M", "PT10M", "PT15M")
+"""Times between two looks that have a price of their own."""
+LOOKED_BACK = re.compile(r"App[A-Z]\w+ \| where TimeGenerated > ago\((15|30)m\) \|")
+"""The beginning of an alarm's query: its table, and a window that a look every quarter of an hour leaves no gap in."""
 
 
 @check
 def alerts(made: Deployment) -> Iterator[str]:
-    """Each alert asks for what the code has, looks back without gaps, and reaches the people there are."""
-    known, found = code_facts.observable(), rules(made)
-    yield from (f"the alert {name} is missing" for name in sorted(PROMISED - set(found)))
-    for name, rule in found.items():
-        yield from (f"the alert {name}: {fault}" for fault in misnamed(rule["query"], known))
-        if not re.match(r"App[A-Z]\w+ \|", rule["query"]):
-            yield f"the alert {name}: Azure wants a query that starts with a table"
-        if not rule["about"].endswith(".") or rule["severity"] not in "01234":
-            yield f"the alert {name} says too little of itself"
-        window, every = PERIODS.get(rule["window"]), PERIODS.get(rule["every"])
-        if window is None or every is None or every > window:
-            yield f"the alert {name} looks back {rule['window']} every {rule['every']}"
-    people = [each["id"] for each in made.of("Microsoft.Insights/actionGroups")]
+    """Each alarm asks for what the code has, looks back without gaps, and reaches the people there are, under its own name."""
+    known, found = code_facts.observable(), alarms(made)
+    rule = made.one(RULES)
+    about = at(rule, "properties.description")
+    yield from (f"the alarm {name} is missing" for name in sorted(PROMISED - set(found)))
+    for name, query in found.items():
+        yield from (f"the alarm {name}: {fault}" for fault in misnamed(query, known))
+        if not LOOKED_BACK.match(query):
+            yield f"the alarm {name}: a query starts with a table and with the time for which it looks back"
+        if not re.search(rf"(^|\. ){name}: [A-Z][^:]+", about):
+            yield f"the alarm {name} says nothing of itself"
+    if len(about) > 4096:
+        yield "Azure takes no description of more than 4,096 characters"
+    if at(rule, "properties.evaluationFrequency") not in PERIODS:
+        yield f"there is no price for a look each {at(rule, 'properties.evaluationFrequency')}"
     wanted = {
         "properties.enabled": True,
-        "properties.actions.actionGroups": people,
+        "properties.actions.actionGroups": [each["id"] for each in made.of("Microsoft.Insights/actionGroups")],
         "properties.scopes": [made.one(WORKSPACES)["id"]],
         "properties.skipQueryValidation": True,
+        "properties.windowSize": "PT30M",
     }
-    for each in made.of("Microsoft.Insights/scheduledQueryRules"):
-        yield from differ(each, wanted)
-        [condition] = at(each, "properties.criteria.allOf")
-        if (condition.get("timeAggregation"), condition.get("operator"), condition.get("threshold")) != ("Count", "GreaterThan", 0):
-            yield f"{each['name']} does not fire at the first row"
+    yield from differ(rule, wanted)
+    [condition] = at(rule, "properties.criteria.allOf")
+    if (condition.get("timeAggregation"), condition.get("operator"), condition.get("threshold")) != ("Count", "GreaterThan", 0):
+        yield f"{rule['name']} does not fire at the first row"
+    if condition.get("dimensions") != [{"name": "alarm", "operator": "Include", "values": ["*"]}]:
+        yield f"{rule['name']} sends one alert for all alarms together"
 
 
 def misnamed(query: str, known: code_facts.Observable) -> Iterator[str]:

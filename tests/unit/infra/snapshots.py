@@ -16,6 +16,8 @@ from typing import Any
 
 from tests.paths import ROOT
 
+from . import kql
+
 INFRA = ROOT / "infra"
 FOLDER = INFRA / "snapshots"
 NAMES = ("defaults", "mirrored", "private", "everything")
@@ -60,19 +62,20 @@ def load(name: str, **secrets: str) -> Deployment:
     return Deployment(tuple(each for each in made if each.pop("condition", True)), evaluated(answer["outputs"], secrets))
 
 
-def rules(deployment: Deployment) -> dict[str, dict[str, str]]:
-    """The alert rules: name -> `query`, `about`, `severity`, `window` and `every`."""
-    found = {}
-    for each in deployment.of("Microsoft.Insights/scheduledQueryRules"):
-        body = each["properties"]
-        found[body["displayName"].removeprefix("Tocsin: ")] = {
-            "query": body["criteria"]["allOf"][0]["query"],
-            "about": body["description"],
-            "severity": str(body["severity"]),
-            "window": body["windowSize"],
-            "every": body["evaluationFrequency"],
-        }
-    return found
+RULES = "Microsoft.Insights/scheduledQueryRules"
+
+
+def alarm_query(deployment: Deployment) -> str:
+    """The query of the one rule that looks for all alarms; each row that it finds has the name of an `alarm`."""
+    return str(deployment.one(RULES)["properties"]["criteria"]["allOf"][0]["query"])
+
+
+def alarms(deployment: Deployment) -> dict[str, str]:
+    """The alarms that the rule looks for: name -> query."""
+    *first, union, last = kql.parts(alarm_query(deployment), " | ")
+    assert union.startswith("union ") and last == "summarize found = count() by alarm"
+    found = [" | ".join(first), *kql.united(union.removeprefix("union "))]
+    return {query.rpartition(" | extend alarm = ")[2].strip('"'): query for query in found}
 
 
 def parameters() -> dict[str, str]:

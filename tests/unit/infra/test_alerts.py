@@ -1,4 +1,4 @@
-"""Alert rules run on exports of the code: the fault when it is there, and nothing while all is well."""
+"""The alert rule runs on exports of the code: the fault when it is there, and nothing while all is well."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from shared.storage.server_time import ServerTimeEstimator, time_etag
 from tests.unit.scheduler.harness import World
 
 from . import kql
-from .snapshots import deployed, rules
+from .snapshots import alarm_query, deployed
 
 AT = 1_700_000_000_000
 MINUTE = 60_000
@@ -58,12 +58,12 @@ def looked(**seen: Any) -> list[kql.Row]:
 
 @pytest.fixture
 def fire() -> Any:
-    """The alerts that fire over rows of `AppMetrics` and `AppDependencies`, by default of those that use a metric."""
-    found = rules(deployed("defaults"))
+    """The alarms that the rule finds in rows of `AppMetrics`, `AppDependencies` and `AppTraces`."""
+    query = alarm_query(deployed("defaults"))
 
     def fired(metrics: Sequence[kql.Row], spans: Sequence[kql.Row] = (), traces: Sequence[kql.Row] = ()) -> set[str]:
         tables = {"AppMetrics": metrics, "AppDependencies": spans, "AppTraces": traces}
-        return {name for name, rule in found.items() if kql.run(rule["query"], tables)}
+        return {row["alarm"] for row in kql.run(query, tables)}
 
     return fired
 
@@ -172,6 +172,30 @@ async def test_a_dead_letter_is_reported_though_others_of_its_minute_are_tried_f
     assert fire(await minute(world) + await minute(world)) == set(), "a reported fault is not reported again"
 
 
+@pytest.mark.parametrize("period", [MINUTE, 5 * MINUTE])
+@pytest.mark.parametrize("latency", [0, 5 * MINUTE])
+def test_no_death_escapes_between_two_looks(period: Millis, latency: Millis) -> None:
+    """period: of the metrics. latency: time until rows can be found. The rule looks once in a quarter of an hour."""
+    query = alarm_query(deployed("defaults"))
+    alive, dead = {"acme": TenantFigures()}, {"acme": TenantFigures()}
+    dead["acme"].total.counts.update(accepted=1, dead=1)
+    states = [[row for row in looked(tenants=each) if row["Properties"].get("state") == "dead"] for each in (alive, dead)]
+    sent = range(AT, AT + 50 * MINUTE, period)
+    for death in range(AT + 15 * MINUTE, AT + 30 * MINUTE, 4 * MINUTE):
+        rows = [row | {"TimeGenerated": at} for at in sent for row in states[at >= death]]
+        found = set()
+        for look in range(AT + 15 * MINUTE + 7, AT + 65 * MINUTE, 15 * MINUTE):
+            seen = [row for row in rows if row["TimeGenerated"] <= look - latency]
+            found |= {row["alarm"] for row in kql.run(query, {"AppMetrics": seen}, look)}
+        assert "dead-letters" in found, death
+
+
+@pytest.mark.parametrize(("age", "fires"), [(14, False), (15, True)])
+def test_metrics_that_no_longer_arrive_are_reported_after_a_quarter_of_an_hour(age: int, fires: bool) -> None:
+    found = kql.run(alarm_query(deployed("defaults")), {"AppMetrics": looked()}, AT + age * MINUTE)
+    assert [row["alarm"] for row in found] == ["timer-silent"] * fires
+
+
 def test_a_ledger_gap_is_found_whichever_way_it_goes(fire: Any) -> None:
     for accepted, delivered in ((4, 3), (3, 4)):
         tenant = TenantFigures()
@@ -227,7 +251,7 @@ def test_first_attempts_that_are_late_are_found(monkeypatch: pytest.MonkeyPatch,
         with delivery_tracing.delivering(target, delivery) as span:
             delivery_tracing.delivered(span, Verdict("delivered", 200))
     spans = [
-        {"Name": span.name, "Properties": {key: str(value) for key, value in (span.attributes or {}).items()}}
+        {"TimeGenerated": AT, "Name": span.name, "Properties": {key: str(value) for key, value in (span.attributes or {}).items()}}
         for span in kept.get_finished_spans()
     ]
     assert fire(looked(), spans) == ({"late-p99"} if fires else set())

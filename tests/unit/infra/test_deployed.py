@@ -16,7 +16,7 @@ from shared.scheduler.model import MAX_BATCH_BYTES
 from . import checks, observed_checks
 from .checks import ACCOUNTS, CHECKS, NETWORKS, POLICIES, SITES, VAULTS, assigned
 from .observed_checks import DIAGNOSTICS
-from .snapshots import FOLDER, INFRA, KEYS, NAMES, Deployment, Resource, deployed, evaluated, load, parameters
+from .snapshots import FOLDER, INFRA, KEYS, NAMES, RULES, Deployment, Resource, deployed, evaluated, load, parameters
 
 WITHOUT_DIGEST = {"check.sh", "main.parameters.json", "snapshots/sources.sha256"}
 """Files of infra/ that no snapshot depends on."""
@@ -93,6 +93,7 @@ def test_parameters_reach_what_they_are_for() -> None:
         {log["category"] for log in each["properties"].get("logs", ())} for each in made.of(DIAGNOSTICS) if "/tableServices/" in each["id"]
     ]
     assert logged and all(each == {"StorageWrite", "StorageDelete"} for each in logged)
+    assert made.one(RULES)["properties"]["evaluationFrequency"] == "PT5M"
     [people] = made.of("Microsoft.Insights/actionGroups")
     assert [each["emailAddress"] for each in people["properties"]["emailReceivers"]] == ["ops@example.com"]
     assert all(each["tags"]["team"] == "shop" for each in made.resources if "tags" in each)
@@ -162,8 +163,18 @@ def moved(role: str, scope: str) -> Edit:
     return edit
 
 
+def asked(old: str, new: str) -> Edit:
+    """Change the query of the alert rule."""
+
+    def edit(resources: list[Resource]) -> None:
+        [condition] = next(each for each in resources if each["type"] == RULES)["properties"]["criteria"]["allOf"]
+        assert old in condition["query"]
+        condition["query"] = condition["query"].replace(old, new, 1)
+
+    return edit
+
+
 SETTING, CONFIG = "properties.{}", f"{SITES}/config"
-QUERY, RULE = "properties.criteria.allOf.0.query", "Microsoft.Insights/scheduledQueryRules"
 ENDPOINT, ZONES = "Microsoft.Network/privateEndpoints", "Microsoft.Network/privateEndpoints/privateDnsZoneGroups"
 CONNECTION = "properties.privateLinkServiceConnections.0.properties"
 SECRETS_USER, BLOB_OWNER = "4633458b-17de-408a-b874-0445c86b69e6", "b7e6dc6d-f1e8-4753-8033-0f276bb0955b"
@@ -233,20 +244,23 @@ MUTANTS: list[tuple[str, Edit]] = [
     ),
     ("observed", put(DIAGNOSTICS, "properties.workspaceId", "another")),
     ("observed", put(DIAGNOSTICS, "properties.metrics", [])),
-    ("alerts", put(RULE, QUERY, 'search * | where Name == "tocsin_ledger_gap"')),
-    ("alerts", put(RULE, QUERY, 'AppMetrics | where Name == "tocsin_ledger_hole" | where Sum != 0')),
-    ("alerts", put(RULE, QUERY, 'AppMetrics | where Name == "ledger_gap" | where Sum != 0')),
-    ("alerts", put(RULE, QUERY, 'AppMetrics | where Name == "tocsin_lease_alarm" | where tostring(Properties.alarm) == "lost"')),
-    ("alerts", put(RULE, QUERY, 'AppDependencies | where todouble(Properties["tocsin.lateness"]) > 1000')),
-    ("alerts", put(RULE, QUERY, 'AppMetrics | where Name == "tocsin_timer_age_seconds" and tostring(Properties.timer) == "leases_scan"')),
-    ("alerts", put(RULE, QUERY, 'AppTraces | where tostring(Properties.action) in ("clock_wrong", "clock_unproven")')),
-    ("alerts", put(RULE, QUERY, 'AppTraces | where tostring(Properties.action) == "turn_published"')),
-    ("alerts", put(RULE, QUERY, "AppTraces | where SeverityLevel > 2")),
-    ("alerts", put(RULE, "properties.displayName", "Tocsin: another")),
-    ("alerts", put(RULE, "properties.windowSize", "PT7M")),
-    ("alerts", put(RULE, "properties.evaluationFrequency", "PT30M")),
-    ("alerts", put(RULE, "properties.criteria.allOf.0.threshold", GONE)),
-    ("alerts", put(RULE, "properties.actions.actionGroups", [])),
+    ("alerts", asked("AppMetrics |", "search * |")),
+    ("alerts", asked("ago(30m)", "ago(10m)")),
+    ("alerts", asked("tocsin_ledger_gap", "tocsin_ledger_hole")),
+    ("alerts", asked("tocsin_ledger_gap", "ledger_gap")),
+    ("alerts", asked('"unserved"', '"lost"')),
+    ("alerts", asked("tocsin.late_ms", "tocsin.lateness")),
+    ("alerts", asked('"lease_scan"', '"leases_scan"')),
+    ("alerts", asked('"clock_unproved")', '"clock_unproven")')),
+    ("alerts", asked('in ("clock_wrong", "clock_unproved")', '== "turn_published"')),
+    ("alerts", asked('tostring(Properties.action) in ("clock_wrong", "clock_unproved")', "SeverityLevel > 2")),
+    ("alerts", asked('extend alarm = "ledger-gap"', 'extend alarm = "another"')),
+    ("alerts", put(RULES, "properties.description", "")),
+    ("alerts", put(RULES, "properties.windowSize", "PT10M")),
+    ("alerts", put(RULES, "properties.evaluationFrequency", "PT30M")),
+    ("alerts", put(RULES, "properties.criteria.allOf.0.threshold", GONE)),
+    ("alerts", put(RULES, "properties.criteria.allOf.0.dimensions", GONE)),
+    ("alerts", put(RULES, "properties.actions.actionGroups", [])),
     ("workbook", put("Microsoft.Insights/workbooks", "properties.serializedData", '{"items": []}')),
 ]
 
