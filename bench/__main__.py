@@ -1,4 +1,4 @@
-"""`python -m bench`: the table of figures."""
+"""`python -m bench`: the table of figures; `python -m bench cost`: what Azure would bill."""
 
 from __future__ import annotations
 
@@ -52,7 +52,11 @@ FIGURES: dict[str, Measure] = {
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures the figures of performance.md, on this machine alone.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measures the figures of performance.md, on this machine alone.",
+        epilog="python -m bench cost: what Azure would bill; see its own --help.",
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="some figures only, as with --only")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=FIGURES, help=f"some of: {', '.join(FIGURES)}")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and events: a few minutes, rougher figures")
@@ -88,6 +92,10 @@ async def run_all(names: list[str], quick: bool, console: Console) -> list[Figur
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["cost"]:
+        from .cost import command
+
+        return command.main(sys.argv[2:])
     given = parse(sys.argv[1:])
     warnings.simplefilter("ignore", ResourceWarning)
     logging.basicConfig(level=logging.WARNING)

@@ -162,12 +162,22 @@ def development_connection(blob: int, queue: int, table: int, host: str = "127.0
 class Azurite:
     """One emulator. `start` or `start_async` returns when it answers; `stop` may be called twice."""
 
-    def __init__(self, *, blob: int = 0, queue: int = 0, table: int = 0, location: Path | None = None, memory: bool = False) -> None:
-        """A port of 0 chooses a free one. Data is stored in `location`, or in memory."""
+    def __init__(
+        self,
+        *,
+        blob: int = 0,
+        queue: int = 0,
+        table: int = 0,
+        location: Path | None = None,
+        memory: bool = False,
+        requests: Path | None = None,
+    ) -> None:
+        """A port of 0 chooses a free one. Data is stored in `location`, or in memory. requests: a file that gets a line for each
+        request."""
         if memory == (location is not None):
             raise ValueError("give either a location or memory=True")
         self._host = "127.0.0.1"
-        self._location = location
+        self._location, self._requests = location, requests
         self._given = {"blob": blob, "queue": queue, "table": table}
         free = iter(free_ports(self._host, 3))
         self.blob, self.queue, self.table = (port or next(free) for port in self._given.values())
@@ -208,12 +218,12 @@ class Azurite:
         if not SCRIPT.is_file():
             raise AzuriteError(f"Azurite is not installed ({SCRIPT} is missing). Run `make setup`.")
         command = [node, "--import", _FOLLOW_PARENT, str(SCRIPT)]
-        command += ["--silent", "--loose", "--skipApiVersionCheck", "--disableTelemetry"]
+        command += [*(["--silent"] if self._requests is None else []), "--loose", "--skipApiVersionCheck", "--disableTelemetry"]
         for name, port in (("blob", self.blob), ("queue", self.queue), ("table", self.table)):
             command += [f"--{name}Host", self._host, f"--{name}Port", str(port)]
         command += ["--location", str(self._location)] if self._location is not None else ["--inMemoryPersistence"]
         assert (self._lock is None) == (self._location is None)
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115  closed by stop
+        self._output = tempfile.TemporaryFile() if self._requests is None else self._requests.open("w+b")  # noqa: SIM115  closed by stop
         # A session of its own: Ctrl-C must not end the storage before the app has put its things away.
         self._process = subprocess.Popen(
             command,

@@ -22,6 +22,7 @@ from devhost.azurite import ROOT, Azurite, AzuriteError, check_port, development
 from devhost.host.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, host_log_level, load_host, load_values
 from devhost.logs import set_up_logging
 from devhost.loops import LoopError, chosen_loop, loop_factory
+from devhost.worker.invocation_log import InvocationLog
 from devhost.worker.model import AppIndexError, FunctionInfo
 from devhost.worker.pool import WorkerPool
 from devhost.worker.process import WorkerOptions
@@ -59,6 +60,7 @@ class Options:
     log_level: str
     loop: str  # uvloop or asyncio
     split: bool  # a worker process for each group of functions
+    invocations: Path | None  # a line for each invocation is written there
 
 
 def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
@@ -68,7 +70,7 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         description="Runs the function app with Azurite and a receiver for its deliveries.",
         epilog="Environment: PORT, RECEIVER_PORT, AZURITE=memory|off, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, "
         "AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, DEVHOST_GRACE (seconds), DEVHOST_LOOP=asyncio|uvloop, DEVHOST_MASTER_KEY, "
-        "SPLIT=1 (a process for each group of functions), LOG_LEVEL.",
+        "DEVHOST_INVOCATIONS (a file that gets a line for each invocation), SPLIT=1 (a process for each group of functions), LOG_LEVEL.",
     )
     parser.add_argument("--app", type=Path, default=ROOT, help="the folder with function_app.py (default: the repository)")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
@@ -115,6 +117,7 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         log_level=level,
         loop=loop,
         split=environ.get("SPLIT", "") not in ("", "0"),
+        invocations=Path(environ["DEVHOST_INVOCATIONS"]) if environ.get("DEVHOST_INVOCATIONS") else None,
     )
 
 
@@ -141,7 +144,8 @@ class DevHost:
         self._set_environment(receiver_url)
         host = load_host(options.app)
         given = WorkerOptions(options.app, host.route_prefix, options.log_level, options.loop, host.function_timeout)
-        workers = self._workers = WorkerPool(given, split=options.split)
+        record = InvocationLog(options.invocations) if options.invocations is not None else None
+        workers = self._workers = WorkerPool(given, split=options.split, record=record)
         await workers.spawn()
         # These take half a second; the worker imports the app meanwhile.
         from devhost.host.http import HttpFunctions, body_limit
@@ -156,7 +160,7 @@ class DevHost:
             functions,
             prefix=host.route_prefix,
             body_limit=body_limit(os.environ),
-            host_page=HostPages(os.environ, self._drain, lambda: len(workers.running)),
+            host_page=HostPages(os.environ, self._drain, lambda: len(workers.running), self._run_timer),
         )
         self._queues = QueueFunctions(workers, functions, host.queues)
         self._timers = TimerFunctions(workers, functions)
@@ -202,6 +206,9 @@ class DevHost:
         for name in STORAGE_SETTINGS:
             if os.environ.get(name, DEVELOPMENT_STORAGE) in ("", DEVELOPMENT_STORAGE):
                 os.environ[name] = ours
+
+    async def _run_timer(self, name: str) -> bool:
+        return self._timers is not None and await self._timers.run_now(name)
 
     async def _drain(self) -> None:
         """Start nothing more for queues and timers. What runs goes on, and so do requests."""

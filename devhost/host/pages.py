@@ -10,6 +10,8 @@ MASTER_KEY = "DEVHOST_MASTER_KEY"
 """Environment variable with the key of the host's pages below `/admin`. Without it, only `ping` answers."""
 PING = "/admin/host/ping"
 DRAIN = "/admin/host/drain"
+FUNCTIONS = "/admin/functions/"
+"""Before the name of a timer function: a POST runs it."""
 
 _HOME = """<!DOCTYPE html>
 <html><head><title>Your Functions app is up and running</title></head>
@@ -20,11 +22,18 @@ _HOME = """<!DOCTYPE html>
 class HostPages:
     """Answers the requests that reach no function and concern the host."""
 
-    def __init__(self, environ: Mapping[str, str], drain: Callable[[], Awaitable[None]], running: Callable[[], int]) -> None:
-        """drain: stops the listeners. running: returns how many invocations run."""
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        drain: Callable[[], Awaitable[None]],
+        running: Callable[[], int],
+        run_timer: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        """drain: stops the listeners. running: returns how many invocations run. run_timer: runs a timer's function; returns False if
+        there is none."""
         self._homepage = environ.get(DISABLE_HOMEPAGE, "").lower() != "true"
         self._key = environ.get(MASTER_KEY, "")
-        self._drain, self._running = drain, running
+        self._drain, self._running, self._run_timer = drain, running, run_timer
         self._drained = False
 
     async def __call__(self, request: web.BaseRequest) -> web.Response | None:
@@ -50,4 +59,6 @@ class HostPages:
             count = self._running()
             state = "Disabled" if not self._drained else "InProgress" if count else "Completed"
             return web.json_response({"state": state, "outstandingInvocations": count, "outstandingRetries": 0})
+        if method == "POST" and path.startswith(FUNCTIONS):
+            return web.Response(status=202 if await self._run_timer(path.removeprefix(FUNCTIONS)) else 404)
         return web.Response(status=404)

@@ -94,6 +94,14 @@ class TimerFunctions:
         """Starts one task a timer; the first run is at the next occurrence, or at once for `runOnStartup`."""
         self._tasks = [asyncio.create_task(timer.run(), name=f"timer {timer.name}") for timer in self.timers]
 
+    async def run_now(self, name: str) -> bool:
+        """Run a timer's function at once, beside its schedule; return False if there is no such timer."""
+        for timer in self.timers:
+            if timer.name == name:
+                await timer.run_now()
+                return True
+        return False
+
     def stop_ticking(self) -> None:
         """Starts no more runs; one that is under way goes on."""
         for timer, task in zip(self.timers, self._tasks, strict=False):
@@ -142,6 +150,10 @@ class Timer:
             following = self._schedule.next(max(due, self._clock.now()))
             await self._fire(past_due=past_due)
             due = following
+
+    async def run_now(self) -> None:
+        """Call the function at once."""
+        await self._worker.invoke(self._function, self._request(past_due=False))
 
     async def _fire(self, *, past_due: bool) -> None:
         self.busy = True

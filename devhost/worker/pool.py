@@ -2,6 +2,7 @@
 
 import asyncio
 
+from devhost.worker.invocation_log import InvocationLog
 from devhost.worker.model import FunctionInfo, InvocationResult, Trace, TypedValue
 from devhost.worker.process import WorkerOptions, WorkerProcess
 
@@ -12,9 +13,9 @@ HTTP = "http"
 class WorkerPool:
     """All worker processes; an `Invoker`."""
 
-    def __init__(self, options: WorkerOptions, *, split: bool) -> None:
-        """split: one process for each group; the first call of a group starts it."""
-        self._options, self._split = options, split
+    def __init__(self, options: WorkerOptions, *, split: bool, record: InvocationLog | None = None) -> None:
+        """split: one process for each group; the first call of a group starts it. record: gets a line for each invocation."""
+        self._options, self._split, self._record = options, split, record
         self._workers: dict[str, WorkerProcess] = {}
         self._changed = asyncio.Event()
         self._url = ""
@@ -42,7 +43,15 @@ class WorkerPool:
         self, function: FunctionInfo, data: TypedValue, metadata: dict[str, TypedValue] | None = None, trace: Trace | None = None
     ) -> InvocationResult:
         """See `Invoker`."""
-        return await self._worker(function.group if self._split else HTTP).invoke(function, data, metadata, trace)
+        worker = self._worker(function.group if self._split else HTTP)
+        if self._record is None:
+            return await worker.invoke(function, data, metadata, trace)
+        with self._record.invocation(function) as invocation:
+            await worker.running_process()
+            invocation.starts()
+            result = await worker.invoke(function, data, metadata, trace)
+            invocation.failed = result.error is not None
+            return result
 
     async def drain(self, timeout: float) -> bool:
         """Wait until nothing runs; False when something still does after `timeout` seconds."""

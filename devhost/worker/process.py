@@ -84,12 +84,17 @@ class WorkerProcess:
         if self._channel is not None:
             self._channel.send(("url", url))
 
+    async def running_process(self) -> None:
+        """Return when there is a process that takes invocations."""
+        while self._channel is None:
+            await self.ready()
+
     async def invoke(
         self, function: FunctionInfo, data: TypedValue, metadata: dict[str, TypedValue] | None = None, trace: Trace | None = None
     ) -> InvocationResult:
         """See `Invoker`. Waits while the process is being replaced. If the process ends, its invocations fail."""
-        while self._channel is None:
-            await self.ready()
+        await self.running_process()
+        assert self._channel is not None
         loop = asyncio.get_running_loop()
         number, call = next(self._numbers), _Call(function.name, loop.create_future())
         self._calls[number] = call

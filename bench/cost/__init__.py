@@ -1,0 +1,10 @@
+"""What Azure would bill: `python -m bench cost`; docs/explain/cost.md has the table with its arithmetic.
+
+prices      the prices, each with its source, in one table
+rules       arithmetic alone: from what was measured to US dollars
+deployed    what a deployment has that costs money while nothing happens, from infra/snapshots
+observed    reads what a run left: invocations, requests to storage, telemetry
+instances   the app in groups of functions, each with the processor and memory of an instance
+loads       the loads, and their measurement
+command     the command, its table and its JSON
+"""

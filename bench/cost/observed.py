@@ -1,0 +1,129 @@
+"""Reads what a run left: its invocations, its requests to storage, and its telemetry."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from shared.storage.names import ALL_TABLES
+
+from ..tools.serving import serving
+from .rules import Invocation, Operations
+
+_REQUEST: Final = re.compile(r'"([A-Z]+) /[^/ "]+/([^/?(" ]*)([^" ]*) HTTP/1\.1" \d+')
+"""Of a line of Azurite's log: method, what is below the account, and the rest."""
+
+
+def invocations(file: Path) -> list[Invocation]:
+    """Return the invocations that have ended, from the file of `DEVHOST_INVOCATIONS`."""
+    found = []
+    for line in file.read_text().splitlines():
+        each = json.loads(line)
+        found.append(Invocation(each["function"], each["group"], each["start"], each["end"]))
+    return found
+
+
+def cold_starts(file: Path) -> dict[str, tuple[float, float]]:
+    """Return by group: the seconds that its process took to start, and the seconds that its first invocation took then."""
+    found: dict[str, tuple[float, float]] = {}
+    for line in file.read_text().splitlines():
+        each = json.loads(line)
+        if each["start"] - each["asked"] > 0.05:
+            found.setdefault(each["group"], (each["start"] - each["asked"], each["end"] - each["start"]))
+    return found
+
+
+def failures(file: Path) -> Counter[str]:
+    """Return the failed invocations by function."""
+    lines = (json.loads(line) for line in file.read_text().splitlines())
+    return Counter(each["function"] for each in lines if not each["ok"])
+
+
+class StorageLog:
+    """The requests that Azurite has served."""
+
+    def __init__(self, file: Path, batch: int) -> None:
+        """batch: the messages that the host's listeners ask for, by which their requests are known."""
+        self._file, self._poll = file, f"numofmessages={batch}&visibilitytimeout=600"
+
+    def mark(self) -> int:
+        """Return the place that the log has reached."""
+        return self._file.stat().st_size
+
+    def between(self, start: int, end: int) -> Operations:
+        """Return what was requested between two places."""
+        with self._file.open("rb") as file:
+            file.seek(start)
+            return self.operations(file.read(end - start).decode(errors="replace").splitlines())
+
+    def operations(self, lines: Iterable[str]) -> Operations:
+        """Return the requests of these lines."""
+        table = queue = blob = 0
+        polls: Counter[str] = Counter()
+        targets: Counter[str] = Counter()
+        for line in lines:
+            found = _REQUEST.search(line)
+            if found is None:
+                continue
+            method, name, rest = found.groups()
+            if method == "GET" and self._poll in rest:
+                polls[name] += 1
+                continue
+            if name in ALL_TABLES or name in ("Tables", "$batch"):
+                table += 1
+                what = " query" if method == "GET" and rest.startswith("()") else ""
+            elif name.startswith("tocsin-"):
+                queue += 1
+                what = ""
+            else:
+                blob += 1
+                what = ""
+            targets[f"{method} {name}{what}"] += 1
+        return Operations(table, queue, polls, blob, targets)
+
+
+class Telemetry:
+    """Takes what the app sends to Application Insights, and counts its bytes by kind."""
+
+    def __init__(self) -> None:
+        self.bytes: Counter[str] = Counter()
+        self.records: Counter[str] = Counter()
+        self.url = ""
+
+    @property
+    def connection(self) -> str:
+        """The connection string of this endpoint."""
+        return f"InstrumentationKey=11111111-2222-3333-4444-555555555555;IngestionEndpoint={self.url}/"
+
+    def take(self, body: bytes) -> int:
+        """Count the records of a request, and return how many there were."""
+        found = json.loads(body)
+        for each in found:
+            kind = each.get("data", {}).get("baseType", "other")
+            self.bytes[kind] += len(json.dumps(each, separators=(",", ":")))
+            self.records[kind] += 1
+        return len(found)
+
+
+@asynccontextmanager
+async def telemetry() -> AsyncIterator[Telemetry]:
+    """Serve an ingestion endpoint on this machine."""
+    found = Telemetry()
+
+    async def track(request: web.Request) -> web.Response:
+        body = await request.read()
+        count = found.take(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body)
+        return web.json_response({"itemsReceived": count, "itemsAccepted": count, "errors": []})
+
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_post("/{path:.*}", track)
+    async with serving(app) as found.url:
+        yield found
