@@ -94,14 +94,28 @@ def test_drain_starts_nothing_new_and_lets_what_runs_finish(devhost: Start, azur
         assert process.exit_code() == 0
 
 
-def test_groups_of_functions_run_apart(devhost: Start, azurite: Azurite) -> None:
-    with gated(devhost, azurite, SPLIT="1") as (process, _):
+def test_groups_of_functions_run_apart_and_each_invocation_is_recorded(devhost: Start, azurite: Azurite, tmp_path: Path) -> None:
+    record = tmp_path / "invocations.jsonl"
+    environment = {"SPLIT": "1", "DEVHOST_INVOCATIONS": str(record), "DEVHOST_MASTER_KEY": "the-key"}
+    with gated(devhost, azurite, **environment) as (process, _):
         url = process.ready()
         pids = {httpx.get(f"{url}/api/process").json(), *(note["pid"] for note in process.notes("work"))}
         wait_until(lambda: process.notes("tick"), "a tick")
         pids.add(process.notes("tick")[0]["pid"])
         assert len(pids) == 3
         assert httpx.get(f"{url}/api/process").json() in pids
+        ticks, key = len(process.notes("tick")), {"x-functions-key": "the-key"}
+        assert httpx.post(f"{url}/admin/functions/tick", headers=key).status_code == 202
+        assert len(process.notes("tick")) > ticks
+        assert httpx.post(f"{url}/admin/functions/none", headers=key).status_code == 404
+        found = [json.loads(line) for line in record.read_text().splitlines()]
+        assert {(each["function"], each["group"], each["ok"]) for each in found} == {
+            ("process", "http", True),
+            ("tick", "function:tick", True),
+        }
+        assert all(each["asked"] <= each["start"] <= each["end"] for each in found)
+        # The first tick waited for its process.
+        assert next(each["start"] - each["asked"] for each in found if each["function"] == "tick") > 0
         process.signal(signal.SIGINT)
         assert process.exit_code() == 0
         wait_until(lambda: not any(alive(pid) for pid in pids), "the end of the workers")
