@@ -1,4 +1,4 @@
-"""Sends the metrics once a minute, from the process that runs the timer: the figures are in tables, so one process sends them for all."""
+"""Sends the metrics every few minutes, from the process that runs the timer: their figures are in tables, so one process is enough."""
 
 from __future__ import annotations
 
@@ -19,12 +19,20 @@ PATIENCE: Final = 15.0
 """Seconds that the timer waits for an outlet, because its sweeps of storage are more urgent."""
 
 
+SLACK: Final[Millis] = 30_000
+"""The time by which a sending may be early, because the timer is not exact."""
+
+
 class Outlet(Protocol):
     """A receiver of the metrics."""
 
     @property
     def name(self) -> str:
         """The name in log lines."""
+
+    @property
+    def period(self) -> Millis:
+        """The time between two sendings that arrive."""
 
     def send(self, families: Iterable[Family], now: Millis) -> bool:
         """Send the families and return True if they arrived. Blocks; called in a separate thread."""
@@ -37,6 +45,8 @@ class _Sending:
         self.outlet = outlet
         self.arriving = True
         """True if the last transmission arrived."""
+        self.due: Millis = 0
+        """The earliest time of the next one."""
         self._under_way: Future[bool] | None = None
 
     async def send(self, families: Sequence[Family], now: Millis, patience: float) -> bool:
@@ -64,7 +74,7 @@ class _Sending:
 
 
 class MetricsPublisher:
-    """Sends the metrics to every outlet.
+    """Sends the metrics to every outlet, each in its period; after a failure at the next call.
 
     families: returns them, at most some seconds old. outlets: may be added until the first run. patience: seconds for an outlet.
     """
@@ -74,8 +84,9 @@ class MetricsPublisher:
         self._sendings: list[_Sending] = []
 
     async def run_once(self, now: Millis) -> dict[str, int]:
-        """Read the metrics and send them to every outlet. Raises `StorageError`."""
-        self._sendings = sendings = self._sendings or [_Sending(outlet) for outlet in self._outlets]
+        """Read the metrics and send them to every outlet that is due; read nothing for none. Raises `StorageError`."""
+        self._sendings = self._sendings or [_Sending(outlet) for outlet in self._outlets]
+        sendings = [each for each in self._sendings if now >= each.due]
         if not sendings:
             return {}
         families = await self._families()
@@ -88,4 +99,6 @@ class MetricsPublisher:
             elif arrived and not sending.arriving:
                 log.info("Metrics are sent to %s again", name, extra={"action": "telemetry_resumed", "outlet": name})
             sending.arriving = arrived
+            if arrived:
+                sending.due = now + sending.outlet.period - SLACK
         return {"sent": sum(sent), "unsent": len(sent) - sum(sent)}

@@ -11,6 +11,7 @@ They bring protobuf, and that has crashed the production worker where it was imp
 | `APPLICATIONINSIGHTS_CONNECTION_STRING` | all three are sent to Application Insights |
 | `APPLICATIONINSIGHTS_AUTHENTICATION_STRING` | the identity to use: `Authorization=AAD;ClientId=...` |
 | `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | the share of requests that is traced; by default all |
+| `OTEL_METRIC_EXPORT_INTERVAL` | milliseconds between two sendings of the metrics, in steps of a minute; by default `PERIODS` |
 | `OTEL_SDK_DISABLED` | `true`: nothing is exported |
 
 The variables follow the OpenTelemetry specification. Nothing is imported without an endpoint.
@@ -52,6 +53,8 @@ INSIGHTS = "APPLICATIONINSIGHTS_CONNECTION_STRING"
 SIGNALS: Final = ("TRACES", "METRICS", "LOGS")
 CLOSING: Final = 5.0
 """Seconds that `close` waits for the remaining data to be sent."""
+PERIODS: Final[Mapping[str, Millis]] = {"OTLP": 60_000, "Application Insights": 300_000}
+"""The time between two sendings of the metrics by back end. Application Insights stores a row for each value, and asks a price for it."""
 PATIENCE: Final = 10
 """Seconds to wait for an answer of Application Insights: the default of the OTLP exporters."""
 log = logging.getLogger(__name__)
@@ -69,6 +72,7 @@ class _Exporter:
     exporter: MetricExporter
     totals: CounterForm
     resource: Resource
+    period: Millis
 
     def send(self, families: Iterable[Family], now: Millis) -> bool:
         """Send the families and return True if they arrived."""
@@ -187,8 +191,9 @@ class Exporting:
             lines.close()
 
     def measure(self, name: str, exporter: MetricExporter, totals: CounterForm, resource: Resource) -> None:
-        """Send the metrics to this exporter too."""
-        self.outlets.append(_Exporter(name, exporter, totals, resource))
+        """Send the metrics to this exporter too. Raises `ValueError` if the environment's period is not a whole number."""
+        period = _setting(self._environ, "OTEL_METRIC_EXPORT_INTERVAL")
+        self.outlets.append(_Exporter(name, exporter, totals, resource, int(period) if period else PERIODS[name]))
         self._ends.append(exporter.shutdown)
 
     def close(self) -> None:
@@ -283,7 +288,8 @@ def _otlp(environ: MutableMapping[str, str]) -> _Way:
 def _insights(environ: MutableMapping[str, str]) -> _Way:
     # By default the exporter sends statistics about itself to Microsoft and asks it for configuration. A deployment talks only to its own
     # resource.
-    for name in ("STATSBEAT_DISABLED_ALL", "SDKSTATS_DISABLED", "CONTROLPLANE_DISABLED"):
+    # It also adds a metric, of no use here, to each batch of spans.
+    for name in ("STATSBEAT_DISABLED_ALL", "SDKSTATS_DISABLED", "CONTROLPLANE_DISABLED", "OPENTELEMETRY_RESOURCE_METRIC_DISABLED"):
         environ.setdefault(f"APPLICATIONINSIGHTS_{name}", "true")
     from azure.core.pipeline.policies import SansIOHTTPPolicy
     from azure.monitor.opentelemetry.exporter import AzureMonitorLogExporter, AzureMonitorMetricExporter, AzureMonitorTraceExporter

@@ -250,6 +250,8 @@ def test_application_insights_gets_all_three_and_the_alerts_find_their_fields() 
     dead = [each for kind, each in data if kind == "MetricData" and each["metrics"][0]["name"] == "tocsin_events_finished"]
     assert {"tenant": "acme", "state": "dead"} in [each["properties"] for each in dead]
     assert {(each["metrics"][0]["value"], each["metrics"][0]["count"]) for each in dead} == {(0, 1)}
+    measured = {each["metrics"][0]["name"] for kind, each in data if kind == "MetricData"}
+    assert all(name.startswith("tocsin_") for name in measured), "each further row has a price"
 
 
 def test_alarms_of_maintenance_are_counted_by_kind_whatever_node_they_name() -> None:

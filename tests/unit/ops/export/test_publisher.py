@@ -30,6 +30,7 @@ class Outlet:
     """An exporter that answers as the test sets."""
 
     name = "it"
+    period = 0
 
     def __init__(self, *answers: bool | Exception) -> None:
         self.answers = list(answers)
@@ -66,6 +67,30 @@ async def test_an_outlet_that_is_away_is_reported_when_it_begins_and_when_it_is_
     assert lines.actions == ["telemetry_unsent", "telemetry_resumed", "telemetry_unsent"]
 
 
+async def test_each_outlet_gets_the_metrics_in_its_period_and_after_a_failure_a_minute_later() -> None:
+    rare, often = Outlet(True, False, True), Outlet()
+    rare.period, often.period = 300_000, 60_000
+    read: list[Millis] = []
+
+    async def families() -> list[Family]:
+        read.append(now)
+        return []
+
+    publishing = MetricsPublisher(families, (rare, often), patience=60)
+    asked = []
+    for minute in range(12):
+        # Timers are early and late by seconds.
+        now = AT + minute * 60_000 + (-3_000 if minute % 2 else 3_000)
+        await publishing.run_once(now)
+        asked.append(rare.asked)
+    assert asked == [1, 1, 1, 1, 1, 2, 3, 3, 3, 3, 3, 4]
+    assert (often.asked, len(read)) == (12, 12)
+    often.period = 300_000
+    for minute in range(12, 15):
+        await publishing.run_once(AT + minute * 60_000)
+    assert len(read) == 13, "nothing is read while nobody is due"
+
+
 async def test_an_exporter_that_breaks_leaves_the_others_and_says_so_with_its_trace(lines: Lines) -> None:
     publishing = MetricsPublisher(read_figures, (Outlet(RuntimeError("a bug")), Outlet()), patience=60)
     assert await publishing.run_once(AT) == {"sent": 1, "unsent": 1}
@@ -81,7 +106,7 @@ def test_sending_figures_is_not_traced_even_where_all_calls_are() -> None:
             return MetricExportResult.SUCCESS
 
     exporter: Any = Exporter()
-    assert _Exporter("it", exporter, CounterForm.SUMS, Resource.get_empty()).send(figures(), AT)
+    assert _Exporter("it", exporter, CounterForm.SUMS, Resource.get_empty(), 0).send(figures(), AT)
     assert seen == [True] and context.get_value(_SUPPRESS_INSTRUMENTATION_KEY) is None
 
 
