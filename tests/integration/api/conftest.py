@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator, Iterator
 from functools import lru_cache
 from typing import Any
@@ -60,14 +59,6 @@ def hold_problem(reply: LocalReply, path: str = "") -> None:
     assert b"Traceback" not in reply.body
     waits = body["type"].endswith(("/still-queued", "/name-in-use"))
     assert ("retry-after" in reply.headers) == (reply.status in (429, 503) or waits)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A fuzzed operation's test has an id of its own: the workers of xdist run each id once."""
-    for item in items:
-        label = getattr(item, "operation_label", None)
-        if label is not None and item.id.params is None:
-            item._id = dataclasses.replace(item.id, params=label)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import itertools
 import re
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -23,6 +23,7 @@ from aiohttp import web
 from hypothesis import HealthCheck, settings
 from schemathesis.config import SchemathesisConfig
 from schemathesis.core.parameters import ParameterLocation
+from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from shared.core.clock import SystemClock
@@ -142,6 +143,25 @@ def described(*, admin: bool, examples: int = EXAMPLES, bounds: bool = True) -> 
     config = CONFIG | {"generation": GENERATION | {"max-examples": examples}}
     config["phases"] = {"coverage": {"unexpected-methods": []} if bounds else OFF, "stateful": OFF}
     return schemathesis.openapi.from_dict(document, config=SchemathesisConfig.from_dict(config))
+
+
+def operations(*, admin: bool) -> list[str]:
+    """Return method and path of all operations of one kind of caller."""
+    paths = {path: item for path, item in DOCUMENT["paths"].items() if admin or "/tenants" not in path}
+    return [f"{method.upper()} {path}" for path, item in paths.items() for method in item]
+
+
+def fuzz(schema: schemathesis.schemas.BaseSchema, operation: str, examples: int, check: Callable[[schemathesis.Case], None]) -> None:
+    """Check calls of one operation. The plugin for pytest would draw them whenever tests are collected, in each process."""
+    method, path = operation.split()
+    chosen = schema.include(method=method, path=path)
+
+    def test(case: schemathesis.Case) -> None:
+        check(case)
+
+    [found] = get_all_tests(schema=chosen, test_func=test, settings=bounded(examples), given_kwargs=None)
+    _, run = found.ok()
+    run()
 
 
 @schemathesis.serializer("application/x-ndjson")

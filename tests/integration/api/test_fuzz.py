@@ -6,16 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 import schemathesis
+from schemathesis.schemas import BaseSchema
 
 from tests.unit.scheduler.harness import DEMO
 
-from .fuzzing import EXAMPLES, FEW, Running, aim, bounded, call, described, served
+from .fuzzing import EXAMPLES, FEW, Running, aim, call, described, fuzz, operations, served
 
-VERBS = "/(leases/{partition}|nodes/{node})/"
+OPERATIONS = operations(admin=False)
+VERBS = ("/leases/{partition}/", "/nodes/{node}/")
 """Operators' words: many alike."""
-changing = described(admin=False).exclude(method="GET").exclude(path_regex=VERBS)
-looking = described(admin=False, examples=FEW).include(method="GET")
-saying = described(admin=False, examples=FEW).include(method="POST", path_regex=VERBS)
+SAYING = [each for each in OPERATIONS if each.startswith("POST ") and any(verb in each for verb in VERBS)]
+LOOKING = [each for each in OPERATIONS if each.startswith("GET ")]
+CHANGING = [each for each in OPERATIONS if not each.startswith("GET ") and not any(verb in each for verb in VERBS)]
 
 
 @pytest.fixture(scope="module")
@@ -27,22 +29,32 @@ def running() -> Iterator[Running]:
             assert found.statuses["POST /api/v1/events"][201] > 20 and found.statuses["POST /api/v1/events"][422] > 20
 
 
-@changing.parametrize()
-@bounded(EXAMPLES)
-def test_tenants_calls_are_answered_as_documented(case: schemathesis.Case, running: Running) -> None:
+@pytest.fixture(scope="module")
+def document() -> BaseSchema:
+    return described(admin=False)
+
+
+@pytest.fixture(scope="module")
+def short() -> BaseSchema:
+    """The same with few examples."""
+    return described(admin=False, examples=FEW)
+
+
+def as_tenant(case: schemathesis.Case, running: Running) -> None:
     aim(case, admin=False)
     call(case, running, DEMO)
 
 
-@saying.parametrize()
-@bounded(FEW)
-def test_manual_controls_are_answered_as_documented(case: schemathesis.Case, running: Running) -> None:
-    aim(case, admin=False)
-    call(case, running, DEMO)
+@pytest.mark.parametrize("operation", CHANGING)
+def test_tenants_calls_are_answered_as_documented(operation: str, document: BaseSchema, running: Running) -> None:
+    fuzz(document, operation, EXAMPLES, lambda case: as_tenant(case, running))
 
 
-@looking.parametrize()
-@bounded(FEW)
-def test_tenants_looks_are_answered_as_documented(case: schemathesis.Case, running: Running) -> None:
-    aim(case, admin=False)
-    call(case, running, DEMO)
+@pytest.mark.parametrize("operation", SAYING)
+def test_manual_controls_are_answered_as_documented(operation: str, short: BaseSchema, running: Running) -> None:
+    fuzz(short, operation, FEW, lambda case: as_tenant(case, running))
+
+
+@pytest.mark.parametrize("operation", LOOKING)
+def test_tenants_looks_are_answered_as_documented(operation: str, short: BaseSchema, running: Running) -> None:
+    fuzz(short, operation, FEW, lambda case: as_tenant(case, running))

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 import schemathesis
+from schemathesis.schemas import BaseSchema
 
 from tests.unit.scheduler.harness import ADMIN
 
-from .fuzzing import EXAMPLES, FEW, Running, aim, bounded, call, described, served
+from .fuzzing import EXAMPLES, FEW, Running, aim, call, described, fuzz, operations, served
 
-own = described(admin=True).include(path_regex="/tenants")
-behalf = described(admin=True, examples=FEW, bounds=False).exclude(path_regex="/tenants")
+OPERATIONS = operations(admin=True)
+OWN = [each for each in OPERATIONS if "/tenants" in each]
+BEHALF = [each for each in OPERATIONS if "/tenants" not in each]
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +27,27 @@ def running() -> Iterator[Running]:
             assert found_of_channels[422] > 20 and found_of_channels[200] + found_of_channels[201] > 0
 
 
-@own.parametrize()
-@bounded(EXAMPLES)
-def test_admins_calls_are_answered_as_documented(case: schemathesis.Case, running: Running) -> None:
+@pytest.fixture(scope="module")
+def document() -> BaseSchema:
+    return described(admin=True)
+
+
+@pytest.fixture(scope="module")
+def short() -> BaseSchema:
+    """The same with few examples, and without those for each bound of each field: tenants' calls have them."""
+    return described(admin=True, examples=FEW, bounds=False)
+
+
+def as_admin(case: schemathesis.Case, running: Running) -> None:
     aim(case, admin=True)
     call(case, running, ADMIN)
 
 
-@behalf.parametrize()
-@bounded(FEW)
-def test_admins_calls_for_a_tenant_are_answered_as_documented(case: schemathesis.Case, running: Running) -> None:
-    aim(case, admin=True)
-    call(case, running, ADMIN)
+@pytest.mark.parametrize("operation", OWN)
+def test_admins_calls_are_answered_as_documented(operation: str, document: BaseSchema, running: Running) -> None:
+    fuzz(document, operation, EXAMPLES, lambda case: as_admin(case, running))
+
+
+@pytest.mark.parametrize("operation", BEHALF)
+def test_admins_calls_for_a_tenant_are_answered_as_documented(operation: str, short: BaseSchema, running: Running) -> None:
+    fuzz(short, operation, FEW, lambda case: as_admin(case, running))

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from openapi_spec_validator import validate
 
 from devhost.azurite import ROOT
 from tests.unit.scheduler.harness import ADMIN, DEMO
+
+from .conftest import DOCUMENT
 
 EVENTS = "/api/v1/events"
 GOOD = {"delay": "PT12H", "payload": 1}
@@ -253,10 +254,10 @@ def test_strangers_learn_nothing(url: str) -> None:
     assert raw(url, f"GET {EVENTS} HTTP/1.1\r\nAuthorization: Bearer wrong-key-123", key=None).status == 401
 
 
-def test_document_is_served_and_valid(url: str) -> None:
+def test_document_is_served(url: str) -> None:
     answer = httpx.get(f"{url}/api/openapi.json", trust_env=False)
     assert answer.status_code == 200
-    validate(answer.json())
+    assert answer.json() == DOCUMENT
 
 
 def test_probes_answer_without_a_key(url: str) -> None:

@@ -75,22 +75,22 @@ def test_depth_is_known_without_parsing(levels: int, leaf: bytes) -> None:
 
 MIB = 1024 * 1024
 HOSTILE = {
-    "lists in a list": b"[[" + b"[]," * (5 * MIB) + b"[]]]",
-    "nested lists": b"[[" + b"[[[]]]," * (2 * MIB) + b"[]]]",
-    "objects": b"[[" + b"{}," * (5 * MIB) + b"{}]]",
-    "open brackets": b"[" * (16 * MIB),
-    "white space": b"[" + b" " * (16 * MIB) + b"]",
-    "one string": b'["' + b"x" * (16 * MIB) + b'"]',
-    "escapes": b'["' + b'\\"' * (8 * MIB) + b'"]',
-    "strings": b"[[" + b'"",' * (5 * MIB) + b'""]]',
-    "long strings": b"[[" + (b'"' + b"x" * 20_000 + b'",') * 800 + b"0]]",
-    "a number": b"[" + b"9" * (16 * MIB) + b"]",
+    "lists in a list": lambda: b"[[" + b"[]," * (5 * MIB) + b"[]]]",
+    "nested lists": lambda: b"[[" + b"[[[]]]," * (2 * MIB) + b"[]]]",
+    "objects": lambda: b"[[" + b"{}," * (5 * MIB) + b"{}]]",
+    "open brackets": lambda: b"[" * (16 * MIB),
+    "white space": lambda: b"[" + b" " * (16 * MIB) + b"]",
+    "one string": lambda: b'["' + b"x" * (16 * MIB) + b'"]',
+    "escapes": lambda: b'["' + b'\\"' * (8 * MIB) + b'"]',
+    "strings": lambda: b"[[" + b'"",' * (5 * MIB) + b'""]]',
+    "long strings": lambda: b"[[" + (b'"' + b"x" * 20_000 + b'",') * 800 + b"0]]",
+    "a number": lambda: b"[" + b"9" * (16 * MIB) + b"]",
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_text_is_read_in_many_steps(name: str) -> None:
-    raw = HOSTILE[name]
+    raw = HOSTILE[name]()
     pauses = 0
     try:
         for span in array_elements(raw, 64):

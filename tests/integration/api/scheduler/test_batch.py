@@ -169,7 +169,8 @@ async def test_array_nested_beyond_all_bounds_is_422(world: World) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_hostile_batch_is_refused_without_building_it(world: World, name: str) -> None:
-    raw, status, lines = HOSTILE[name]
+    make, status, lines = HOSTILE[name]
+    raw = make()
     with traced_memory(40):
         answer = await world.demo.post(BATCH, raw)
     assert answer.status == status

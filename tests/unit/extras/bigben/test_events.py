@@ -364,7 +364,8 @@ async def test_the_row_that_counts_an_ids_uses_goes_with_its_last_event(world: W
 
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_hostile_array_is_refused_without_building_it(world: World, name: str) -> None:
-    raw, status, _ = HOSTILE[name]
+    make, status, _ = HOSTILE[name]
+    raw = make()
     with traced_memory(40):
         answer = await world.demo.post(f"{BASE}/schedule", raw)
     assert answer.status == (400 if status == 200 else status)
