@@ -25,9 +25,9 @@ FIRST = {
 """The first seed of those, shortly before one that found the bug: the hunt saves the time of histories that do not notice it."""
 
 
-@pytest.mark.parametrize("first", range(400, 600, CHUNK))
-def test_promises_are_kept_whatever_goes_wrong(first: int) -> None:
-    play(first, CHUNK)
+def test_promises_are_kept_whatever_goes_wrong() -> None:
+    """In the hundred histories that find the rarest planted bug."""
+    play(300, CHUNK)
 
 
 @pytest.mark.parametrize("bug", PLANTED)

@@ -21,7 +21,11 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("name", list(PLAYS))
+LONG = {"three"}
+"""A play of more than ten seconds. Two fault domains are enough for every mutant."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in PLAYS])
 def test_one_fault_domain_goes_after_the_other_and_all_get_permission(name: str) -> None:
     report = explore_recorded("guard", name, GuardWorld(PLAYS[name](0)))
     assert report.violation is None, str(report)

@@ -38,8 +38,8 @@ def test_at_most_one_server_acts_on_a_partition(name: str) -> None:
     assert_play_holds("lease", name, World(PLAYS[name](0)))
 
 
-LONG = {"rollback of a take over", "lost registration"}
-"""Plays of more than ten seconds; the mutants are quick."""
+LONG = {"rollback of a take over", "lost registration", "noticed rollback"}
+"""Plays of more than ten seconds. Their mutants are hunted here, and tests/unit/leases/node/test_rollback.py sees both too."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in ROLLBACKS])

@@ -11,8 +11,9 @@ from tests.model.shards.plays import PLAYS
 from tests.model.shards.world import World
 from tests.model.stored import assert_play_holds
 
-LONG = {"creator crashes", "dead process", "retry", "redrive"}
-"""Plays that take more than ten seconds. Their mutants are caught in `test_shard_mutants`."""
+LONG = {"creator crashes", "dead process", "retry", "redrive", "dispatch", "messages"}
+"""Plays that take more than ten seconds. Their mutants are caught in `test_shard_mutants`. The sweep and its messages are played out in
+"backlog", "poison" and "punctual" too: with lost answers, lost messages, two sweeps at once, marks and rests."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in PLAYS])
