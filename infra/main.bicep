@@ -122,6 +122,13 @@ param logDays int = 30
 @description('Whether each write and delete of storage is logged: an audit, and one log row a transaction.')
 param storageAudit bool = false
 
+@description('Whether Azure\'s own metrics of each resource are stored with the logs, at the price of logs. The portal shows them without it.')
+param platformMetrics bool = false
+
+@description('Gigabytes of logs a day after which Azure takes no more until the next day, alarms included; no limit when 0.')
+@minValue(0)
+param logDailyGigabytes int = 0
+
 @description('Further tags of all resources.')
 param tags object = {}
 
@@ -193,6 +200,7 @@ module monitoring 'modules/monitoring.bicep' = {
     token: token
     location: location
     logDays: logDays
+    dailyGigabytes: logDailyGigabytes
     principalId: identity.outputs.principalId
     tags: allTags
   }
@@ -210,6 +218,7 @@ module vault 'modules/vault.bicep' = {
     principalId: identity.outputs.principalId
     privateOnly: privateNetwork
     workspaceId: monitoring.outputs.workspaceId
+    platformMetrics: platformMetrics
     tags: allTags
   }
 }
@@ -226,6 +235,7 @@ module home 'modules/storage.bicep' = {
     principalId: identity.outputs.principalId
     privateOnly: privateNetwork
     workspaceId: monitoring.outputs.workspaceId
+    platformMetrics: platformMetrics
     auditLogs: auditLogs
     tags: allTags
   }
@@ -244,6 +254,7 @@ module scale 'modules/storage.bicep' = [
       principalId: identity.outputs.principalId
       privateOnly: privateNetwork
       workspaceId: monitoring.outputs.workspaceId
+      platformMetrics: platformMetrics
       auditLogs: auditLogs
       tags: allTags
     }
@@ -262,6 +273,7 @@ module mirror 'modules/storage.bicep' = if (mirrored) {
     principalId: identity.outputs.principalId
     privateOnly: privateNetwork
     workspaceId: monitoring.outputs.workspaceId
+    platformMetrics: platformMetrics
     auditLogs: auditLogs
     tags: allTags
   }
@@ -275,6 +287,7 @@ module topic 'modules/topic.bicep' = if (eventGridTopic) {
     location: location
     principalId: identity.outputs.principalId
     workspaceId: monitoring.outputs.workspaceId
+    platformMetrics: platformMetrics
     tags: allTags
   }
 }
@@ -344,6 +357,7 @@ module place 'modules/place.bicep' = {
     insightsName: monitoring.outputs.insightsName
     insightsGroup: group.name
     workspaceId: monitoring.outputs.workspaceId
+    platformMetrics: platformMetrics
     instanceMemory: instanceMemory
     maximumInstances: maximumInstances
     httpConcurrency: requestsAtOnce
@@ -370,6 +384,7 @@ module standby 'modules/place.bicep' = if (!empty(standbyLocation)) {
     insightsName: monitoring.outputs.insightsName
     insightsGroup: group.name
     workspaceId: monitoring.outputs.workspaceId
+    platformMetrics: platformMetrics
     instanceMemory: instanceMemory
     maximumInstances: maximumInstances
     httpConcurrency: requestsAtOnce

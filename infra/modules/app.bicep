@@ -14,6 +14,9 @@ param insightsName string
 param insightsGroup string
 param workspaceId string
 
+@description('Whether Azure\'s own metrics go to the workspace too.')
+param platformMetrics bool
+
 @description('Blob endpoint of the host account, with a slash at its end.')
 param hostBlobUri string
 param deploymentContainer string
@@ -125,7 +128,7 @@ resource appSettings 'Microsoft.Web/sites/config@2024-11-01' = {
 }
 
 // The host's logs go to Application Insights; twice would be paid twice.
-resource diagnostics 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
+resource diagnostics 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = if (platformMetrics) {
   name: 'tocsin'
   scope: app
   properties: {

@@ -11,6 +11,9 @@ param principalId string
 @description('Whether only private endpoints lead to it.')
 param privateOnly bool
 param workspaceId string
+
+@description('Whether Azure\'s own metrics go to the workspace too.')
+param platformMetrics bool
 param tags object
 
 var blobOwner = 'b7e6dc6d-f1e8-4753-8033-0f276bb0955b'
@@ -60,7 +63,7 @@ resource owning 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
   }
 }
 
-resource diagnostics 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
+resource diagnostics 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = if (platformMetrics) {
   name: 'tocsin'
   scope: blobService
   properties: {

@@ -4,6 +4,9 @@ param token string
 param location string
 param logDays int
 
+@description('The most gigabytes of logs a day; no limit when 0.')
+param dailyGigabytes int
+
 @description('Principal of the app.')
 param principalId string
 param tags object
@@ -18,6 +21,7 @@ resource workspace 'Microsoft.OperationalInsights/workspaces@2022-10-01' = {
     sku: { name: 'PerGB2018' }
     retentionInDays: logDays
     features: { disableLocalAuth: true }
+    workspaceCapping: { dailyQuotaGb: dailyGigabytes == 0 ? -1 : dailyGigabytes }
   }
 }
 

@@ -14,6 +14,9 @@ param settings object
 param insightsName string
 param insightsGroup string
 param workspaceId string
+
+@description('Whether Azure\'s own metrics go to the workspace too.')
+param platformMetrics bool
 param instanceMemory int
 param maximumInstances int
 param httpConcurrency int
@@ -45,6 +48,7 @@ module host 'host.bicep' = {
     principalId: principalId
     privateOnly: privateNetwork
     workspaceId: workspaceId
+    platformMetrics: platformMetrics
     tags: tags
   }
 }
@@ -107,6 +111,7 @@ module app 'app.bicep' = {
     insightsName: insightsName
     insightsGroup: insightsGroup
     workspaceId: workspaceId
+    platformMetrics: platformMetrics
     hostBlobUri: host.outputs.blobUri
     deploymentContainer: host.outputs.deploymentContainer
     instanceMemory: instanceMemory

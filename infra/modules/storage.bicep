@@ -15,6 +15,9 @@ param principalId string
 param privateOnly bool
 param workspaceId string
 
+@description('Whether Azure\'s own metrics go to the workspace too.')
+param platformMetrics bool
+
 @description('Categories of requests that are logged one by one.')
 param auditLogs array
 param tags object
@@ -87,26 +90,26 @@ resource queueRole 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!e
   }
 }
 
-resource tableDiagnostics 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
+resource tableDiagnostics 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = if (platformMetrics || !empty(auditLogs)) {
   name: 'tocsin'
   scope: tableService
   properties: {
     workspaceId: workspaceId
     logs: [for category in auditLogs: { category: category, enabled: true }]
     metrics: [
-      { category: 'Transaction', enabled: true }
+      { category: 'Transaction', enabled: platformMetrics }
     ]
   }
 }
 
-resource queueDiagnostics 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
+resource queueDiagnostics 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = if (platformMetrics || !empty(auditLogs)) {
   name: 'tocsin'
   scope: queueService
   properties: {
     workspaceId: workspaceId
     logs: [for category in auditLogs: { category: category, enabled: true }]
     metrics: [
-      { category: 'Transaction', enabled: true }
+      { category: 'Transaction', enabled: platformMetrics }
     ]
   }
 }

@@ -6,6 +6,9 @@ param location string
 @description('Principal of the app.')
 param principalId string
 param workspaceId string
+
+@description('Whether Azure\'s own metrics go to the workspace too.')
+param platformMetrics bool
 param tags object
 
 var dataSender = 'd5a91429-5739-47e2-a06b-3470a27159e7'
@@ -41,7 +44,7 @@ resource diagnostics 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' 
       { category: 'PublishFailures', enabled: true }
     ]
     metrics: [
-      { category: 'AllMetrics', enabled: true }
+      { category: 'AllMetrics', enabled: platformMetrics }
     ]
   }
 }

@@ -20,6 +20,9 @@ param principalId string
 @description('Whether only private endpoints lead to it.')
 param privateOnly bool
 param workspaceId string
+
+@description('Whether Azure\'s own metrics go to the workspace too.')
+param platformMetrics bool
 param tags object
 
 var secretsUser = '4633458b-17de-408a-b874-0445c86b69e6'
@@ -93,7 +96,7 @@ resource audit 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
       { category: 'AuditEvent', enabled: true }
     ]
     metrics: [
-      { category: 'AllMetrics', enabled: true }
+      { category: 'AllMetrics', enabled: platformMetrics }
     ]
   }
 }

@@ -29,4 +29,6 @@ param alertEmail = 'ops@example.com'
 param alertMinutes = 5
 param logDays = 90
 param storageAudit = true
+param platformMetrics = true
+param logDailyGigabytes = 5
 param tags = { team: 'shop' }

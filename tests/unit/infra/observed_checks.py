@@ -16,18 +16,29 @@ SERVICES = tuple(f"{ACCOUNTS}/{each}Services" for each in ("table", "queue", "bl
 
 @check
 def observed(made: Deployment) -> Iterator[str]:
-    """Each resource with a place has the environment's tag; each that serves requests has a diagnostic setting with metrics."""
+    """Resources with a place have the environment's tag. Readings of the vault are logged. Azure's metrics are stored of all or none."""
     for each in made.resources:
         if "location" in each and each["type"] != POLICIES and at(each, "tags.azd-env-name") != "test":
             yield f"{each['name']} has no tag of the environment"
     workspace = made.one(WORKSPACES)["id"]
-    watched = {
-        each["id"].partition(f"/providers/{DIAGNOSTICS}/")[0]
+    for each in made.of(DIAGNOSTICS):
+        yield from differ(each, {"properties.workspaceId": workspace})
+    if "AuditEvent" not in diagnosed(made, "logs").get(made.one(VAULTS)["id"], ()):
+        yield "nobody would know who has read the keys"
+    if measured := diagnosed(made, "metrics"):
+        for kind in (SITES, VAULTS, TOPICS, *SERVICES):
+            yield from (f"the metrics of {each['id']} are not stored" for each in made.of(kind) if each["id"] not in measured)
+
+
+def diagnosed(made: Deployment, what: str) -> dict[str, set[str]]:
+    """The categories of `logs` or `metrics` that are stored: id of the resource -> categories."""
+    found = {
+        each["id"].partition(f"/providers/{DIAGNOSTICS}/")[0]: {
+            one["category"] for one in each["properties"].get(what, ()) if one["enabled"]
+        }
         for each in made.of(DIAGNOSTICS)
-        if each["properties"]["workspaceId"] == workspace and each["properties"]["metrics"]
     }
-    for kind in (SITES, VAULTS, TOPICS, *SERVICES):
-        yield from (f"{each['id']} has no diagnostic setting" for each in made.of(kind) if each["id"] not in watched)
+    return {resource: categories for resource, categories in found.items() if categories}
 
 
 PROMISED = frozenset(

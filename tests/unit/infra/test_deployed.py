@@ -99,6 +99,19 @@ def test_parameters_reach_what_they_are_for() -> None:
     assert all(each["tags"]["team"] == "shop" for each in made.resources if "tags" in each)
 
 
+@pytest.mark.parametrize("name", ["defaults", "mirrored", "private"])
+def test_by_default_nothing_is_stored_that_has_a_price_but_the_readings_of_the_vault(name: str) -> None:
+    made = deployed(name)
+    assert observed_checks.diagnosed(made, "metrics") == {}
+    assert observed_checks.diagnosed(made, "logs") == {made.one(VAULTS)["id"]: {"AuditEvent"}}
+    assert made.one(observed_checks.WORKSPACES)["properties"]["retentionInDays"] == 30, "what Azure keeps without a price"
+
+
+def test_the_volume_of_logs_may_be_bounded() -> None:
+    quotas = [deployed(name).one(observed_checks.WORKSPACES)["properties"]["workspaceCapping"] for name in ("defaults", "everything")]
+    assert quotas == [{"dailyQuotaGb": -1}, {"dailyQuotaGb": 5}]
+
+
 def test_by_default_updates_recreate_and_no_request_to_storage_is_logged() -> None:
     made = deployed("defaults")
     assert made.one(SITES)["properties"]["functionAppConfig"]["siteUpdateStrategy"] == {"type": "Recreate"}
@@ -244,6 +257,8 @@ MUTANTS: list[tuple[str, Edit]] = [
     ),
     ("observed", put(DIAGNOSTICS, "properties.workspaceId", "another")),
     ("observed", put(DIAGNOSTICS, "properties.metrics", [])),
+    ("observed", put(DIAGNOSTICS, "properties.metrics.0.enabled", False)),
+    ("observed", put(DIAGNOSTICS, "properties.logs.0.category", "AllMetrics")),
     ("alerts", asked("AppMetrics |", "search * |")),
     ("alerts", asked("ago(30m)", "ago(10m)")),
     ("alerts", asked("tocsin_ledger_gap", "tocsin_ledger_hole")),

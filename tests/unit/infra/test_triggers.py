@@ -12,7 +12,7 @@ from shared.app.triggers import queue_functions
 from shared.core.setting_names import CONNECTION, MIRROR
 
 from . import code_facts
-from .snapshots import deployed, rules
+from .snapshots import alarms, deployed
 
 
 async def no_app() -> Any:
@@ -37,5 +37,5 @@ def test_each_queue_has_its_function_and_each_connection_its_settings(connection
 
 
 def test_every_timer_that_always_runs_is_watched() -> None:
-    queries = [rule["query"] for name, rule in rules(deployed("defaults")).items() if name in ("timer-silent", "retention-silent")]
+    queries = [query for name, query in alarms(deployed("defaults")).items() if name in ("timer-silent", "retention-silent")]
     assert all(any(f'"{timer}"' in query for query in queries) for timer in SCHEDULES)
