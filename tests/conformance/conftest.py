@@ -1,5 +1,6 @@
-"""One suite for all stores: each test that asks for `store` runs on the twin, on several accounts behind one, and on Azurite through the
-real adapters."""
+"""One suite for all stores: each test that asks for `store` runs on the twin, on several accounts behind one, and on the real service
+through the adapters. The service is Azurite, or the account that `python -m devhost.conformance` tests.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from devhost.azurite import Azurite
-from shared.core.clock import SettableClock, SystemClock
+from devhost.conformance.access import StorageAccess
+from devhost.conformance.plugin import ACCESS
+from shared.core.clock import SettableClock
 from shared.storage import spread_storage
-from shared.storage.azure.queues import AzureQueues
-from shared.storage.azure.tables import AzureTables
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.ports import Queues, Tables
 
@@ -24,13 +25,14 @@ _names = itertools.count(1)
 
 @dataclass
 class Store:
-    """A store under test. `clock` is the twin's, None for Azurite, which runs on the machine's."""
+    """A store under test. `clock` is the twin's, None for the service, which has its own."""
 
     tables: Tables
     queues: Queues
     clock: SettableClock | None
     table: str = field(default_factory=lambda: f"Test{os.getpid()}x{next(_names)}")
     queue: str = field(default_factory=lambda: f"test-{os.getpid()}-{next(_names)}")
+    fleet: str = field(default_factory=lambda: f"fleet-{os.getpid()}-{next(_names)}")
 
     async def until[T](self, look: Callable[[], Awaitable[T]]) -> T:
         """Return the first result of `look` that is true. The twin's clock is advanced meanwhile. Fails after 20 s."""
@@ -45,10 +47,13 @@ class Store:
 
 
 @pytest.fixture(scope="session")
-def azurite() -> Iterator[Azurite]:
-    """One emulator for the session, on free ports, in memory."""
+def access(pytestconfig: pytest.Config) -> Iterator[StorageAccess]:
+    """The account that `python -m devhost.conformance` tests; otherwise one emulator for the session, on free ports, in memory."""
+    if (chosen := pytestconfig.stash.get(ACCESS, None)) is not None:
+        yield chosen
+        return
     with Azurite(memory=True) as emulator:
-        yield emulator
+        yield StorageAccess(connection=emulator.connection_string)
 
 
 @pytest.fixture
@@ -76,11 +81,11 @@ async def spread() -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def emulator(azurite: Azurite) -> AsyncIterator[Store]:
-    """Azurite through the real adapters, with one table and one queue of the test's own."""
-    tables = AzureTables.from_connection_string(azurite.connection_string, SystemClock())
-    queues = AzureQueues.from_connection_string(azurite.connection_string, SystemClock())
+async def service(access: StorageAccess) -> AsyncIterator[Store]:
+    """The service through the real adapters, with one table and one queue of the test's own."""
+    tables, queues = access.tables(), access.queues()
     store = Store(tables, queues, None)
+    store.table, store.queue = tables.named(store.table), queues.named(store.queue)
     await tables.ensure([store.table])
     await queues.ensure([store.queue])
     yield store
@@ -88,7 +93,7 @@ async def emulator(azurite: Azurite) -> AsyncIterator[Store]:
     await queues.close()
 
 
-@pytest.fixture(params=["twin", "spread", "emulator"])
+@pytest.fixture(params=["twin", "spread", "service"])
 def store(request: pytest.FixtureRequest) -> Store:
     """Each store in turn."""
     found = request.getfixturevalue(request.param)

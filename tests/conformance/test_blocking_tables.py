@@ -1,4 +1,4 @@
-"""The blocking port: the twin and the adapter on Azurite behave alike."""
+"""The blocking port: the twin and the adapter on the service behave alike."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from devhost.azurite import Azurite
+from devhost.conformance.access import StorageAccess
 from shared.core.clock import SettableClock
 from shared.core.errors import Rejected
-from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import BlockingTables, HttpTables, MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Row, Upsert, WriteRefused
@@ -42,23 +41,23 @@ class Store:
                 return rows
 
 
-@pytest.fixture(params=["twin", "emulator"])
+@pytest.fixture(params=["twin", "service"])
 async def store(request: pytest.FixtureRequest) -> Store:
     table = f"Block{os.getpid()}x{next(_names)}"
     if request.param == "twin":
         memory = MemoryTables(SettableClock(), page_rows=400)
         run_through(memory.ensure([table]))
         return Store(MemoryBlockingTables(memory), table)
-    azurite: Azurite = request.getfixturevalue("azurite")
-    tables = AzureTables.from_connection_string(azurite.connection_string)
+    access: StorageAccess = request.getfixturevalue("access")
+    tables = access.tables()
     await tables.ensure([table])
     await tables.close()
-    return Store(request.getfixturevalue("http_tables"), table)
+    return Store(request.getfixturevalue("http_tables"), tables.named(table))
 
 
 @pytest.fixture
-def http_tables(azurite: Azurite) -> Iterator[HttpTables]:
-    tables = HttpTables.from_connection_string(azurite.connection_string)
+def http_tables(access: StorageAccess) -> Iterator[HttpTables]:
+    tables = access.blocking_tables()
     yield tables
     tables.close()
 

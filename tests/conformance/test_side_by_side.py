@@ -1,4 +1,4 @@
-"""One random history runs on the in-memory store and on Azurite: every outcome and every state must be the same."""
+"""One random history runs on the in-memory store and on the service: every outcome and every state must be the same."""
 
 from __future__ import annotations
 
@@ -70,23 +70,23 @@ def plain(page: Page) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_a_random_history_goes_the_same_way(twin: Store, emulator: Store, seed: int) -> None:
+async def test_a_random_history_goes_the_same_way(twin: Store, service: Store, seed: int) -> None:
     chance = random.Random(seed)
     seen: list[dict[str, list[str]]] = [{}, {}]
     kinds = set()
     for _ in range(100):
         drawn = transaction(chance)
-        outcomes = [await do(store, build(drawn, etags), etags) for store, etags in zip((twin, emulator), seen, strict=True)]
+        outcomes = [await do(store, build(drawn, etags), etags) for store, etags in zip((twin, service), seen, strict=True)]
         assert outcomes[0] == outcomes[1], drawn
         kinds.add(outcomes[0].reason if isinstance(outcomes[0], WriteRefused) else "applied")
         first, end = sorted(chance.sample(KEYS, 2), key=lambda key: key.encode("utf-16-be"))
-        whole = [await store.tables.query(store.table, "p") for store in (twin, emulator)]
-        part = [await store.tables.query(store.table, "p", first=first, end=end, limit=3, select=["s"]) for store in (twin, emulator)]
+        whole = [await store.tables.query(store.table, "p") for store in (twin, service)]
+        part = [await store.tables.query(store.table, "p", first=first, end=end, limit=3, select=["s"]) for store in (twin, service)]
         prop = chance.choice(list(VALUES))
         where = Where(
             prop, chance.choice(["eq", "ne"] if prop == "b" else ["eq", "ne", "lt", "le", "gt", "ge"]), chance.choice(VALUES[prop])
         )
-        found = [await store.tables.query(store.table, "p", where=[where]) for store in (twin, emulator)]
+        found = [await store.tables.query(store.table, "p", where=[where]) for store in (twin, service)]
         for one, other in (whole, part, found):
             assert plain(one) == plain(other)
             assert (one.next is None) == (other.next is None)

@@ -38,7 +38,7 @@ def report(seq: int, **more: Any) -> TurnReportIn:
 
 
 async def test_coordinators_at_once_hand_out_one_turn_and_take_one_publish(store: Store) -> None:
-    fleet = f"{store.queue}a"
+    fleet = store.fleet
     apps = await coordinators(store, fleet)
     nodes = [f"n{number}" for number in range(8)]
     handed: list[tuple[str, int]] = []
@@ -59,7 +59,7 @@ async def test_coordinators_at_once_hand_out_one_turn_and_take_one_publish(store
 
 
 async def test_of_two_that_claim_one_term_at_once_one_is_primary(store: Store) -> None:
-    fleet = f"{store.queue}b"
+    fleet = store.fleet
     apps = await coordinators(store, fleet)
 
     async def claim(number: int) -> str:
@@ -74,7 +74,7 @@ async def test_of_two_that_claim_one_term_at_once_one_is_primary(store: Store) -
 
 
 async def test_a_fleet_that_ends_leaves_its_last_turn_alone(store: Store) -> None:
-    fleet = f"{store.queue}c"
+    fleet = store.fleet
     key = fleet_key(TENANT, fleet)
     apps = await coordinators(store, fleet)
     await apps[0].report(TENANT, fleet, "n0", report(1))

@@ -1,0 +1,134 @@
+"""The conformance mode: names, the verdict on a load, advice, the command line."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime
+
+import pytest
+
+from devhost.conformance.__main__ import main
+from devhost.conformance.access import CONNECTION, StorageAccess
+from devhost.conformance.access_check import explain
+from devhost.conformance.load import Posted, judge
+from devhost.conformance.naming import Run
+from devhost.conformance.parts import PARTS, Options
+from devhost.conformance.removal import command
+from devhost.conformance.report import Percentiles, Report
+from shared.core.errors import UnsafeSettings
+from shared.storage import limits
+from shared.storage.names import ALL_QUEUES, ALL_TABLES, POISON_QUEUES
+
+NOW = datetime(2026, 11, 23, 15, 3, 26, tzinfo=UTC)
+
+
+def test_a_runs_names_are_legal_and_tell_the_run() -> None:
+    run = Run.new(NOW)
+    assert run.began == NOW.replace(second=0) and Run.new(NOW) != run and Run.parse(run.id) == run
+    for table in ALL_TABLES:
+        limits.check_table(run.tables + table)
+        assert Run.of(run.tables + table) == run
+    for queue in (*ALL_QUEUES, *POISON_QUEUES):
+        limits.check_queue(run.queues + queue)
+        assert Run.of(run.queues + queue) == run
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["TocsinEvents", "tocsin-shards", "TocsinConformance", "TocsinConformanceNotes", "TocsinConformance26112315030011aabbx",
+     "TocsinConformance26992315030011aabbxEvents", "tocsin-conformance-2611231503-events", "xTocsinConformance26112315030011aabbxEvents"],
+)  # fmt: skip
+def test_no_other_name_is_taken_for_a_runs(name: str) -> None:
+    assert Run.of(name) is None
+
+
+def test_an_id_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("", "x", "2611231503", "26113315030011aabb", "*"):
+        with pytest.raises(ValueError, match="is not the id of a run"):
+            Run.parse(text)
+    with pytest.raises(SystemExit, match="2"):
+        main(["--azurite", "--clean", "everything"])
+    assert "--clean: 'everything' is not the id of a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name the account: --account NAME"),
+        (["--account", "https://a.table.core.windows.net"], "--account takes the name of a storage account"),
+        (["--account", "abc", "--azurite"], "give either --account or --azurite"),
+        (["--azurite", "--only", "load,lease"], "--only: 'lease' is none of suite, gate, service, load"),
+        (["--azurite", "--only", ","], "--only: ',' is none of"),
+        (["--azurite", "--minutes", "0"], "--minutes must be more than 0"),
+        (["--azurite", "--minutes", "nan"], "--minutes must be more than 0"),
+    ],
+)
+def test_wrong_use_is_explained(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(CONNECTION, raising=False)
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_without_a_person_nothing_is_done_unless_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert main(["--account", "someaccount"]) == 2
+    said = capsys.readouterr().out
+    assert "estimate " in said and "USD" in said and "give --yes" in said
+
+
+def test_an_account_is_opened_by_its_name() -> None:
+    access = StorageAccess(account="someaccount", suffix="core.chinacloudapi.cn", run=Run.new(NOW))
+    assert access.address("table") == "https://someaccount.table.core.chinacloudapi.cn" and not access.emulated
+    again = StorageAccess.from_environment(access.environment())
+    assert (again.address("queue"), again.run) == ("https://someaccount.queue.core.chinacloudapi.cn", access.run)
+    assert command(access, Run("26112315030011aabb")) == "python -m devhost.conformance --account someaccount --clean 26112315030011aabb"
+
+
+def test_a_connection_string_in_the_clear_is_refused() -> None:
+    with pytest.raises(UnsafeSettings):
+        StorageAccess(connection="DefaultEndpointsProtocol=http;AccountName=abc;AccountKey=YWJj")
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("no token for the storage account: CredentialUnavailableError", "az login"),
+        ("the list request failed 2 times, last: ClientConnectorDNSError", "Is the account's name right"),
+        ("AuthorizationPermissionMismatch (403)", "'Storage Queue Data Contributor'"),
+        ("KeyBasedAuthenticationNotPermitted (403)", "--account NAME"),
+        ("AuthorizationFailure (403)", "network rules"),
+        ("InvalidAuthenticationInfo (401)", "another tenant"),
+    ],
+)
+def test_a_refusal_is_explained(error: str, advice: str) -> None:
+    assert advice in explain(StorageAccess(account="someaccount"), "queue", error)
+
+
+def test_a_load_is_judged_by_what_was_acknowledged() -> None:
+    posted = Posted(due=dict.fromkeys("abcdef", 100), cancelled={"e"}, doubtful={"f"})
+    arrivals = [("a", 100), ("b", 99), ("c", 150), ("c", 160), ("e", 120), ("unknown", 5)]
+    found = judge(posted, arrivals)
+    assert (found.lost, found.early, found.doubled, found.after_cancel) == (["d"], ["b"], ["c"], ["e"])
+
+
+def test_a_failed_check_and_a_note_are_told_apart() -> None:
+    output = io.StringIO()
+    report = Report(output)
+    report.add("one", "ok", "well")
+    report.add("two", "note", "differs")
+    assert report.failed == 0
+    report.add("three", "FAILED", "bad")
+    assert report.failed == 1 and output.getvalue().splitlines()[2] == "FAILED   three: bad"
+
+
+def test_percentiles_of_any_number_of_values() -> None:
+    assert Percentiles.of([]) == Percentiles(0, 0.0, 0.0, 0.0)
+    assert Percentiles.of(list(range(200, 0, -1))) == Percentiles(200, 101, 199, 200)
+
+
+def test_the_estimate_grows_with_the_load() -> None:
+    short, long = (PARTS["load"].expect(Options(("load",), minutes)) for minutes in (1, 10))
+    assert long["table"] > 5 * short["table"] and long["queue"] > 3 * short["queue"]
