@@ -129,6 +129,9 @@ param platformMetrics bool = false
 @minValue(0)
 param logDailyGigabytes int = 0
 
+@description('Share of the requests that are traced, with the deliveries of their events: a number from 0 to 1.')
+param traceShare string = '0.1'
+
 @description('Further tags of all resources.')
 param tags object = {}
 
@@ -316,6 +319,8 @@ var homeSettings = {
   TOCSIN_EGRESS_ALLOW: egressAllow
   TOCSIN_BACKLOG_PER_SECOND: string(backlogPerSecond)
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identity.outputs.clientId};Authorization=AAD'
+  OTEL_TRACES_SAMPLER: 'parentbased_traceidratio'
+  OTEL_TRACES_SAMPLER_ARG: traceShare
   FUNCTIONS_REQUEST_BODY_SIZE_LIMIT: string(bodyLimit)
   AzureWebJobsDisableHomepage: 'true'
 }

@@ -31,4 +31,5 @@ param logDays = 90
 param storageAudit = true
 param platformMetrics = true
 param logDailyGigabytes = 5
+param traceShare = '1'
 param tags = { team: 'shop' }

@@ -30,6 +30,8 @@ READ_ELSEWHERE = {
     "TocsinMirror__credential": "the same, for those of the second account",
     "APPLICATIONINSIGHTS_CONNECTION_STRING": "the host and the worker: where telemetry goes",
     "APPLICATIONINSIGHTS_AUTHENTICATION_STRING": "the same: as whom",
+    "OTEL_TRACES_SAMPLER": "the OpenTelemetry SDK: which requests are traced",
+    "OTEL_TRACES_SAMPLER_ARG": "the same: their share",
     "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT": "the host: larger bodies never reach the app",
     "AzureWebJobsDisableHomepage": "the host: without it, / is a page of 150 kB for anyone",
 }

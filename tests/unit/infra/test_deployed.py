@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 
 from shared.scheduler.model import MAX_BATCH_BYTES
 
@@ -105,6 +107,13 @@ def test_by_default_nothing_is_stored_that_has_a_price_but_the_readings_of_the_v
     assert observed_checks.diagnosed(made, "metrics") == {}
     assert observed_checks.diagnosed(made, "logs") == {made.one(VAULTS)["id"]: {"AuditEvent"}}
     assert made.one(observed_checks.WORKSPACES)["properties"]["retentionInDays"] == 30, "what Azure keeps without a price"
+
+
+def test_one_request_in_ten_is_traced_unless_a_parameter_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, share in (("defaults", 0.1), ("everything", 1.0)):
+        for setting in ("OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"):
+            monkeypatch.setenv(setting, deployed(name).settings()[setting])
+        assert TracerProvider().sampler.get_description() == ParentBasedTraceIdRatio(share).get_description()
 
 
 def test_the_volume_of_logs_may_be_bounded() -> None:
