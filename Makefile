@@ -4,6 +4,7 @@
 #   test   JOBS (processes), ARGS (further arguments of pytest: ARGS='-k lease -x')
 #   lock   ARGS (of `uv pip compile`: ARGS=--upgrade)
 #   audit  ARGS (of pip-audit)
+#   conformance  ARGS (its options: ARGS='--account NAME --minutes 1'), CONFORMANCE_STORAGE
 #   all    DEVHOST_LOOP=asyncio (the event loop; uvloop by default, as in production)
 #   setup  PYTHON=/path/to/python3.13
 
@@ -21,7 +22,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench host-test demo picture pictures demo-maintenance wheel docs settings bicep snapshots lock sbom audit clean
+.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance wheel docs settings bicep snapshots lock sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +66,9 @@ bench: setup  ## the benchmarks
 
 host-test: setup  ## test a Functions host from outside: the devhost, or the host that HOST_URL names
 	$(IN_VENV) $(PY) -m devhost.hosttest
+
+conformance: setup  ## verify a real storage account: ARGS='--account NAME', or the connection string in CONFORMANCE_STORAGE
+	@$(IN_VENV) $(PY) -m devhost.conformance $(ARGS)
 
 demo: setup  ## a small living system for the dashboard: events, a fleet, turns, host updates; PORT=7071 by default
 	$(IN_VENV) PORT=$${PORT:-7071} $(PY) -m devhost.demo.living

@@ -11,8 +11,8 @@ service itself and a load of the scheduler, and removes the tables and queues ag
 
 The identity needs the roles Storage Table Data Contributor and Storage Queue Data Contributor on the account.
 
-exit codes: 0 all checks hold; 1 a check failed; 2 wrong use, or no access to the account; 3 tables or queues could not be removed;
-130, 143 ended by Ctrl-C or SIGTERM, after the removal
+exit codes: 0 all checks hold; 1 a check failed; 2 wrong use, no access to the account, or nobody agreed; 3 tables or queues could not be
+removed; 128 and a signal's number: Ctrl-C (130), SIGTERM (143) or SIGHUP (129) ended the run, and everything is removed
 """
 
 from __future__ import annotations
@@ -36,12 +36,17 @@ from devhost.conformance.naming import Run
 from devhost.conformance.parts import PARTS, Options
 from devhost.conformance.removal import ROUNDS, Housekeeper, Leftovers, command
 from devhost.conformance.report import Report, cost, priced, standard_report
+from devhost.loops import LoopError, chosen_loop, loop_factory
 from shared.core.errors import StorageError, UnsafeSettings
 from shared.storage.azure.account import Service
 
 LONGEST = 600.0
 """Minutes of the longest load: a run must be over before `--clean` takes it for a dead one."""
 STALE = timedelta(hours=24)
+
+
+SIGNALLED = 128
+"""Added to the number of a signal that ended the run."""
 
 
 class Exit(IntEnum):
@@ -51,8 +56,6 @@ class Exit(IntEnum):
     FAILED = 1
     USAGE = 2
     LEFT_BEHIND = 3
-    INTERRUPTED = 130
-    TERMINATED = 143
 
 
 def parser() -> argparse.ArgumentParser:
@@ -112,14 +115,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _introduce(access, report, options, run)
                 if not _agreed(given, report, "Create these tables and queues, and start?"):
                     return Exit.USAGE
-                return asyncio.run(_run(access, report, options, run, as_json=given.json))
+                return _on_loop(_run(access, report, options, run, as_json=given.json))
             finally:
                 access.close()
-    except (AzuriteError, UnsafeSettings, NoAccess) as error:
+    except (AzuriteError, LoopError, UnsafeSettings, NoAccess) as error:
         print(f"error: {error}", file=sys.stderr)
         return Exit.USAGE
     except KeyboardInterrupt:
-        return Exit.INTERRUPTED
+        return SIGNALLED + signal.SIGINT
+
+
+def _on_loop[T](work: Coroutine[object, object, T]) -> T:
+    """Run `work` on the event loop that the app runs on."""
+    with asyncio.Runner(loop_factory=loop_factory(chosen_loop(os.environ))) as runner:
+        return runner.run(work)
 
 
 def _introduce(access: StorageAccess, report: Report, options: Options, run: Run) -> None:
@@ -161,7 +170,7 @@ async def _run(access: StorageAccess, report: Report, options: Options, run: Run
         await signals.until(_remove(access, report, run, quick=isinstance(error, NoAccess)))
         raise
     report.end_progress()
-    if code >= Exit.INTERRUPTED:
+    if code > SIGNALLED:
         report.text("ended    by a signal; a second one ends the removal too")
     if await signals.until(_remove(access, report, run)) != Exit.OK:
         code = Exit.LEFT_BEHIND
@@ -176,7 +185,7 @@ async def _run(access: StorageAccess, report: Report, options: Options, run: Run
 
 
 def _verdict(report: Report, code: int) -> str:
-    if code >= Exit.INTERRUPTED:
+    if code > SIGNALLED:
         return "not finished"
     differences = sum(line.outcome == "note" for line in report.lines)
     return f"checks that failed: {report.failed}" if report.failed else f"all checks hold; notes: {differences}"
@@ -215,7 +224,7 @@ async def _remove(access: StorageAccess, report: Report, run: Run, *, quick: boo
 
 def _clean(access: StorageAccess, report: Report, given: argparse.Namespace, run: Run | None) -> int:
     """Remove what former runs have left."""
-    found = asyncio.run(_find(access, run))
+    found = _on_loop(_find(access, run))
     if run is None:
         now = datetime.now(UTC)
         runs = [each for each in found.runs if each.began is not None and now - each.began > STALE]
@@ -234,7 +243,7 @@ def _clean(access: StorageAccess, report: Report, given: argparse.Namespace, run
     async def remove() -> int:
         return max([await _remove(access, report, each) for each in found.runs])
 
-    return asyncio.run(remove())
+    return _on_loop(remove())
 
 
 async def _find(access: StorageAccess, run: Run | None) -> Leftovers:
@@ -247,8 +256,11 @@ async def _find(access: StorageAccess, run: Run | None) -> Leftovers:
         await housekeeper.close()
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class Signals:
-    """Turns SIGINT and SIGTERM into the end of what runs now, in order."""
+    """Turns signals into the end of what runs now, in order."""
 
     async def until(self, work: Coroutine[object, object, int]) -> int:
         """Return the result of `work`, or the exit code of the signal that ended it."""
@@ -259,16 +271,16 @@ class Signals:
             received.append(number)
             task.cancel()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             loop.add_signal_handler(number, end, number)
         try:
             return await task
         except asyncio.CancelledError:
             if not received:
                 raise
-            return Exit(128 + received[0])
+            return SIGNALLED + received[0]
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _SIGNALS:
                 loop.remove_signal_handler(number)
 
 

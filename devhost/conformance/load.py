@@ -174,8 +174,9 @@ def _report(
     arrivals = [(got.id, got.began) for got in receiver.received]
     verdict = judge(posted, arrivals)
     faults = sum(traffic.faults.values())
-    shown = ", ".join(f"{count} x {name}" for name, count in sorted(traffic.faults.items())) or "none"
-    report.add("load, faults", "note", f"{shown}; Retry-After: {', '.join(sorted(set(traffic.retry_after))) or 'none'}")
+    shown = ", ".join(f"{count} x {name}" for name, count in sorted(traffic.faults.items())) or "no answer 408, 429 or 5xx, none lost"
+    waits = f"; Retry-After: {', '.join(sorted(set(traffic.retry_after)))}" if traffic.retry_after else ""
+    report.add("load, faults of storage", "note" if faults else "ok", shown + waits)
     _check(report, "load, nothing lost", verdict.lost, f"{len(posted.owed):,} events were delivered")
     _check(report, "load, nothing early", verdict.early, f"{len(arrivals):,} deliveries")
     if verdict.doubled and faults:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from shared.storage.azure.account import Service
 
 USD_PER_OPERATION: Final[Mapping[Service, float]] = {"table": 0.00036 / 10_000, "queue": 0.004 / 10_000}
-"""List prices of locally redundant storage, as an example: docs/how-to/deploy.md has the same."""
+"""List prices of locally redundant storage, as an example; they differ by region."""
 
 type Outcome = Literal["ok", "FAILED", "note", "left out"]
 

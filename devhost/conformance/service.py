@@ -170,8 +170,8 @@ async def throttling(target: Target) -> str:
     assert outcomes["wrong"] == 0 and rows % BURST_ROWS == 0 and least <= rows <= most, f"{rows} rows are there after {dict(outcomes)}"
     faults = Counter(target.traffic.faults) - before
     seen = ", ".join(f"{count} x {name}" for name, count in sorted(faults.items())) or "no 503, 500 or 429"
-    waits = ", ".join(sorted(set(target.traffic.retry_after))) or "none"
-    line = f"{target.batches} batches of {BURST_ROWS} rows at {rows / seconds:,.0f} rows/s: {seen}; Retry-After: {waits}"
+    waits = f"; Retry-After: {', '.join(sorted(set(target.traffic.retry_after)))}" if target.traffic.retry_after else ""
+    line = f"{target.batches} batches of {BURST_ROWS} rows at {rows / seconds:,.0f} rows/s: {seen}{waits}"
     if target.emulated:
         raise Noted(f"{line}; Azurite never throttles")
     return line

@@ -71,7 +71,9 @@ def _short(name: str) -> str:
 
 async def _play(access: StorageAccess, report: Report, what: str, arguments: list[str], output: int) -> tuple[_Played, int]:
     reader, writer = os.pipe()
-    environment = {**os.environ, **access.environment(), plugin.PIPE: str(writer), "PYTHONPATH": str(ROOT)}
+    # Options of another pytest, such as -n, are not for this one.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {**inherited, **access.environment(), plugin.PIPE: str(writer), "PYTHONPATH": str(ROOT)}
     options = ["-p", "devhost.conformance.plugin", "-p", "no:cacheprovider", "-q", "-o", "filterwarnings=default"]
     played = _Played()
     try:
