@@ -45,6 +45,8 @@ KINDS: Final = {
     "nested lists of 500 kB": lambda: _filled(b"[", _EVENT[1:] + b"[" + b"[[]]," * 100_000 + b"0]},", b"0]"),
     "objects": lambda: _filled(_EVENT + b"[", b"{},", b"{}]}]"),
     "elements of 300 kB": lambda: _filled(b"[", _EVENT[1:] + b"[" + b"{}," * 100_000 + b"{}]},", b"0]"),
+    "arrays of 500 kB": lambda: _filled(b"[", b"[" + b"[[]]," * 100_000 + b"0],", b"0]"),
+    "members of 125 kB": lambda: _filled(b"[", b'{"delay":"PT1H","x":[' + b"[[]]," * 25_000 + b'0],"payload":0},', b"0]"),
     "white space": lambda: _filled(b"[", b" ", b"]"),
     "open brackets": lambda: _filled(b"", b"[", b""),
     "escapes": lambda: _filled(_EVENT + b'"', b'\\"', b'"}]'),

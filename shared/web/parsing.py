@@ -21,14 +21,17 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from ..core.errors import Problem
+from . import json_spans
 from .fields.error_texts import fault_text
-from .json_spans import MAX_MEMBERS, Malformed, Oversize, ParseSteps, array_elements, finish, locate, member_span, members, value_span
+from .json_spans import Malformed, Oversize, ParseSteps, Span, array_elements, finish, locate, member_span, members, value_span
 from .problem import invalid, invalid_all, unreadable
 
 MAX_DEPTH = 64
 """Most levels of arrays and objects in a body, the outermost included."""
 LARGE = 8 * 1024
 """Size in bytes from which a payload is not built along with the members around it."""
+MAX_OUTSIDE_CONTAINERS = 1000
+"""Most arrays and objects in a large object beside its large member. An event that is valid has a few; others would only cost time."""
 MAX_ERRORS = 20
 """Most faults in one answer."""
 MAX_POINTER = 256
@@ -47,6 +50,7 @@ _BESIDE_LONG = rb'(?:[^"1-9]++|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|(?!%b)[1-9]
 _LONG_NUMBERS = re.compile(rb"(%b)|%b" % (_BESIDE_LONG, _LONG), re.DOTALL)
 _MANY_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % (_MOST_DIGITS + 1))
 
+_ARRAY = re.compile(rb"[ \t\n\r]*+\[")
 # Only the ends of values matter, so numbers are not converted (and Python's limit on digits does not apply).
 _scan = JSONDecoder(parse_float=len, parse_int=len).scan_once  # type: ignore[attr-defined]
 
@@ -154,26 +158,67 @@ def parse_in_steps[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> Parse
 def split(raw: bytes, opaque: str) -> ParseSteps[tuple[bytes, bytes | None]]:
     """Return the document with null for the value of one member, and this value as sent, after checking it.
 
-    The value may hold numbers beyond a double. A document without the member, or one that is not JSON, is returned unchanged, and None.
-    Raises 422 if the value is too deep, or the object has more members, or more bytes beside this one, than any valid one.
+    The value may hold numbers beyond a double. A document without the member, or one that is not JSON, is returned unchanged, and None;
+    a large array is returned as an empty one. Raises 422 if the value is too deep, or the object has more members, or more bytes or
+    containers beside this one, than any valid one.
     """
+    if len(raw) > LARGE and _ARRAY.match(raw):
+        # No model takes an array, whatever it holds.
+        return (yield from _emptied(raw)), None
     try:
         span = yield from locate(raw, opaque, MAX_DEPTH - 1)
     except Malformed:
         return raw, None
     except Oversize as excess:
         raise invalid("", str(excess)) from None
+    if len(raw) > LARGE:
+        yield
+        beside = _count_beside(raw, span)
+        yield
+        if beside > MAX_OUTSIDE_CONTAINERS and _is_json(raw):
+            raise invalid("", f"has more than {MAX_OUTSIDE_CONTAINERS:,} arrays and objects beside the member {opaque}")
     if span is None:
         return raw, None
     if span.deep:
         raise _too_deep(_pointer((opaque,)))
     value = raw[span.start : span.end]
     yield
-    try:
-        _load(value, any_number=True)
-    except Problem:
+    if not _is_json(value):
         return raw, None
     return raw[: span.start] + b"null" + raw[span.end :], value
+
+
+def _emptied(raw: bytes) -> ParseSteps[bytes]:
+    """Return an empty array for a text that is an array, or the text itself if it is not JSON or too deep."""
+    try:
+        span = yield from json_spans.measure(raw, MAX_DEPTH)
+    except Malformed:
+        return raw
+    yield
+    return b"[]" if not span.deep and _is_json(raw) else raw
+
+
+def _count_beside(raw: bytes, span: Span | None) -> int:
+    """Return the number of arrays and objects beside one value."""
+    beside = [raw] if span is None else [raw[: span.start], raw[span.end :]]
+    return sum(map(json_spans.count_containers, beside))
+
+
+def _is_json(raw: bytes) -> bool:
+    """Return True if the text is JSON, maybe with numbers beyond a double.
+
+    What follows the document stops the parser after it has read everything and before it builds anything, which takes five times as long.
+    """
+    try:
+        orjson.loads(raw + b",")
+    except orjson.JSONDecodeError as failure:
+        if failure.msg == "unexpected content after document" and failure.pos == len(failure.doc) - 1:
+            return True
+    try:
+        _load(raw, any_number=True)
+    except Problem:
+        return False
+    return True
 
 
 def without(raw: bytes, opaque: str) -> bytes:
@@ -315,7 +360,7 @@ def too_deep(raw: bytes) -> Problem:
     """Return 422 for a document that goes deeper than `MAX_DEPTH`. It names the first member that does, and nothing is built."""
     try:
         found = (member for member in members(raw, MAX_DEPTH - 1) if member is not None)
-        name = next((key for key, span in islice(found, MAX_MEMBERS) if span.deep), None)
+        name = next((key for key, span in islice(found, json_spans.MAX_MEMBERS) if span.deep), None)
     except Malformed:
         name = None
     return _too_deep("" if name is None else _pointer((name,)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -166,9 +167,10 @@ def test_one_large_event_is_read_in_many_steps(raw: bytes) -> None:
         (b'"a":0,' * 80_000, "has more than 256 members"),
         (b'"\\u0061":0,' * 40_000, "has more than 256 members"),
         (b'"z":[' + b"[]," * 150_000 + b"[]],", "has more than 131,072 bytes beside the member payload"),
+        (b'"z":["[",' + b"{}," * 1_000 + b'"[["],' + b" " * 10_000, "has more than 1,000 arrays and objects beside the member payload"),
         (b'"payload":[' + b"[]," * 150_000 + b"[]],", "has more than 131,072 bytes beside the member payload"),
     ],
-    ids=["members", "names with escapes", "lists", "two payloads"],
+    ids=["members", "names with escapes", "lists", "empty objects", "two payloads"],
 )
 def test_what_is_larger_than_any_event_is_not_built(monkeypatch: pytest.MonkeyPatch, outside: bytes, detail: str) -> None:
     monkeypatch.setattr(parsing, "_load", None)
@@ -177,7 +179,61 @@ def test_what_is_larger_than_any_event_is_not_built(monkeypatch: pytest.MonkeyPa
     assert refused.value.status == 422 and refused.value.errors[0]["detail"] == detail
 
 
-async def test_bodies_in_work_never_share_a_turn_of_the_loop() -> None:
+def test_beside_the_payload_an_event_may_have_a_thousand_containers_and_brackets_in_texts() -> None:
+    raw = single(b'"z":["' + b"[" * 10_000 + b'",' + b"{}," * 998 + b"0],", b"[" + b"[]," * 10_000 + b"0]")
+    parsed, _ = parsing.parse_with(TypeAdapter(dict[str, Any]), raw, "payload")
+    assert parsed["payload"] is None and len(parsed["z"]) == 1000
+    with pytest.raises(Problem) as malformed:
+        parsing.parse_with(TypeAdapter(Any), raw.replace(b"{},", b"{},{},{x},", 1000), "payload")
+    assert malformed.value.code == "malformed-json"
+
+
+def test_a_large_array_is_refused_in_steps_and_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[int] = []
+    load = parsing._load
+    monkeypatch.setattr(parsing, "_load", lambda raw, any_number: loaded.append(len(raw)) or load(raw, any_number))
+    steps, count = parse_in_steps(TypeAdapter(dict[str, Any]), b" [" + b"[[]]," * 100_000 + b"0]", "payload"), 0
+    with pytest.raises(Problem) as refused:
+        for _ in steps:
+            count += 1
+    assert refused.value.errors[0]["detail"] == "must be an object" and loaded == [2]
+    assert count >= 500_000 // json_spans.STEP
+
+
+@given(
+    VALUES,
+    st.booleans(),
+    st.sampled_from([b"", b" ", b",", b"]", b" 1", b"NaN", b"1e400", b'"\\ud800"', b'"\xff"', b"\x01"]),
+    st.floats(0, 1),
+)
+def test_json_is_told_from_other_text_as_by_the_parser(value: Any, ascii_only: bool, other: bytes, where: float) -> None:
+    raw = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    at = round(len(raw) * where)
+    for text in (raw, raw[:at], raw[:at] + other + raw[at:]):
+        try:
+            parsing._load(text, any_number=True)
+            expected = True
+        except Problem:
+            expected = False
+        assert parsing._is_json(text) is expected
+
+
+async def test_a_body_of_short_elements_is_read_in_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = 0
+
+    async def take_turn() -> None:
+        nonlocal pauses
+        pauses += 1
+
+    monkeypatch.setattr(bodies, "take_turn", take_turn)
+    element = b'{"delay":"PT1H","payload":[{},{},{}]}'
+    for raw, by_line in ((b"[" + b",".join([element] * 20_000) + b"]", False), (b"\n".join([element] * 20_000), True)):
+        pauses = 0
+        assert len(await bodies.element_spans(raw, 20_000, by_line=by_line)) == 20_000
+        assert pauses >= 20_000 * (len(element) + bodies.FINDING_COST) // bodies.PACE - 1
+
+
+async def test_bodies_in_work_share_no_turn_and_leave_the_turns_between_to_others() -> None:
     loop = asyncio.get_running_loop()
     turn, ended, taken = 0, False, []
 
@@ -195,4 +251,5 @@ async def test_bodies_in_work_never_share_a_turn_of_the_loop() -> None:
     count()
     await asyncio.gather(*(work() for _ in range(20)))
     ended = True
-    assert len(taken) == len(set(taken)) == 100
+    assert len(taken) == 100
+    assert all(after - before >= bodies.REST for before, after in pairwise(taken))
