@@ -25,6 +25,7 @@ from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, EventIn
 from shared.tenants.model import MOST_PARTITIONS, MOST_SCHEDULES, Retry
 from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
+from shared.web.parsing import MAX_OUTSIDE_CONTAINERS
 from tests.paths import ROOT
 
 DAY = 86_400_000
@@ -47,6 +48,7 @@ LIMITS = {
     "payload of an event": MAX_PAYLOAD,
     "members of an event": MAX_MEMBERS,
     "members of an event beside its payload, together": MAX_OUTSIDE,
+    "arrays and objects in a large event beside its payload": MAX_OUTSIDE_CONTAINERS,
     "payload of durability `fast`, or to a queue channel": MAX_SMALL_PAYLOAD,
     "message of a producer to the ingest queue": MAX_PRODUCER_MESSAGE,
     "events in one batch": MAX_BATCH_EVENTS,
