@@ -295,14 +295,15 @@ def _container(raw: bytes, at: int, levels: int) -> ParseSteps[Span]:
 
 
 def _count_brackets(text: bytes, depth: int, levels: int) -> tuple[int | None, int]:
-    """Return the change of the depth by `text`, or None if the container ends in it; and the greatest depth, where it may exceed `levels`.
+    """Return the change of the depth by `text`, or None if the container ends in it; and the greatest depth, as far
+    as it decides whether `levels` are exceeded.
 
     text: holds whole strings only.
     """
     brackets = (_STRINGS.sub(b"", text) if b'"' in text else text).translate(None, _NO_BRACKETS)
     closing = brackets.count(b"]") + brackets.count(b"}")
     opening = len(brackets) - closing
-    if closing < depth and depth + opening <= levels:
+    if closing < depth and (depth + opening <= levels or depth > levels):
         return opening - closing, depth
     depths = list(accumulate(map(_DELTA.__getitem__, brackets), initial=depth))
     return None if 0 in depths else opening - closing, max(depths)
