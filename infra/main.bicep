@@ -71,13 +71,13 @@ param armResourceGroups array = []
 @description('Whether accounts and vault are reached through private endpoints alone. The app itself stays public.')
 param privateNetwork bool = false
 
-@description('Memory of an instance in MB.')
+@description('Memory of an instance in MB, and with it its share of a core: a quarter, one or two. A second of an instance costs as much as its memory.')
 @allowed([
   512
   2048
   4096
 ])
-param instanceMemory int = 2048
+param instanceMemory int = 512
 
 @description('The most instances of each group of functions.')
 @minValue(40)
@@ -139,9 +139,11 @@ var token = toLower(uniqueString(subscription().id, environmentName, location))
 var allTags = union(tags, { 'azd-env-name': environmentName })
 var mirrored = !empty(mirrorLocation)
 // The host holds whole bodies before the app sees them, so all that it may hold at once stays below a quarter of the memory.
-var bodyLimit = instanceMemory == 512 ? 4250000 : 17000000
+var bodyLimit = 17000000
 var mostRequests = instanceMemory * 262144 / bodyLimit
 var requestsAtOnce = httpConcurrency == 0 || httpConcurrency > mostRequests ? mostRequests : httpConcurrency
+// Shards in work, whose events take several times their bytes in memory, stay below it too.
+var shardBytes = instanceMemory == 512 ? 16777216 : 67108864
 var auditLogs = storageAudit ? ['StorageWrite', 'StorageDelete'] : []
 
 // The names of shared/storage/names.py; a test compares them.
@@ -319,6 +321,7 @@ var homeSettings = {
   TOCSIN_EGRESS_ALLOW: egressAllow
   TOCSIN_BACKLOG_PER_SECOND: string(backlogPerSecond)
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identity.outputs.clientId};Authorization=AAD'
+  TOCSIN_FIRE_BYTES: string(shardBytes)
   OTEL_TRACES_SAMPLER: 'parentbased_traceidratio'
   OTEL_TRACES_SAMPLER_ARG: traceShare
   FUNCTIONS_REQUEST_BODY_SIZE_LIMIT: string(bodyLimit)

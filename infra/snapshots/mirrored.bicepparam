@@ -1,7 +1,7 @@
-// Two accounts in two regions, for durability `mirrored`, and the smallest instances.
+// Two accounts in two regions, for durability `mirrored`, and instances with a core.
 using '../main.bicep'
 
 param environmentName = 'test'
 param location = 'westeurope'
 param mirrorLocation = 'northeurope'
-param instanceMemory = 512
+param instanceMemory = 2048

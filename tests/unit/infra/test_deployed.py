@@ -65,17 +65,17 @@ def test_a_vault_that_holds_the_keys_gets_the_roles_and_no_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "memory", "at_once", "limit"),
-    [("mirrored", 512, 31, 4_250_000), ("defaults", 2048, 31, 17_000_000), ("private", 4096, 63, 17_000_000)],
+    ("name", "memory", "at_once", "shards"),
+    [("defaults", 512, 7, 16), ("mirrored", 2048, 31, 64), ("private", 4096, 63, 64)],
 )
 def test_an_instance_takes_as_many_requests_as_its_memory_has_room_for_their_bodies(
-    name: str, memory: int, at_once: int, limit: int
+    name: str, memory: int, at_once: int, shards: int
 ) -> None:
     made = deployed(name)
     scale = made.of(SITES)[0]["properties"]["functionAppConfig"]["scaleAndConcurrency"]
     assert (scale["instanceMemoryMB"], scale["triggers"]["http"]["perInstanceConcurrency"]) == (memory, at_once)
-    assert made.settings()["FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"] == str(limit)
-    assert limit > (4 * 1024 * 1024 if memory == 512 else MAX_BATCH_BYTES)
+    assert int(made.settings()["FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"]) > MAX_BATCH_BYTES
+    assert made.settings()["TOCSIN_FIRE_BYTES"] == str(shards * 1024 * 1024)
 
 
 def test_parameters_reach_what_they_are_for() -> None:
