@@ -17,7 +17,7 @@ INSTALLED := shared/__init__.py shared/client shared/cli shared/core shared/engi
   shared/leases/__init__.py shared/leases/node shared/checkpoints/__init__.py shared/checkpoints/node shared/maintenance/agent
 
 # More processes than cores: many tests wait, for signals, time-outs and gates that grow old.
-JOBS ?= 3
+JOBS ?= 4
 SEEDS ?= 100
 ARGS ?=
 
@@ -42,8 +42,8 @@ quick: setup  ## the unit and conformance tests: under three minutes on two core
 
 lint: setup  ## ruff, mypy, and the order of the layers
 	$(PY) -m ruff check .
-	$(PY) -m mypy
-	$(PY) -m mypy --python-version 3.12 --cache-dir .mypy_cache/installed $(INSTALLED)
+	$(PY) -m mypy --python-version 3.12 --cache-dir .mypy_cache/installed $(INSTALLED) & installed=$$!; \
+	  $(PY) -m mypy; app=$$?; wait $$installed && exit $$app
 	PYTHONPATH=. .venv/bin/lint-imports --no-logo
 
 long: setup  ## the tests that need minutes

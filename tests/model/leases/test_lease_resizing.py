@@ -23,7 +23,11 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("name", list(RESIZES))
+LONG = {"coprime", "silent"}
+"""Plays without a mutant of their own."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in RESIZES])
 def test_at_most_one_server_acts_on_a_key_and_its_epochs_grow(name: str) -> None:
     assert_play_holds("resize", name, ResizeWorld(RESIZES[name](0)))
 

@@ -11,9 +11,10 @@ from tests.model.shards.plays import PLAYS
 from tests.model.shards.world import World
 from tests.model.stored import assert_play_holds
 
-LONG = {"creator crashes", "dead process", "retry", "redrive", "dispatch", "messages"}
+LONG = {"creator crashes", "dead process", "retry", "redrive", "dispatch", "messages", "held"}
 """Plays that take more than ten seconds. Their mutants are caught in `test_shard_mutants`. The sweep and its messages are played out in
-"backlog", "poison" and "punctual" too: with lost answers, lost messages, two sweeps at once, marks and rests."""
+"backlog", "poison" and "punctual" too: with lost answers, lost messages, two sweeps at once, marks and rests. Channels that are paused are
+in the histories of tests/simulation."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in PLAYS])

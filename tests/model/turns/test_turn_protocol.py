@@ -6,6 +6,9 @@ The quick plays run here; `make model` runs larger ones. Every mutant must be ca
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 
 from tests.model.checking.mutants import Mutant
@@ -40,7 +43,15 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("name", list(PLAYS))
+LONG = {"endless: lost", "endless: promotion", "endless: forgotten", "lost answers"}
+"""Plays without a mutant of their own: what goes wrong in them goes wrong in others too."""
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in names]
+
+
+@pytest.mark.parametrize("name", marked(PLAYS))
 def test_one_secondary_takes_at_a_time_and_latest_only_rises(name: str) -> None:
     assert_play_holds("turns", name, World(PLAYS[name](0)))
 
@@ -52,7 +63,7 @@ def test_the_hole_is_found(mutant: Mutant) -> None:
     assert report.steps == STEPS[mutant.name], str(report)
 
 
-@pytest.mark.parametrize("name", list(ENDLESS))
+@pytest.mark.parametrize("name", marked(ENDLESS))
 def test_a_turn_always_ends_and_every_healthy_secondary_gets_its_turn(name: str) -> None:
     assert_play_holds("endless turns", name, Endless(ENDLESS[name](0)), follow, more_states_than=500)
 
