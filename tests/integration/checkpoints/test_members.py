@@ -50,12 +50,14 @@ class Fleet:
         self.members: dict[str, subprocess.Popen[bytes]] = {}
         self.deaths: dict[int, float] = {}
         self.latest: list[int] = []
+        # Kept: a new client costs more than the call.
+        self.client = httpx.Client(headers={"authorization": f"Bearer {KEY}"}, timeout=60, trust_env=False)
         answer = self.call("PUT", "", {"partitions": 1, "checkpoints": CHECKPOINTS})
         assert answer.status_code == 201, answer.text
 
     def call(self, method: str, path: str, body: Any = None) -> httpx.Response:
         url = f"{self.host.url}/api/v1/fleets/{self.name}{path}"
-        return httpx.request(method, url, json=body, headers={"authorization": f"Bearer {KEY}"}, timeout=60)
+        return self.client.request(method, url, json=body)
 
     def lead(self, node: str, term: int) -> None:
         fresh = self.folder / f"{self.name}.fresh"
@@ -83,6 +85,7 @@ class Fleet:
     def close(self) -> None:
         for node in list(self.members):
             self.kill(node)
+        self.client.close()
 
     def lines(self) -> list[Line]:
         path = self.folder / f"{self.name}.log"
@@ -138,7 +141,7 @@ def until[T](look: Callable[[], T], what: str, *fleets: Fleet, seconds: float = 
         assert time.monotonic() < ends, what
         for fleet in fleets:
             fleet.look()
-        time.sleep(0.1)
+        time.sleep(0.25)
     return found
 
 
@@ -237,3 +240,4 @@ def test_example_takes_its_turn_and_is_the_pages(host: Host, tmp_path: Path) -> 
         assert waits == f"{node} waits for its turn in fleet search"
         assert f"{node} has turn " in granted and f"of {node} is published" in published
     assert fleet.call("GET", "/checkpoints/latest").json()["location"] == "/backup/s7-120"
+    fleet.close()

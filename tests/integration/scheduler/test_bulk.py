@@ -1,4 +1,4 @@
-"""Ten thousand events through, exactly accounted for."""
+"""Thousands of events through, exactly accounted for."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 from .conftest import Tenant, eventually, millis_of, now_ms, text_of
 
-COUNT = 10_000
-AHEAD, SPREAD = 10_000, 8_000  # milliseconds
+COUNT = 3_000
+AHEAD, SPREAD = 5_000, 4_000  # milliseconds
 
 
-async def test_ten_thousand_events_are_each_delivered_once_and_none_early(tenant: Tenant) -> None:
+async def test_thousands_of_events_are_each_delivered_once_and_none_early(tenant: Tenant) -> None:
     start = now_ms() + AHEAD
     due = [start + number * SPREAD // COUNT for number in range(COUNT)]
     filler = "x" * 100
@@ -23,7 +23,7 @@ async def test_ten_thousand_events_are_each_delivered_once_and_none_early(tenant
         # A shard's lateness is known when it has finished.
         return stats if stats["channels"].get("default", {}).get("delivered") == COUNT else None
 
-    stats = await eventually(all_counted, "all in the statistics", 120, pause=0.1)
+    stats = await eventually(all_counted, "all in the statistics", 300, pause=0.1)
     assert {name: stats[name] for name in ("open", "overdue", "delivered", "dead", "lapsed", "cancelled")} == {
         "open": 0,
         "overdue": 0,
