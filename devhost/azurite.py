@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="  # public, the same everywhere
-START_TIMEOUT = 60.0  # seconds; two are usual, a busy machine takes longer
+START_TIMEOUT = 180.0  # seconds; two are usual, a busy machine takes longer
 STOP_TIMEOUT = 10.0  # seconds, for flushing its files
 OLDEST_NODE = 20
 LOCK = "devhost.lock"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def eventually(condition: Callable[[], Any], what: str, deadline: float = 60.0, pause: float = 0.05) -> Any:
+async def eventually(condition: Callable[[], Any], what: str, deadline: float = 180.0, pause: float = 0.05) -> Any:
     """Return the first true value of the condition, which may be a coroutine function. Fail after `deadline` seconds."""
     ends_at = time.monotonic() + deadline
     while True:

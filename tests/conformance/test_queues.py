@@ -60,7 +60,7 @@ async def test_a_deleted_message_is_gone(store: Store) -> None:
 
 async def test_a_message_comes_back_when_its_lease_ends_and_the_first_taker_has_lost_it(store: Store) -> None:
     await store.queues.send(store.queue, "a")
-    (first,) = await take(store, lease=1)
+    (first,) = await take(store, lease=store.short)
     assert await take(store) == []
     (second,) = await store.until(lambda: take(store))
     assert (second.id, second.text, second.dequeue_count) == (first.id, "a", 2)
@@ -88,7 +88,7 @@ async def test_a_lease_that_ended_still_deletes_while_nobody_else_took_the_messa
 
 
 async def test_a_message_sent_for_later_is_hidden_until_then_and_counted(store: Store) -> None:
-    await store.queues.send(store.queue, "later", visible_in=1)
+    await store.queues.send(store.queue, "later", visible_in=store.short)
     assert await take(store) == []
     assert await store.queues.length(store.queue) == 1
     (message,) = await store.until(lambda: take(store))

@@ -31,7 +31,7 @@ def fastapi(folder: Path, installed: Path, secret: str, port: int) -> Iterator[s
     def answers() -> bool:
         assert process.poll() is None, (folder / "output.txt").read_text()
         try:
-            return httpx.get(f"http://127.0.0.1:{port}/reminders").is_success
+            return httpx.get(f"http://127.0.0.1:{port}/reminders", timeout=60).is_success
         except httpx.TransportError:
             return False
 
@@ -45,12 +45,12 @@ def fastapi(folder: Path, installed: Path, secret: str, port: int) -> Iterator[s
 
 def read(url: str) -> object:
     """The JSON at an address."""
-    return httpx.get(url).json()
+    return httpx.get(url, timeout=60).json()
 
 
 def unsigned(hook: str) -> int:
     """The status that a request without a signature is answered with."""
-    return httpx.post(hook, json={"text": "unsigned"}).status_code
+    return httpx.post(hook, json={"text": "unsigned"}, timeout=60).status_code
 
 
 def send(hook: str, id: str, payload: object, secret: str) -> int:
@@ -69,4 +69,4 @@ def send(hook: str, id: str, payload: object, secret: str) -> int:
         "webhook-timestamp": str(now),
         "webhook-signature": signing.sign(id, now, body, [secret]),
     }
-    return httpx.post(hook, content=body, headers=headers).status_code
+    return httpx.post(hook, content=body, headers=headers, timeout=60).status_code

@@ -115,7 +115,7 @@ if {end!r} == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 os._exit(7)
 """
-    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=180)
     assert result.returncode == (-signal.SIGKILL if end == "kill" else 7), result.stderr
     pid = int(result.stdout)
     wait_until(lambda: not alive(pid), "the end of Azurite")

@@ -75,16 +75,16 @@ def test_a_body_over_the_hosts_limit_is_a_500_that_does_not_wait_for_it(sample_u
 
 
 def test_the_hosts_own_pages(sample_url: str) -> None:
-    home = httpx.get(sample_url)
+    home = httpx.get(sample_url, timeout=60)
     assert home.status_code == 200 and "<title>" in home.text
-    assert httpx.get(f"{sample_url}/admin/host/ping").status_code == 200
+    assert httpx.get(f"{sample_url}/admin/host/ping", timeout=60).status_code == 200
     for path in ("/admin", "/admin/host/status", "/admin/functions"):
-        assert httpx.get(sample_url + path).status_code == 401
-    assert httpx.get(f"{sample_url}/administration").status_code == 404
+        assert httpx.get(sample_url + path, timeout=60).status_code == 401
+    assert httpx.get(f"{sample_url}/administration", timeout=60).status_code == 404
 
 
 def test_prefix_is_needed(sample_url: str) -> None:
-    assert httpx.get(f"{sample_url}/noop").status_code == 404
+    assert httpx.get(f"{sample_url}/noop", timeout=60).status_code == 404
 
 
 def test_query_and_headers_arrive_as_the_host_sends_them(client: httpx.Client) -> None:
@@ -156,6 +156,7 @@ def test_app_learns_its_storage_and_receiver_before_it_is_imported(client: httpx
     assert client.get("/environment/AzureWebJobsStorage").text == storage
     receiver = client.get("/environment/TOCSIN_RECEIVER").text
     assert receiver.startswith("http://127.0.0.1:") and not receiver.endswith(":7072/")
-    assert httpx.post(receiver, headers={"ce-id": "e1", "ce-tocsinlatems": "7", "ce-tocsinattempt": "1"}, content=b"hi").status_code == 204
-    last = httpx.get(receiver).json()[-1]
+    headers = {"ce-id": "e1", "ce-tocsinlatems": "7", "ce-tocsinattempt": "1"}
+    assert httpx.post(receiver, headers=headers, content=b"hi", timeout=60).status_code == 204
+    last = httpx.get(receiver, timeout=60).json()[-1]
     assert (last["id"], last["late_ms"], last["attempt"], last["body"]) == ("e1", "7", "1", "hi")

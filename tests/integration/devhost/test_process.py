@@ -30,7 +30,7 @@ def request(url: str) -> Callable[[], httpx.Response | Exception | None]:
 
     def send() -> None:
         try:
-            result.append(httpx.get(url, timeout=60))
+            result.append(httpx.get(url, timeout=180))
         except httpx.HTTPError as error:
             result.append(error)
 
@@ -38,7 +38,7 @@ def request(url: str) -> Callable[[], httpx.Response | Exception | None]:
     thread.start()
 
     def answer() -> httpx.Response | Exception | None:
-        thread.join(20)
+        thread.join(180)
         return result[0] if result else None
 
     return answer

@@ -28,7 +28,7 @@ type Apps = Callable[..., Any]
 
 @pytest.fixture
 async def sender() -> AsyncIterator[KafkaSender]:
-    sender = KafkaSender(Settings(storage="UseDevelopmentStorage=true", egress_allow="127.0.0.0/8"))
+    sender = KafkaSender(Settings(storage="UseDevelopmentStorage=true", egress_allow="127.0.0.0/8"), timeout=120)
     yield sender
     await sender.close()
 

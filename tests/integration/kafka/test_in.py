@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ async def test_crash_before_the_commit_makes_no_event_twice(broker: Cluster, app
     broker.put(topic, [event(n) for n in range(5000)])
 
     def ingest() -> KafkaIngest:
-        return KafkaIngest([found], app.app.scheduler.intake, app.clock, 20.0, consumer_opener(None))
+        return KafkaIngest([found], app.app.scheduler.intake, app.clock, 600.0, consumer_opener(None))
 
     class Crash(Exception):
         pass
@@ -108,8 +109,15 @@ async def test_storage_that_is_away_loses_nothing(broker: Cluster, apps: Apps, m
         return await honest(table, pk, *rest, **more)
 
     monkeypatch.setattr(tables, "write", away)
-    counts = await app.tick()
-    assert counts["waiting"] > 0 and "taken" not in counts
+    counts: Counter[str] = Counter()
+
+    async def waits() -> int:
+        # A group can take longer to join than one tick.
+        counts.update(await app.tick())
+        return counts["waiting"]
+
+    await eventually(waits, "a tick that waits for storage")
+    assert "taken" not in counts
     assert broker.committed(topic, "away") == 0
     monkeypatch.setattr(tables, "write", honest)
     assert await app.tick(broker.done(topic, "away", 200)) == {"taken": 200}
@@ -130,7 +138,7 @@ async def test_partitions_that_move_between_two_living_members_lose_and_double_n
     topic = broker.topic("in-move")
     app: App = await apps()
     [found] = read_sources(source(broker, topic, group="move"))
-    members = [KafkaIngest([found], app.app.scheduler.intake, app.clock, 30.0, consumer_opener(None)) for _ in range(2)]
+    members = [KafkaIngest([found], app.app.scheduler.intake, app.clock, 600.0, consumer_opener(None)) for _ in range(2)]
     broker.put(topic, [event(n) for n in range(1500)])
     running = [asyncio.create_task(members[0].run_once(app.clock.now()))]
     await eventually(lambda: asyncio.to_thread(lambda: broker.committed(topic, "move") > 0), "a first commit")

@@ -23,11 +23,12 @@ async def app() -> AsyncIterator[FakeApp]:
     await it.close()
 
 
-def joined(make: MakeAgent, app: FakeApp, *, require_central: bool = False) -> Agent:
+def joined(make: MakeAgent, app: FakeApp, *, require_central: bool = False, patience: float = 60.0) -> Agent:
+    """patience: seconds for which an app that does not answer is waited for; a slow machine must not take it for away."""
     agent = make()
     (agent.folder / "key").write_text(KEY)
     (agent.folder / "key").chmod(0o600)
-    app_settings = {"url": app.url, "fleet": "search", "key_file": "key", "require_central": require_central, "patience_seconds": 0.5}
+    app_settings = {"url": app.url, "fleet": "search", "key_file": "key", "require_central": require_central, "patience_seconds": patience}
     agent.settings["app"] = app_settings
     agent.start()
     return agent
@@ -79,7 +80,7 @@ async def test_leased_approval_of_another_machines_event_is_posted_and_its_resul
 
 async def test_node_approves_by_itself_while_the_app_is_away(imds: Emulator, make: MakeAgent, app: FakeApp) -> None:
     app.status = 503
-    agent = joined(make, app)
+    agent = joined(make, app, patience=0.5)
     imds.do(update())
     await imds.until(lambda world: imds.event("update").approved_at is not None)
     assert agent.did() == ["prepare"]
@@ -89,7 +90,7 @@ async def test_node_that_must_ask_holds_while_the_app_is_away_and_reports_all_of
     imds: Emulator, make: MakeAgent, app: FakeApp
 ) -> None:
     app.status = 503
-    agent = joined(make, app, require_central=True)
+    agent = joined(make, app, require_central=True, patience=0.5)
     imds.do(update())
     await until(lambda: agent.phases() == ["PREPARED"] and agent.said("agent_approval_held"), "holds", [agent])
     await until(lambda: (agent.state / "reports.jsonl").exists(), "kept", [agent])

@@ -103,7 +103,8 @@ async def test_fast_events_are_looked_up_at_once_and_fire(tenant: Tenant) -> Non
     async def one(number: int) -> str:
         answer = await tenant.api.post("events", {"delay": "PT6S", "payload": number, "durability": "fast"})
         assert answer.status == 202, answer
-        assert (await tenant.api.event(answer.json()["id"]))["state"] in ("queued", "scheduled")
+        # It is found at once. On a slow machine it may be due already.
+        assert (await tenant.api.event(answer.json()["id"]))["state"] in ("queued", "scheduled", "firing", "delivered")
         return str(answer.json()["id"])
 
     ids = await asyncio.gather(*map(one, range(100)))

@@ -124,8 +124,8 @@ async def play(system: System, first: Azurite, again: Azurite, data: Path) -> St
             story.states = await states(tenant, (*story.due, *story.cancelled, *story.cancelled_there))
             return all(story.states[event_id] == "delivered" for event_id in story.due)
 
-        await eventually(lambda: story.due.keys() <= tenant.by_id().keys(), "all to be delivered", 120)
-        await eventually(ended, "all to be settled", 120, pause=0.5)
+        await eventually(lambda: story.due.keys() <= tenant.by_id().keys(), "all to be delivered", 300)
+        await eventually(ended, "all to be settled", 300, pause=0.5)
         story.hits = tenant.by_id()
         await asyncio.to_thread(first.stop)
         await asyncio.to_thread(again.start)
@@ -146,8 +146,8 @@ async def play(system: System, first: Azurite, again: Azurite, data: Path) -> St
             story.later_states = await states(tenant, (*story.later, *story.due))
             return all(story.later_states[event_id] == "delivered" for event_id in (*story.later, *story.due))
 
-        await eventually(lambda: story.later.keys() <= tenant.by_id().keys(), "the second run to be delivered", 120)
-        await eventually(ended_again, "the second run to be settled", 120, pause=0.5)
+        await eventually(lambda: story.later.keys() <= tenant.by_id().keys(), "the second run to be delivered", 300)
+        await eventually(ended_again, "the second run to be settled", 300, pause=0.5)
         story.cancelled += gone
         story.hits = tenant.by_id()
     return story

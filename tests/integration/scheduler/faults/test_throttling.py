@@ -71,12 +71,12 @@ async def test_with_a_fifth_of_all_batches_throttled_no_acknowledged_event_is_lo
                     batches = [events[at : at + BATCH] for at in range(0, EVENTS, BATCH)]
                     await asyncio.gather(*(acknowledged(tenant, batch) for batch in batches))
                     ids = {event["id"] for event in events}
-                    await eventually(lambda: tenant.by_id().keys() >= ids, "every event to be delivered", 60)
+                    await eventually(lambda: tenant.by_id().keys() >= ids, "every event to be delivered", 300)
 
                     async def settled() -> bool:
                         return Counter(event["state"] for event in await tenant.api.all("events?limit=1000")) == {"delivered": EVENTS}
 
-                    await eventually(settled, "every event to be settled", 60, pause=0.5)
+                    await eventually(settled, "every event to be settled", 300, pause=0.5)
                     assert {event_id: len(hits) for event_id, hits in tenant.by_id().items()} == dict.fromkeys(ids, 1)
                     assert throttling.refused > 0.1 * throttling.passed, "storage was throttled"
                     stats = await tenant.api.stats()

@@ -166,7 +166,7 @@ async def test_a_head_that_trickles_is_cut_by_the_time_out(
         return True
 
     receiver = await listen(trickle)
-    verdict = await sender.send(http_target(url(receiver), timeout=120), make_delivery())
+    verdict = await sender.send(http_target(url(receiver), timeout=2000), make_delivery())
     assert (verdict.outcome, verdict.status) == expected
 
 

@@ -45,7 +45,7 @@ async def test_a_body_that_trickles_is_cut_after_its_bound(
 
 async def test_a_body_cut_by_the_channels_time_out_still_counts(listen: Listen, sender: HttpSender) -> None:
     receiver = await listen(answer(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx"))
-    assert (await sender.send(http_target(url(receiver), timeout=800), make_delivery())).outcome == "delivered"
+    assert (await sender.send(http_target(url(receiver), timeout=2000), make_delivery())).outcome == "delivered"
     await receiver.idle.wait()
 
 

@@ -42,7 +42,8 @@ async def servers() -> NameServers:
 
 @pytest.fixture
 async def names(servers: NameServers) -> AsyncIterator[NameLookups]:
-    it = NameLookups(servers.lookup, seconds=0.05)
+    # Long enough for a slow machine to take a good answer.
+    it = NameLookups(servers.lookup, seconds=0.5)
     yield it
     await it.close()
 
@@ -139,7 +140,7 @@ async def test_blocked_threads_of_the_system_do_not_stop_the_loops_own_work(monk
         return real(host, *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    names = NameLookups(system_lookup, seconds=0.05)
+    names = NameLookups(system_lookup, seconds=0.5)
     try:
         for tenant in range(8):
             assert all(isinstance(error, NameUnresolved) for error in await failures(names, f"t{tenant}", BLACK_HOLES[tenant * 4 :][:4]))
@@ -153,12 +154,12 @@ async def test_blocked_threads_of_the_system_do_not_stop_the_loops_own_work(monk
 async def test_a_delivery_to_such_a_name_fails_and_counts_for_the_breaker(
     listen: Listen, servers: NameServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(NameLookups.__init__, "__kwdefaults__", dict(NameLookups.__init__.__kwdefaults__ or {}) | {"seconds": 0.05})
+    monkeypatch.setattr(NameLookups.__init__, "__kwdefaults__", dict(NameLookups.__init__.__kwdefaults__ or {}) | {"seconds": 0.5})
     receiver = await listen()
     sender = HttpSender(make_settings("127.0.0.0/8, localhost"), lookup=servers.lookup)
     lost = await asyncio.gather(*(sender.send(http_target(f"https://{host}/x?k=v"), make_delivery()) for host in BLACK_HOLES))
     assert {verdict.error for verdict in lost} >= {
-        "https://hole7.example:443/x: the host's name could not be resolved: no answer of a name server within 0.05 s"
+        "https://hole7.example:443/x: the host's name could not be resolved: no answer of a name server within 0.5 s"
     }
     assert all(is_failure(verdict.outcome, verdict.status) for verdict in lost)
     target = http_target(f"http://localhost:{receiver.port}/")
