@@ -21,11 +21,12 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import re
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         commands.error(f"--clean: {error}")
     try:
-        with Azurite(memory=True) if given.azurite else contextlib.nullcontext() as azurite:
+        with _logging(report), Azurite(memory=True) if given.azurite else contextlib.nullcontext() as azurite:
             access = StorageAccess(
                 connection=azurite.connection_string if azurite else connection, account=given.account or "", suffix=given.suffix, run=run
             )
@@ -123,6 +124,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.USAGE
     except KeyboardInterrupt:
         return SIGNALLED + signal.SIGINT
+
+
+class _ReportHandler(logging.Handler):
+    """Shows the app's warnings among the report's lines."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.WARNING)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report.text(f"log      {record.levelname} {record.getMessage()}")
+
+
+@contextlib.contextmanager
+def _logging(report: Report) -> Iterator[None]:
+    # azure-identity writes a page about the credentials that it has tried; the error at the end says enough.
+    handlers: dict[str, logging.Handler] = {"shared": _ReportHandler(report), "azure": logging.NullHandler()}
+    for name, handler in handlers.items():
+        logging.getLogger(name).addHandler(handler)
+    try:
+        yield
+    finally:
+        for name, handler in handlers.items():
+            logging.getLogger(name).removeHandler(handler)
 
 
 def _on_loop[T](work: Coroutine[object, object, T]) -> T:
@@ -167,7 +192,8 @@ async def _run(access: StorageAccess, report: Report, options: Options, run: Run
         code = await signals.until(_parts(access, report, options))
     except Exception as error:
         report.end_progress()
-        await signals.until(_remove(access, report, run, quick=isinstance(error, NoAccess)))
+        if not isinstance(error, NoAccess) or error.created:
+            await signals.until(_remove(access, report, run, quick=isinstance(error, NoAccess)))
         raise
     report.end_progress()
     if code > SIGNALLED:

@@ -15,7 +15,11 @@ _ROLES = {"table": "Storage Table Data Contributor", "queue": "Storage Queue Dat
 
 
 class NoAccess(Exception):
-    """The account cannot be used; the message says why and what to do."""
+    """The account cannot be used; the message says why and what to do. `created`: a table may have been created before."""
+
+    def __init__(self, message: str, *, created: bool = False) -> None:
+        super().__init__(message)
+        self.created = created
 
 
 async def check_access(access: StorageAccess) -> None:
@@ -23,14 +27,16 @@ async def check_access(access: StorageAccess) -> None:
     housekeeper = Housekeeper(access, QUICK)
     tables, queues = access.tables(policy=QUICK), access.queues(policy=QUICK)
     service: Service = "table"
+    created = False
     try:
         await housekeeper.list_tables(TABLES)
+        created = True
         await tables.ensure(["Access"])
         service = "queue"
         await housekeeper.list_queues(QUEUES)
         await queues.ensure(["access"])
     except StorageError as error:
-        raise NoAccess(explain(access, service, str(error))) from None
+        raise NoAccess(explain(access, service, str(error)), created=created) from None
     finally:
         await tables.close()
         await queues.close()

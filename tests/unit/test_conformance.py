@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import time
 from datetime import UTC, datetime
 
 import pytest
+from azure.core.credentials import AccessToken
 
 from devhost.conformance.__main__ import main
 from devhost.conformance.access import CONNECTION, StorageAccess
@@ -85,6 +88,38 @@ def test_an_account_is_opened_by_its_name() -> None:
     again = StorageAccess.from_environment(access.environment())
     assert (again.address("queue"), again.run) == ("https://someaccount.queue.core.chinacloudapi.cn", access.run)
     assert command(access, Run("26112315030011aabb")) == "python -m devhost.conformance --account someaccount --clean 26112315030011aabb"
+
+
+class Tokens:
+    """Stands for azure-identity: each token is another one and lasts for an hour."""
+
+    asked = 0
+
+    def __init__(self) -> None:
+        type(self).asked = 0
+
+    def get_token(self, *scopes: str, **options: object) -> AccessToken:
+        type(self).asked += 1
+        return AccessToken(f"token{self.asked}", int(time.time()) + 3600)
+
+    def close(self) -> None:
+        pass
+
+
+def test_all_adapters_share_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("azure.identity.DefaultAzureCredential", Tokens)
+    access = StorageAccess(account="someaccount")
+
+    async def authorized() -> str:
+        headers: dict[str, str] = {}
+        credential = access.open_account("queue").credential
+        await credential.authorize("GET", "/", {}, headers, 0)
+        await credential.close()
+        return headers["Authorization"]
+
+    assert [asyncio.run(authorized()) for _ in range(3)] == ["Bearer token1"] * 3 and Tokens.asked == 1
+    access.blocking_tables().close()
+    access.close()
 
 
 def test_a_connection_string_in_the_clear_is_refused() -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from devhost.azurite import ROOT, Azurite
 from devhost.conformance.__main__ import main
 from devhost.conformance.access import CONNECTION, StorageAccess
 from devhost.conformance.naming import TABLES, Run
+from devhost.conformance.parts import PARTS, Options
 from devhost.conformance.removal import Housekeeper, Leftovers
+from devhost.conformance.report import Report
 
 from .conftest import DEADLINE, wait_until
 
@@ -74,7 +77,10 @@ def test_the_whole_suite_holds(azurite: Azurite) -> None:
     assert not left(azurite.connection_string, Run(report["run"]))
 
 
-@pytest.mark.parametrize(("part", "number", "code"), [("suite", signal.SIGINT, 130), ("load", signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("part", "number", "code"),
+    [("suite", signal.SIGINT, 130), pytest.param("load", signal.SIGTERM, 143, marks=pytest.mark.long)],
+)
 def test_a_signal_ends_the_run_and_everything_is_removed(
     azurite: Azurite, tmp_path: Path, part: str, number: signal.Signals, code: int
 ) -> None:
@@ -130,6 +136,32 @@ def test_clean_removes_old_runs_or_the_named_one_and_nothing_else(azurite: Azuri
     assert not left(storage, dead) and len(left(storage, young).tables) == len(left(storage, young).queues) == 1
     assert main(["--clean", young.id, "--yes"]) == 0 and not left(storage, young)
     assert foreign in housekeeping(storage, lambda keeper: keeper.list_tables(TABLES))
+
+
+async def failing(access: StorageAccess, report: Report, options: Options) -> None:
+    report.add("a check", "FAILED", "on purpose")
+
+
+def test_a_failed_check_and_what_cannot_be_removed_have_their_exit_codes(
+    azurite: Azurite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(CONNECTION, azurite.connection_string)
+    monkeypatch.setitem(PARTS, "load", replace(PARTS["load"], run=failing))
+    assert main(["--yes", "--only", "load"]) == 1
+    assert "FAILED   a check: on purpose" in capsys.readouterr().out
+
+    async def removed(keeper: Housekeeper, found: Leftovers) -> Leftovers:
+        return found
+
+    monkeypatch.setattr("devhost.conformance.__main__.ROUNDS", 1)
+    with monkeypatch.context() as stuck:
+        stuck.setattr(Housekeeper, "remove", removed)
+        assert main(["--yes", "--only", "load"]) == 3
+    said = capsys.readouterr().out
+    [run] = [line.split()[1].rstrip(":") for line in said.splitlines() if line.startswith("run ")]
+    assert f"LEFT     {Run(run).tables}Access, {Run(run).queues}access" in said
+    assert f"remove them with: python -m devhost.conformance --clean {run}" in said
+    assert main(["--clean", run, "--yes"]) == 0 and not left(azurite.connection_string, Run(run))
 
 
 def test_without_an_answer_or_rights_it_says_what_to_do(
