@@ -24,6 +24,8 @@ from . import deployed, observed
 from .instances import Limit, limited, limits
 from .rules import MONTH, Invocation, Operations, RareTimer, Record
 
+SHARE: Final = "OTEL_TRACES_SAMPLER_ARG"
+"""The setting with the share of requests that are traced. All are traced in a measurement, because a share of few is chance."""
 MASTER_KEY: Final = "local-master-key"
 LISTENERS: Final = {name: queue for name, queue, _ in QUEUE_FUNCTIONS}
 ALIGNED: Final = 15.0
@@ -72,6 +74,7 @@ async def stage(memory_mb: int) -> AsyncIterator[Stage]:
             async with receiving() as receiver, observed.telemetry() as telemetry, limits(memory_mb) as limit:
                 settings = {
                     **deployed.settings(),
+                    SHARE: "1",
                     "SPLIT": "1",
                     "DEVHOST_INVOCATIONS": str(invocations),
                     "DEVHOST_MASTER_KEY": MASTER_KEY,
@@ -129,7 +132,8 @@ class Window:
         self.operations = self._stage.storage.between(self._mark, self._stage.storage.mark())
         self._delivered = await self._stage.delivered() - self._delivered
         # Log lines and spans leave every five seconds.
-        self._bytes = self._stage.telemetry.bytes - self._bytes
+        share = float(deployed.settings().get(SHARE, "1"))
+        self._bytes = self._stage.telemetry.stored(self._bytes, self._until - self._at, share)
 
     def record(self, rare: list[RareTimer]) -> Record:
         """Return what was counted."""

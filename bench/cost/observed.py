@@ -13,6 +13,7 @@ from typing import Final
 
 from aiohttp import web
 
+from shared.ops.export.start import PERIODS
 from shared.storage.names import ALL_TABLES
 
 from ..tools.serving import serving
@@ -90,12 +91,20 @@ class StorageLog:
         return Operations(table, queue, polls, blob, targets)
 
 
+SPANS: Final = ("RequestData", "RemoteDependencyData")
+"""The kinds of spans."""
+METRICS: Final = "MetricData"
+"""The kind of a value of a metric."""
+
+
 class Telemetry:
     """Takes what the app sends to Application Insights, and counts its bytes by kind."""
 
     def __init__(self) -> None:
         self.bytes: Counter[str] = Counter()
         self.records: Counter[str] = Counter()
+        self.sendings: Counter[str] = Counter()
+        """The bytes of each sending of the metrics, by its time."""
         self.url = ""
 
     @property
@@ -103,12 +112,26 @@ class Telemetry:
         """The connection string of this endpoint."""
         return f"InstrumentationKey=11111111-2222-3333-4444-555555555555;IngestionEndpoint={self.url}/"
 
+    def stored(self, before: Counter[str], seconds: float, share: float) -> Counter[str]:
+        """Return the bytes that Azure stores for some seconds, by kind.
+
+        before: those at their beginning. share: of the requests, which are all traced here. Metrics are sent too seldom for a window of
+        minutes, so the last sending stands for them.
+        """
+        found = Counter({kind: round(size * (share if kind in SPANS else 1)) for kind, size in (self.bytes - before).items()})
+        last = self.sendings[max(self.sendings)] if self.sendings else 0
+        found[METRICS] = round(last * seconds * 1000 / PERIODS["Application Insights"])
+        return found
+
     def take(self, body: bytes) -> int:
         """Count the records of a request, and return how many there were."""
         found = json.loads(body)
         for each in found:
             kind = each.get("data", {}).get("baseType", "other")
-            self.bytes[kind] += len(json.dumps(each, separators=(",", ":")))
+            size = len(json.dumps(each, separators=(",", ":")))
+            self.bytes[kind] += size
+            if kind == METRICS:
+                self.sendings[each.get("time", "")] += size
             self.records[kind] += 1
         return len(found)
 

@@ -52,3 +52,20 @@ def test_telemetry_is_counted_by_kind() -> None:
     assert found.take(json.dumps(spans).encode()) == 3
     assert found.records == {"RequestData": 1, "MetricData": 2}
     assert found.bytes["RequestData"] == len('{"data":{"baseType":"RequestData"}}')
+
+
+def test_what_azure_stores_of_a_window_has_the_share_of_spans_that_is_traced_and_metrics_in_their_period() -> None:
+    found = observed.Telemetry()
+
+    def send(kind: str, time: str, count: int) -> None:
+        found.take(json.dumps([{"time": time, "data": {"baseType": kind}}] * count).encode())
+
+    send("MetricData", "08:00", 30)
+    send("RequestData", "08:00", 7)
+    before = found.bytes.copy()
+    send("RequestData", "08:01", 10)
+    send("MessageData", "08:01", 1)
+    span, line, value = (len(f'{{"time":"08:00","data":{{"baseType":"{kind}"}}}}') for kind in ("RequestData", "MessageData", "MetricData"))
+    assert found.stored(before, 60, 0.1) == {"RequestData": span, "MessageData": line, "MetricData": 30 * value // 5}
+    send("MetricData", "08:05", 40)
+    assert found.stored(before, 600, 0.1)["MetricData"] == 80 * value, "the last sending, twice in ten minutes"
