@@ -16,7 +16,7 @@ from shared.maintenance.rows import EventRow, FleetEvents, GuardRow
 from shared.maintenance.rule_settings import FleetRule, MaintenanceSettings
 from tests.unit.maintenance.joint_fleet import HOOKS, START, Fleet, JointNode
 
-SEEDS: Final = 20
+SEEDS: Final = 50
 QUICK: Final = {**HOOKS, "prepare": 10.0}
 """Hooks of nodes that can wait until 10 s before NotBefore."""
 PREPARE: Final = MaintenanceSettings(guard="prepare", lead=60_000, catch_up=0, hand_off=20_000)
