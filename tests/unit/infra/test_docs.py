@@ -60,6 +60,16 @@ def test_every_parameter_is_explained_with_the_name_it_comes_from(sources: Mappi
     assert set(given) == explained
 
 
+def test_the_figures_of_resources_at_rest_follow_from_what_is_deployed() -> None:
+    [rule] = deployed("defaults").of(RULES)
+    assert rule["properties"]["evaluationFrequency"] == "PT15M" and "| alert rule | 0.50 |" in DEPLOY
+    endpoint, zone = 7.30, 0.50
+    regions, further = 2, 3  # of the snapshot `private`
+    network = deployed("private").of("Microsoft.Network/privateEndpoints"), deployed("private").of("Microsoft.Network/privateDnsZones")
+    price = len(network[0]) * endpoint + len(network[1]) * zone
+    assert f"{price / regions - further * endpoint:.2f} where it is on: 4 endpoints" in DEPLOY
+
+
 def test_every_alert_is_explained() -> None:
     found = alarms(deployed("defaults"))
     table = DEPLOY.partition("## Alerts and charts")[2].partition("\n## ")[0]
@@ -79,16 +89,6 @@ def test_every_alert_has_its_row_for_prometheus_and_asks_for_what_the_row_says()
         assert named and all(f'"{each}"' in found[name] for each in named), name
         mentioned = {re.sub("_(total|bucket)$", "", each) for each in re.findall(r"tocsin_[a-z_]+", expression)}
         assert mentioned and mentioned <= metrics, name
-
-
-def test_the_figures_of_resources_at_rest_follow_from_what_is_deployed() -> None:
-    [rule] = deployed("defaults").of(RULES)
-    assert rule["properties"]["evaluationFrequency"] == "PT15M" and "| alert rule | 0.50 |" in DEPLOY
-    endpoint, zone = 7.30, 0.50
-    regions, further = 2, 3  # of the snapshot `private`
-    network = deployed("private").of("Microsoft.Network/privateEndpoints"), deployed("private").of("Microsoft.Network/privateDnsZones")
-    price = len(network[0]) * endpoint + len(network[1]) * zone
-    assert f"{price / regions - further * endpoint:.2f} where it is on: 4 endpoints" in DEPLOY
 
 
 OPERATION, SECOND, CALL, LOG, KEPT = 0.00036 / 10_000, 0.000026, 0.40 / 1_000_000, 2.80, 0.05
