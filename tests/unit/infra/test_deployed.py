@@ -124,6 +124,8 @@ def test_the_volume_of_logs_may_be_bounded() -> None:
 def test_by_default_updates_recreate_and_no_request_to_storage_is_logged() -> None:
     made = deployed("defaults")
     assert made.one(SITES)["properties"]["functionAppConfig"]["siteUpdateStrategy"] == {"type": "Recreate"}
+    scale = made.one(SITES)["properties"]["functionAppConfig"]["scaleAndConcurrency"]
+    assert scale["alwaysReady"] == [], "an instance that is always ready has a price all month"
     assert not any(each["properties"].get("logs") for each in made.of(DIAGNOSTICS) if "/storageAccounts/" in each["id"])
 
 
