@@ -83,7 +83,7 @@ class Checkout:
     def setup(self, *args: str, **env: str) -> tuple[int, str, str]:
         """Runs it to its end: (exit code, stdout, stderr)."""
         process = self.start(*args, **env)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=180)
         return process.returncode, out, err
 
     def done(self) -> list[str]:

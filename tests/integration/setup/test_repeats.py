@@ -108,7 +108,7 @@ def test_a_long_step_shows_that_it_goes_on_and_where_it_is(checkout: Checkout) -
     assert process.stdout is not None
     assert any("Collecting the world" in line for line in process.stdout)
     let_go()
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=180)
     assert (process.returncode, err) == (0, "") and out.endswith("setup: ready\n")
 
 
@@ -118,7 +118,7 @@ def test_two_at_once_take_turns_and_the_second_finds_all_done(checkout: Checkout
     assert second.stdout is not None
     assert second.stdout.readline() == "setup: another set-up is at work here; waiting for it\n"
     let_go()
-    assert first.communicate(timeout=30)[1] == "" and second.communicate(timeout=30)[1] == ""
+    assert first.communicate(timeout=180)[1] == "" and second.communicate(timeout=30)[1] == ""
     assert (first.returncode, second.returncode) == (0, 0)
     assert checkout.done() == [f"venv by {checkout.bin}/python3.13", PIP, NPM_CI]
 
@@ -126,7 +126,7 @@ def test_two_at_once_take_turns_and_the_second_finds_all_done(checkout: Checkout
 def test_a_signal_ends_it_at_once_and_the_next_run_starts_over(checkout: Checkout) -> None:
     process, _ = held_in_pip(checkout)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=180)
     assert process.returncode == 130
     (checkout.home / "pip").unlink()
     code, out, _ = checkout.setup()  # would wait for a pip that lived on

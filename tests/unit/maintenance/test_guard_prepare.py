@@ -257,15 +257,16 @@ def _reserve_for_all(view: FleetEvents, settings: MaintenanceSettings, now: int)
 
 
 @pytest.mark.parametrize(
-    "planted",
+    ("planted", "first"),
     [
-        {"reserve": _reserve_for_all, "_earlier_reason": lambda event, view, settings: None},
-        {"_is_needed": lambda *_: False},
-        {"refusal": lambda event, view, settings, now: None},
+        ({"reserve": _reserve_for_all, "_earlier_reason": lambda event, view, settings: None}, 20),
+        ({"_is_needed": lambda *_: False}, 40),
+        ({"refusal": lambda event, view, settings, now: None}, 0),
     ],
     ids=["two have reservations", "reservations are not kept", "all have permission"],
 )
-def test_the_property_can_fail(planted: dict[str, object]) -> None:
+def test_the_property_can_fail(planted: dict[str, object], first: int) -> None:
+    """first: the first seed to play, shortly before one that shows the bug."""
     with patch.multiple(reservations, **planted), pytest.raises(AssertionError, match="guard: "):
-        for seed in range(SEEDS):
+        for seed in range(first, SEEDS):
             play(Fleet(FLEETS[seed % len(FLEETS)], random.Random(seed), hooks=QUICK))
