@@ -40,8 +40,8 @@ class Shard:
         entries = [Entry(event_row(number), dict(props), 50) for number in range(first, first + count)]
         return await self.runner.run(append(opened, entries))
 
-    async def take(self, owner: str, ended: str = "") -> owning.TakeResult:
-        return await self.runner.run(owning.take(self.key, self.index, owner, ended=ended))
+    async def take(self, owner: str, ended: str = "", seen: Row | None = None) -> owning.TakeResult:
+        return await self.runner.run(owning.take(self.key, self.index, owner, seen, ended=ended))
 
     async def gate(self) -> Gate:
         row = await self.tables.get(EVENTS, self.key, GATE)
@@ -62,7 +62,8 @@ async def filed(store: Store) -> Shard:
 async def test_of_owners_that_take_a_shard_at_once_one_has_it(store: Store) -> None:
     shard = await filed(store)
     await shard.append(shard.writer("w"), 0)
-    found = await asyncio.gather(*(shard.take(f"owner{number}") for number in range(8)))
+    seen = await store.tables.get(EVENTS, shard.key, GATE)
+    found = await asyncio.gather(*(shard.take(f"owner{number}", seen=seen) for number in range(8)))
     [session] = [each for each in found if isinstance(each, OwnerSession)]
     assert sum(isinstance(each, ShardBusy) for each in found) == 7
     gate = await shard.gate()
@@ -98,7 +99,9 @@ async def test_batches_that_race_an_owner_are_whole_or_absent_and_counted(store:
 
     stored, session = await asyncio.gather(fill(), take_later())
     assert isinstance(session, OwnerSession)
-    assert len(await shard.events()) == stored == (await shard.gate()).counts.accepted > 0
+    gate = await shard.gate()
+    assert (gate.state, gate.holder) == ("owned", "owner")
+    assert len(await shard.events()) == stored == gate.counts.accepted > 0
 
 
 async def test_of_a_seal_and_a_first_batch_at_once_the_gate_tells_which_came_first(store: Store) -> None:
