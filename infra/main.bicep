@@ -168,6 +168,8 @@ var allQueues = [
   'tocsin-retries-poison'
   'tocsin-shards'
   'tocsin-shards-poison'
+  'tocsin-sweeps'
+  'tocsin-sweeps-poison'
 ]
 var shardTables = [
   'TocsinEvents'

@@ -16,7 +16,7 @@ from typing import Any, Final
 from devhost.azurite import ROOT, Azurite
 from devhost.host.settings import load_host
 from devhost.host.timers import TimerSchedule
-from shared.app.timers import SCHEDULES
+from shared.app.timers import SCHEDULES, SOON_FUNCTIONS
 from shared.scheduler.queue_functions import QUEUE_FUNCTIONS
 
 from ..tools.stage import KEY, Host, Receiving, devhost, receiving
@@ -27,7 +27,7 @@ from .rules import MONTH, Invocation, Operations, RareTimer, Record
 SHARE: Final = "OTEL_TRACES_SAMPLER_ARG"
 """The setting with the share of requests that are traced. All are traced in a measurement, because a share of few is chance."""
 MASTER_KEY: Final = "local-master-key"
-LISTENERS: Final = {name: queue for name, queue, _ in QUEUE_FUNCTIONS}
+LISTENERS: Final = {name: queue for name, queue, _ in QUEUE_FUNCTIONS} | SOON_FUNCTIONS
 ALIGNED: Final = 15.0
 """Windows begin half-way between two ticks of the timers, so that windows of whole minutes have whole numbers of them."""
 

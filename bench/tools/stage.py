@@ -191,21 +191,20 @@ class Pump:
 
 @asynccontextmanager
 async def ticking(app: Application) -> AsyncIterator[None]:
-    """The timers of the scheduler, as they run in production: dispatch every 15 s, and once more every minute."""
+    """The scheduler's job of the sweep, as it runs in production while shards are under way: every 15 s."""
 
-    async def tick(timer: str, period: float, first: float) -> None:
-        await asyncio.sleep(first)
+    async def tick() -> None:
+        await asyncio.sleep(0.5)
         while True:
-            await app.timers.run_once(timer)
-            await asyncio.sleep(period)
+            await app.timers.run_once("scheduler_scan")
+            await asyncio.sleep(15.0)
 
-    tasks = [asyncio.create_task(tick("scheduler_scan", 15.0, 0.5)), asyncio.create_task(tick("stale_scan", 60.0, 20.0))]
+    task = asyncio.create_task(tick())
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def requests_of(counter: Counter[str]) -> int:

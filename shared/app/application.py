@@ -44,7 +44,7 @@ from ..tenants.routes import TenantServices
 from ..tenants.store import TenantDirectory
 from .ports import Ports
 from .start import prepare
-from .timer_jobs import timer_jobs
+from .timer_jobs import timer_jobs, under_way
 from .timers import KAFKA_PERIODS, PERIODS, Timers
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,8 @@ class Application:
             storage, clock, ids, self.scheduler.counters, self.watch.figures, self.checkpoints.figures, maintenance.figures, periods
         )
         publishing = MetricsPublisher(self.metrics.families, ports.outlets)
-        self.timers = Timers(tables, clock, timer_jobs(self, publishing, kafka=bool(sources)))
+        jobs = timer_jobs(self, publishing, kafka=bool(sources))
+        self.timers = Timers(tables, storage.queues, clock, jobs, under_way)
 
     async def _partition_limit(self, tenant: str) -> int | None:
         return (await self.directory.home(tenant)).spec.limits.partitions

@@ -1,4 +1,4 @@
-"""The jobs of each timer, in their order."""
+"""The jobs of the sweep, each with its parts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..engine.queries import load_rows
 from ..ops.export.service import MetricsPublisher
 from ..storage.names import TENANTS
 from ..tenants.rows import PK_TENANTS
-from .timers import Job
+from .timers import Counts, Job
 
 if TYPE_CHECKING:
     from .application import Application
 
 
 def timer_jobs(app: Application, publishing: MetricsPublisher, *, kafka: bool) -> Mapping[str, Sequence[tuple[str, Job]]]:
-    """Return the named jobs of each timer. publishing: sends the metrics. kafka: True if there are Kafka sources."""
+    """Return the named parts of each job. publishing: sends the metrics. kafka: True if there are Kafka sources."""
     scheduler, maintenance, retention = app.scheduler, app.maintenance_sweeps, Retention(app)
 
     def by_event_clock(job: Job) -> Job:
@@ -36,7 +36,6 @@ def timer_jobs(app: Application, publishing: MetricsPublisher, *, kafka: bool) -
             ("maintenance", maintenance.run_once),
         ],
         "stale_scan": [
-            ("dispatch", by_event_clock(scheduler.sweeps.dispatch)),
             ("failover", app.failover.sweep),
             ("leases", app.watch.inspect.run_once),
             ("maintenance", maintenance.inspect),
@@ -54,6 +53,20 @@ def timer_jobs(app: Application, publishing: MetricsPublisher, *, kafka: bool) -
     if kafka:
         jobs["ingest_kafka"] = [("kafka", app.kafka.run_once)]
     return jobs
+
+
+def under_way(job: str, counts: Counts) -> bool:
+    """Return True if the counts of a run show work that must be looked at again within seconds.
+
+    scheduler_scan: a shard past its wake-up is unfinished, so that its owner may end at any moment; or occurrences of schedules are left.
+    lease_scan: there are fleets that are not idle, or turns, or maintenance agents.
+    """
+    dispatch, recurring = counts.get("dispatch", {}), counts.get("recurring", {})
+    if job == "scheduler_scan":
+        near = any(dispatch.get(name) for name in ("under_way", "failed"))
+        return near or any(recurring.get(name) for name in ("partly", "waiting", "cut", "failed"))
+    takeover, turns, maintenance = (counts.get(part, {}) for part in ("takeover", "turns", "maintenance"))
+    return takeover.get("fleets", 0) > takeover.get("idle", 0) or bool(turns.get("fleets") or maintenance.get("fleets"))
 
 
 class Retention:

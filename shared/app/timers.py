@@ -1,83 +1,212 @@
-"""The timers: each runs its jobs, and a failed job does not stop the others.
+"""The sweep: one timer function that runs the jobs of the service, each in its own time, and none of them waits for another.
 
-A job is `run(now) -> counts`: an idempotent sweep over stored state. Each tick stores its time in `TocsinSweeps`, which `readyz` reads.
+A job has parts, and a part is `run(now) -> counts`: an idempotent pass over stored state. The end of each run is stored in `TocsinSweeps`,
+which `readyz` reads. A job that has work under way runs three more times before the next minute: the sweep sends itself delayed messages.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
 
 from ..core.clock import Clock, Millis
-from ..core.errors import TocsinError
+from ..core.errors import StorageError, TocsinError
 from ..ops.health.service import PK_TICKS
-from ..storage.names import SWEEPS
-from ..storage.ports import Tables, Upsert
+from ..storage.names import QUEUE_SWEEPS, SWEEPS
+from ..storage.ports import Queues, Tables, Upsert
 
 log = logging.getLogger(__name__)
 
 type Job = Callable[[Millis], Awaitable[Mapping[str, int]]]
+"""A part of a job."""
+type Counts = dict[str, dict[str, int]]
+"""The counts of a job's parts, by name."""
 
-SCHEDULES: Mapping[str, str] = {
-    "scheduler_scan": "*/15 * * * * *",
-    "lease_scan": "*/15 * * * * *",
-    "stale_scan": "20 * * * * *",
-    "retention_scan": "0 7 * * * *",
-}
-"""NCRONTAB expressions by timer, seconds first, UTC."""
-PERIODS: Mapping[str, float] = {"scheduler_scan": 15.0, "lease_scan": 15.0, "stale_scan": 60.0, "retention_scan": 3600.0}
-"""Seconds between two ticks."""
+SCHEDULES: Mapping[str, str] = {"sweep": "0 * * * * *"}
+"""NCRONTAB expressions by timer function, seconds first, UTC."""
+PERIODS: Mapping[str, float] = {"scheduler_scan": 60.0, "lease_scan": 60.0, "stale_scan": 60.0, "retention_scan": 3600.0}
+"""Seconds between two runs of each job of the sweep. Former versions had a timer function for each, of the same name."""
 
 KAFKA_SCHEDULES: Mapping[str, str] = {"ingest_kafka": "0,30 * * * * *"}
 """Deployed only where there are Kafka sources: this function works most of the time, and is billed for it."""
 KAFKA_PERIODS: Mapping[str, float] = {"ingest_kafka": 30.0}
 
+SOON_FUNCTIONS: Mapping[str, str] = {"sweep_soon": QUEUE_SWEEPS, "sweep_soon_poison": f"{QUEUE_SWEEPS}-poison"}
+"""The queues of the functions that carry out what the sweep plans."""
+SWEEP_PERIOD: Final = 60.0
+"""Seconds between two sweeps, as `SCHEDULES` has it."""
+SOON: Final = (15.0, 30.0, 45.0)
+"""Seconds after a sweep at which a job with work under way runs again."""
+SOON_LATEST: Final[Millis] = 15_000
+"""Lateness from which such a run is left out: the next one, or the next sweep, is there by then."""
+DECIDED_WITHIN: Final = 10.0
+"""Seconds that the sweep waits for its jobs before it plans the runs in between; a job that takes longer gets none in this minute."""
 
-RUN_FOR: Mapping[str, float] = {"scheduler_scan": 75.0}
-"""Seconds after which a job of the timer is cancelled, which every sweep bears; the next tick goes on.
+RUN_FOR: Mapping[str, float] = {"scheduler_scan": 55.0, "lease_scan": 55.0, "stale_scan": 300.0, "retention_scan": 300.0}
+"""Seconds after which a part of the job is cancelled, which every part bears; the next run goes on.
 
-The jobs of such a timer run side by side. With the period, the sum stays below the two minutes by which the sweeps of the scheduler work
-ahead, so that a request that storage does not answer delays no other shard and no other schedule.
+The first two end before the next minute, so that a request that storage does not answer costs them no sweep. The others may be slow: the
+first two go on each minute meanwhile. All end well before the host's limit of ten minutes.
 """
+_HOURLY_SLACK: Final[Millis] = 30_000
+"""A job with a longer period than the sweep's runs up to this much early, so that it keeps its period although sweeps jitter."""
 
 
 class SweepFailed(TocsinError):
-    """Raised when at least one job of a timer has failed; the others have run. The message names the failed jobs."""
+    """Raised when at least one part of a job has failed; the others have run. The message names the failed parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """The outcome of a run. failed: the names of the parts that failed."""
+
+    counts: Counts
+    failed: tuple[str, ...] = ()
+
+
+type UnderWay = Callable[[str, Counts], bool]
+"""Returns True if the counts of a job show work under way, so that it must run again within seconds."""
 
 
 class Timers:
-    """Runs the jobs of a timer."""
+    """Runs the jobs. One per process."""
 
-    def __init__(self, tables: Tables, clock: Clock, jobs: Mapping[str, Sequence[tuple[str, Job]]]) -> None:
-        """jobs: timer name -> named jobs, in their order."""
-        self._tables, self._clock, self._jobs = tables, clock, jobs
+    def __init__(
+        self,
+        tables: Tables,
+        queues: Queues,
+        clock: Clock,
+        jobs: Mapping[str, Sequence[tuple[str, Job]]],
+        under_way: UnderWay = lambda job, counts: False,
+    ) -> None:
+        """jobs: job -> named parts."""
+        self._tables, self._queues, self._clock, self._jobs, self._under_way = tables, queues, clock, jobs, under_way
 
-    async def run_once(self, timer: str) -> dict[str, dict[str, int]]:
-        """Run every job of `timer` and return the counts by job. Raise `SweepFailed` after all have run if one failed."""
-        jobs = self._jobs[timer]
-        if (limit := RUN_FOR.get(timer)) is not None:
-            found = await asyncio.gather(*(self._run(timer, name, job, limit) for name, job in jobs))
-        else:
-            found = [await self._run(timer, name, job) for name, job in jobs]
-        counts = {name: done for (name, _), done in zip(jobs, found, strict=True) if done is not None}
-        failed = [name for name, _ in jobs if name not in counts]
-        await self._tables.write(SWEEPS, PK_TICKS, (Upsert(timer, {"at": self._clock.now(), "failed": len(failed)}),))
-        if failed:
-            raise SweepFailed(f"{timer}: {', '.join(failed)} failed")
-        return counts
+    async def run_once(self, job: str) -> Counts:
+        """Run every part of `job` and return the counts by part. Raise `SweepFailed` after all have run if one failed."""
+        run = await self._run(job)
+        await self._store({job: run})
+        if run.failed:
+            raise SweepFailed(f"{job}: {', '.join(run.failed)} failed")
+        return run.counts
 
-    async def _run(self, timer: str, name: str, job: Job, limit: float | None = None) -> dict[str, int] | None:
-        """Return the counts of a job, or None if it failed or did not end in time."""
+    async def sweep(self) -> dict[str, Counts]:
+        """Run all jobs that are due, side by side, and plan further runs of those with work under way. Return the counts by job.
+
+        While a slow job still runs, the quick ones run again each minute, because the timer does not overlap itself. Raises `SweepFailed`
+        after all have run if one failed.
+        """
+        running: dict[str, asyncio.Task[JobRun]] = {}
+        ended: dict[str, JobRun] = {}
+        loop = asyncio.get_running_loop()
+        try:
+            due: Iterable[str] = await self._due()
+            while due:
+                began = loop.time()
+                running |= {job: asyncio.create_task(self._run(job)) for job in due if job not in running}
+                await self._collect(running, ended, DECIDED_WITHIN)
+                await self._plan([job for job in due if job not in running and self._goes_on(job, ended[job])])
+                while running and (left := began + SWEEP_PERIOD - loop.time()) > 0:
+                    await self._collect(running, ended, left)
+                due = [job for job in self._jobs if RUN_FOR.get(job, SWEEP_PERIOD) < SWEEP_PERIOD] if running else ()
+        finally:
+            for task in running.values():
+                task.cancel()
+        if failed := [f"{job}: {', '.join(run.failed)} failed" for job, run in ended.items() if run.failed]:
+            raise SweepFailed("; ".join(failed))
+        return {job: run.counts for job, run in ended.items()}
+
+    async def run_soon(self, text: str) -> None:
+        """Carry out a message of `sweep`. A failed job is logged, and not repeated: another run follows soon."""
+        try:
+            wanted = orjson.loads(text)
+            jobs, at = [str(job) for job in wanted["jobs"]], int(wanted["at"])
+        except (ValueError, KeyError, TypeError):
+            log.warning("A message in %s is not one of the sweep: %.100r", QUEUE_SWEEPS, text, extra={"action": "sweep_message_bad"})
+            return
+        if self._clock.now() > at + SOON_LATEST:
+            log.debug("A run of %s comes too late", ", ".join(jobs), extra={"action": "sweep_left_out"})
+            return
+        if running := {job: asyncio.create_task(self._run(job)) for job in jobs if job in self._jobs}:
+            await self._collect(running, {}, None)
+
+    async def _collect(self, running: dict[str, asyncio.Task[JobRun]], ended: dict[str, JobRun], within: float | None) -> None:
+        """Wait for the running jobs, at most `within` seconds if given, and store the ends of those that have ended in one transaction."""
+        await asyncio.wait(running.values(), timeout=within)
+        found = {job: task.result() for job, task in running.items() if task.done()}
+        for job, run in found.items():
+            del running[job]
+            ended[job] = JobRun(run.counts, (*(ended[job].failed if job in ended else ()), *run.failed))
+        if found:
+            try:
+                await self._store(found)
+            except StorageError as error:
+                # The jobs have run; only their age is not told.
+                log.warning("The ends of %s could not be stored: %s", ", ".join(found), error, extra={"action": "ticks_unstored"})
+
+    async def _due(self) -> list[str]:
+        """Return the jobs that are due: those of the sweep's period, and others whose last run is long enough ago."""
+        slow = [job for job in self._jobs if PERIODS.get(job, 0.0) > SWEEP_PERIOD]
+        ticks: Mapping[str, Millis] = {}
+        if slow:
+            try:
+                page = await self._tables.query(SWEEPS, PK_TICKS)
+                ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props}
+            except StorageError as error:
+                # The others say it loudly enough, and one of several accounts may still answer them.
+                log.debug("The ticks could not be read: %s", error, extra={"action": "ticks_unread"})
+                return [job for job in self._swept() if job not in slow]
+        now = self._clock.now()
+        return [job for job in self._swept() if job not in slow or not 0 <= now - ticks.get(job, 0) < 1000 * PERIODS[job] - _HOURLY_SLACK]
+
+    def _swept(self) -> list[str]:
+        return [job for job in self._jobs if job not in KAFKA_SCHEDULES]
+
+    def _goes_on(self, job: str, run: JobRun) -> bool:
+        return RUN_FOR.get(job, SWEEP_PERIOD) < SWEEP_PERIOD and (bool(run.failed) or self._under_way(job, run.counts))
+
+    async def _plan(self, jobs: Sequence[str]) -> None:
+        """Send the messages for the runs before the next sweep. Where the queue refuses them, the next sweep is soon enough."""
+        if not jobs:
+            return
+        now = self._clock.now()
+        texts = [orjson.dumps({"jobs": jobs, "at": now + round(1000 * wait)}).decode() for wait in SOON]
+        sent = (self._queues.send(QUEUE_SWEEPS, text, visible_in=wait) for text, wait in zip(texts, SOON, strict=True))
+        for error in await asyncio.gather(*sent, return_exceptions=True):
+            if isinstance(error, StorageError):
+                extra = {"action": "sweep_unplanned"}
+                log.warning("%s cannot run again before the next sweep: %s", ", ".join(jobs), error, extra=extra)
+                return
+            if error is not None:
+                raise error
+
+    async def _run(self, job: str) -> JobRun:
+        parts = self._jobs[job]
+        found = await asyncio.gather(*(self._part(job, name, part, RUN_FOR.get(job)) for name, part in parts))
+        counts = {name: done for (name, _), done in zip(parts, found, strict=True) if done is not None}
+        return JobRun(counts, tuple(name for name, _ in parts if name not in counts))
+
+    async def _store(self, runs: Mapping[str, JobRun]) -> None:
+        now = self._clock.now()
+        rows = tuple(Upsert(job, {"at": now, "failed": len(run.failed)}) for job, run in runs.items())
+        await self._tables.write(SWEEPS, PK_TICKS, rows)
+
+    async def _part(self, job: str, name: str, part: Job, limit: float | None) -> dict[str, int] | None:
+        """Return the counts of a part, or None if it failed or did not end in time."""
         bound = asyncio.timeout(limit)
         try:
             async with bound:
-                return dict(await job(self._clock.now()))
+                return dict(await part(self._clock.now()))
         except Exception:
             if bound.expired():
-                extra = {"action": "sweep_cut_off", "timer": timer, "job": name}
-                log.warning("Job %s of %s did not end within %s s; the next tick goes on with it", name, timer, limit, extra=extra)
+                extra = {"action": "sweep_cut_off", "timer": job, "job": name}
+                log.warning("%s of %s did not end within %s s; the next run goes on with it", name, job, limit, extra=extra)
             else:
-                extra = {"action": "sweep_failed", "timer": timer, "job": name}
-                log.exception("Job %s of %s failed", name, timer, extra=extra)
+                extra = {"action": "sweep_failed", "timer": job, "job": name}
+                log.exception("%s of %s failed", name, job, extra=extra)
             return None

@@ -21,7 +21,7 @@ from ..scheduler.timings import CARRIED_FROM_TRY
 from ..storage.names import QUEUE_INGEST
 from ..storage.ports import Message
 from .application import Application
-from .timers import SCHEDULES
+from .timers import SCHEDULES, SOON_FUNCTIONS
 
 log = logging.getLogger(__name__)
 
@@ -41,22 +41,10 @@ def queue_functions(
     """
     blueprint = func.Blueprint()  # type: ignore[no-untyped-call]
 
-    def on_message(name: str, queue: str, act: Act) -> None:
-        ingest = queue.startswith(QUEUE_INGEST)
-
+    def register(name: str, queue: str, serve: Callable[[func.QueueMessage], Awaitable[None]]) -> None:
         async def handler(msg: func.QueueMessage) -> None:
             try:
-                app = await get_app()
-                message = _message(msg, app.scheduler.clock.now())
-                # One that failed several times goes back to the queue that it came from, whichever side serves.
-                goes_back = queue != QUEUE_INGEST or message.dequeue_count >= CARRIED_FROM_TRY
-                scheduler = app.scheduler if serving is None or goes_back else (await serving()).scheduler
-                own = scheduler is app.scheduler
-                if ingest:
-                    # The lease is on the message's own account, whichever account's tables get its events.
-                    await serve_leased(app.storage.queues, app.clock, queue, message, lambda taken: act(scheduler, taken, own))
-                else:
-                    await act(scheduler, message, own)
+                await serve(msg)
             except Exception:
                 # The host logs it again and counts the failure; this record has the function's name.
                 log.exception("%s failed", name, extra={"action": "queue_function_failed", "function": name})
@@ -67,8 +55,35 @@ def queue_functions(
         trigger = blueprint.queue_trigger(arg_name="msg", queue_name=queue, connection=connection, data_type=func.DataType.BINARY)
         blueprint.function_name(name)(trigger(handler))
 
+    def on_message(name: str, queue: str, act: Act) -> None:
+        ingest = queue.startswith(QUEUE_INGEST)
+
+        async def serve(msg: func.QueueMessage) -> None:
+            app = await get_app()
+            message = _message(msg, app.scheduler.clock.now())
+            # One that failed several times goes back to the queue that it came from, whichever side serves.
+            goes_back = queue != QUEUE_INGEST or message.dequeue_count >= CARRIED_FROM_TRY
+            scheduler = app.scheduler if serving is None or goes_back else (await serving()).scheduler
+            own = scheduler is app.scheduler
+            if ingest:
+                # The lease is on the message's own account, whichever account's tables get its events.
+                await serve_leased(app.storage.queues, app.clock, queue, message, lambda taken: act(scheduler, taken, own))
+            else:
+                await act(scheduler, message, own)
+
+        register(name, queue, serve)
+
+    async def sweep_soon(msg: func.QueueMessage) -> None:
+        # As with the timer, the side that serves does the work, whichever account's queue had the message.
+        await (await (serving or get_app)()).timers.run_soon(msg.get_body().decode(errors="replace"))
+
+    async def sweep_soon_poison(msg: func.QueueMessage) -> None:
+        log.debug("A run of the sweep was given up", extra={"action": "sweep_left_out"})
+
     for name, queue, act in QUEUE_FUNCTIONS:
         on_message(name + suffix, queue, act)
+    for name, serve in (("sweep_soon", sweep_soon), ("sweep_soon_poison", sweep_soon_poison)):
+        register(name + suffix, SOON_FUNCTIONS[name], serve)
     return blueprint
 
 
@@ -85,7 +100,8 @@ def timer_functions(get_app: GetApplication, schedules: Mapping[str, str] = SCHE
 
     def on_tick(name: str, schedule: str) -> None:
         async def handler(timer: func.TimerRequest) -> None:
-            counts: Any = await (await get_app()).timers.run_once(name)
+            timers = (await get_app()).timers
+            counts: Any = await (timers.sweep() if name == "sweep" else timers.run_once(name))
             log.debug("%s: %s", name, counts, extra={"action": "sweep_done", "timer": name})
 
         handler.__name__ = handler.__qualname__ = name

@@ -15,8 +15,10 @@ FENCE_MARGIN: Final = 5.0
 to seconds, possibly on two machines. Takeover by the app, and the wait in 409 `name-in-use`, are later by as much."""
 
 TAKEOVER_PERIOD: Final = 15.0
-"""Seconds between runs of the takeover sweep (the schedule of the timer `lease_scan`). The alarms `silent` and `unserved` allow two of
-them."""
+"""Seconds between runs of the takeover sweep (job `lease_scan`) while there are fleets that are not idle. The alarms `silent` and
+`unserved` allow two of them."""
+TAKEOVER_RUNS_A_SWEEP: Final = 4
+"""Runs in a minute. While all fleets are idle, only the first of them takes place."""
 
 REOPEN_AFTER: Final = 60.0
 """Seconds after which the takeover sweep reopens a closed fleet: the change that closed it was interrupted. Longer than any such change."""

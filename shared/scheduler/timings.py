@@ -50,21 +50,22 @@ INTERNAL_FAILURE_WAIT: Millis = 60_000
 
 # Dispatch: from the index to a shard's message.
 
-DISPATCH_AHEAD: Millis = 2 * MINUTE
-"""The dispatch timer sends the messages of shards that wake within this time.
+SILENCE: Millis = 2 * MINUTE
+"""The sweep may be silent for this long without a late delivery: after a crash the platform does not run timers for up to this long."""
+DISPATCH_AHEAD: Millis = SILENCE + MINUTE
+"""The sweep sends the messages of shards that wake within this time: its period, and `SILENCE`.
 
-The timer may be silent for this long without a late delivery. Writers send the message themselves for shards that wake sooner.
-`BACKLOG_AFTER` and `OCCURRENCES_AHEAD` follow from it, and the test kit's time travel uses it.
+Writers send the message themselves for shards that wake sooner. The test kit's time travel uses it.
 """
-BACKLOG_AFTER: Millis = DISPATCH_AHEAD
+BACKLOG_AFTER: Millis = SILENCE
 """Lateness from which an event or shard belongs to the backlog, which lets punctual events go first.
 
-Equal to `DISPATCH_AHEAD`: a timer that was silent for that long has caused no outage yet.
+Equal to `SILENCE`: a sweep that was silent for that long has caused no outage yet.
 """
-OCCURRENCES_AHEAD: Millis = DISPATCH_AHEAD
+OCCURRENCES_AHEAD: Millis = DISPATCH_AHEAD + MINUTE
 """Occurrences of schedules become events this long before they are due.
 
-Equal to `DISPATCH_AHEAD`: the timer of schedules may be silent for as long as the timer that dispatches.
+A minute more than `DISPATCH_AHEAD`: after a crash another process waits `CLAIM_TAKEN_OVER_AFTER` before it goes on with a claim.
 """
 WAKE_EARLY: Millis = 5_000
 """A shard's message becomes visible this long before its wake-up: time to take the shard and load its rows."""
@@ -87,7 +88,7 @@ Messages of a backlog may wait in their queue for minutes; more messages would o
 # Backlog: how overdue shards are handed out.
 
 BACKLOG_HORIZON: Millis = 30_000
-"""Places in the drain are given this far ahead: two periods of the timer, so that one missed tick leaves no gap.
+"""Places in the drain are given this far ahead: twice the time between runs while shards are under way, so that a missed one leaves no gap.
 
 At most a minute, because queue scalers count hidden messages.
 """
@@ -171,12 +172,12 @@ CLOCK_SKEW: Millis = 60_000
 """Largest difference between the clocks of two instances at which a change cannot repeat an occurrence that has just fired."""
 KEEP_DELETED_SCHEDULE: Millis = 600_000
 """A deleted schedule's row stays this long after the last event id that it may have used, so that a new one cannot use the id again."""
-CHAIN_RUN_FOR = 60.0
+CHAIN_RUN_FOR = 45.0
 """Seconds after which a sweep of schedules starts no further page; the next sweep continues."""
 CLAIM_TAKEN_OVER_AFTER = 25.0
 """Seconds after which a process goes on with occurrences that another one has claimed and not stored, counted from its first sight of them.
 
-That is two ticks of the timer later. To store a batch takes far less, and `OCCURRENCES_AHEAD` has room for the wait.
+That is two runs of the job later. To store a batch takes far less, and `OCCURRENCES_AHEAD` has room for the wait.
 """
 CLAIM_TAKEN_OVER_AT_LATEST = 240.0
 """The same for a process that claims the same occurrences at each tick, and does not manage to store them."""

@@ -22,9 +22,10 @@ SWEEPS: Final = "TocsinSweeps"
 QUEUE_INGEST: Final = "tocsin-ingest"
 QUEUE_SHARDS: Final = "tocsin-shards"
 QUEUE_RETRIES: Final = "tocsin-retries"
+QUEUE_SWEEPS: Final = "tocsin-sweeps"
 
 ALL_TABLES: Final = (EVENTS, SHARDS, LEDGER, IDS, LIMITS, SCHEDULES, TENANTS, FLEETS, TURNS, MAINTENANCE, SWEEPS)
-ALL_QUEUES: Final = (QUEUE_INGEST, QUEUE_SHARDS, QUEUE_RETRIES)
+ALL_QUEUES: Final = (QUEUE_INGEST, QUEUE_SHARDS, QUEUE_RETRIES, QUEUE_SWEEPS)
 POISON_QUEUES: Final = tuple(f"{queue}-poison" for queue in ALL_QUEUES)
 """The queues into which the host puts messages that failed. The host creates them when it first needs them, and until then looks for them
 at every poll, with a warning each time; so the service creates them with the others."""

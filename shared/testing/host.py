@@ -16,13 +16,13 @@ from ..core.clock import Millis, SettableClock
 from ..scheduler.keys import MINUTE, minute_of
 from ..scheduler.protocol.dispatch import decide
 from ..scheduler.queue_functions import QUEUE_FUNCTIONS, Act
-from ..scheduler.timings import DISPATCH_AHEAD
+from ..scheduler.timings import DISPATCH_AHEAD, OCCURRENCES_AHEAD
 from ..storage.memory import MemoryQueues, MemoryTables
 from ..storage.names import ALL_QUEUES, SCHEDULES, SHARDS
 from ..storage.ports import Message
 
 SCAN: Millis = 15_000
-"""Period of the timer that dispatches due events, in milliseconds."""
+"""Time between two runs of the job that dispatches due events, while shards are under way, in milliseconds."""
 MAX_TICK_GAP: Millis = 24 * 3600 * 1000
 """Longest time between two runs of a timer that has nothing to do, in milliseconds."""
 MAX_LOOP_TURNS = 1_000_000
@@ -161,10 +161,11 @@ class VirtualHost:
 
     def _next_tick(self, name: str, now: Millis) -> Millis:
         """Return the next run of the timer: on the grid of its period, but not before it has something to do."""
-        period = round(PERIODS[name] * 1000)
+        dispatches = name == "scheduler_scan"
+        period = SCAN if dispatches else round(PERIODS[name] * 1000)
         last = self._ticked[name]
         at = last + max(period, MAX_TICK_GAP)
-        if name == "scheduler_scan" and (useful := self._first_useful_scan(now)) is not None:
+        if dispatches and (useful := self._first_useful_scan(now)) is not None:
             at = min(at, max(useful, last + 1))
         return -(-at // period) * period
 
@@ -174,7 +175,7 @@ class VirtualHost:
         for rows in self._tables.peek(SCHEDULES, "n:"):
             row = next(rows, None)
             if row is not None and row.rk.startswith("n:"):
-                found.append(max(now, _minute(row.rk[2:]) - DISPATCH_AHEAD))
+                found.append(max(now, _minute(row.rk[2:]) - OCCURRENCES_AHEAD))
         return min(found, default=None)
 
     def _wait(self) -> float | None:

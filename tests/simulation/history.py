@@ -17,6 +17,7 @@ from pydantic import SecretStr
 
 from shared.app.application import Application, build
 from shared.app.ports import Ports
+from shared.app.timers import Counts
 from shared.core.clock import Millis
 from shared.core.ids import SeededIds
 from shared.core.settings import Settings
@@ -329,10 +330,10 @@ class World:
         """Return True if the timers have something to do, now or later."""
         return bool(self.rows(SHARDS))
 
-    async def sweep(self, instance: Instance) -> None:
-        """The scheduler's timer ticks in a process."""
+    async def sweep(self, instance: Instance) -> Counts:
+        """The scheduler's job runs in a process."""
         app = await instance.app.serving()
-        await app.scheduler.sweeps.dispatch(instance.clock.now())
+        return {"dispatch": await app.scheduler.sweeps.dispatch(instance.clock.now())}
 
     def last_due(self) -> Millis:
         """The latest due time, as far as it is known; 0 without any."""

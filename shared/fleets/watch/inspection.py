@@ -33,7 +33,7 @@ from .state import WATCHED, parse_watch_state, watch_state_props
 log = logging.getLogger(__name__)
 
 INSPECTION_PERIOD: Final = 60.0
-"""Seconds between runs of the inspection (the schedule of the timer `stale_scan`)."""
+"""Seconds between runs of the inspection (job `stale_scan` of the sweep)."""
 
 type StuckTurns = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
 """Receives fleets' keys in order; returns what is wrong, for each fleet with stuck checkpoint turns. Raises `StorageError`."""

@@ -1,4 +1,4 @@
-"""The sweep of every 15 seconds: fences silent servers, removes expired intents, and plans for fleets without scanners.
+"""The look at fleets every 15 seconds: fences silent servers, removes expired intents, and plans for fleets without scanners.
 
 The age of a row is measured by the storage service's clock. The mark `dead` is conditional on the ETag that was read, so a heartbeat that
 comes in between makes the store refuse it.
@@ -21,7 +21,7 @@ from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Row
 from ..protocol import repair, resizing
 from ..rows import FLEET, Intent, Server, fleet_key, server_key
-from ..timings import READ_PARTITIONS_EVERY, TAKEOVER_PERIOD
+from ..timings import READ_PARTITIONS_EVERY, TAKEOVER_PERIOD, TAKEOVER_RUNS_A_SWEEP
 from . import takeover_rules
 from .planning import Planning
 from .snapshot import FleetSnapshot, FleetSummary, Versioned, read_summary
@@ -51,7 +51,7 @@ class TakeoverSweep:
 
         async def prepare(keys: list[str]) -> VisitFleet:
             known = await self._memory.load(PLANNED, keys)
-            skipped = takeover_rules.skipped_fleets(idle_fleets(known), TAKEOVER_PERIOD, now)
+            skipped = takeover_rules.skipped_fleets(idle_fleets(known), TAKEOVER_PERIOD, now, TAKEOVER_RUNS_A_SWEEP)
 
             async def visit(key: str) -> Counter[str]:
                 return Counter(idle=1) if key in skipped else await self._visit(key, known.get(key), now)

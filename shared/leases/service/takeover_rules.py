@@ -56,10 +56,11 @@ def is_idle(summary: FleetSummary) -> bool:
     return min(summary.age, *(each.age for each in summary.servers.values()), IDLE_AFTER) >= IDLE_AFTER
 
 
-def skipped_fleets(idle: Iterable[str], period: float, now: Millis) -> set[str]:
+def skipped_fleets(idle: Iterable[str], period: float, now: Millis, sure: int = 1) -> set[str]:
     """Return the idle fleets that this run of a sweep leaves out. Each is visited once in `IDLE_EVERY` runs.
 
-    period: seconds between runs. now: wall time; a run that is a little early or late counts as the run of its time.
+    period: seconds between runs. now: wall time; a run that is a little early or late counts as the run of its time. sure: only each run of
+    this number is certain to take place; idle fleets are visited in those. Divides `IDLE_EVERY`.
     """
-    run = round(now / (period * 1000))
-    return {key for key in idle if (crc32(key.encode()) + run) % IDLE_EVERY}
+    turn, between = divmod(round(now / (period * 1000)), sure)
+    return {key for key in idle if between or (crc32(key.encode()) + turn) % (IDLE_EVERY // sure)}

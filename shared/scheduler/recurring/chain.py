@@ -60,7 +60,8 @@ class UnfinishedClaim(NamedTuple):
     first: float
 
 
-type ChainOutcome = Literal["stored", "nothing", "undone", "removed", "lost", "failed"]
+type ChainOutcome = Literal["stored", "partly", "nothing", "waiting", "undone", "removed", "lost", "failed"]
+"""partly: as many occurrences were stored as one sweep stores, and more may be due. waiting: another process has claimed them."""
 
 
 class Chain:
@@ -90,6 +91,7 @@ class Chain:
             for some in batched(rules.in_turn(rows), PAGE):
                 counts.update(await asyncio.gather(*(self._one(row, now) for row in some)))
                 if self._clock.monotonic() > until:
+                    counts["cut"] += 1
                     return counts
         return counts
 
@@ -125,7 +127,7 @@ class Chain:
         planned = rules.plan(definition, now)
         if planned.fire:
             if self._left_to_another(definition):
-                return "nothing"
+                return "waiting"
             # Named before they are stored: a pause or a deletion must know which events to cancel. A batch that is named already is named
             # again, so that of several processes that go on with it at the same instant one stores it.
             claimed = await self._store.write(definition, rules.claimed(definition, planned, now))
@@ -141,6 +143,8 @@ class Chain:
         if await self._store.write(definition, new) is None:
             # The definition that the other process wrote names these events, so that process is responsible for them.
             return self._lost(definition)
+        if len(planned.fire) >= rules.BATCH:
+            return "partly"
         return "stored" if planned.fire else "nothing"
 
     def _left_to_another(self, definition: Definition) -> bool:

@@ -126,7 +126,7 @@ async def test_health_shows_storage_and_timers(system: System) -> None:
             assert ready.status == 200 and ready.json()["storage"] == {"reachable": True}
             return ready.json()["timers"]["scheduler_scan"]["age_s"] is not None
 
-        await eventually(ticked, "the first tick of scheduler_scan")
+        await eventually(ticked, "the first run of scheduler_scan", 150)
 
 
 async def test_flexible_event_is_traced_and_counted_from_request_to_receiver(tenant: Tenant) -> None:

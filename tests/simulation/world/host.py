@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from shared.app.timer_jobs import under_way
 from shared.core.errors import Problem, StorageError
 from shared.scheduler.ingest.message_lease import serve_leased
 from shared.scheduler.timings import CARRIED_FROM_TRY, INGEST_LEASE
@@ -27,6 +28,9 @@ MAX_DEQUEUE = 5
 POLL = 2.0
 FUNCTION_TIMEOUT = 600.0
 TICK = 15.0
+"""Seconds between the runs that a sweep plans."""
+SWEEP = 4
+"""Ticks between two sweeps."""
 POISON = "-poison"
 
 
@@ -53,6 +57,8 @@ class Host:
         self.work: dict[asyncio.Task[None], Work] = {}
         self._timer: asyncio.Task[None] | None = None
         self._silent_until = 0.0
+        self._planned = False
+        """The last sweep has planned runs before the next one."""
 
     def start(self) -> Instance:
         """A new process."""
@@ -189,27 +195,30 @@ class Host:
             self._world.fail(f"an exception nobody expected: {error!r}", error)
 
     async def timers(self) -> None:
-        """The sweep: every 15 s, unless it goes silent; now and then on two instances at once."""
+        """The sweep: every minute, unless it goes silent, and the runs that it plans in between; now and then on two instances at once."""
         world, loop = self._world, self._world.loop
         while True:
             await asyncio.sleep((loop.now // TICK + 1) * TICK - loop.now)
             if world.troubled and world.random.random() < world.profile.timer_silent:
                 self._silent_until = loop.now + world.random.uniform(15.0, 120.0)
-            if loop.now < self._silent_until or (self._timer is not None and not self._timer.done()):
+            sweep = round(loop.now / TICK) % SWEEP == 0
+            planned, self._planned = self._planned, self._planned and not sweep
+            if not (loop.now >= self._silent_until if sweep else planned) or (self._timer is not None and not self._timer.done()):
                 continue
             if not world.unfinished():
                 continue
             instance = self.any()
             if instance is None:
                 continue
-            self._timer = self._sweep(instance)
+            self._timer = self._sweep(instance, plans=sweep)
             if world.troubled and world.random.random() < world.profile.timer_doubled and (other := self.any()) is not None:
-                self._sweep(other)
+                self._sweep(other, plans=sweep)
 
-    def _sweep(self, instance: Instance) -> asyncio.Task[None]:
+    def _sweep(self, instance: Instance, *, plans: bool) -> asyncio.Task[None]:
         async def run() -> None:
             await instance.ready()
-            await self._world.sweep(instance)
+            counts = await self._world.sweep(instance)
+            self._planned = self._planned or (plans and under_way("scheduler_scan", counts))
 
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled() or not instance.alive:

@@ -31,7 +31,8 @@ BATCH, NEW_BATCH = 16, 8
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 LEASE = 600.0
 MOST_IN_BATCH = 5_000
-SCAN, STALE = 15.0, 60.0
+SCAN = 15.0
+"""Seconds between runs of the job that dispatches: shards are under way all the time."""
 OUTAGE = 45 * 60.0
 SHARD_EVENTS = 20
 SLOTS = 4
@@ -190,11 +191,11 @@ class Platform(Host):
         else:
             run_through(self._world.queues.delete(queue, message))
 
-    async def sweep(self, instances: list[Instance], period: float, offset: float) -> None:
+    async def sweep(self, instances: list[Instance], period: float) -> None:
         """A timer: one instance at a time runs the sweep."""
         world = self._world
         while True:
-            await asyncio.sleep(period - (world.loop.now - offset) % period)
+            await asyncio.sleep(period - world.loop.now % period)
             instance = world.random.choice(instances)
             try:
                 await instance.spawn(instance.app.scheduler.sweeps.dispatch(instance.clock.now()))
@@ -245,14 +246,10 @@ async def _story(world: World, scenario: Scenario, line: Line) -> Figures:
     instances = [platform.start() for _ in range(scenario.instances)]
     for instance in instances:
         platform.run(instance)
-    timers = [
-        world.loop.create_task(platform.sweep(instances, SCAN, 0.0)),
-        world.loop.create_task(platform.sweep(instances, STALE, 20.0)),
-    ]
+    timer = world.loop.create_task(platform.sweep(instances, SCAN))
     while world.rows(SHARDS) and world.loop.now < OUTAGE + 3_600:  # noqa: ASYNC110  nobody tells when all is done
         await asyncio.sleep(5.0)
-    for timer in timers:
-        timer.cancel()
+    timer.cancel()
     if platform.failures:
         raise platform.failures[0]
     first_from: dict[str, str] = {}

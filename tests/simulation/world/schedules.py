@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from shared.app.timers import Counts
 from shared.core.clock import Millis, to_text
 from shared.core.durations import format_duration
 from shared.delivery.channels import Sender
@@ -127,9 +128,10 @@ class ScheduledWorld(World):
             for found in (definition_of(row) for row in self.rows(SCHEDULES) if row.rk.startswith("d:"))
         )
 
-    async def sweep(self, instance: Instance) -> None:
+    async def sweep(self, instance: Instance) -> Counts:
         recurring = (await instance.app.serving()).scheduler.recurring
-        await asyncio.gather(super().sweep(instance), recurring.chain.sweep(instance.clock.now()))
+        counts, occurrences = await asyncio.gather(super().sweep(instance), recurring.chain.sweep(instance.clock.now()))
+        return counts | {"recurring": occurrences}
 
     def last_due(self) -> Millis:
         return max(super().last_due(), *(each.end for each in self.schedules if each.asked is not None), 0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from shared.app.timers import SCHEDULES
+from shared.app.timers import PERIODS
 from shared.core.settings import Settings, env_name
 from shared.fleets.watch.alarms import ALARMS, KINDS
 from shared.maintenance.service.notifications import SENTENCES
@@ -134,5 +134,5 @@ def observable() -> Observable:
         frozenset(logged | {alarm.action for alarm in ALARMS.values()}),
         frozenset(re.findall(r'"(tocsin\.[a-z_]+)"', telemetry)),
         frozenset({*SENTENCES, *KINDS}),
-        frozenset(SCHEDULES),
+        frozenset(PERIODS),
     )

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import Metric as Family
 
-from shared.app.timers import SCHEDULES
+from shared.app.timers import PERIODS
 from shared.core.clock import Millis, SettableClock, to_text
 from shared.delivery import tracing as delivery_tracing
 from shared.delivery.channels.ports import Verdict
@@ -35,7 +35,7 @@ from .snapshots import alarm_query, deployed
 
 AT = 1_700_000_000_000
 MINUTE = 60_000
-WELL = dict.fromkeys(SCHEDULES, AT)
+WELL = dict.fromkeys(PERIODS, AT)
 
 
 def records(families: Iterable[Family], at: Millis) -> list[kql.Row]:
@@ -93,7 +93,7 @@ def test_nothing_fires_while_all_is_well(fire: Any) -> None:
         for number in range(10)
         for row in looked(
             now=AT + number * MINUTE,
-            ticks=dict.fromkeys(SCHEDULES, AT + number * MINUTE - 15_000),
+            ticks=dict.fromkeys(PERIODS, AT + number * MINUTE - 15_000),
             tenants={"acme": tenant},
             fleets=[fleet],
             maintenance=[MaintenanceFigures("acme", "db", Counter())],

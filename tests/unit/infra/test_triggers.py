@@ -7,7 +7,7 @@ from typing import Any
 import azure.functions as func
 import pytest
 
-from shared.app.timers import SCHEDULES
+from shared.app.timers import PERIODS
 from shared.app.triggers import queue_functions
 from shared.core.setting_names import CONNECTION, MIRROR
 
@@ -36,6 +36,6 @@ def test_each_queue_has_its_function_and_each_connection_its_settings(connection
     assert needed <= set(deployed("mirrored").settings())
 
 
-def test_every_timer_that_always_runs_is_watched() -> None:
+def test_every_job_of_the_sweep_is_watched() -> None:
     queries = [query for name, query in alarms(deployed("defaults")).items() if name in ("timer-silent", "retention-silent")]
-    assert all(any(f'"{timer}"' in query for query in queries) for timer in SCHEDULES)
+    assert all(any(f'"{timer}"' in query for query in queries) for timer in PERIODS)

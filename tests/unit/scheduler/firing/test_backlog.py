@@ -106,7 +106,7 @@ async def test_events_that_outlived_their_expiry_lapse_without_a_delivery(world:
 
 async def test_punctual_shards_are_sent_before_anything_late_and_to_their_own_queue(world: World) -> None:
     await outage(world, 100)
-    await world.demo.create(delay="PT3M")
+    await world.demo.create(delay="PT4M")
     await world.clock.advance(65)
     order: list[str] = []
     send = world.queues.send
