@@ -11,7 +11,7 @@ from .terminal.output import count_of, duration_text, ranges_text
 type Severity = Literal["bad", "look"]
 _MAX_NAMES: Final = 10
 """Names that a finding lists; it counts the others."""
-_SCAN: Final = "Run tocsin status: it shows whether lease_scan, the timer that fences silent servers, is late."
+_SCAN: Final = "Run tocsin status: it shows whether lease_scan, the job that fences silent servers, is late."
 
 
 class Finding(NamedTuple):

@@ -46,10 +46,14 @@ class FleetCursor:
         prepare: gets each page of keys, in order, and returns the function that visits one of them. A fleet that fails does not stop the
         others. Two instances may visit the same fleets at the same time, so visits must be idempotent. Raises `StorageError`.
         """
-        row = await self._tables.get(SWEEPS, CURSORS, sweep)
-        start = str(row.props["after"]) if row is not None else ""
         until = self._clock.monotonic() + SECONDS_PER_TICK
         counts: Counter[str] = Counter()
+        keys, more = await self._page("", None)
+        if not more:
+            # All fleets fit one page, which is the usual case: the position need not be read.
+            return await self._visit(keys, await prepare(keys)) if keys else counts
+        row = await self._tables.get(SWEEPS, CURSORS, sweep)
+        start = str(row.props["after"]) if row is not None else ""
         after, stop = start, None
         while True:
             keys, more = await self._page(after, stop)

@@ -24,7 +24,7 @@ class Alive(BaseModel):
 
 
 class TimerState(BaseModel):
-    """The age of a timer's last tick in seconds (null: no tick is stored). `late`: true if it is too old."""
+    """Seconds since the last run of a job of the sweep (null: no run is stored). `late`: true if it is too long ago."""
 
     age_s: float | None
     late: bool
@@ -86,7 +86,7 @@ async def healthz(call: Call[None]) -> Answer:
 
 @readiness.get("readyz", answers={200: Ready, 503: Content(CONTENT_TYPE)})
 async def readyz(call: Call[HealthProbe]) -> Answer:
-    """Check that storage answers, the timers tick and the clock is right.
+    """Check that storage answers, the jobs of the sweep run and the clock is right.
 
     503 is a problem document that also has the members of 200.
     """

@@ -12,7 +12,7 @@ from shared.core.clock import Millis, SettableClock
 from shared.delivery.channels.ports import Verdict
 from shared.ops.health.service import PK_TICKS
 from shared.scheduler.keys import NEWS, index_key, index_partition, shard_key
-from shared.storage.memory import MemoryTables
+from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, IDS, LEDGER, QUEUE_SHARDS, SHARDS, SWEEPS
 from shared.storage.ports import Insert, Merge
 
@@ -191,7 +191,7 @@ async def timers(**jobs: Any) -> tuple[Timers, MemoryTables, SettableClock]:
     clock = SettableClock(START)
     tables = MemoryTables(clock)
     await tables.ensure((SWEEPS,))
-    return Timers(tables, clock, {"scan": list(jobs.items())}), tables, clock
+    return Timers(tables, MemoryQueues(clock), clock, {"scan": list(jobs.items())}), tables, clock
 
 
 async def counted(now: Millis) -> Counter[str]:
@@ -212,7 +212,7 @@ async def test_failing_job_does_not_stop_the_next_and_is_named_at_the_end(caplog
     running, tables, _ = await timers(first=counted, second=fails, third=after)
     with pytest.raises(SweepFailed, match="scan: second failed"):
         await running.run_once("scan")
-    assert ran == [START] and "Job second of scan failed" in caplog.text
+    assert ran == [START] and "second of scan failed" in caplog.text
     row = await tables.get(SWEEPS, PK_TICKS, "scan")
     assert row is not None and row.props == {"at": START, "failed": 1}
 

@@ -133,7 +133,7 @@ async def test_occurrences_that_another_process_is_storing_are_left_to_it() -> N
             return await other.sweep()
 
         swept = world.now
-        assert await drive(world.clock, together(one.sweep(), later())) == [Counter(stored=1), Counter(nothing=1)]
+        assert await drive(world.clock, together(one.sweep(), later())) == [Counter(stored=1), Counter(waiting=1)]
         assert other.network.writes == before
         assert stored(world) >= seconds(START + 1000, swept + timings.OCCURRENCES_AHEAD)
     finally:
@@ -151,7 +151,7 @@ async def test_occurrences_that_an_ended_process_has_claimed_are_stored_at_the_t
         for _ in range(3):
             await world.clock.advance(TICK, settle=3)
             outcomes.append(await drive(world.clock, other.sweep()))
-        assert outcomes == [Counter(nothing=1), Counter(nothing=1), Counter(stored=1)]
+        assert outcomes == [Counter(waiting=1), Counter(waiting=1), Counter(stored=1)]
         assert stored(world) == seconds(START + 1000, world.now + timings.OCCURRENCES_AHEAD)
     finally:
         await world.close()
@@ -231,7 +231,7 @@ async def test_a_process_that_claims_and_never_stores_does_not_keep_another_from
             assert await drive(world.clock, one.sweep()) == Counter(failed=1)
             outcomes.append(await drive(world.clock, other.sweep()))
             await world.clock.advance(TICK, settle=3)
-        assert outcomes == [Counter(nothing=1)] * 16 + [Counter(stored=1)]
+        assert outcomes == [Counter(waiting=1)] * 16 + [Counter(stored=1)]
     finally:
         await world.close()
 
