@@ -316,12 +316,17 @@ class StorageAccess:
         return self._tokens
 
     def tables(
-        self, traffic: Traffic | None = None, policy: TransportPolicy | None = None, *, server_time: ServerTimeEstimator | None = None
+        self,
+        traffic: Traffic | None = None,
+        policy: TransportPolicy | None = None,
+        *,
+        server_time: ServerTimeEstimator | None = None,
+        part: str = "",
     ) -> RunTables:
-        """Open the tables."""
+        """Open the tables. part: stands before each name, so that one part of the run does not find what another has stored."""
         transport = TracedTransport(self.open_account("table"), SystemClock(), traffic or Traffic(), policy)
         self._counters["table"].append(transport.transactions)
-        return RunTables(transport, self.run.tables if self.run else "", server_time)
+        return RunTables(transport, self.run.tables + part if self.run else "", server_time)
 
     def queues(self, traffic: Traffic | None = None, policy: TransportPolicy | None = None) -> RunQueues:
         """Open the queues."""

@@ -13,7 +13,7 @@ from azure.core.credentials import AccessToken
 from devhost.conformance.__main__ import main
 from devhost.conformance.access import CONNECTION, StorageAccess
 from devhost.conformance.access_check import explain
-from devhost.conformance.load import Posted, judge
+from devhost.conformance.load import PART, Posted, judge
 from devhost.conformance.naming import Run
 from devhost.conformance.parts import PARTS, Options
 from devhost.conformance.removal import command
@@ -25,12 +25,18 @@ from shared.storage.names import ALL_QUEUES, ALL_TABLES, POISON_QUEUES
 NOW = datetime(2026, 11, 23, 15, 3, 26, tzinfo=UTC)
 
 
-def test_a_runs_names_are_legal_and_tell_the_run() -> None:
+def test_a_runs_names_are_legal_and_tell_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("azure.identity.DefaultAzureCredential", Tokens)
     run = Run.new(NOW)
     assert run.began == NOW.replace(second=0) and Run.new(NOW) != run and Run.parse(run.id) == run
+    access = StorageAccess(account="someaccount", run=run)
+    suite, load = access.tables(), access.tables(part=PART)
     for table in ALL_TABLES:
-        limits.check_table(run.tables + table)
-        assert Run.of(run.tables + table) == run
+        names = {suite.named(table), load.named(table)}
+        assert len(names) == 2, "the load must not find what the suite has stored"
+        for name in names:
+            limits.check_table(name)
+            assert Run.of(name) == run
     for queue in (*ALL_QUEUES, *POISON_QUEUES):
         limits.check_queue(run.queues + queue)
         assert Run.of(run.queues + queue) == run
