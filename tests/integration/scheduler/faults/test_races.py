@@ -1,4 +1,7 @@
-"""Cancel, move, edit and fire, racing the very instant at which events are due."""
+"""Cancel, move, edit and fire, racing the very instant at which events are due.
+
+On a very slow machine storage may seem silent. The answer is then 503, and the change may have been made or not.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ async def at(instant: float) -> None:
 
 def tell_late(tenant: Tenant) -> None:
     """Print how late the deliveries were: a figure to look at, not to assert."""
-    late = sorted(hit.at - millis_of(hit.due) for hit in tenant.hits)
-    print(f"\n{len(late)} delivered; lateness at the receiver, ms: p50 {late[len(late) // 2]}, max {late[-1]}")
+    late = sorted(hit.at - millis_of(hit.due) for hit in tenant.hits) or [0]
+    print(f"\n{len(tenant.hits)} delivered; lateness at the receiver, ms: p50 {late[len(late) // 2]}, max {late[-1]}")
 
 
 async def test_acknowledged_cancel_is_never_delivered_and_refused_one_is_delivered_once(tenant: Tenant) -> None:
@@ -34,12 +37,14 @@ async def test_acknowledged_cancel_is_never_delivered_and_refused_one_is_deliver
     answers = await asyncio.gather(*map(cancel, range(len(ids))))
     stats = await tenant.api.drained()
     by_id = tenant.by_id()
+    shown = {event["id"]: event["state"] for event in await tenant.api.all("events?limit=1000")}
+    unknown = [event_id for event_id, answer in zip(ids, answers, strict=True) if answer.status == 503]
     cancelled = [event_id for event_id, answer in zip(ids, answers, strict=True) if answer.status == 204]
-    refused = {event_id: answer.code for event_id, answer in zip(ids, answers, strict=True) if answer.status != 204}
-    assert set(refused.values()) <= {"already-firing", "already-final"}
+    cancelled += [event_id for event_id in unknown if shown[event_id] == "cancelled"]
+    refused = {event_id: answer.code for event_id, answer in zip(ids, answers, strict=True) if event_id not in cancelled}
+    assert {code for event_id, code in refused.items() if event_id not in unknown} <= {"already-firing", "already-final"}
     assert [event_id for event_id in cancelled if event_id in by_id] == []
     assert {event_id: len(by_id.get(event_id, ())) for event_id in refused} == dict.fromkeys(refused, 1)
-    shown = {event["id"]: event["state"] for event in await tenant.api.all("events?limit=1000")}
     assert shown == {event_id: "delivered" if event_id in refused else "cancelled" for event_id in ids}
     assert (stats["delivered"], stats["cancelled"]) == (len(refused), len(cancelled))
     print(f"\n{len(cancelled)} cancelled, {len(refused)} refused: a slow machine may see one outcome only")
@@ -101,7 +106,7 @@ async def test_move_that_races_the_due_time_fires_once_at_one_of_both_times(tena
         if answer.status == 200:
             moved += 1
             assert millis_of(hit.due) >= moved_to[number], "acknowledged: the new time, or at once when that had passed"
-        else:
+        elif answer.status != 503:
             assert answer.code in ("already-firing", "already-final") and millis_of(hit.due) == due[number]
     print(f"\n{moved} of {len(ids)} moved: a slow machine may see one outcome only")
     tell_late(tenant)
@@ -123,9 +128,10 @@ async def test_moves_and_cancels_of_one_event_at_once_leave_one_event(tenant: Te
     await tenant.api.drained()
     by_id = tenant.by_id()
     for event_id, each in zip(ids, answers, strict=True):
-        assert {answer.status for answer in each} <= {200, 204, 409}, each
-        cancelled = any(answer.status == 204 for answer in each)
+        statuses = {answer.status for answer in each}
+        assert statuses <= {200, 204, 409, 503}, each
         event = await tenant.api.event(event_id)
+        cancelled = 204 in statuses or (503 in statuses and event["state"] == "cancelled")
         assert event["state"] == ("cancelled" if cancelled else "delivered")
         assert len(by_id.get(event_id, ())) == (0 if cancelled else 1)
     assert len(await tenant.api.all("events")) == len(ids)
@@ -156,10 +162,11 @@ async def test_acknowledged_edit_is_what_is_delivered(tenant: Tenant) -> None:
     await tenant.api.drained()
     old, new = tenant.by_id(), tenant.receiver.by_id(f"{tenant.path}/second")
     for number, (event_id, answer) in enumerate(zip(ids, answers, strict=True)):
-        took, other = (new, old) if answer.status == 200 else (old, new)
+        edited = answer.status == 200 or (answer.status == 503 and event_id in new)
+        took, other = (new, old) if edited else (old, new)
         [hit] = took[event_id]
-        assert hit.json() == {"new" if answer.status == 200 else "old": number} and event_id not in other
-    assert {answer.status for answer in answers} <= {200, 409}
+        assert hit.json() == {"new" if edited else "old": number} and event_id not in other
+    assert {answer.status for answer in answers} <= {200, 409, 503}
 
 
 async def test_change_of_an_event_that_has_changed_since_is_refused(tenant: Tenant) -> None:
