@@ -7,5 +7,6 @@
     instances   processes with the processor and the memory of an instance
     measuring   the app in groups of functions, each on its instance, for a while
     loads       the loads
+    page        the figures in the documentation, from results.json
     command     the command, its table and its JSON
 """

@@ -24,8 +24,8 @@ from devhost.loops import chosen_loop, loop_factory
 
 from ..report import number
 from ..tools import machine
-from . import deployed, prices, rules
-from .loads import LOADS, run
+from . import deployed, page, prices, rules
+from .loads import ALONE, LOADS, Bulk, run
 from .prices import PriceError, Prices
 from .rules import Bill, Record
 
@@ -54,17 +54,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     sizes = "sizes of the instances in MB (default: both)"
     parser.add_argument("--memory", nargs="+", type=int, choices=SIZES, default=list(SIZES), help=sizes)
     parser.add_argument("--minutes", type=int, default=3, help="minutes for which each load is measured (default: 3)")
+    parser.add_argument("--together", type=int, default=2, help="loads that are measured side by side (default: 2)")
     parser.add_argument("--quick", action="store_true", help="one minute for each load: rougher figures")
-    parser.add_argument("--json", action="store_true", help="print JSON: USD, GB-s, executions and transactions of each load, with details")
+    parser.add_argument("--json", action="store_true", help="print JSON: USD, GB-s, executions and transactions, with details")
+    parser.add_argument("--page", action="store_true", help="also write the figures into bench/cost/results.json and the documentation")
     parser.add_argument("--prices", type=Path, metavar="FILE", help="a JSON object with prices that replace those of bench/cost/prices.py")
     given = parser.parse_args(arguments)
-    if given.minutes < 1:
-        parser.error("--minutes must be 1 or more")
+    if min(given.minutes, given.together) < 1:
+        parser.error("--minutes and --together must be 1 or more")
     return given
 
 
 async def run_all(given: argparse.Namespace, costs: Prices, console: Console) -> tuple[list[Line], dict[str, str]]:
-    """Measure one load after the other, both sizes of a load side by side. Return the lines, and the failures by load."""
+    """Measure some loads side by side, in both sizes. Return the lines, and the failures by load."""
     lines: list[Line] = []
     failed: dict[str, str] = {}
     fixed = deployed.load()
@@ -83,19 +85,33 @@ async def run_all(given: argparse.Namespace, costs: Prices, console: Console) ->
                     )
             finally:
                 progress.remove_task(part)
+            if isinstance(load, Bulk):
+                return Line(name, load.title, rules.bill(rules.per_million(record, costs), None, size, costs), "million", record, notes)
             return Line(name, load.title, rules.bill(rules.month(record, costs), fixed, size, costs), "month", record, notes)
 
-        for name in names:
-            found = await asyncio.gather(*(measure(name, size) for size in given.memory), return_exceptions=True)
-            for size, each in zip(given.memory, found, strict=True):
-                if isinstance(each, Line):
-                    lines.append(each)
-                elif isinstance(each, Exception):
-                    logging.getLogger("bench").error("%s, %d MB could not be measured", name, size, exc_info=each)
-                    failed[f"{name}, {size} MB"] = f"{type(each).__name__}: {str(each)[:200]}"
-                else:
-                    raise each
+        places = asyncio.Semaphore(given.together)
+
+        async def measure_sizes(name: str) -> list[Line | BaseException]:
+            found: list[Line | BaseException] = []
+            async with places:
+                # A load that fills an instance has the machine for itself.
+                for sizes in [[size] for size in given.memory] if name in ALONE else [given.memory]:
+                    found += await asyncio.gather(*(measure(name, size) for size in sizes), return_exceptions=True)
             progress.advance(whole)
+            return found
+
+        shared = [name for name in names if name not in ALONE]
+        results = dict(zip(shared, await asyncio.gather(*map(measure_sizes, shared)), strict=True))
+        results |= {name: await measure_sizes(name) for name in names if name in ALONE}
+    for name in names:
+        for size, each in zip(given.memory, results[name], strict=True):
+            if isinstance(each, Line):
+                lines.append(each)
+            elif isinstance(each, Exception):
+                logging.getLogger("bench").error("%s, %d MB could not be measured", name, size, exc_info=each)
+                failed[f"{name}, {size} MB"] = f"{type(each).__name__}: {str(each)[:200]}"
+            else:
+                raise each
     return lines, failed
 
 
@@ -140,10 +156,9 @@ def as_dict(line: Line) -> dict[str, Any]:
     }
 
 
-def as_json(lines: Sequence[Line], failed: dict[str, str], costs: Prices, about: dict[str, str]) -> str:
-    """Return everything as JSON."""
-    found = {"machine": about, "prices": prices.as_dict(costs), "loads": [as_dict(line) for line in lines], "failed": failed}
-    return json.dumps(found, indent=2)
+def as_document(lines: Sequence[Line], failed: dict[str, str], costs: Prices, about: dict[str, str]) -> dict[str, Any]:
+    """Return everything as plain data."""
+    return {"machine": about, "prices": prices.as_dict(costs), "loads": [as_dict(line) for line in lines], "failed": failed}
 
 
 def print_table(lines: Sequence[Line], failed: dict[str, str], console: Console) -> None:
@@ -179,8 +194,13 @@ def main(arguments: list[str]) -> int:
     # With --json stdout is the document's alone.
     work = run_all(given, costs, Console(stderr=True))
     lines, failed = asyncio.run(work, loop_factory=loop_factory(chosen_loop(os.environ)))
+    document = as_document(lines, failed, costs, about)
+    if given.page and lines:
+        results = page.merged(page.read(), document)
+        page.RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        page.write(results)
     if given.json:
-        print(as_json(lines, failed, costs, about))
+        print(json.dumps(document, indent=2))
     else:
         print_table(lines, failed, Console(width=None if sys.stdout.isatty() else 200))
     return 1 if failed else 0

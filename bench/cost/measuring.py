@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -22,12 +22,12 @@ from shared.scheduler.queue_functions import QUEUE_FUNCTIONS
 from ..tools.stage import KEY, Host, Receiving, devhost, receiving
 from . import deployed, observed
 from .instances import Limit, limited, limits
-from .rules import MONTH, Invocation, Operations, RareTimer, Record
+from .rules import MONTH, Operations, RareTimer, Record
 
 SHARE: Final = "OTEL_TRACES_SAMPLER_ARG"
 """The setting with the share of requests that are traced. All are traced in a measurement, because a share of few is chance."""
 MASTER_KEY: Final = "local-master-key"
-LISTENERS: Final = {name: queue for name, queue, _ in QUEUE_FUNCTIONS} | SOON_FUNCTIONS
+LISTENERS: Final = {name: queue for name, queue, _ in QUEUE_FUNCTIONS} | dict(SOON_FUNCTIONS)
 ALIGNED: Final = 15.0
 """Windows begin half-way between two ticks of the timers, so that windows of whole minutes have whole numbers of them."""
 
@@ -138,13 +138,12 @@ class Window:
     def record(self, rare: list[RareTimer]) -> Record:
         """Return what was counted."""
         until = time.time()
-        # An invocation that still runs has left no line; it has run for the whole time that is left.
-        ended = observed.invocations(self._stage.invocations)
-        seen = [each for each in ended if each.end >= self._at and each.start < self._until]
-        assert self._until <= until
+        begun = observed.invocations(self._stage.invocations)
+        seen = [each for each in begun if each.end >= self._at and each.start < self._until]
         return Record(
             window=(self._at, self._until),
-            invocations=[Invocation(each.function, each.group, each.start, min(each.end, until)) for each in seen],
+            # One that still runs has run for the whole time that is left.
+            invocations=[replace(each, end=min(each.end, until)) for each in seen],
             operations=self.operations,
             log_bytes=dict(self._bytes),
             events=self._delivered,

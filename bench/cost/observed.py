@@ -8,8 +8,9 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -24,28 +25,31 @@ _REQUEST: Final = re.compile(r'"([A-Z]+) /[^/ "]+/([^/?(" ]*)([^" ]*) HTTP/1\.1"
 
 
 def invocations(file: Path) -> list[Invocation]:
-    """Return the invocations that have ended, from the file of `DEVHOST_INVOCATIONS`."""
-    found = []
-    for line in file.read_text().splitlines():
-        each = json.loads(line)
-        found.append(Invocation(each["function"], each["group"], each["start"], each["end"]))
-    return found
+    """Return the invocations from the file of `DEVHOST_INVOCATIONS`; one that still runs has no end yet (infinity)."""
+    return [Invocation(each["function"], each["group"], each["start"], each.get("end", inf)) for each in _lines(file)]
 
 
 def cold_starts(file: Path) -> dict[str, tuple[float, float]]:
     """Return by group: the seconds that its process took to start, and the seconds that its first invocation took then."""
     found: dict[str, tuple[float, float]] = {}
-    for line in file.read_text().splitlines():
-        each = json.loads(line)
-        if each["start"] - each["asked"] > 0.05:
+    for each in _lines(file):
+        if each["start"] - each["asked"] > 0.05 and "end" in each:
             found.setdefault(each["group"], (each["start"] - each["asked"], each["end"] - each["start"]))
     return found
 
 
 def failures(file: Path) -> Counter[str]:
     """Return the failed invocations by function."""
-    lines = (json.loads(line) for line in file.read_text().splitlines())
-    return Counter(each["function"] for each in lines if not each["ok"])
+    return Counter(each["function"] for each in _lines(file) if not each.get("ok", True))
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """Return the last line of each invocation."""
+    found: dict[int, dict[str, Any]] = {}
+    for line in file.read_text().splitlines():
+        each = json.loads(line)
+        found[each["id"]] = each
+    return list(found.values())
 
 
 class StorageLog:

@@ -5,6 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Annotated, Final, get_type_hints
+
+AS_OF: Final = "November 2025"
+"""When the prices were noted down."""
+_PRICING: Final = "azure.microsoft.com/pricing/details"
+_PLAN: Final = "learn.microsoft.com/azure/azure-functions/flex-consumption-plan"
 
 
 class PriceError(Exception):
@@ -13,62 +19,39 @@ class PriceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices without tax, examples for a region of the United States in 2025: look yours up in Azure's price lists.
+    """Prices without tax, examples for regions of the United States: look yours up in Azure's price lists. A month has 30 days.
 
-    A month has 30 days. Free amounts are per subscription and month, and are counted as if nothing else used them.
+    Each has its meaning and its source. Free amounts are per subscription and month, and are counted as if nothing else used them.
     """
 
-    gb_second: float = 0.000026
-    """A second of an instance of one GB that executes something, on demand: azure.microsoft.com/pricing/details/functions."""
-    free_gb_seconds: float = 100_000
-    million_executions: float = 0.40
-    """From the same page."""
-    free_executions: float = 250_000
-    least_ms: int = 1000
-    """A period of activity is billed for at least so long: learn.microsoft.com, "Flex Consumption plan hosting", Billing."""
-    round_up_ms: int = 100
-    """Longer ones are rounded up to a multiple of this: the same page."""
-    table_10k: float = 0.00036
-    """10,000 operations of tables, LRS: azure.microsoft.com/pricing/details/storage/tables."""
-    queue_10k: float = 0.004
-    """10,000 operations of queues, LRS: azure.microsoft.com/pricing/details/storage/queues."""
-    blob_10k: float = 0.004
-    """10,000 operations of blobs that neither write, list nor create, LRS: azure.microsoft.com/pricing/details/storage/blobs."""
-    stored_gb: float = 0.05
-    """A GB in tables for a month: as table_10k."""
-    log_gb: float = 2.76
-    """A GB of ingested logs: azure.microsoft.com/pricing/details/monitor, Analytics Logs, pay as you go (2.30 to 2.76 by region)."""
-    free_log_gb: float = 0.0
-    """The first 5 GB of a month are free for each billing account; other applications may have used them."""
-    log_alert_1m: float = 3.00
-    """A log search alert rule that runs every minute, a month: the same page. The next ones: every 5, 10, and 15 minutes or more seldom."""
-    log_alert_5m: float = 1.50
-    log_alert_10m: float = 1.00
-    log_alert_15m: float = 0.50
-    metric_alert: float = 0.10
-    """A metric alert rule, for each time series that it watches: the same page."""
-    vault_10k: float = 0.03
-    """10,000 operations of a vault: azure.microsoft.com/pricing/details/key-vault."""
-    private_endpoint: float = 7.30
-    """A private endpoint for a month: azure.microsoft.com/pricing/details/private-link."""
-    warm_s: float = 300.0
-    """Seconds that an instance stays after its last invocation, and its queue listener polls. An assumption: Azure does not publish it."""
-    vault_reads_day: float = 24.0
-    """Reads of each secret that settings refer to, a day. An assumption: they are read at least daily and at each start of an instance."""
-    metric_row_bytes: float = 400.0
-    """A value of a platform metric as a log row. An estimate."""
-    site_metrics: float = 30.0
-    """Metrics of a function app that a diagnostic setting with `AllMetrics` copies to the logs each minute. An estimate."""
-    service_metrics: float = 6.0
-    """The same for a storage service or a vault while it is used. An estimate from the published list."""
-    host_leases_minute: float = 8.0
-    """Renewals of the lease by which the host finds its primary instance, a minute. From the host's source: 15 s, renewed at half."""
-    timer_leases_minute: float = 2.0
-    """Renewals of the lease of each timer function's listener. From the source of the WebJobs SDK: 60 s, renewed at half."""
-    event_row_bytes: float = 1500.0
-    """What is stored of an event of 500 bytes: docs/explain/scale.md."""
-    kept_days: float = 7.0
-    """Days that finished events are kept by default."""
+    gb_second: Annotated[float, "a second of 1 GB of an instance that executes something, on demand", f"{_PRICING}/functions"] = 0.000026
+    free_gb_seconds: Annotated[float, "GB-seconds free each month", f"{_PRICING}/functions"] = 100_000
+    million_executions: Annotated[float, "a million executions", f"{_PRICING}/functions"] = 0.40
+    free_executions: Annotated[float, "executions free each month", f"{_PRICING}/functions"] = 250_000
+    least_ms: Annotated[float, "ms for which a period of activity is billed at least", _PLAN] = 1000
+    round_up_ms: Annotated[float, "ms to whose multiples longer ones are rounded up", _PLAN] = 100
+    table_10k: Annotated[float, "10,000 operations of tables, LRS", f"{_PRICING}/storage/tables"] = 0.00036
+    queue_10k: Annotated[float, "10,000 operations of queues, LRS", f"{_PRICING}/storage/queues"] = 0.004
+    blob_10k: Annotated[float, "10,000 operations of blobs, other than writes and lists", f"{_PRICING}/storage/blobs"] = 0.004
+    stored_gb: Annotated[float, "a GB in tables for a month", f"{_PRICING}/storage/tables"] = 0.05
+    log_gb: Annotated[float, "a GB of ingested logs (2.30 to 2.76 by region)", f"{_PRICING}/monitor"] = 2.76
+    free_log_gb: Annotated[float, "GB of logs free each month: 5 for a billing account, which others may use", f"{_PRICING}/monitor"] = 0.0
+    log_alert_1m: Annotated[float, "a log search alert that runs each minute, a month", f"{_PRICING}/monitor"] = 3.00
+    log_alert_5m: Annotated[float, "the same, every 5 minutes", f"{_PRICING}/monitor"] = 1.50
+    log_alert_10m: Annotated[float, "the same, every 10 minutes", f"{_PRICING}/monitor"] = 1.00
+    log_alert_15m: Annotated[float, "the same, every 15 minutes or more seldom", f"{_PRICING}/monitor"] = 0.50
+    metric_alert: Annotated[float, "a metric alert, a month, for each time series that it watches", f"{_PRICING}/monitor"] = 0.10
+    vault_10k: Annotated[float, "10,000 operations of a vault", f"{_PRICING}/key-vault"] = 0.03
+    private_endpoint: Annotated[float, "a private endpoint for a month", f"{_PRICING}/private-link"] = 7.30
+    warm_s: Annotated[float, "seconds that an instance and its queue listener stay after the last invocation", "assumed"] = 300.0
+    vault_reads_day: Annotated[float, "reads of each secret that settings refer to, a day", "assumed"] = 24.0
+    metric_row_bytes: Annotated[float, "bytes of a value of a platform metric that is copied to the logs", "estimated"] = 400.0
+    site_metrics: Annotated[float, "platform metrics of an app that are copied each minute, if they are", "estimated"] = 30.0
+    service_metrics: Annotated[float, "the same of a storage service or vault", "estimated"] = 6.0
+    host_leases_minute: Annotated[float, "renewals a minute of the lease of the host's first instance", "source of the host"] = 8.0
+    timer_leases_minute: Annotated[float, "renewals a minute of a timer's lease", "source of the WebJobs SDK"] = 2.0
+    event_row_bytes: Annotated[float, "bytes stored of an event of 500 bytes", "measured: scale.md"] = 1500.0
+    kept_days: Annotated[float, "days that finished events are kept", "default of the service"] = 7.0
 
 
 def load(file: Path | None) -> Prices:
@@ -91,3 +74,9 @@ def load(file: Path | None) -> Prices:
 def as_dict(prices: Prices) -> dict[str, float]:
     """Return the prices by name."""
     return asdict(prices)
+
+
+def about() -> dict[str, tuple[str, str]]:
+    """Return the meaning and the source of each price by name."""
+    hints = get_type_hints(Prices, include_extras=True)
+    return {field.name: hints[field.name].__metadata__ for field in fields(Prices)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from pathlib import Path
 
 from bench.cost import observed
@@ -35,11 +36,14 @@ def test_requests_to_storage_are_counted_by_service_and_the_polls_of_listeners_a
 
 def test_invocations_failures_and_cold_starts(tmp_path: Path) -> None:
     file = tmp_path / "invocations.jsonl"
-    first = {"function": "sweep", "group": "function:sweep", "asked": 10.0, "start": 12.5, "end": 14.0, "ok": True}
-    second = {**first, "asked": 20.0, "start": 20.0, "end": 20.5, "ok": False}
-    file.write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
+    first = {"id": 1, "function": "sweep", "group": "function:sweep", "asked": 10.0, "start": 12.5, "end": 14.0, "ok": True}
+    second = {**first, "id": 2, "asked": 20.0, "start": 20.0, "end": 20.5, "ok": False}
+    third = {"id": 3, "function": "clean", "group": "function:clean", "asked": 21.0, "start": 21.0}
+    lines = ({name: first[name] for name in third}, first, third, second)
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     assert observed.invocations(file) == [
         Invocation("sweep", "function:sweep", 12.5, 14.0),
+        Invocation("clean", "function:clean", 21.0, inf),
         Invocation("sweep", "function:sweep", 20.0, 20.5),
     ]
     assert observed.cold_starts(file) == {"function:sweep": (2.5, 1.5)}

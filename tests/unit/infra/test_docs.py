@@ -6,8 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 
-import pytest
-
 from shared.app.routes import build_routes
 from tests.paths import ROOT
 
@@ -89,55 +87,6 @@ def test_every_alert_has_its_row_for_prometheus_and_asks_for_what_the_row_says()
         assert named and all(f'"{each}"' in found[name] for each in named), name
         mentioned = {re.sub("_(total|bucket)$", "", each) for each in re.findall(r"tocsin_[a-z_]+", expression)}
         assert mentioned and mentioned <= metrics, name
-
-
-OPERATION, SECOND, CALL, LOG, KEPT = 0.00036 / 10_000, 0.000026, 0.40 / 1_000_000, 2.80, 0.05
-MONTH = 720
-
-
-@pytest.mark.parametrize(
-    ("figure", "text"),
-    [
-        (0.0666e6 * OPERATION, "66,600 / 10,000 x 0.00036 | 0.002 |"),
-        (30 * 2 * SECOND + 1000 * CALL, "30 s x 2 GB x 0.000026, and 1,000 executions | 0.002 |"),
-        (210 * 2 * SECOND, "210 s x 2 GB x 0.000026 | 0.011 |"),
-        (1.5 * 7 / 30 * KEPT, "1.5 GB x 7/30 x 0.05 | 0.018 |"),
-        (0.0666e6 * OPERATION + 30 * 2 * SECOND + 1000 * CALL + 210 * 2 * SECOND + 1.5 * 7 / 30 * KEPT, "| **0.03** |"),
-        (1.5 * LOG, "1.5 GB x 2.80 | 4.20 |"),
-        (1e6 * CALL, "1,000,000 executions more (0.40)"),
-        (186 * 2 * SECOND, "186 us each (0.010)"),
-        (0.112e6 * OPERATION, "0.112 transactions an event more ([durability.md](../explain/durability.md#costs-and-limits)), 0.004"),
-        (39 * 60 * 24 * 30 * OPERATION, "1.7 M in 30 days: 0.06 USD"),
-        (60 * 24 * 30 * CALL, "43,200 executions: 0.02 USD"),
-        (60 * 24 * 30 * 2 * SECOND, "86,400 GB-s with 2 GB: 2.25 USD"),
-        (51_000 * MONTH * OPERATION, "51,000 x 720 / 10,000 x 0.00036 | 1.32 |"),
-        (46_080 * MONTH * CALL, "33.2 M calls x 0.40 / 1 M | 13.27 |"),
-        (2 * 46_080 * MONTH * OPERATION, "66.4 M transactions / 10,000 x 0.00036 | 2.39 |"),
-        (MONTH * 3600 * 2 * SECOND, "2,592,000 s x 2 GB x 0.000026 | 134.78 |"),
-        (64 * 12 * MONTH * CALL, "552,960 executions x 0.40 / 1 M | 0.22 |"),
-    ],
-)
-def test_the_costs_are_what_the_arithmetic_says(figure: float, text: str) -> None:
-    assert text in DEPLOY
-    shown = re.findall(r"\d+\.\d+", text)[-1]
-    assert abs(figure - float(shown)) <= 0.5001 * 10 ** -len(shown.partition(".")[2])
-
-
-@pytest.mark.parametrize(
-    ("page", "measured"),
-    [
-        ("explain/performance.md", "0.0666"),
-        ("explain/performance.md", "30 us CPU an event"),
-        ("explain/performance.md", "186 us CPU a request"),
-        ("explain/performance.md", "210 us CPU an event"),
-        ("explain/scale.md", "1.5 KB"),
-        ("explain/scale.md", "39 requests a minute"),
-        ("explain/scale.md", "51,000 transactions an hour"),
-        ("explain/durability.md", "(+0.012 an event), to fire 99 more (+0.10 an event"),
-    ],
-)
-def test_the_costs_rest_on_what_was_measured(page: str, measured: str) -> None:
-    assert measured in (ROOT / "docs" / page).read_text()
 
 
 def test_functions_that_may_be_always_ready_are_there() -> None:
