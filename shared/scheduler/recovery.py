@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 IN_FLIGHT = 16
 MOST_GATES = 200
 """Most gates of one partition that one look reads; the next look and the sweeps read the rest."""
+EMPTY_LOOKS = 2
+"""Looks without any shard under way after which a new process stops looking."""
 
 
 class SeenOwner(NamedTuple):
@@ -63,13 +65,20 @@ class ShardRecovery:
         """By index partition and row key, from the last look."""
 
     async def run(self) -> None:
-        """Look at the times of `RECOVER_AT`, counted from this call."""
-        began = self._clock.monotonic()
+        """Look at the times of `RECOVER_AT`, counted from this call.
+
+        Two looks in a row that find no shard under way end the search: a process that died before this one has left nothing then.
+        """
+        began, empty = self._clock.monotonic(), 0
         for at in timings.RECOVER_AT:
             await self._clock.sleep(max(0.0, began + at - self._clock.monotonic()))
             try:
-                await self.run_once(self._clock.now())
+                seen = await self.run_once(self._clock.now())
+                empty = 0 if seen["rows"] or seen["unread"] else empty + 1
+                if empty == EMPTY_LOOKS:
+                    return
             except Exception:
+                empty = 0
                 # A defect that one look meets must not cost the others: the timers may be silent.
                 log.exception("A search for lost shards failed; the next one tries again", extra={"action": "recovery_failed"})
 
@@ -98,7 +107,9 @@ class ShardRecovery:
         unknown = [row for row in rows if self._is_worth_reading(row, kept.get(row.rk))]
         # The latest wake-ups first: the shards of a long backlog must not keep punctual ones from being looked at.
         unknown.sort(key=lambda row: row.rk, reverse=True)
-        return Counter(await asyncio.gather(*(self._one(row, now, kept) for row in unknown[:MOST_GATES])))
+        found = Counter(await asyncio.gather(*(self._one(row, now, kept) for row in unknown[:MOST_GATES])))
+        found["rows"] = len(rows)
+        return found
 
     async def _rows(self, partition: str, now: Millis) -> list[Row]:
         """Return the index rows whose message was sent, with a wake-up near now. Raises `StorageError`."""

@@ -208,3 +208,20 @@ async def test_a_gate_that_cannot_be_read_is_read_by_the_next_look(
     assert await look(world) == 0
     monkeypatch.setattr(world.tables, "get", get)
     assert await look(world) == 1
+
+
+async def test_a_process_that_starts_while_nothing_is_under_way_looks_twice(world: World) -> None:
+    world.tables.transactions.clear()
+    young = asyncio.ensure_future(world.app.scheduler.recovery.run())
+    await world.clock.advance(61)
+    assert young.done() and world.tables.transactions["query"] == 2 * 16
+
+
+async def test_a_shard_that_the_second_look_finds_keeps_the_process_looking(world: World, machine: PlayedProcess) -> None:
+    young = asyncio.ensure_future(world.app.scheduler.recovery.run())
+    await world.clock.advance(1)
+    found, _ = await shard(world, 1, "p1")
+    await world.clock.advance(10)
+    machine.ended.add("p1")
+    await world.clock.advance(51)
+    assert young.done() and found in await asked(world)
