@@ -62,14 +62,19 @@ def note_redriven(shard: str, ledger_key: str, side: str = "") -> Steps[bool]:
 def point_sources(shard: str, rows: Mapping[str, Row]) -> Steps[set[str]]:
     """Complete the redrives that made these copies: give each dead row its pointer. Return the shards that the copies came from.
 
-    rows: the rows of `shard`. Copies that were claimed before are left out: their first owner has done this.
+    rows: the rows of `shard`. Copies that were claimed before are left out: their first owner has done this. A copy that was cancelled or
+    moved before any owner came needs no pointer from here, but its redriver may have ended before it noted the event.
     """
     copies: dict[str, dict[str, Row]] = {}
     for row in rows.values():
-        if SOURCE in row.props and row.props["state"] not in FINAL and not row.props.get("tries"):
+        if SOURCE in row.props and not row.props.get("tries"):
             source = parse_address(str(row.props[SOURCE]))
-            copies.setdefault(source.shard, {})[source.row] = row
+            waiting = copies.setdefault(source.shard, {})
+            if row.props["state"] not in FINAL:
+                waiting[source.row] = row
     for source_shard, wanted in copies.items():
+        if not wanted:
+            continue
         dead = yield from load(EVENTS, source_shard, FIRST_EVENT, END_EVENTS)
         for row in dead:
             if row.rk in wanted and row.props["state"] == "dead" and not row.props.get("target"):

@@ -10,6 +10,8 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.delivery.channels.ports import Verdict
+from shared.engine.effects import Steps
+from shared.scheduler import changes
 from tests.unit.scheduler.harness import World
 from tests.unit.scheduler.ingest.test_accounts import Accounts
 from tests.unit.scheduler.mirror.pair import PairWorld
@@ -103,6 +105,19 @@ async def create(world: World, durability: str, count: int = 3) -> list[str]:
 @pytest.mark.parametrize("durability", ["standard", "fast"])
 async def test_redriven_event_is_one_event(world: World, durability: str) -> None:
     await check_one_of_three(world, await create(world, durability))
+
+
+async def test_event_that_is_cancelled_after_its_redriver_ended_early_is_one_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends_before_the_note(shard: str) -> Steps[None]:
+        yield from ()
+
+    [event_id] = await create(world, "standard", 1)
+    await dead(world, event_id)
+    monkeypatch.setattr(changes, "note_of", ends_before_the_note)
+    await redrive(world, event_id)
+    assert (await world.demo.delete(f"{EVENTS}/{event_id}")).status == 204
+    await world.run(5)
+    assert await figures(world) == {"cancelled": 1}
 
 
 async def test_redriven_mirrored_event_is_one_event_on_either_account(pair: PairWorld) -> None:
