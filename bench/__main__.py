@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from devhost.loops import chosen_loop, loop_factory
 
 from . import report
-from .events import batch, conditions, event_rows, firing, importing, singles, stream, transactions, twin
+from .events import batch, conditions, event_rows, firing, importing, quiet, singles, stream, transactions, twin
 from .leases import azurite, virtual_time
 from .report import Figure
 from .tools import machine
@@ -39,6 +39,7 @@ FIGURES: dict[str, Measure] = {
     "conditions": conditions.measure,
     "throttling": conditions.throttling,
     "stream": stream.measure,
+    "quiet": quiet.measure,
     "cpu": twin.cpu,
     "memory": twin.memory,
     "backlog": twin.backlog,

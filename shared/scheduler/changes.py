@@ -29,7 +29,8 @@ from .protocol.mirroring import mirror, mirror_event, request_copy
 from .protocol.owning import note_of
 from .queries.lookup import START, EventFilter, EventLookup, ListPosition
 from .rows import etag_of_row, withdrawn
-from .timings import DISPATCH_AHEAD, REDRIVE_FOR, WAKE_EARLY
+from .rules import visible_at
+from .timings import DISPATCH_AHEAD, REDRIVE_FOR
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +208,7 @@ class Changes:
         """Send a new shard's message if the shard wakes before the sweep is certain to run."""
         if wake <= self._clock.now() + DISPATCH_AHEAD:
             try:
-                await self._runner.run(send(ShardMessage(shard, index_key(shard, wake)), wake - WAKE_EARLY))
+                await self._runner.run(send(ShardMessage(shard, index_key(shard, wake)), visible_at(wake)))
             except StorageError as error:
                 log.info("Shard %s waits for the sweep: %s", shard, error, extra={"action": "announce_unsent"})
 

@@ -35,13 +35,17 @@ from .timings import (
     CLAIM_AHEAD,
     CROWDED_SLICE,
     DISPATCH_AHEAD,
+    LONE_SHARDS,
     LONGEST_RESEND_PAUSE,
     OPEN_BEFORE,
+    OPEN_BEFORE_MANY,
     OWNER_SILENT,
     RECOVER_AFTER,
     REST_BEYOND,
     STEADY_ROUNDS,
+    WAKE_EARLIEST,
     WAKE_EARLY,
+    WAKE_EARLY_EACH,
 )
 
 FINAL = frozenset({"delivered", "dead", "lapsed", "cancelled", "moved"})
@@ -192,7 +196,7 @@ def may_recover(state: str, wake: Millis, resent: Millis, now: Millis, rounds: i
     """
     if state != "sent" or resent + RECOVER_AFTER > now:
         return False
-    return rounds < STEADY_ROUNDS and wake - WAKE_EARLY <= now if ended else rounds == 0 and wake + RECOVER_AFTER <= now
+    return rounds < STEADY_ROUNDS and wake - WAKE_EARLIEST <= now if ended else rounds == 0 and wake + RECOVER_AFTER <= now
 
 
 class DispatchDecision(NamedTuple):
@@ -203,16 +207,18 @@ class DispatchDecision(NamedTuple):
     """Time at which the message is to become visible."""
 
 
-def dispatch_decision(state: str, wake: Millis, resent: Millis, now: Millis, rounds: int = 0, *, paced: bool = False) -> DispatchDecision:
+def dispatch_decision(
+    state: str, wake: Millis, resent: Millis, now: Millis, rounds: int = 0, *, paced: bool = False, events: int = 0
+) -> DispatchDecision:
     """Decide about one index row: send its message, check that its owner is alive, or do nothing.
 
     resent: time at which its message was last sent again, or is to become visible; 0 for never. rounds: how many times it was sent again.
-    paced: the shard was handed out as part of a backlog.
+    paced: the shard was handed out as part of a backlog. events: open events of the shard, if they are known.
     """
     if wake > now + DISPATCH_AHEAD:
         return DispatchDecision("nothing")
     if state != "sent":
-        return DispatchDecision("send", wake - WAKE_EARLY)
+        return DispatchDecision("send", visible_at(wake, events))
     return DispatchDecision("inspect") if now >= max(wake, resent) + pause_after(rounds, paced=paced) else DispatchDecision("nothing")
 
 
@@ -227,18 +233,28 @@ def in_backlog(due: Millis, now: Millis) -> bool:
     return due + BACKLOG_AFTER <= now
 
 
-def opens_at(due: Millis, now: Millis, *, crowded: bool = False) -> Millis:
-    """Return the wake-up of a shard opened now for an event due at `due`. crowded: a shard of the same minute is already full.
+def visible_at(wake: Millis, events: int = 0) -> Millis:
+    """Return the time at which a shard's message is to become visible. events: how many are to be loaded and claimed before `wake`."""
+    return wake - WAKE_EARLY - round(events * WAKE_EARLY_EACH)
 
-    In a future minute: the minute's start, so that all its events fit. In a crowded future minute: the start of a part of it, so that an
-    owner that serves a full shard is busy for a part of the minute only. In the current minute: a little before the event, so that events
-    fit that are posted meanwhile and due a little earlier; the nearer the event, the less. If an owner must come at once: now.
+
+def opens_at(due: Millis, now: Millis, *, crowded: bool = False, others: int = 0) -> Millis:
+    """Return the wake-up of a shard opened now for an event due at `due`.
+
+    crowded: a shard of the same minute is already full. others: open shards of the same minute, which the event does not fit.
+
+    A little before the event, so that events fit that are posted meanwhile and due a little earlier, and so that the owner of a lone event
+    does not come long before it; in the current minute, the nearer the event, the less. If an owner must come at once: now. After the
+    first few shards of a future minute: the minute's start, so that all its events fit. In a crowded future minute: the start of a part of
+    it, so that an owner that serves a full shard is busy for a part of the minute only.
     """
     start = due - due % MINUTE
     if start > now:
-        return due - due % CROWDED_SLICE if crowded else start
+        if crowded:
+            return due - due % CROWDED_SLICE
+        return start if others >= LONE_SHARDS else max(start, due - OPEN_BEFORE)
     soonest = now + WAKE_EARLY
-    return now if due <= soonest else due - min((due - soonest) // 2, OPEN_BEFORE)
+    return now if due <= soonest else due - min((due - soonest) // 2, OPEN_BEFORE_MANY if others >= LONE_SHARDS else OPEN_BEFORE)
 
 
 class Agenda(NamedTuple):
@@ -259,12 +275,17 @@ class Agenda(NamedTuple):
 
 
 def agenda(
-    rows: Mapping[str, Props], epoch: int, now: Millis, policy: Callable[[Props], RetryPolicy], holds: Mapping[str, ClaimHold] = FREE
+    rows: Mapping[str, Props],
+    epoch: int,
+    now: Millis,
+    policy: Callable[[Props], RetryPolicy],
+    holds: Mapping[str, ClaimHold] = FREE,
+    patience: Millis = REST_BEYOND,
 ) -> Agenda:
     """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard.
 
     holds, by channel: held events stay as they are. A later round may claim them, a user may cancel them until then, and they do not keep
-    the shard.
+    the shard. patience: the owner waits this long for an event that is not due yet; for a retry it waits `REST_BEYOND` at most.
     """
     claim: list[tuple[Millis, str]] = []
     settle: dict[str, RowOutcome] = {}
@@ -305,7 +326,7 @@ def agenda(
         held = _sooner(held, until)
     following = _sooner(fresh, retry)
     idle = opened and not (claim or settle or running)
-    stay = (fresh is not None and fresh <= now + REST_BEYOND) or (retry is not None and retry <= now + WAKE_EARLY)
+    stay = (fresh is not None and fresh <= now + patience) or (retry is not None and retry <= now + min(patience, REST_BEYOND))
     return Agenda(
         claim=[rk for _, rk in claim],
         settle=settle,

@@ -39,7 +39,7 @@ from .keys import (
     use_row_key,
 )
 from .mirror.pair import Mirror
-from .protocol.dispatch import ShardMessage, decide, dispatch, hand_out, rounds_of, send, unserved_events
+from .protocol.dispatch import ShardMessage, decide, dispatch_in_time, hand_out, rounds_of, send, unserved_events
 from .queries.totals import Totals
 from .timings import KEEP_FINISHED, KEEP_LINKED, RETENTION_RUN_FOR
 
@@ -125,7 +125,7 @@ class Sweeps:
             late += backlog
             kept += len(backlog)
             due = [row for row in page.rows if not pacing.is_late(row, now) and decide(row, now).do != "nothing"]
-            counts.update(await asyncio.gather(*(self._one(row, dispatch(row, now)) for row in due)))
+            counts.update(await asyncio.gather(*(self._one(row, dispatch_in_time(row, now)) for row in due)))
             counts["overdue"] += sum(int(row.props["wake"]) + timings.OWNER_SILENT <= now for row in page.rows)
             # Their owners, or their messages, may be lost at any moment: while there are any, the sweep runs again within seconds.
             counts["under_way"] += sum(int(row.props["wake"]) <= now for row in page.rows)

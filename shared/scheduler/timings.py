@@ -39,8 +39,16 @@ OWNER_SERVES_FOR = 240.0
 """Seconds after which an owner releases its shard and sends itself a message: a function call must end well before the platform's limit."""
 CLAIM_AHEAD: Millis = 3_000
 """Events are claimed this long before they are due, so that the claims are stored when the due time comes."""
-REST_BEYOND: Millis = 20_000
-"""An owner stays with its shard while the next event is due within this time; otherwise the shard rests."""
+REST_BEYOND: Millis = 4_000
+"""An owner stays with its shard while the next event is due within this time; otherwise the shard rests.
+
+An instance is billed while a function runs, and a new owner runs for about a second and a half, because it comes before its event. So a
+shorter wait costs less than a new owner, a longer one costs more. At least `CLAIM_AHEAD`.
+"""
+REST_BEYOND_BUSY: Millis = 20_000
+"""The same in a process that serves `BUSY_OWNERS` shards or more: its instance is billed anyway, and waiting saves transactions."""
+BUSY_OWNERS = 4
+"""Shards in work in a process from which its owners stay for longer."""
 MOST_LOST_OWNERS = 10
 """Claims beyond the allowed attempts after which an event is dead because its owners keep ending without a result."""
 CHANNEL_UNREAD_WAIT: Millis = 2_000
@@ -67,12 +75,30 @@ OCCURRENCES_AHEAD: Millis = DISPATCH_AHEAD + MINUTE
 
 A minute more than `DISPATCH_AHEAD`: after a crash another process waits `CLAIM_TAKEN_OVER_AFTER` before it goes on with a claim.
 """
-WAKE_EARLY: Millis = 5_000
-"""A shard's message becomes visible this long before its wake-up: time to take the shard and load its rows."""
+WAKE_EARLY: Millis = 2_800
+"""The message of a shard with few events is asked for this long before its wake-up.
+
+An idle queue is polled every two seconds, and a message becomes visible at a whole second after it is sent, up to a second later than it
+is asked for. So an owner comes in time, and a lone event's owner runs for less than a second and a half on average. An instance is billed
+for that wait.
+"""
+WAKE_EARLY_EACH = 3.2
+"""Milliseconds that are added for each event of the shard: time to load and claim them before the first is due."""
+WAKE_EARLIEST: Millis = WAKE_EARLY + round(990 * WAKE_EARLY_EACH)
+"""The same for a full shard: 6 s."""
+MANY_EVENTS = 300
+"""Events from which a shard whose message was sent for few gets another one, as early as that of a full shard."""
 CROWDED_SLICE: Millis = 10_000
 """Length of the parts into which a minute is cut when it gets more events than one shard holds. Divides a minute."""
-OPEN_BEFORE: Millis = 1_000
-"""Longest time that a shard wakes before its first event. Its owner occupies a slot for that much longer."""
+OPEN_BEFORE: Millis = 100
+"""Longest time that a shard wakes before its first event: clients that post at the same time may be out of order by that much.
+
+Its owner runs for that much longer.
+"""
+OPEN_BEFORE_MANY: Millis = 1_000
+"""The same for the running minute's shards after the first `LONE_SHARDS`: fewer shards count for more than short owners."""
+LONE_SHARDS = 3
+"""Open shards of one minute from which a writer opens further ones earlier, so that they take more of the minute's events."""
 STEADY_ROUNDS = 4
 """Resent messages of an unserved shard with an even pause; from then on each pause is twice the one before."""
 STUCK_ROUNDS = 8

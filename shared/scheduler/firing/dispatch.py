@@ -29,7 +29,7 @@ from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, ended_owner, parse_message, postpone, send
 from ..protocol.gate import parse_gate, read_gate
 from ..queries.ledger import entry_for
-from ..timings import MIRROR_ASKED_AGAIN_AFTER
+from ..timings import BUSY_OWNERS, MIRROR_ASKED_AGAIN_AFTER
 from .attempt import DeliveryAttempts, TenantDelivery
 from .owner import Owner
 from .permission import StartPermission
@@ -153,7 +153,15 @@ class Firing:
         view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel))
         permission = StartPermission(self._clock, taken_at, guard)
         attempts = DeliveryAttempts(view, permission, clock=self._clock, ids=self._ids, send=self._send, flow=self._flow)
-        serving = Owner(taken, attempts, runner=self._runner, clock=self._clock, flow=self._flow, leaving=lambda: self._leaving)
+        serving = Owner(
+            taken,
+            attempts,
+            runner=self._runner,
+            clock=self._clock,
+            flow=self._flow,
+            leaving=lambda: self._leaving,
+            busy=lambda: self.serving >= BUSY_OWNERS,
+        )
         with tracing.serving_shard(message.shard) if self._tracing else nullcontext():
             await serving.run()
         if permission.shard_lost:

@@ -14,6 +14,7 @@ from functools import partial
 
 from ...core.clock import Clock, Millis
 from ...delivery.flow.lane import Lane
+from ...delivery.flow.rules import FREE
 from ...delivery.flow.service import Flow
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
@@ -22,7 +23,16 @@ from ..keys import shard_tenant
 from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, announce, send
 from ..queries.ledger import entry_for
-from ..timings import CLAIM_AHEAD, DISPATCH_AHEAD, HEARTBEAT_EVERY, OWNER_SERVES_FOR, OWNER_TICK, SETTLE_WITHIN, WAKE_EARLY
+from ..timings import (
+    CLAIM_AHEAD,
+    DISPATCH_AHEAD,
+    HEARTBEAT_EVERY,
+    OWNER_SERVES_FOR,
+    OWNER_TICK,
+    REST_BEYOND,
+    REST_BEYOND_BUSY,
+    SETTLE_WITHIN,
+)
 from .attempt import DeliveryAttempts, unclaimed
 
 log = logging.getLogger(__name__)
@@ -40,10 +50,13 @@ class Owner:
         clock: Clock,
         flow: Flow,
         leaving: Callable[[], bool] = lambda: False,
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        """leaving: returns True when the process is about to end and owners must release their shards."""
+        """leaving: returns True when the process is about to end and owners must release their shards. busy: returns True while the process
+        serves so many shards that waiting for an event costs nothing.
+        """
         self._session, self._attempts, self._permission = session, attempts, attempts.permission
-        self._runner, self._clock, self._flow, self._leaving = runner, clock, flow, leaving
+        self._runner, self._clock, self._flow, self._leaving, self._busy = runner, clock, flow, leaving, busy
         self._tenant = shard_tenant(session.shard)
         self._started = clock.monotonic()
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -104,7 +117,8 @@ class Owner:
         """Decide what to do next, after asking flow control about the channels of claimable events."""
         rows = {rk: row.props for rk, row in self._session.rows.items()}
         policy = self._attempts.tenant.policy
-        todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy)
+        patience = REST_BEYOND_BUSY if self._busy() else REST_BEYOND
+        todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, FREE, patience)
         self._paused.clear()
         if todo.claim and not going:
             wanted = Counter([str(rows[rk]["channel"]) for rk in todo.claim])
@@ -115,7 +129,7 @@ class Owner:
             # An owner that claims nothing more does not ask: it might win the breaker's probe and not make it.
             if holds := await self._flow.holds(self, self._tenant, wanted, fresh):
                 self._paused.update(name for name, hold in holds.items() if hold.paused)
-                todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, holds)
+                todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, holds, patience)
         return todo
 
     def _shed(self) -> None:
@@ -230,7 +244,9 @@ class Owner:
         near = wake <= now + DISPATCH_AHEAD
         if await self._runner.run(owning.rest(session, wake, retries_only=retries, sent=near)) and near:
             message = ShardMessage(session.shard, session.held.gate.index)
-            await self._runner.run(announce(message, wake - WAKE_EARLY, retries_only=retries))
+            # Held events are due before the wake-up.
+            first = sum(wake <= rules.due_at(row.props) <= wake + CLAIM_AHEAD for row in open_rows)
+            await self._runner.run(announce(message, rules.visible_at(wake, first), retries_only=retries))
         # A user who resumed the channel before the index row said that the shard rests has not woken this shard.
         if self._paused and await self._flow.resumed(self._tenant, self._paused):
             await self._runner.run(send(ShardMessage(session.shard, session.held.gate.index), now, retries_only=True))

@@ -15,7 +15,7 @@ from ..keys import MIRRORED, event_row, minute_start, placed, shard_key
 from ..protocol.ingest import Entry, OpenShard
 from ..rows import EventToStore
 from ..rules import opens_at
-from ..timings import CROWDED_SLICE, MESSAGE_TAKEN_WITHIN
+from ..timings import CROWDED_SLICE, DISPATCH_AHEAD, MANY_EVENTS, MESSAGE_TAKEN_WITHIN
 from .account_rotation import AccountRotation
 
 OPEN_SHARDS = 512
@@ -57,6 +57,8 @@ class FillingShard:
     filed: asyncio.Task[None] | None = None
     visible: Millis | None = None
     """Time at which its message becomes visible; None until it is sent."""
+    announced: int = 0
+    """Events for which its message was sent."""
     closed: bool = False
     mirrored: bool = False
     copy: str | None = None
@@ -66,6 +68,12 @@ class FillingShard:
         """Return True if no further event goes in."""
         seen = self.visible is not None and now >= self.visible + MESSAGE_TAKEN_WITHIN
         return self.closed or self.opened.lost or seen or self.opened.next_number >= settings.shard_events
+
+    def outgrown(self, now: Millis) -> bool:
+        """Return True if the shard's message comes too late for the events that have joined since it was sent."""
+        if self.visible is None or self.announced >= MANY_EVENTS or self.opened.next_number < MANY_EVENTS:
+            return False
+        return now < self.visible and self.opened.wake <= now + DISPATCH_AHEAD
 
     def fits(self, event: EventToStore, due: Millis, now: Millis, settings: Settings) -> bool:
         """Return True if the event can still go in. due: its delivery time, or `now` if that is past."""
@@ -92,6 +100,11 @@ class FillingShards:
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
 
+    @property
+    def most(self) -> int:
+        """The number of events of a full shard."""
+        return self._settings.shard_events
+
     def place(self, tenant: str, event: EventToStore, now: Millis, *, mirrored: bool) -> tuple[FillingShard, str]:
         """Return a place for the event in an open shard of its bucket, or in a new one."""
         due = max(event.due, now)
@@ -107,7 +120,7 @@ class FillingShards:
                 return self.place(tenant, event, now, mirrored=mirrored)
             fillings[:] = [each for each in fillings if not each.over(now, self._settings)]
             # Never later than its first event: an event due before the wake-up opens another shard.
-            wake = opens_at(event.due, now, crowded=minute in self._crowded)
+            wake = opens_at(event.due, now, crowded=minute in self._crowded, others=len(fillings))
             name = placed(self._ids.name(), MIRRORED if mirrored else self._rota.next())
             filling = FillingShard(OpenShard(shard_key(tenant, name), self._ids.name(), wake), mirrored=mirrored)
             fillings.append(filling)

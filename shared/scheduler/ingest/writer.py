@@ -27,7 +27,8 @@ from ..protocol.dispatch import ShardMessage, announce
 from ..protocol.ingest import Entry, FreshId, KnownId, append, file_shard, known_id, register_id
 from ..protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on_side
 from ..rows import EventToStore
-from ..timings import DISPATCH_AHEAD, GROUP_WAIT, URGENT_FILL_TIME, WAKE_EARLY
+from ..rules import visible_at
+from ..timings import DISPATCH_AHEAD, GROUP_WAIT, URGENT_FILL_TIME
 from .account_rotation import AccountRotation
 from .open_shards import FillingShard, FillingShards, PendingEntry, Sink
 
@@ -241,9 +242,11 @@ class Writer:
                     await self._clock.sleep(GROUP_WAIT)
                 await self._write(filling)
                 if filling.visible is None and not (self._urgent(filling) and self._clock.monotonic() - started <= URGENT_FILL_TIME):
-                    await self._announce(filling)
+                    await self._announce(filling, filling.opened.next_number)
+                elif filling.outgrown(self._clock.now()):
+                    await self._announce(filling, self._fillings.most)
             if filling.visible is None:
-                await self._announce(filling)
+                await self._announce(filling, filling.opened.next_number)
         except Exception as error:
             filling.closed = True
             failure = self._failure_for(filling, error)
@@ -259,7 +262,7 @@ class Writer:
 
     def _urgent(self, filling: FillingShard) -> bool:
         """Return True if an owner is to come as soon as the message is sent."""
-        return filling.opened.wake - WAKE_EARLY <= self._clock.now()
+        return visible_at(filling.opened.wake, filling.opened.next_number) <= self._clock.now()
 
     async def _write(self, filling: FillingShard) -> None:
         group: list[PendingEntry] = []
@@ -324,10 +327,13 @@ class Writer:
         except StorageError as error:
             return error
 
-    async def _announce(self, filling: FillingShard) -> None:
-        """Send the message of a shard that wakes before the sweep is certain to run; the sweep sends the other messages."""
+    async def _announce(self, filling: FillingShard, events: int) -> None:
+        """Send the message of a shard that wakes before the sweep is certain to run; the sweep sends the other messages.
+
+        events: how many the owner is to load and claim in time.
+        """
         opened = filling.opened
-        filling.visible = max(opened.wake - WAKE_EARLY, self._clock.now())
+        filling.visible, filling.announced = max(visible_at(opened.wake, events), self._clock.now()), events
         if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
             message = ShardMessage(opened.shard, opened.index)
             if not await self._runner.run(announce(message, filling.visible)):

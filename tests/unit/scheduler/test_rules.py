@@ -76,16 +76,18 @@ def test_agenda_is_finished_rests_or_goes_on_and_no_open_event_is_forgotten(foun
         assert not running and not agenda.claim and not agenda.settle and agenda.rest > NOW + timings.CLAIM_AHEAD
 
 
-def test_owner_stays_for_what_is_due_in_20_s_and_rests_for_what_is_later() -> None:
-    for ahead, rests in ((20_000, False), (20_001, True)):
-        agenda = rules.agenda({"e000": {"state": "scheduled", "due": NOW + ahead}}, 1, NOW, lambda _: POLICY)
+@pytest.mark.parametrize("patience", [timings.REST_BEYOND, timings.REST_BEYOND_BUSY])
+def test_owner_stays_as_long_as_its_patience_lasts_and_rests_for_what_is_later(patience: int) -> None:
+    for ahead, rests in ((patience, False), (patience + 1, True)):
+        agenda = rules.agenda({"e000": {"state": "scheduled", "due": NOW + ahead}}, 1, NOW, lambda _: POLICY, {}, patience)
         assert agenda.rest == (NOW + ahead if rests else None)
 
 
-def test_owner_rests_for_retries_that_are_not_near() -> None:
-    for ahead, rests in ((5_000, False), (5_001, True)):
+@pytest.mark.parametrize("patience", [timings.REST_BEYOND, timings.REST_BEYOND_BUSY])
+def test_owner_rests_for_retries_that_are_not_near_in_a_busy_process_too(patience: int) -> None:
+    for ahead, rests in ((timings.REST_BEYOND, False), (timings.REST_BEYOND + 1, True)):
         props = {"state": "retrying", "due": NOW, "next": NOW + ahead}
-        agenda = rules.agenda({"e000": props}, 1, NOW, lambda _: POLICY)
+        agenda = rules.agenda({"e000": props}, 1, NOW, lambda _: POLICY, {}, patience)
         assert agenda.rest == (NOW + ahead if rests else None)
 
 
@@ -182,6 +184,8 @@ def test_sweep_sends_once_and_then_looks_after_the_owner_now_and_then(state: str
         assert todo.do == "nothing"
     elif state != "sent":
         assert (todo.do, todo.at) == ("send", wake - timings.WAKE_EARLY)
+        many = rules.dispatch_decision(state, wake, resent, NOW, rounds, events=990)
+        assert many.at == wake - timings.WAKE_EARLIEST
     else:
         quiet = min(NOW - wake, NOW - resent)
         assert todo.do == ("inspect" if quiet >= rules.pause_after(rounds) else "nothing")
@@ -194,21 +198,24 @@ def test_pause_between_messages_is_even_at_first_then_doubles_up_to_an_hour() ->
     assert sum(pauses[: timings.STUCK_ROUNDS]) < 15 * 60_000, "a quarter of an hour until a person is called"
 
 
-@given(st.integers(-(10**14), NOW + 10**11), st.booleans())
-def test_shard_opens_in_the_minute_of_its_first_event_before_it_and_not_in_the_past(due: int, crowded: bool) -> None:
+@given(st.integers(-(10**14), NOW + 10**11), st.booleans(), st.integers(0, 9))
+def test_shard_opens_in_the_minute_of_its_first_event_before_it_and_not_in_the_past(due: int, crowded: bool, others: int) -> None:
     now = NOW + 17_500
-    wake = rules.opens_at(due, now, crowded=crowded)
+    wake = rules.opens_at(due, now, crowded=crowded, others=others)
     assert now <= wake <= max(due, now)
     assert wake // 60_000 == max(due, now) // 60_000
     if due - due % 60_000 > now:
-        assert wake == (due - due % 10_000 if crowded else due - due % 60_000)
+        few = max(due - timings.OPEN_BEFORE, due - due % 60_000)
+        assert wake == (due - due % 10_000 if crowded else few if others < timings.LONE_SHARDS else due - due % 60_000)
 
 
 def test_shard_of_the_running_minute_opens_a_little_before_its_first_event_or_now_when_an_owner_must_come_at_once() -> None:
     assert rules.opens_at(NOW + 30_000, NOW + 10_000) == NOW + 30_000 - timings.OPEN_BEFORE
-    assert rules.opens_at(NOW + 16_000, NOW + 10_000) == NOW + 15_500
-    assert rules.opens_at(NOW + 15_002, NOW + 10_000) == NOW + 15_001
-    assert rules.opens_at(NOW + 15_000, NOW + 10_000) == NOW + 10_000
+    assert rules.opens_at(NOW + 30_000, NOW + 10_000, others=timings.LONE_SHARDS) == NOW + 30_000 - timings.OPEN_BEFORE_MANY
+    soonest = NOW + 10_000 + timings.WAKE_EARLY
+    assert rules.opens_at(soonest + 100, NOW + 10_000) == soonest + 50
+    assert rules.opens_at(soonest + 2, NOW + 10_000) == soonest + 1
+    assert rules.opens_at(soonest, NOW + 10_000) == NOW + 10_000
     assert rules.opens_at(NOW - 5, NOW + 10_000) == NOW + 10_000
     assert rules.opens_at(NOW + 60_001, NOW + 10_000) == NOW + 60_000
 

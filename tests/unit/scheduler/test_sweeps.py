@@ -11,6 +11,7 @@ from shared.app.timers import SweepFailed, Timers
 from shared.core.clock import Millis, SettableClock
 from shared.delivery.channels.ports import Verdict
 from shared.ops.health.service import PK_TICKS
+from shared.scheduler import timings
 from shared.scheduler.keys import NEWS, index_key, index_partition, shard_key
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, IDS, LEDGER, QUEUE_SHARDS, SHARDS, SWEEPS
@@ -39,8 +40,17 @@ async def test_sweep_sends_what_is_due_within_two_minutes_and_leaves_the_rest(wo
     await world.clock.advance(3600 - 119)
     assert (await dispatch(world))["sent"] == 1
     [sent] = world.queues._queues[QUEUE_SHARDS].messages.values()
-    assert START + HOUR - 6_000 <= sent.visible <= START + HOUR - 4_000
+    assert timings.WAKE_EARLY - 1_000 <= START + HOUR - sent.visible <= timings.WAKE_EARLY + timings.OPEN_BEFORE + 10
     assert (await dispatch(world))["sent"] == 0, "a timer that fires twice does no harm"
+
+
+async def test_message_of_a_shard_with_many_events_comes_earlier(world: World) -> None:
+    body = [{"delay": "PT1H", "payload": 1}] * 900
+    assert (await world.demo.post("/api/v1/events/batch", body)).json()["accepted"] == 900
+    await world.clock.advance(3600 - 119)
+    assert (await dispatch(world))["sent"] == 1
+    [sent] = world.queues._queues[QUEUE_SHARDS].messages.values()
+    assert START + HOUR - sent.visible > timings.WAKE_EARLY + 900 * timings.WAKE_EARLY_EACH - 1_000
 
 
 async def test_sweep_costs_the_same_whatever_waits_far_ahead(world: World) -> None:

@@ -140,8 +140,8 @@ async def test_message_that_an_ended_process_had_taken_is_sent_again(world: Worl
 @pytest.mark.parametrize(
     ("ended", "rounds", "since_wake", "since_resent", "asks"),
     [
-        (True, 0, -5_000, 10**9, True),
-        (True, 0, -5_001, 10**9, False),
+        (True, 0, -timings.WAKE_EARLIEST, 10**9, True),
+        (True, 0, -timings.WAKE_EARLIEST - 1, 10**9, False),
         (True, 3, 0, 8_000, True),
         (True, 3, 0, 7_999, False),
         (True, 4, 0, 10**9, False),

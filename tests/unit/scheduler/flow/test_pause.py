@@ -69,7 +69,7 @@ async def test_other_channels_of_the_same_shard_are_served_on_time(world: World)
 
 async def test_events_claimed_before_a_pause_are_given_back_as_they_were(world: World) -> None:
     await batch(world, 5)
-    await world.run(3)
+    await world.run(4)
     assert states(world) == {"firing": 5}
     await world.admin.post(f"{DEFAULT}/pause")
     await world.run(5)

@@ -16,7 +16,7 @@ from shared.scheduler.keys import shard_name
 from shared.scheduler.protocol import owning
 from shared.scheduler.protocol.gate import parse_gate
 from shared.scheduler.rows import EventToStore, body_props, encoded_size
-from shared.scheduler.timings import MESSAGE_TAKEN_WITHIN
+from shared.scheduler.timings import MESSAGE_TAKEN_WITHIN, OPEN_BEFORE, WAKE_EARLIEST, WAKE_EARLY, WAKE_EARLY_EACH
 from shared.storage.names import EVENTS, SHARDS
 from shared.storage.ports import Op
 
@@ -37,11 +37,6 @@ async def store(world: World, *events: EventToStore) -> list[Stored]:
     found = await world.do(world.app.scheduler.writer.store("demo", events))
     assert all(isinstance(each, Stored) for each in found)
     return found  # type: ignore[return-value]
-
-
-def soon(*wakes: int) -> Any:
-    """These wake-ups, as they come out of a clock that went on by some milliseconds while the events came in."""
-    return pytest.approx(wakes if len(wakes) > 1 else wakes[0], abs=100, rel=0)
 
 
 def writes(world: World) -> int:
@@ -151,18 +146,18 @@ async def test_event_goes_into_a_new_shard_when_an_owner_has_the_first(world: Wo
 async def test_event_due_before_the_open_shards_wake_up_opens_another(world: World) -> None:
     await store(world, event(START + 30_000))
     await store(world, event(START + 20_000))
-    await store(world, event(START + 29_000))
-    assert sorted(row.props["wake"] for row in world.rows(SHARDS)) == soon(START + 19_000, START + 29_000)
+    await store(world, event(START + 29_950))
+    assert sorted(row.props["wake"] for row in world.rows(SHARDS)) == [START + 20_000 - OPEN_BEFORE, START + 30_000 - OPEN_BEFORE]
     assert {row.props["bucket"] for row in world.rows(SHARDS)} == {"202701150800"}
 
 
 async def test_event_goes_into_the_open_shard_that_wakes_last(world: World) -> None:
     await store(world, event(START + 40_000))
     await store(world, event(START + 12_000))
-    [late] = await store(world, event(START + 39_000))
+    [late] = await store(world, event(START + 39_950))
     [early] = await store(world, event(START + 20_000))
     wakes = {row.rk.split(":")[-1]: row.props["wake"] for row in world.rows(SHARDS)}
-    assert sorted(wakes.values()) == soon(START + 11_000, START + 39_000)
+    assert sorted(wakes.values()) == [START + 12_000 - OPEN_BEFORE, START + 40_000 - OPEN_BEFORE]
     assert [wakes[shard_name(each.address.shard)] for each in (early, late)] == sorted(wakes.values())
 
 
@@ -199,9 +194,31 @@ async def test_near_shard_is_announced_and_a_far_one_is_left_to_the_sweep(world:
     await store(world, event(START + 30_000))
     await store(world, event(HOUR))
     found = {row.props["state"]: row.props["wake"] for row in world.rows(SHARDS)}
-    assert (found["sent"], found["pending"]) == (soon(START + 29_000), HOUR)
+    wake = START + 30_000 - OPEN_BEFORE
+    assert (found["sent"], found["pending"]) == (wake, HOUR)
     [sent] = world.queues._queues["tocsin-shards"].messages.values()
-    assert START + 24_000 <= sent.visible <= START + 25_500, "queues count in seconds"
+    assert 0 <= sent.visible - (wake - WAKE_EARLY) <= 1_000, "queues count in seconds"
+
+
+async def test_message_of_a_shard_that_starts_with_many_events_comes_earlier(world: World) -> None:
+    await store(world, *(event(START + 30_000) for _ in range(500)))
+    [sent] = world.queues._queues["tocsin-shards"].messages.values()
+    assert START + 30_000 - sent.visible >= WAKE_EARLY + 500 * WAKE_EARLY_EACH - 1_000
+
+
+async def test_shard_that_grows_after_its_message_was_sent_gets_an_earlier_one(world: World) -> None:
+    for _ in range(12):
+        await store(world, *(event(START + 50_000) for _ in range(50)))
+    assert len(shards(world)) == 1
+    first, second = sorted(each.visible for each in world.queues._queues["tocsin-shards"].messages.values())
+    assert START + 50_000 - first > WAKE_EARLIEST - 1_000 and START + 50_000 - second < WAKE_EARLIEST - 1_000
+
+
+async def test_later_minute_gets_few_shards_from_events_posted_in_any_order(world: World) -> None:
+    for number in range(59, -1, -1):
+        await store(world, event(HOUR + 1_000 * number))
+    wakes = sorted(row.props["wake"] for row in world.rows(SHARDS))
+    assert wakes == [HOUR, *(HOUR + 1_000 * number - OPEN_BEFORE for number in (57, 58, 59))], "the last one takes all the others"
 
 
 async def test_storage_that_refuses_is_reported_and_nothing_is_acknowledged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -305,7 +305,7 @@ async def test_change_just_before_the_time_reaches_the_event(world: World) -> No
 
 async def test_occurrence_that_is_already_firing_is_not_fired_again_by_a_change_or_a_resume(world: World) -> None:
     await put(world.demo)
-    await world.run(57.5)
+    await world.run(59)
     assert await ids(world.demo, "firing") == ["tick:20270115T080100Z"]
     await put(world.demo, payload={"n": 2})
     await world.demo.post(f"{URL}/pause")
