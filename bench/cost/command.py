@@ -119,7 +119,8 @@ def durations(record: Record) -> dict[str, list[float]]:
     """Return the mean and the longest seconds of an invocation, by function."""
     found: defaultdict[str, list[float]] = defaultdict(list)
     for each in record.invocations:
-        found[each.function].append(each.end - each.start)
+        if each.end >= record.window[0]:
+            found[each.function].append(each.end - each.start)
     return {name: [round(statistics.fmean(each), 4), round(max(each), 4)] for name, each in sorted(found.items())}
 
 
@@ -145,7 +146,7 @@ def as_dict(line: Line) -> dict[str, Any]:
         "log_mb": {kind: round(size / 1e6, 1) for kind, size in usage.log_bytes.items()},
         "measured": {
             "seconds": round(line.record.seconds, 1),
-            "invocations": len(line.record.invocations),
+            "invocations": sum(each.end >= line.record.window[0] for each in line.record.invocations),
             "table": line.record.operations.table,
             "queue": line.record.operations.queue,
             "polls": dict(line.record.operations.polls),

@@ -139,7 +139,8 @@ class Window:
         """Return what was counted."""
         until = time.time()
         begun = observed.invocations(self._stage.invocations)
-        seen = [each for each in begun if each.end >= self._at and each.start < self._until]
+        # Those from before the window too: their listeners are still there.
+        seen = [each for each in begun if each.start < self._until]
         return Record(
             window=(self._at, self._until),
             # One that still runs has run for the whole time that is left.

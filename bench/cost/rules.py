@@ -57,7 +57,7 @@ class RareTimer:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was measured between two times. invocations: also those that were running at either end."""
+    """What was measured between two times. invocations: also those before, and those that were running at either end."""
 
     window: Spell
     invocations: Sequence[Invocation]

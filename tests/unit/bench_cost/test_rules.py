@@ -98,6 +98,10 @@ def test_listeners_poll_while_their_instance_is_there() -> None:
     # From 0 s to 10 s it works, and stays for 20 s.
     assert month(record, replace(PRICES, warm_s=20)).polls == pytest.approx(15 * 43_200)
     assert month(record, PRICES).polls == pytest.approx(30 * 43_200)
+    # One that ended before the window has left a listener too.
+    former = replace(record, invocations=[Invocation("serve", "function:serve", -15, -10)])
+    assert month(former, replace(PRICES, warm_s=20)).polls == pytest.approx(5 * 43_200)
+    assert month(former, PRICES).executions == {}
 
 
 def test_a_timer_that_is_too_rare_for_the_window() -> None:
