@@ -1,4 +1,4 @@
-"""`python -m bench`: the table of figures; `python -m bench cost`: what Azure would bill."""
+"""`python -m bench`: the table of figures; `python -m bench cost`: the costs on Azure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measures the figures of performance.md, on this machine alone.",
-        epilog="python -m bench cost: what Azure would bill; see its own --help.",
+        epilog="python -m bench cost computes what Azure would bill; see its own --help.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="some figures only, as with --only")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=FIGURES, help=f"some of: {', '.join(FIGURES)}")

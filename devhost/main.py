@@ -60,7 +60,7 @@ class Options:
     log_level: str
     loop: str  # uvloop or asyncio
     split: bool  # a worker process for each group of functions
-    invocations: Path | None  # a line for each invocation is written there
+    invocations: Path | None  # file that gets two lines for each invocation
 
 
 def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
@@ -70,7 +70,7 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         description="Runs the function app with Azurite and a receiver for its deliveries.",
         epilog="Environment: PORT, RECEIVER_PORT, AZURITE=memory|off, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, "
         "AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, DEVHOST_GRACE (seconds), DEVHOST_LOOP=asyncio|uvloop, DEVHOST_MASTER_KEY, "
-        "DEVHOST_INVOCATIONS (a file that gets a line for each invocation), SPLIT=1 (a process for each group of functions), LOG_LEVEL.",
+        "DEVHOST_INVOCATIONS (a file that gets two lines for each invocation), SPLIT=1 (a process for each group of functions), LOG_LEVEL.",
     )
     parser.add_argument("--app", type=Path, default=ROOT, help="the folder with function_app.py (default: the repository)")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")

@@ -71,7 +71,7 @@ param armResourceGroups array = []
 @description('Whether accounts and vault are reached through private endpoints alone. The app itself stays public.')
 param privateNetwork bool = false
 
-@description('Memory of an instance in MB, and with it its share of a core: a quarter, one or two. A second of an instance costs as much as its memory.')
+@description('Memory of an instance in MB. Its cores follow from it: a quarter, one or two. The price of a second is in proportion to the memory.')
 @allowed([
   512
   2048
@@ -105,7 +105,7 @@ param furtherSettings object = {}
 @description('Where alerts are sent; alerts are raised but not sent when empty.')
 param alertEmail string = ''
 
-@description('Minutes between two looks for alarms; when 0, nothing looks for them. The fewer, the dearer.')
+@description('Minutes between two runs of the alert rule; 0 creates no rule. A shorter time costs more.')
 @allowed([
   0
   5
@@ -122,10 +122,10 @@ param logDays int = 30
 @description('Whether each write and delete of storage is logged: an audit, and one log row a transaction.')
 param storageAudit bool = false
 
-@description('Whether Azure\'s own metrics of each resource are stored with the logs, at the price of logs. The portal shows them without it.')
+@description('Store Azure\'s own metrics of each resource with the logs, at the price of logs. The portal shows them in either case.')
 param platformMetrics bool = false
 
-@description('Gigabytes of logs a day after which Azure takes no more until the next day, alarms included; no limit when 0.')
+@description('Gigabytes of logs a day after which Azure stores no more until the next day, also none for alarms; 0 sets no limit.')
 @minValue(0)
 param logDailyGigabytes int = 0
 
@@ -142,7 +142,7 @@ var mirrored = !empty(mirrorLocation)
 var bodyLimit = 17000000
 var mostRequests = instanceMemory * 262144 / bodyLimit
 var requestsAtOnce = httpConcurrency == 0 || httpConcurrency > mostRequests ? mostRequests : httpConcurrency
-// Shards in work, whose events take several times their bytes in memory, stay below it too.
+// The shards that are served at a time stay below it too; their events take several times their bytes in memory.
 var shardBytes = instanceMemory == 512 ? 16777216 : 67108864
 var auditLogs = storageAudit ? ['StorageWrite', 'StorageDelete'] : []
 

@@ -1,9 +1,9 @@
-"""What Azure would bill: `python -m bench cost`; docs/explain/cost.md has the table with its arithmetic.
+"""Computes what Azure would bill: `python -m bench cost`; docs/explain/cost.md has the table with its arithmetic.
 
     prices      the prices, each with its source, in one table
     rules       arithmetic alone: from what was measured to US dollars
-    deployed    what a deployment has that costs money while nothing happens, from infra/snapshots
-    observed    reads what a run left: invocations, requests to storage, telemetry
+    deployed    the resources with fixed costs, from infra/snapshots
+    observed    reads the records of a run: invocations, requests to storage, telemetry
     instances   processes with the processor and the memory of an instance
     measuring   the app in groups of functions, each on its instance, for a while
     loads       the loads

@@ -1,4 +1,4 @@
-"""`python -m bench cost`: what Azure would bill for each load."""
+"""`python -m bench cost`: computes what Azure would bill for each load."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench cost", description="Runs the app under each load on this machine, and computes what Azure would bill."
     )
-    parser.add_argument("--only", nargs="+", metavar="LOAD", choices=LOADS, help=f"some of: {', '.join(LOADS)}")
+    parser.add_argument("--only", nargs="+", metavar="LOAD", choices=LOADS, help=f"measure these loads only: {', '.join(LOADS)}")
     sizes = "sizes of the instances in MB (default: both)"
     parser.add_argument("--memory", nargs="+", type=int, choices=SIZES, default=list(SIZES), help=sizes)
     parser.add_argument("--minutes", type=int, default=3, help="minutes for which each load is measured (default: 3)")
-    parser.add_argument("--together", type=int, default=2, help="loads that are measured side by side (default: 2)")
-    parser.add_argument("--quick", action="store_true", help="one minute for each load: rougher figures")
+    parser.add_argument("--together", type=int, default=2, help="number of loads that are measured side by side (default: 2)")
+    parser.add_argument("--quick", action="store_true", help="measure each load for one minute; the figures are less exact")
     parser.add_argument("--json", action="store_true", help="print JSON: USD, GB-s, executions and transactions, with details")
     parser.add_argument("--page", action="store_true", help="also write the figures into bench/cost/results.json and the documentation")
     parser.add_argument("--prices", type=Path, metavar="FILE", help="a JSON object with prices that replace those of bench/cost/prices.py")
@@ -94,7 +94,7 @@ async def run_all(given: argparse.Namespace, costs: Prices, console: Console) ->
         async def measure_sizes(name: str) -> list[Line | BaseException]:
             found: list[Line | BaseException] = []
             async with places:
-                # A load that fills an instance has the machine for itself.
+                # A load that fills an instance is measured alone on the machine.
                 for sizes in [[size] for size in given.memory] if name in ALONE else [given.memory]:
                     found += await asyncio.gather(*(measure(name, size) for size in sizes), return_exceptions=True)
             progress.advance(whole)
@@ -192,7 +192,7 @@ def main(arguments: list[str]) -> int:
         print(f"bench cost: {error}", file=sys.stderr)
         return 2
     about = machine.describe()
-    # With --json stdout is the document's alone.
+    # With --json, only the document goes to stdout.
     work = run_all(given, costs, Console(stderr=True))
     lines, failed = asyncio.run(work, loop_factory=loop_factory(chosen_loop(os.environ)))
     document = as_document(lines, failed, costs, about)

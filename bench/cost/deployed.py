@@ -1,4 +1,4 @@
-"""What a deployment has that costs money while nothing happens: from infra/snapshots, so it follows the Bicep sources."""
+"""The resources of a deployment that have fixed costs, read from infra/snapshots, so that they follow the Bicep sources."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .rules import Deployed
 
 SNAPSHOTS: Final = ROOT / "infra" / "snapshots"
 OWN: Final = ("OTEL_", "TOCSIN_")
-"""Beginnings of the names of the settings that a measurement takes over."""
+"""Prefixes of the settings that a measurement uses as deployed."""
 LOCAL: Final = {"TOCSIN_ADMIN_KEY", "TOCSIN_SIGNING_KEY", "TOCSIN_EGRESS_ALLOW", "TOCSIN_ACCOUNTS"}
-"""Settings that a measurement must have otherwise."""
+"""Settings for which a measurement needs values of its own."""
 
 
 def resources(name: str = "defaults") -> list[dict[str, Any]]:
@@ -25,7 +25,7 @@ def resources(name: str = "defaults") -> list[dict[str, Any]]:
 
 
 def load(name: str = "defaults") -> Deployed:
-    """Return what the deployment of a snapshot has."""
+    """Return the resources with fixed costs of a snapshot's deployment."""
     found = resources(name)
     kinds = Counter(each["type"] for each in found)
     rules = [each["properties"] for each in found if each["type"] == "Microsoft.Insights/scheduledQueryRules"]
@@ -44,7 +44,7 @@ def load(name: str = "defaults") -> Deployed:
 
 
 def settings(name: str = "defaults") -> dict[str, str]:
-    """Return the app's settings that a measurement takes over."""
+    """Return the app's settings that a measurement uses as deployed."""
     return {
         key: value
         for key, value in _settings(resources(name)).items()

@@ -21,7 +21,7 @@ REPLICAS: Final = 5
 TAKING: Final = 30.0
 """Seconds that a checkpoint takes."""
 START: Final = 420.0
-"""Seconds in which all partitions must be shared out."""
+"""Seconds within which all partitions must have a server."""
 
 
 async def by_table(found: Stage) -> None:

@@ -1,6 +1,6 @@
-"""The processes of an app as instances: each has the processor and the memory of its size.
+"""Limits the processes of an app to the processor and the memory of an instance.
 
-With control groups (version 1 or 2) if this process may make them; otherwise a process is stopped for its share of each tenth of a second.
+Uses control groups (version 1 or 2) if this process may create them; otherwise it stops each process for a part of each tenth of a second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..tools import machine
 CORES: Final[Mapping[int, float]] = {512: 0.25, 2048: 1.0, 4096: 2.0}
 """Cores of an instance by its memory in MB."""
 LOOK: Final = 0.02
-"""Seconds between two looks for new processes."""
+"""Seconds between two searches for new processes."""
 PERIOD: Final = 0.1
 """Seconds in which a process gets its share."""
 _ROOT: Final = Path("/sys/fs/cgroup")
@@ -71,7 +71,7 @@ class Groups:
             self._made = [folder for folder in self._made if not _removed(folder)]
             if not self._made:
                 return
-            # The processes are just ending.
+            # The processes have not ended yet.
             await asyncio.sleep(0.1)
 
 
@@ -86,7 +86,7 @@ def _removed(folder: Path) -> bool:
 
 
 class Pauses:
-    """Stops each process for a part of each period. Rougher: a process that has nothing to do loses that time too."""
+    """Stops each process for a part of each period. This is less exact: a process that has nothing to do loses that time too."""
 
     def __init__(self, memory_mb: int) -> None:
         self.name = "pauses"

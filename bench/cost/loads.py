@@ -36,7 +36,7 @@ class Bulk:
     title: str
     batch: int = 1000
     per_core: int = 120_000
-    """Events for an instance of one core, and half as many for a smaller one: about what it delivers in a minute."""
+    """Events for an instance of one core, about as many as it delivers in a minute; half of them for a smaller instance."""
 
 
 BULK_LEAD: Final = 60.0
@@ -44,7 +44,7 @@ BULK_LEAD: Final = 60.0
 BULK_WIDTH: Final = 60.0
 """Seconds over which a bulk is due."""
 SETTLING: Final = 30.0
-"""Seconds after the last delivery in which the owners of the shards end."""
+"""Seconds after the last delivery within which the owners of the shards end."""
 
 
 async def nothing(found: Stage) -> None:
@@ -100,13 +100,13 @@ LOADS: Final[dict[str, Load | Bulk]] = {
 
 
 ALONE: Final = {"bulk"}
-"""The loads that are measured when no other is, one size after the other."""
+"""The loads that are measured alone, one size after the other."""
 
 
 async def run(load: Load | Bulk, memory_mb: int, seconds: float, show: ShowProgress) -> tuple[Record, dict[str, object]]:
-    """Measure a load on instances of one size. Return the record, and what is worth knowing beside it.
+    """Measure a load on instances of one size. Return the record, and notes about it.
 
-    seconds: the length of the measurement; a bulk is smaller if it is below a minute and a half.
+    seconds: the length of the measurement; below 90 s, a bulk has fewer events.
     """
     async with stage(memory_mb) as found:
         what = f"{load.title}, {memory_mb} MB"
@@ -124,7 +124,7 @@ async def run(load: Load | Bulk, memory_mb: int, seconds: float, show: ShowProgr
 
 async def _bulk(found: Stage, load: Bulk, count: int, what: str, show: ShowProgress) -> Record:
     window = Window(found)
-    # A first event opens the processes that will be needed.
+    # A first event starts the processes that the bulk needs.
     await found.call("POST", "/events", {"delay": "PT5S", "payload": payload(0)})
     await found.receiver.until(1, 120, lambda _: None)
     await window.begin()
@@ -137,12 +137,12 @@ async def _bulk(found: Stage, load: Bulk, count: int, what: str, show: ShowProgr
     await pass_time(SETTLING, what, show, 2 * SETTLING, 3 * SETTLING)
     await window.end()
     record = window.record([])
-    # The timers tick also without it.
+    # The timers would also have run without the bulk.
     return replace(record, invocations=[each for each in record.invocations if each.function not in record.timers])
 
 
 def notes(found: Stage) -> dict[str, object]:
-    """Return what is worth knowing beside a record."""
+    """Return the limit, the failures, the cold starts and the telemetry records of a run."""
     return {
         "limit": found.limit.name,
         "failed": dict(observed.failures(found.invocations)),

@@ -1,4 +1,4 @@
-"""Runs the app under a load for a while, and returns what it used."""
+"""Runs the app under a load for a time, and returns the amounts that Azure bills."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .instances import Limit, limited, limits
 from .rules import MONTH, Operations, RareTimer, Record
 
 SHARE: Final = "OTEL_TRACES_SAMPLER_ARG"
-"""The setting with the share of requests that are traced. All are traced in a measurement, because a share of few is chance."""
+"""The setting with the share of requests that are traced. A measurement traces all, because a share of few requests varies by chance."""
 MASTER_KEY: Final = "local-master-key"
 LISTENERS: Final = {name: queue for name, queue, _ in QUEUE_FUNCTIONS} | dict(SOON_FUNCTIONS)
 ALIGNED: Final = 15.0
@@ -36,7 +36,7 @@ type ShowProgress = Callable[[str, float, float], None]
 
 @dataclass(slots=True)
 class Stage:
-    """The app on its instances, its storage, its receiver, and what they leave behind."""
+    """The app on its instances, its storage, its receiver, and the records of all of them."""
 
     host: Host
     azurite: Azurite
@@ -59,7 +59,7 @@ class Stage:
             return json.loads(text) if text else None
 
     async def delivered(self) -> int:
-        """Return the deliveries so far."""
+        """Return the number of deliveries so far."""
         return int((await self.receiver.ask("count"))["count"])
 
 
@@ -93,7 +93,7 @@ async def stage(memory_mb: int) -> AsyncIterator[Stage]:
 
 
 async def pass_time(seconds: float, what: str, show: ShowProgress, begun: float = 0.0, total: float | None = None) -> None:
-    """Sleep, and show how far it is."""
+    """Sleep, and show the progress."""
     started = time.monotonic()
     while (gone := time.monotonic() - started) < seconds:
         show(what, begun + gone, total or seconds)
@@ -114,7 +114,7 @@ async def measure(found: Stage, warm: float, seconds: float, what: str, show: Sh
 
 
 class Window:
-    """A time for which everything is counted."""
+    """The time of a measurement, in which everything is counted."""
 
     def __init__(self, found: Stage) -> None:
         self._stage = found
@@ -136,14 +136,14 @@ class Window:
         self._bytes = self._stage.telemetry.stored(self._bytes, self._until - self._at, share)
 
     def record(self, rare: list[RareTimer]) -> Record:
-        """Return what was counted."""
+        """Return the record of the window."""
         until = time.time()
         begun = observed.invocations(self._stage.invocations)
-        # Those from before the window too: their listeners are still there.
+        # Also invocations from before the window: their listeners may still run.
         seen = [each for each in begun if each.start < self._until]
         return Record(
             window=(self._at, self._until),
-            # One that still runs has run for the whole time that is left.
+            # An invocation that still runs has run until the end of the window.
             invocations=[replace(each, end=min(each.end, until)) for each in seen],
             operations=self.operations,
             log_bytes=dict(self._bytes),
@@ -155,7 +155,7 @@ class Window:
 
 
 async def _rare(found: Stage, timer: str, window: float, around: Operations) -> RareTimer | None:
-    """Run a timer that ticks more seldom than the window lasts, and return what that took."""
+    """Run a timer whose period is longer than the window, and return its seconds and its operations; None for other timers."""
     schedule = TimerSchedule(SCHEDULES[timer])
     first = schedule.next(datetime.now(UTC))
     period = (schedule.next(first) - first).total_seconds()
@@ -167,7 +167,7 @@ async def _rare(found: Stage, timer: str, window: float, around: Operations) -> 
         if answer.status != 202:
             raise RuntimeError(f"{timer} could not be run: {answer.status}")
     made, seconds = found.storage.between(mark, found.storage.mark()), time.time() - started
-    # What the others did meanwhile is not its own.
+    # The operations of other functions in this time are subtracted.
     table = max(0.0, made.table - around.table / window * seconds)
     queue = max(0.0, made.queue - around.queue / window * seconds)
     ran = [each for each in observed.invocations(found.invocations) if each.function == timer and each.start >= started - 1]

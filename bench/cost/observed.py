@@ -1,4 +1,4 @@
-"""Reads what a run left: its invocations, its requests to storage, and its telemetry."""
+"""Reads the records of a run: its invocations, its requests to storage, and its telemetry."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ..tools.serving import serving
 from .rules import Invocation, Operations
 
 _REQUEST: Final = re.compile(r'"([A-Z]+) /[^/ "]+/([^/?(" ]*)([^" ]*) HTTP/1\.1" \d+')
-"""Of a line of Azurite's log: method, what is below the account, and the rest."""
+"""A line of Azurite's log: the method, the first name after the account, and the rest."""
 
 
 def invocations(file: Path) -> list[Invocation]:
-    """Return the invocations from the file of `DEVHOST_INVOCATIONS`; one that still runs has no end yet (infinity)."""
+    """Return the invocations from the file of `DEVHOST_INVOCATIONS`; the end of one that still runs is infinity."""
     return [Invocation(each["function"], each["group"], each["start"], each.get("end", inf)) for each in _lines(file)]
 
 
@@ -56,15 +56,15 @@ class StorageLog:
     """The requests that Azurite has served."""
 
     def __init__(self, file: Path, batch: int) -> None:
-        """batch: the messages that the host's listeners ask for, by which their requests are known."""
+        """batch: number of messages that the host's listeners request at a time; it identifies their requests."""
         self._file, self._poll = file, f"numofmessages={batch}&visibilitytimeout=600"
 
     def mark(self) -> int:
-        """Return the place that the log has reached."""
+        """Return the present length of the log in bytes."""
         return self._file.stat().st_size
 
     def between(self, start: int, end: int) -> Operations:
-        """Return what was requested between two places."""
+        """Return the requests between two such positions."""
         with self._file.open("rb") as file:
             file.seek(start)
             return self.operations(file.read(end - start).decode(errors="replace").splitlines())
@@ -102,13 +102,13 @@ METRICS: Final = "MetricData"
 
 
 class Telemetry:
-    """Takes what the app sends to Application Insights, and counts its bytes by kind."""
+    """Receives the telemetry that the app sends to Application Insights, and counts its bytes by kind."""
 
     def __init__(self) -> None:
         self.bytes: Counter[str] = Counter()
         self.records: Counter[str] = Counter()
-        self.sendings: Counter[str] = Counter()
-        """The bytes of each sending of the metrics, by its time."""
+        self.exports: Counter[str] = Counter()
+        """The bytes of each export of the metrics, by its time."""
         self.url = ""
 
     @property
@@ -119,23 +119,23 @@ class Telemetry:
     def stored(self, before: Counter[str], seconds: float, share: float) -> Counter[str]:
         """Return the bytes that Azure stores for some seconds, by kind.
 
-        before: those at their beginning. share: of the requests, which are all traced here. Metrics are sent too seldom for a window of
-        minutes, so the last sending stands for them.
+        before: the bytes at the beginning of this time. share: the share of requests that a deployment traces; here all are traced. Metrics
+        are exported too rarely for a window of minutes, so the size of the last export is used for all of them.
         """
         found = Counter({kind: round(size * (share if kind in SPANS else 1)) for kind, size in (self.bytes - before).items()})
-        last = self.sendings[max(self.sendings)] if self.sendings else 0
+        last = self.exports[max(self.exports)] if self.exports else 0
         found[METRICS] = round(last * seconds * 1000 / PERIODS["Application Insights"])
         return found
 
     def take(self, body: bytes) -> int:
-        """Count the records of a request, and return how many there were."""
+        """Count the records of a request, and return their number."""
         found = json.loads(body)
         for each in found:
             kind = each.get("data", {}).get("baseType", "other")
             size = len(json.dumps(each, separators=(",", ":")))
             self.bytes[kind] += size
             if kind == METRICS:
-                self.sendings[each.get("time", "")] += size
+                self.exports[each.get("time", "")] += size
             self.records[kind] += 1
         return len(found)
 

@@ -1,4 +1,4 @@
-"""The figures in the documentation: blocks between marks, written from `results.json`, which `python -m bench cost --page` renews."""
+"""Writes the figures of the documentation into marked blocks, from `results.json`, which `python -m bench cost --page` updates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def merged(former: Results, fresh: dict[str, Any]) -> dict[str, Any]:
 
 
 def update(text: str, blocks: Mapping[str, str]) -> str:
-    """Return a page with its blocks, `<!-- cost:NAME -->` to `<!-- end -->`, written anew. Raises PageError."""
+    """Return a page with its blocks, `<!-- cost:NAME -->` to `<!-- end -->`, replaced. Raises PageError."""
 
     def block(found: re.Match[str]) -> str:
         if found[1] not in blocks:
@@ -72,7 +72,7 @@ def _by_load(results: Results) -> dict[str, dict[int, Any]]:
 
 
 def _table(head: Sequence[str], right: int, rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return a table. right: how many of the first columns are not numbers."""
+    """Return a table. right: number of first columns that hold text; the others are aligned to the right."""
     rule = ["---"] * right + ["---:"] * (len(head) - right)
     return [f"| {' | '.join(each)} |" for each in (head, rule, *rows)]
 
@@ -87,7 +87,7 @@ def _loads(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:
     def row(sizes: Mapping[int, Any]) -> list[str]:
         shown = [sizes.get(size) for size in SIZES]
         some = next(each for each in shown if each is not None)
-        title = some["title"] if some["unit"] == "month" else f"{some['title']} (for the million, without anything free)"
+        title = some["title"] if some["unit"] == "month" else f"{some['title']} (USD for the million, before free amounts)"
         cells = [_usd(each["usd"]) if each else "" for each in shown] + [f"{each['gb_seconds']:,}" if each else "" for each in shown]
         return [title, *cells, f"{some['executions']:,}", f"{some['transactions']:,}"]
 
@@ -113,12 +113,12 @@ def _example(idle: Mapping[str, Any], costs: Mapping[str, float]) -> list[str]:
         ["compute", f"({groups}) s x 0.5 GB = {idle['gb_seconds']:,} GB-s; those over {free_seconds} x {costs['gb_second']:.6f}"],
         ["executions", f"{idle['executions']:,}; those over {free_calls} x {costs['million_executions']:.2f} / 1,000,000"],
         ["tables", f"{made['table']:,} x {costs['table_10k']:.5f} / 10,000"],
-        ["queues", f"({made['queue']:,} + {made['polls']:,} looks of listeners) x {costs['queue_10k']:.3f} / 10,000"],
+        ["queues", f"({made['queue']:,} + {made['polls']:,} polls of listeners) x {costs['queue_10k']:.3f} / 10,000"],
         ["blobs", f"{made['blob']:,} renewals of leases x {costs['blob_10k']:.3f} / 10,000"],
         ["logs", f"{sum(idle['log_mb'].values()) / 1000:.3f} GB x {costs['log_gb']:.2f}"],
     ]
-    standing = [name for name in ("platform metrics", "alert rules", "vault", "network") if parts.get(name)]
-    rows += [[name, "[the snapshot](#what-is-billed)"] for name in standing]
+    fixed = [name for name in ("platform metrics", "alert rules", "vault", "network") if parts.get(name)]
+    rows += [[name, "[the snapshot](#what-is-billed)"] for name in fixed]
     lines = [[*each, _usd(parts[each[0]])] for each in rows]
     return _table(["part", "arithmetic", "USD"], 2, [*lines, ["sum", "", _usd(idle["usd"])]])
 
@@ -136,7 +136,7 @@ def _functions(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:
 def _prices(values: Mapping[str, float]) -> list[str]:
     about = prices.about()
     rows = [[f"`{name}`", about[name][0], about[name][1], f"{value:.10f}".rstrip("0").rstrip(".")] for name, value in values.items()]
-    return _table(["name", "price or amount of", "source", "value"], 3, rows)
+    return _table(["name", "meaning", "source", "value"], 3, rows)
 
 
 def _summary(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:

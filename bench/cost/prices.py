@@ -1,4 +1,4 @@
-"""The prices in US dollars, and the rules that have a number. All in one table; `--prices FILE` (JSON) replaces some of them."""
+"""The table of prices in US dollars and of the numbers in Azure's rules of billing; `--prices FILE` (JSON) replaces some of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Final, get_type_hints
 
 AS_OF: Final = "November 2025"
-"""When the prices were noted down."""
+"""The month in which the prices were read."""
 _PRICING: Final = "azure.microsoft.com/pricing/details"
 _PLAN: Final = "learn.microsoft.com/azure/azure-functions/flex-consumption-plan"
 
@@ -19,35 +19,35 @@ class PriceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices without tax, examples for regions of the United States: look yours up in Azure's price lists. A month has 30 days.
+    """Prices without tax, examples for regions of the United States; Azure's price lists have those of other regions. A month has 30 days.
 
     Each has its meaning and its source. Free amounts are per subscription and month, and are counted as if nothing else used them.
     """
 
-    gb_second: Annotated[float, "a second of 1 GB of an instance that executes something, on demand", f"{_PRICING}/functions"] = 0.000026
+    gb_second: Annotated[float, "price of a second of 1 GB of an on-demand instance while it executes", f"{_PRICING}/functions"] = 0.000026
     free_gb_seconds: Annotated[float, "GB-seconds free each month", f"{_PRICING}/functions"] = 100_000
-    million_executions: Annotated[float, "a million executions", f"{_PRICING}/functions"] = 0.40
+    million_executions: Annotated[float, "price of a million executions", f"{_PRICING}/functions"] = 0.40
     free_executions: Annotated[float, "executions free each month", f"{_PRICING}/functions"] = 250_000
-    least_ms: Annotated[float, "ms for which a period of activity is billed at least", _PLAN] = 1000
-    round_up_ms: Annotated[float, "ms to whose multiples longer ones are rounded up", _PLAN] = 100
-    table_10k: Annotated[float, "10,000 operations of tables, LRS", f"{_PRICING}/storage/tables"] = 0.00036
-    queue_10k: Annotated[float, "10,000 operations of queues, LRS", f"{_PRICING}/storage/queues"] = 0.004
-    blob_10k: Annotated[float, "10,000 operations of blobs, other than writes and lists", f"{_PRICING}/storage/blobs"] = 0.004
-    stored_gb: Annotated[float, "a GB in tables for a month", f"{_PRICING}/storage/tables"] = 0.05
-    log_gb: Annotated[float, "a GB of ingested logs (2.30 to 2.76 by region)", f"{_PRICING}/monitor"] = 2.76
-    free_log_gb: Annotated[float, "GB of logs free each month: 5 for a billing account, which others may use", f"{_PRICING}/monitor"] = 0.0
-    log_alert_1m: Annotated[float, "a log search alert that runs each minute, a month", f"{_PRICING}/monitor"] = 3.00
-    log_alert_5m: Annotated[float, "the same, every 5 minutes", f"{_PRICING}/monitor"] = 1.50
-    log_alert_10m: Annotated[float, "the same, every 10 minutes", f"{_PRICING}/monitor"] = 1.00
-    log_alert_15m: Annotated[float, "the same, every 15 minutes or more seldom", f"{_PRICING}/monitor"] = 0.50
-    metric_alert: Annotated[float, "a metric alert, a month, for each time series that it watches", f"{_PRICING}/monitor"] = 0.10
-    vault_10k: Annotated[float, "10,000 operations of a vault", f"{_PRICING}/key-vault"] = 0.03
-    private_endpoint: Annotated[float, "a private endpoint for a month", f"{_PRICING}/private-link"] = 7.30
+    least_ms: Annotated[float, "shortest time in ms for which a period of activity is billed", _PLAN] = 1000
+    round_up_ms: Annotated[float, "step in ms to which longer periods are rounded up", _PLAN] = 100
+    table_10k: Annotated[float, "price of 10,000 operations of tables, LRS", f"{_PRICING}/storage/tables"] = 0.00036
+    queue_10k: Annotated[float, "price of 10,000 operations of queues, LRS", f"{_PRICING}/storage/queues"] = 0.004
+    blob_10k: Annotated[float, "price of 10,000 operations of blobs, other than writes and lists", f"{_PRICING}/storage/blobs"] = 0.004
+    stored_gb: Annotated[float, "price of a GB in tables for a month", f"{_PRICING}/storage/tables"] = 0.05
+    log_gb: Annotated[float, "price of a GB of ingested logs (2.30 to 2.76 by region)", f"{_PRICING}/monitor"] = 2.76
+    free_log_gb: Annotated[float, "GB of logs free each month; 5 for a billing account as a whole", f"{_PRICING}/monitor"] = 0.0
+    log_alert_1m: Annotated[float, "price a month of a log search alert rule that runs every minute", f"{_PRICING}/monitor"] = 3.00
+    log_alert_5m: Annotated[float, "the same for a rule that runs every 5 minutes", f"{_PRICING}/monitor"] = 1.50
+    log_alert_10m: Annotated[float, "the same for a rule that runs every 10 minutes", f"{_PRICING}/monitor"] = 1.00
+    log_alert_15m: Annotated[float, "the same for a rule that runs every 15 minutes or less often", f"{_PRICING}/monitor"] = 0.50
+    metric_alert: Annotated[float, "price a month of a metric alert, for each time series that it watches", f"{_PRICING}/monitor"] = 0.10
+    vault_10k: Annotated[float, "price of 10,000 operations of a vault", f"{_PRICING}/key-vault"] = 0.03
+    private_endpoint: Annotated[float, "price of a private endpoint for a month", f"{_PRICING}/private-link"] = 7.30
     warm_s: Annotated[float, "seconds that an instance and its queue listener stay after the last invocation", "assumed"] = 300.0
-    vault_reads_day: Annotated[float, "reads of each secret that settings refer to, a day", "assumed"] = 24.0
-    metric_row_bytes: Annotated[float, "bytes of a value of a platform metric that is copied to the logs", "estimated"] = 400.0
-    site_metrics: Annotated[float, "platform metrics of an app that are copied each minute, if they are", "estimated"] = 30.0
-    service_metrics: Annotated[float, "the same of a storage service or vault", "estimated"] = 6.0
+    vault_reads_day: Annotated[float, "reads a day of each secret that settings refer to", "assumed"] = 24.0
+    metric_row_bytes: Annotated[float, "bytes of one value of a platform metric that is copied to the logs", "estimated"] = 400.0
+    site_metrics: Annotated[float, "platform metrics of an app that are copied each minute, with `platformMetrics`", "estimated"] = 30.0
+    service_metrics: Annotated[float, "platform metrics of a storage service or vault that are copied each minute", "estimated"] = 6.0
     host_leases_minute: Annotated[float, "renewals a minute of the lease of the host's first instance", "source of the host"] = 8.0
     timer_leases_minute: Annotated[float, "renewals a minute of a timer's lease", "source of the WebJobs SDK"] = 2.0
     event_row_bytes: Annotated[float, "bytes stored of an event of 500 bytes", "measured: scale.md"] = 1500.0

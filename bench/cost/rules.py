@@ -1,8 +1,8 @@
-"""From what was measured to what is billed. Pure: no clock, no file.
+"""Computes the bill from a measurement. Pure: no clock, no file.
 
-An instance on Flex Consumption is billed while it executes anything, whatever of its processor that takes: its whole memory for the time
-from the first invocation's start until none runs, for at least a second. All HTTP functions share instances, every other function has its
-own. What begins within a billed second is not billed a second time for it.
+An instance on Flex Consumption is billed while it executes anything, however little of its processor it uses: its whole memory for the
+time from the first invocation's start until none runs, for at least a second. All HTTP functions share instances, every other function has
+its own. An invocation that begins within a second that is already billed is not billed again for that second.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MONTH = 30 * 86_400.0
 """Seconds of a month."""
 
 type Spell = tuple[float, float]
-"""A time from, a time until, in seconds."""
+"""The start and the end of a time, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Requests to storage as they are billed; what was asked of queues by the host's listeners apart."""
+    """Requests to storage as they are billed; `queue` does not count the polls of the host's listeners."""
 
     table: float = 0.0
     queue: float = 0.0
     polls: Mapping[str, float] = field(default_factory=dict)
-    """Looks of listeners by queue, as if a listener were always there."""
+    """Polls of listeners by queue, as if a listener always ran."""
     blob: float = 0.0
     targets: Mapping[str, int] = field(default_factory=dict)
     """The same requests by method and target."""
@@ -46,7 +46,7 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class RareTimer:
-    """A timer that ticks more seldom than a measurement lasts, measured once."""
+    """A timer with a period longer than the measurement, run once and measured."""
 
     function: str
     seconds: float
@@ -57,7 +57,7 @@ class RareTimer:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was measured between two times. invocations: also those before, and those that were running at either end."""
+    """The measurement of a window. invocations: also earlier ones, and those that were running at either end of it."""
 
     window: Spell
     invocations: Sequence[Invocation]
@@ -79,7 +79,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """What a deployment has that costs money while nothing happens."""
+    """The resources of a deployment that have fixed costs."""
 
     log_alerts: Mapping[float, int] = field(default_factory=dict)
     """Rules by minutes between two runs."""
@@ -88,7 +88,7 @@ class Deployed:
     site_diagnostics: int = 0
     """Apps whose platform metrics are copied to the logs."""
     service_diagnostics: int = 0
-    """Storage services and vaults of which the same is done."""
+    """Storage services and vaults whose platform metrics are copied to the logs."""
     private_endpoints: int = 0
 
 
@@ -118,13 +118,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a usage costs with instances of one size."""
+    """The costs of a usage with instances of one size."""
 
     usage: Usage
     memory_mb: int
     gb_seconds: float
     parts: Mapping[str, float]
-    """USD by what it is for."""
+    """USD by kind of cost."""
     before_free: float
     """USD without the free amounts."""
 
@@ -134,7 +134,7 @@ class Bill:
 
 
 def periods(spells: Iterable[Spell], prices: Prices) -> list[Spell]:
-    """Return the billed periods of one instance: spells that overlap are one, and each is billed for a least time."""
+    """Return the billed periods of one instance: spells that overlap are one, and each is billed for a minimum time."""
     least, step = prices.least_ms, prices.round_up_ms
     found: list[Spell] = []
     for start, end in sorted(spells):
@@ -159,7 +159,7 @@ def billed(record: Record, prices: Prices) -> dict[str, float]:
 
 
 def polled(record: Record, prices: Prices) -> float:
-    """Return the looks of the listeners that are there: a listener lives as long as its function's instance."""
+    """Return the polls of the listeners that run: a listener runs as long as its function's instance."""
     spells: defaultdict[str, list[Spell]] = defaultdict(list)
     for each in record.invocations:
         if each.function in record.listeners:
@@ -178,7 +178,7 @@ def _merged(spells: Iterable[Spell]) -> list[Spell]:
 
 
 def scaled(record: Record, factor: float, prices: Prices) -> Usage:
-    """Return `factor` times what was used in the window."""
+    """Return `factor` times the usage of the window."""
     executions = Counter(each.function for each in record.invocations if record.window[0] <= each.end < record.window[1])
     minutes = record.seconds / 60
     ticking = sum(timer in executions for timer in record.timers)
@@ -196,7 +196,7 @@ def scaled(record: Record, factor: float, prices: Prices) -> Usage:
 
 
 def month(record: Record, prices: Prices) -> Usage:
-    """Return a month of windows like this one, and the timers that it was too short for."""
+    """Return the usage of a month of windows like this one, with the rare timers."""
     found = scaled(record, MONTH / record.seconds, prices)
     rare = [each for each in record.rare if each.function not in found.executions]
     seconds = {f"function:{each.function}": max(each.seconds, prices.least_ms / 1000) * each.per_month for each in rare}
@@ -213,12 +213,12 @@ def month(record: Record, prices: Prices) -> Usage:
 
 
 def per_million(record: Record, prices: Prices) -> Usage:
-    """Return what a million events like those of the window use."""
+    """Return the usage of a million events like those of the window."""
     return scaled(record, 1_000_000 / record.events, prices)
 
 
 def bill(usage: Usage, deployed: Deployed | None, memory_mb: int, prices: Prices) -> Bill:
-    """Return what the usage costs. deployed: what is billed beside it for a month; None: neither that nor free amounts are counted."""
+    """Return the costs of a usage. deployed: what has fixed costs for a month; if None, neither these nor free amounts are counted."""
     gb_seconds = usage.seconds * memory_mb / 1024
     executions = sum(usage.executions.values())
     log_gb = sum(usage.log_bytes.values()) / 1e9
@@ -236,12 +236,12 @@ def bill(usage: Usage, deployed: Deployed | None, memory_mb: int, prices: Prices
     granted = min(gb_seconds, prices.free_gb_seconds) * prices.gb_second
     granted += min(executions, prices.free_executions) * prices.million_executions / 1e6
     if deployed is not None:
-        parts |= standing(deployed, prices)
+        parts |= fixed_costs(deployed, prices)
     return Bill(usage, memory_mb, gb_seconds, parts, sum(parts.values()) + granted * free)
 
 
-def standing(deployed: Deployed, prices: Prices) -> dict[str, float]:
-    """Return what a deployment costs a month while nothing happens, without its timers."""
+def fixed_costs(deployed: Deployed, prices: Prices) -> dict[str, float]:
+    """Return the costs a month, by kind, that a deployment has without any load or timer."""
     rows = (deployed.site_diagnostics * prices.site_metrics + deployed.service_diagnostics * prices.service_metrics) * MONTH / 60
     alerts = sum(count * _alert(minutes, prices) for minutes, count in deployed.log_alerts.items())
     return {

@@ -1,7 +1,7 @@
-"""Events that come one by one, on virtual time: how long functions run for them, and how late they are.
+"""Measures on virtual time how long functions run for events that come one by one, and how late the events are.
 
 The app's own code and a twin of the storage run in the simulator, with the platform's polling: an idle queue is polled every two seconds.
-Requests to storage take 8 ms. So the figures are those of the protocol, and the same on every machine.
+Requests to storage take 8 ms. So the figures depend on the protocol alone, and are the same on every machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..tools.stage import Run
 LOADS = {
     "1 a minute, due in 6 to 40 s": Traffic(1, 240, evenly=True),
     "1 a minute, due in 1 to 2 minutes": Traffic(1, 240, (61.0, 121.0), evenly=True),
-    "1 each 20 s, due in 10 s": Traffic(3, 80, (10.0, 10.0), evenly=True),
+    "1 every 20 s, due in 10 s": Traffic(3, 80, (10.0, 10.0), evenly=True),
     "4 a minute, due in 6 to 40 s": Traffic(4, 60),
     "60 a minute, due in 6 to 40 s": Traffic(60, 10),
     "10 a second, due in 6 to 40 s": Traffic(600, 2),

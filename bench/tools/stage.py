@@ -191,7 +191,7 @@ class Pump:
 
 @asynccontextmanager
 async def ticking(app: Application) -> AsyncIterator[None]:
-    """The scheduler's job of the sweep, as it runs in production while shards are under way: every 15 s."""
+    """Run the sweep's job `scheduler_scan` every 15 s, as production does while shards are under way."""
 
     async def tick() -> None:
         await asyncio.sleep(0.5)
@@ -322,7 +322,7 @@ class Host:
 async def devhost(
     connection: str, receiver: str = "http://127.0.0.1:9/", settings: Mapping[str, str] | None = None, *, called: bool = True
 ) -> AsyncIterator[Host]:
-    """The real function app in a devhost process on a free port. settings: further ones. called: a first call has opened the app."""
+    """The real app in a devhost process on a free port. settings: further settings. called: True to open the app with a first call."""
     env = {
         **os.environ,
         "PORT": "0",

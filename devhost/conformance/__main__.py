@@ -1,18 +1,19 @@
 """Verify the semantics of a real storage account that Tocsin relies on.
 
 Creates tables and queues with random names in the account, runs the storage conformance suite, the tests of a shard's gate, checks of the
-service itself and a load of the scheduler, and removes the tables and queues again. Shows an estimate of the cost first, and asks.
+service itself and a load of the scheduler, and removes the tables and queues again. First shows an estimate of the cost, and asks.
 
     python -m devhost.conformance --account NAME            with the identity that azure-identity finds: `az login` is enough
     CONFORMANCE_STORAGE='DefaultEndpointsProtocol=...' python -m devhost.conformance
-    python -m devhost.conformance --azurite --minutes 0.2   a rehearsal on an emulator of its own
+    python -m devhost.conformance --azurite --minutes 0.2   a trial on an emulator, which the command starts
     python -m devhost.conformance --account NAME --only gate,service
-    python -m devhost.conformance --account NAME --clean    remove what killed runs have left
+    python -m devhost.conformance --account NAME --clean    remove the tables and queues of killed runs
 
 The identity needs the roles Storage Table Data Contributor and Storage Queue Data Contributor on the account.
 
-exit codes: 0 all checks hold; 1 a check failed; 2 wrong use, no access to the account, or nobody agreed; 3 tables or queues could not be
-removed; 128 and a signal's number: Ctrl-C (130), SIGTERM (143) or SIGHUP (129) ended the run, and everything is removed
+exit codes: 0 all checks hold; 1 a check failed; 2 wrong use, no access to the account, or the question was not answered with yes; 3 tables
+or queues could not be removed; 128 and a signal's number: Ctrl-C (130), SIGTERM (143) or SIGHUP (129) ended the run, and everything is
+removed
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from shared.core.errors import StorageError, UnsafeSettings
 from shared.storage.azure.account import Service
 
 LONGEST = 600.0
-"""Minutes of the longest load: a run must be over before `--clean` takes it for a dead one."""
+"""Minutes of the longest load: a run must have ended before `--clean` takes it for a killed one."""
 STALE = timedelta(hours=24)
 
 
@@ -64,12 +65,13 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         prog="python -m devhost.conformance", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    found.add_argument("--account", metavar="NAME", help=f"storage account, opened by identity; without it {CONNECTION} names one")
+    account = f"storage account, opened by identity; without it, the connection string in {CONNECTION} is used"
+    found.add_argument("--account", metavar="NAME", help=account)
     found.add_argument("--suffix", default="core.windows.net", help="the cloud's endpoint suffix (default: %(default)s)")
-    found.add_argument("--azurite", action="store_true", help="test an emulator that is started for it")
-    found.add_argument("--minutes", type=float, default=10.0, help="length of the load (default: %(default)g)")
+    found.add_argument("--azurite", action="store_true", help="test an emulator, which the command starts")
+    found.add_argument("--minutes", type=float, default=10.0, help="minutes for which the load posts events (default: %(default)g)")
     found.add_argument("--only", metavar="PART,...", default=",".join(PARTS), help="parts to run: %(default)s")
-    found.add_argument("--select", metavar="EXPRESSION", default="", help="tests of the suite, as for pytest -k")
+    found.add_argument("--select", metavar="EXPRESSION", default="", help="run only these tests of the suite, as for pytest -k")
     found.add_argument("--yes", action="store_true", help="do not ask")
     found.add_argument("--json", action="store_true", help="print the report as JSON on standard output, the lines on standard error")
     found.add_argument(
@@ -77,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="RUN",
         nargs="?",
         const="",
-        help="remove what the run with this id has left; without an id, what all runs have left that began over "
+        help="remove the tables and queues of the run with this id; without an id, those of all runs that began over "
         f"{STALE // timedelta(hours=1)} hours ago. Other names are never touched",
     )
     return found
@@ -98,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.azurite and given.account:
         commands.error("give either --account or --azurite")
     if not (given.azurite or given.account or connection):
-        commands.error(f"name the account: --account NAME, or a connection string in {CONNECTION}; --azurite rehearses on an emulator")
+        commands.error(f"name the account: --account NAME, or a connection string in {CONNECTION}; --azurite tests an emulator")
     report = standard_report(json=given.json)
     try:
         run = Run.parse(given.clean) if given.clean else Run.new(datetime.now(UTC))
@@ -139,7 +141,7 @@ class _ReportHandler(logging.Handler):
 
 @contextlib.contextmanager
 def _logging(report: Report) -> Iterator[None]:
-    # azure-identity writes a page about the credentials that it has tried; the error at the end says enough.
+    # azure-identity logs every credential that it has tried; the error at the end is enough.
     handlers: dict[str, logging.Handler] = {"shared": _ReportHandler(report), "azure": logging.NullHandler()}
     for name, handler in handlers.items():
         logging.getLogger(name).addHandler(handler)
@@ -176,7 +178,7 @@ def _agreed(given: argparse.Namespace, report: Report, question: str) -> bool:
     if given.yes:
         return True
     if not sys.stdin.isatty():
-        report.text("Nothing was done: give --yes where no person can be asked.")
+        report.text("Nothing was done: standard input is not a terminal; give --yes to start without a question.")
         return False
     print(f"{question} [y/N] ", end="", file=report.output, flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
@@ -186,7 +188,7 @@ def _agreed(given: argparse.Namespace, report: Report, question: str) -> bool:
 
 
 async def _run(access: StorageAccess, report: Report, options: Options, run: Run, *, as_json: bool) -> int:
-    """Run the parts, remove everything, and say how it went."""
+    """Run the parts, remove everything, and report the result."""
     signals = Signals()
     try:
         code = await signals.until(_parts(access, report, options))
@@ -197,7 +199,7 @@ async def _run(access: StorageAccess, report: Report, options: Options, run: Run
         raise
     report.end_progress()
     if code > SIGNALLED:
-        report.text("ended    by a signal; a second one ends the removal too")
+        report.text("ended    by a signal; another signal ends the removal too")
     if await signals.until(_remove(access, report, run)) != Exit.OK:
         code = Exit.LEFT_BEHIND
     counted = access.count()
@@ -224,12 +226,12 @@ async def _parts(access: StorageAccess, report: Report, options: Options) -> int
         try:
             await PARTS[part].run(access, report, options)
         except StorageError as error:
-            report.add(PARTS[part].title, "FAILED", f"storage did not do what the part needs: {error}")
+            report.add(PARTS[part].title, "FAILED", f"the part could not go on: {error}")
     return Exit.FAILED if report.failed else Exit.OK
 
 
 async def _remove(access: StorageAccess, report: Report, run: Run, *, quick: bool = False) -> int:
-    """Remove what the run has made; name what is left and the command that removes it. quick: the account may not answer at all."""
+    """Remove the run's tables and queues; name those that are left and the command that removes them. quick: the account may not answer."""
     housekeeper = Housekeeper(access, QUICK if quick else None)
     left = Leftovers([f"{run.tables}*"], [f"{run.queues}*"])
     try:
@@ -238,7 +240,7 @@ async def _remove(access: StorageAccess, report: Report, run: Run, *, quick: boo
         if removed or not quick:
             report.text(f"removed  {removed} tables and queues")
     finally:
-        # Also after a second signal. Where the account does not answer, nothing was made in what cannot be listed.
+        # Also after a second signal. If the account cannot be listed, nothing was created in it.
         names = [name for name in (*left.tables, *left.queues) if not (quick and name.endswith("*"))]
         report.facts["left"] = names
         if names:
@@ -249,19 +251,19 @@ async def _remove(access: StorageAccess, report: Report, run: Run, *, quick: boo
 
 
 def _clean(access: StorageAccess, report: Report, given: argparse.Namespace, run: Run | None) -> int:
-    """Remove what former runs have left."""
+    """Remove the tables and queues of former runs."""
     found = _on_loop(_find(access, run))
     if run is None:
         now = datetime.now(UTC)
         runs = [each for each in found.runs if each.began is not None and now - each.began > STALE]
         if young := len(found.runs) - len(runs):
-            report.text(f"{young} younger runs are left alone, because they may still be running; --clean RUN removes one by its id")
+            report.text(f"{young} later runs are not removed, because they may still be running; --clean RUN removes one by its id")
         found = found.of(runs)
     for each in found.runs:
         part = found.of([each])
         report.text(f"run {each.id}, began {each.began:%Y-%m-%d %H:%M} UTC: {len(part.tables)} tables, {len(part.queues)} queues")
     if not found:
-        report.text("Nothing is left of former runs.")
+        report.text("Former runs have left no tables or queues.")
         return Exit.OK
     if not _agreed(given, report, "Remove them?"):
         return Exit.USAGE
@@ -286,7 +288,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
-    """Turns signals into the end of what runs now, in order."""
+    """Ends the present work in order when a signal arrives."""
 
     async def until(self, work: Coroutine[object, object, int]) -> int:
         """Return the result of `work`, or the exit code of the signal that ended it."""

@@ -1,4 +1,4 @@
-"""Opens tables and queues of the account under test, under the names of a run, and counts what they do."""
+"""Opens tables and queues of the account under test, under the names of a run, and counts their requests."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class AsyncTokens:
 
 @dataclass
 class Traffic:
-    """What happened on the wire: milliseconds of calls by kind, answers that count as faults, and connections."""
+    """The traffic of adapters: milliseconds of calls by kind, answers that count as faults, and connections."""
 
     took: dict[str, list[float]] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
@@ -99,7 +99,7 @@ class Traffic:
         self.took.setdefault(kind, []).append((time.perf_counter() - began) * 1000)
 
     def trace(self) -> aiohttp.TraceConfig:
-        """Return what a session needs to note its faults and connections here."""
+        """Return the trace configuration with which a session records its faults and connections here."""
 
         async def answered(session: aiohttp.ClientSession, context: object, given: aiohttp.TraceRequestEndParams) -> None:
             if (status := given.response.status) in (408, 429) or status >= 500:
@@ -127,7 +127,7 @@ class Traffic:
 
 
 class TracedTransport(Transport):
-    """A transport that notes its traffic."""
+    """A transport that records its traffic."""
 
     def __init__(self, account: Account, clock: Clock, traffic: Traffic, policy: TransportPolicy | None = None) -> None:
         super().__init__(account, clock, policy)
@@ -146,7 +146,7 @@ class TracedTransport(Transport):
 
 
 class RunTables(AzureTables):
-    """Tables of a run: each name begins with the run's. A name that no table can have stays as it is, to be refused."""
+    """Tables of a run: each name begins with the run's. A name that no table can have is not changed, so that the adapter refuses it."""
 
     def __init__(self, transport: TracedTransport, prefix: str = "", server_time: ServerTimeEstimator | None = None) -> None:
         super().__init__(transport, server_time)
@@ -251,7 +251,7 @@ class StorageAccess:
     """One storage account: by a connection string, or by its name with the identity that azure-identity finds."""
 
     def __init__(self, *, connection: str = "", account: str = "", suffix: str = "core.windows.net", run: Run | None = None) -> None:
-        """run: gives the names their beginnings; without it they stay as they are. Raises `UnsafeSettings`."""
+        """run: gives the prefix of all names; without it, names are not changed. Raises `UnsafeSettings`."""
         if bool(connection) == bool(account):
             raise ValueError("give either a connection string or an account")
         self.run = run
@@ -323,7 +323,7 @@ class StorageAccess:
         server_time: ServerTimeEstimator | None = None,
         part: str = "",
     ) -> RunTables:
-        """Open the tables. part: stands before each name, so that one part of the run does not find what another has stored."""
+        """Open the tables. part: a further prefix of each name, so that one part of the run does not find the rows of another."""
         transport = TracedTransport(self.open_account("table"), SystemClock(), traffic or Traffic(), policy)
         self._counters["table"].append(transport.transactions)
         return RunTables(transport, self.run.tables + part if self.run else "", server_time)

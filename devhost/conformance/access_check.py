@@ -1,4 +1,4 @@
-"""Proves that the account can be reached and used before anything else is done, and says what to do if not."""
+"""Checks that the account can be reached and used before anything else is done, and explains what to do if not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load: the scheduler of this process over the account, with events posted all the time and a receiver in this process.
+"""The load: the scheduler runs in this process on the account; events are posted all the time to a receiver in this process.
 
 Most events are posted in batches and due within seconds; some are posted singly; some are cancelled before they are due; every tenth batch
 is due at one instant. At the end, each event must have been delivered once, none early, and none after its cancel.
@@ -31,18 +31,18 @@ from shared.tenants.model import Tenant
 
 TENANT: Final = "conformance"
 PART: Final = "Load"
-"""Tables of the load's own: the suite leaves shards behind that no scheduler can serve."""
+"""Prefix of the load's own tables: the suite leaves shards behind that no scheduler can serve."""
 BATCH: Final = 20
 """Events in one batch; one batch is posted each second."""
 SINGLES: Final = 2
 """Events posted singly each second."""
 CANCELLED: Final = 10
-"""Every event of this number in a batch is cancelled."""
+"""The event with this index in each batch is cancelled."""
 SOONEST: Final = 2.0
 LATEST: Final = 12.0
-"""Seconds from the post to the due time: least, and most in a load of more than a minute."""
+"""Shortest and longest time in seconds from the post to the due time; the longest is shorter in a load of less than a minute."""
 PATIENCE: Final = 150.0
-"""Seconds after the last due time in which every event must be delivered: two takeovers of a silent owner, and some."""
+"""Seconds after the last due time in which every event must be delivered: two takeovers of a silent owner take less."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Posted:
     cancelled: set[str] = field(default_factory=set)
     """Events whose cancel was acknowledged."""
     doubtful: set[str] = field(default_factory=set)
-    """Events whose cancel had no clear answer: both ends are right."""
+    """Events whose cancel may or may not have been carried out: both outcomes are correct."""
     refused: Counter[str] = field(default_factory=Counter)
     """Posts and cancels that were not accepted, by code."""
 
@@ -66,7 +66,7 @@ class Posted:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the receiver saw, compared with what was posted."""
+    """The comparison of the arrivals at the receiver with the posted events."""
 
     lost: list[str]
     early: list[str]

@@ -1,4 +1,4 @@
-"""Names of a run's tables and queues. They show who made them and when, so that leftovers can be told from everything else."""
+"""Names of a run's tables and queues. They show who made them and when, so that leftovers can be distinguished from all other names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _RUN = r"(\d{10})([0-9a-f]{8})"
 _TABLE = re.compile(rf"TocsinConformance{_RUN}x[A-Za-z0-9]+")
 _QUEUE = re.compile(rf"tocsin-conformance-{_RUN}-[a-z0-9-]+")
 TABLES = "TocsinConformance"
-"""The beginning of every run's tables."""
+"""The prefix of every run's tables."""
 QUEUES = "tocsin-conformance-"
-"""The beginning of every run's queues."""
+"""The prefix of every run's queues."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Run:
 
     @property
     def tables(self) -> str:
-        """The beginning of the names of this run's tables."""
+        """The prefix of this run's tables."""
         return f"{TABLES}{self.id}x"
 
     @property
     def queues(self) -> str:
-        """The beginning of the names of this run's queues."""
+        """The prefix of this run's queues."""
         return f"{QUEUES}{self.id}-"

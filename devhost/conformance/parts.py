@@ -1,4 +1,4 @@
-"""The parts of a run, and what each is expected to need."""
+"""The parts of a run, with the operations and the time that each is expected to need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ type Operations = Mapping[Service, float]
 
 @dataclass(frozen=True)
 class Options:
-    """What a person chose for the parts."""
+    """The options of the command that concern the parts."""
 
     only: tuple[str, ...]
     """Names of the parts to run."""

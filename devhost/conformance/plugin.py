@@ -27,11 +27,11 @@ class Reporter:
     def __init__(self, access: StorageAccess, pipe: IO[str]) -> None:
         self._access, self._pipe = access, pipe
 
-    def _tell(self, kind: str, **content: Any) -> None:
+    def _send(self, kind: str, **content: Any) -> None:
         print(json.dumps({"kind": kind, **content}), file=self._pipe, flush=True)
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out what runs without the account, and what only Azurite does."""
+        """Leave out the tests that do not use the account, and those that only Azurite passes."""
         chosen, other, left_out = [], [], []
         for item in items:
             mark = item.get_closest_marker("azurite")
@@ -44,17 +44,17 @@ class Reporter:
                 chosen.append(item)
         items[:] = chosen
         config.hook.pytest_deselected(items=other)
-        self._tell("collected", count=len(chosen), left_out=left_out)
+        self._send("collected", count=len(chosen), left_out=left_out)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Report a test once, and a failure of its fixtures too."""
         if report.when == "call" or report.failed:
             text = " ".join(str(getattr(report.longrepr, "reprcrash", None) or report.longrepr or "").split())
-            self._tell("test", name=report.nodeid, outcome=report.outcome, seconds=report.duration, text=text[:_SHOWN])
+            self._send("test", name=report.nodeid, outcome=report.outcome, seconds=report.duration, text=text[:_SHOWN])
 
     def pytest_sessionfinish(self) -> None:
         """Report the operations."""
-        self._tell("end", **self._access.count())
+        self._send("end", **self._access.count())
         self._access.close()
 
 

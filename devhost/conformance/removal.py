@@ -1,4 +1,4 @@
-"""Finds and removes the tables and queues of runs. Only names that a run gives are ever listed or removed."""
+"""Finds and removes the tables and queues of runs. Only names with the prefix of runs are ever listed or removed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Leftovers:
         return [found[key] for key in sorted(found)]
 
     def of(self, runs: list[Run]) -> Leftovers:
-        """Return what these runs made."""
+        """Return the tables and queues of these runs."""
         chosen = set(runs)
         return Leftovers(
             [name for name in self.tables if Run.of(name) in chosen], [name for name in self.queues if Run.of(name) in chosen]
@@ -57,7 +57,7 @@ class Housekeeper:
         """List the tables and queues of one run, or of all runs. Raises `StorageError`."""
         tables, queues = (TABLES, QUEUES) if run is None else (run.tables, run.queues)
         found = Leftovers(await self.list_tables(tables), await self.list_queues(queues))
-        # The service filters by the beginning alone, and an emulator perhaps not at all.
+        # The service filters by the prefix alone, and an emulator may not filter at all.
         return Leftovers(*([name for name in names if _made_by(name, run)] for names in (found.tables, found.queues)))
 
     async def remove(self, found: Leftovers) -> Leftovers:
@@ -82,9 +82,9 @@ class Housekeeper:
             found = Leftovers(tables or [], queues or []).of([run])
             if not found and not unknown:
                 return removed, found
-            rest = await self.remove(found)
-            removed += len(found.tables) + len(found.queues) - len(rest.tables) - len(rest.queues)
-            left = Leftovers(rest.tables + unknown.tables, rest.queues + unknown.queues)
+            kept = await self.remove(found)
+            removed += len(found.tables) + len(found.queues) - len(kept.tables) - len(kept.queues)
+            left = Leftovers(kept.tables + unknown.tables, kept.queues + unknown.queues)
             if left and number + 1 < rounds:
                 await asyncio.sleep(2.0**number)
         return removed, left
@@ -98,7 +98,7 @@ class Housekeeper:
         return answer.status in (202, 204, _GONE)
 
     async def list_tables(self, prefix: str) -> list[str]:
-        """Return the names of the tables that begin so. Raises `StorageError`."""
+        """Return the names of the tables with this prefix. Raises `StorageError`."""
         found: list[str] = []
         query = {"$filter": f"TableName ge '{prefix}' and TableName lt '{prefix}~'"}
         following: dict[str, str] = {}
@@ -112,7 +112,7 @@ class Housekeeper:
             following = {"NextTableName": token}
 
     async def list_queues(self, prefix: str) -> list[str]:
-        """Return the names of the queues that begin so. Raises `StorageError`."""
+        """Return the names of the queues with this prefix. Raises `StorageError`."""
         found: list[str] = []
         marker = ""
         while True:
@@ -151,5 +151,5 @@ def _check(answer: HttpAnswer) -> None:
 
 
 def command(access: StorageAccess, run: Run) -> str:
-    """Return the command with which a person removes what a run has left."""
+    """Return the command that removes the tables and queues of a run."""
     return " ".join(f"python -m devhost.conformance {access.option} --clean {run.id}".split())

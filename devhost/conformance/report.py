@@ -1,4 +1,4 @@
-"""What the command prints: a line for each check, the estimate, the figures; and the same as JSON."""
+"""The output of the command: a line for each check, the estimate and the figures; and the same as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ type Outcome = Literal["ok", "FAILED", "note", "left out"]
 
 
 class Noted(Exception):
-    """Raised by a check that found something a person should know and that is no failure; the message says what."""
+    """Raised by a check that found a difference that is no failure; the message describes it."""
 
 
 class Line(NamedTuple):
@@ -68,7 +68,7 @@ class Percentiles:
 
 @dataclass
 class Report:
-    """Collects what was found, and prints it as it comes."""
+    """Collects the results, and prints each as it arrives."""
 
     output: TextIO
     lines: list[Line] = field(default_factory=list)
@@ -116,7 +116,7 @@ class Report:
         self.text()
 
     def progress(self, what: str, done: float, total: float) -> None:
-        """Show how far a step is: a bar on a terminal, nothing elsewhere."""
+        """Show the progress of a step: a bar on a terminal, nothing elsewhere."""
         if not self.output.isatty():
             return
         if self._progress is None:

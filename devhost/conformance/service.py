@@ -1,6 +1,6 @@
-"""Checks of what the service itself does, where Azurite is known to differ: ETags, times, limits, kept connections, throttling.
+"""Checks the behaviour of the storage service where Azurite is known to differ: ETags, times, limits, kept connections, throttling.
 
-Each returns a line about what it saw. It fails with AssertionError, and raises `Noted` for a known difference of an emulator.
+Each check returns a line about what it saw. It fails with AssertionError, and raises `Noted` for a known difference of an emulator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _JSON: Final = {**wire.READ, "Content-Type": "application/json", "Prefer": "retu
 
 @dataclass
 class Target:
-    """The table under test, and what its connection does."""
+    """The table under test, and the traffic of its connection."""
 
     tables: RunTables
     traffic: Traffic
@@ -41,7 +41,7 @@ class Target:
     """Batches of the burst."""
 
     def differs(self, line: str) -> AssertionError | Noted:
-        """Return what to raise where only an emulator may behave so."""
+        """Return the exception for a behaviour that is allowed only to an emulator."""
         return Noted(f"{line}; Azurite is known for it") if self.emulated else AssertionError(line)
 
     async def refused(self, method: str, path: str, body: bytes, **headers: str) -> str:
@@ -95,7 +95,7 @@ async def times_of_the_service(target: Target) -> str:
 
 
 async def limits_of_the_service(target: Target) -> str:
-    """The service refuses what is over its limits. The adapter's own checks are passed by."""
+    """The service refuses what is over its limits. The adapter's own checks are bypassed."""
     path = f"/{target.tables.named(TABLE)}"
     wide = wire.encode_row("limits", "wide", {f"p{number}": number for number in range(limits.MAX_PROPS + 1)})
     large = wire.encode_row("limits", "large", {f"s{number}": "x" * 32000 for number in range(17)})
@@ -141,7 +141,7 @@ async def connections_last(target: Target) -> str:
     await tables.get(TABLE, "p", "r")
     line = f"a request after {idle:.0f} s of silence"
     if target.traffic.opened > opened:
-        raise Noted(f"{line} needed a new connection: the service closes them earlier than the {idle:.0f} s that the adapter keeps them")
+        raise Noted(f"{line} needed a new connection: the service closes connections before the {idle:.0f} s that the adapter keeps them")
     return f"{line} went over the kept connection"
 
 

@@ -28,7 +28,7 @@ _STOP = 10.0
 
 @dataclass
 class _Played:
-    """What pytest has told so far."""
+    """The results that pytest has reported so far."""
 
     count: int = 0
     done: int = 0
@@ -100,23 +100,23 @@ async def _play(access: StorageAccess, report: Report, what: str, arguments: lis
     return played, code
 
 
-def _note(played: _Played, told: dict[str, Any]) -> None:
-    match told.pop("kind"):
+def _note(played: _Played, message: dict[str, Any]) -> None:
+    match message.pop("kind"):
         case "collected":
-            played.count = told["count"]
-            played.left_out = [(name, reason) for name, reason in told["left_out"]]
+            played.count = message["count"]
+            played.left_out = [(name, reason) for name, reason in message["left_out"]]
         case "test":
             played.done += 1
-            name = _file(told["name"])
-            played.seconds[name] += told["seconds"]
-            if told["outcome"] == "passed":
+            name = _file(message["name"])
+            played.seconds[name] += message["seconds"]
+            if message["outcome"] == "passed":
                 played.passed[name] += 1
-            elif told["outcome"] == "skipped":
-                played.left_out.append((told["name"], told["text"]))
+            elif message["outcome"] == "skipped":
+                played.left_out.append((message["name"], message["text"]))
             else:
-                played.failed.append((told["name"], told["text"]))
+                played.failed.append((message["name"], message["text"]))
         case "end":
-            played.operations = {"table": told["table"], "queue": told["queue"]}
+            played.operations = {"table": message["table"], "queue": message["queue"]}
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -16,7 +16,7 @@ from shared.storage.ports import Message, Queues
 BATCH, THRESHOLD = 16, 48
 FIRST_WAIT, LONGEST_WAIT = 0.1, 2.0
 AFTER_FAILURE = 30.0
-"""Seconds for which a message is hidden whose function failed."""
+"""Seconds for which a message is hidden after its function failed."""
 _TIMERS = ("scheduler_scan", "stale_scan")
 
 

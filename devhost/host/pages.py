@@ -11,7 +11,7 @@ MASTER_KEY = "DEVHOST_MASTER_KEY"
 PING = "/admin/host/ping"
 DRAIN = "/admin/host/drain"
 FUNCTIONS = "/admin/functions/"
-"""Before the name of a timer function: a POST runs it."""
+"""The path before the name of a timer function; a POST runs the function."""
 
 _HOME = """<!DOCTYPE html>
 <html><head><title>Your Functions app is up and running</title></head>
@@ -29,8 +29,8 @@ class HostPages:
         running: Callable[[], int],
         run_timer: Callable[[str], Awaitable[bool]],
     ) -> None:
-        """drain: stops the listeners. running: returns how many invocations run. run_timer: runs a timer's function; returns False if
-        there is none."""
+        """drain: stops the listeners. running: returns how many invocations run. run_timer: runs a timer function; returns False if
+        there is no such function."""
         self._homepage = environ.get(DISABLE_HOMEPAGE, "").lower() != "true"
         self._key = environ.get(MASTER_KEY, "")
         self._drain, self._running, self._run_timer = drain, running, run_timer

@@ -1,4 +1,4 @@
-"""A file with two lines for each invocation: what Azure bills is counted from it (`python -m bench cost`)."""
+"""A file with two lines for each invocation, from which `python -m bench cost` computes the billed time."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ class InvocationLog:
     """
 
     def __init__(self, path: Path) -> None:
-        # Line by line: it is read while the host runs.
+        # Buffered by lines, because the file is read while the host runs.
         self._file = path.open("a", buffering=1)
         self._numbers = itertools.count(1)
 
@@ -29,7 +29,7 @@ class InvocationLog:
 
     @contextmanager
     def invocation(self, function: FunctionInfo) -> Iterator["Invocation"]:
-        """Write the last line when the context ends, however it does."""
+        """Write the last line when the context ends, also after an exception."""
         found = Invocation(self, {"id": next(self._numbers), "function": function.name, "group": function.group})
         try:
             yield found
@@ -38,7 +38,7 @@ class InvocationLog:
 
 
 class Invocation:
-    """An invocation that runs."""
+    """A running invocation."""
 
     def __init__(self, log: InvocationLog, line: dict[str, Any]) -> None:
         self._log, self._line = log, line
@@ -46,7 +46,7 @@ class Invocation:
         self.failed = True
 
     def starts(self) -> None:
-        """Call when the process is there that runs it."""
+        """Write the first line. Call this when the process that runs the invocation is ready."""
         self._line["start"] = time.time()
         self._log.write(self._line)
 

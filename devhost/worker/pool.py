@@ -14,7 +14,7 @@ class WorkerPool:
     """All worker processes; an `Invoker`."""
 
     def __init__(self, options: WorkerOptions, *, split: bool, record: InvocationLog | None = None) -> None:
-        """split: one process for each group; the first call of a group starts it. record: gets a line for each invocation."""
+        """split: one process for each group; the first call of a group starts it. record: gets two lines for each invocation."""
         self._options, self._split, self._record = options, split, record
         self._workers: dict[str, WorkerProcess] = {}
         self._changed = asyncio.Event()

@@ -85,7 +85,7 @@ class WorkerProcess:
             self._channel.send(("url", url))
 
     async def running_process(self) -> None:
-        """Return when there is a process that takes invocations."""
+        """Wait until a process accepts invocations."""
         while self._channel is None:
             await self.ready()
 

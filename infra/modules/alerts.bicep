@@ -1,4 +1,4 @@
-metadata description = 'What a person should be told of: one rule over all alarms, which sends one alert for each alarm. A test runs its query.'
+metadata description = 'Alarms that need a person: one rule over all of them, which sends one alert for each alarm. A test runs its query.'
 
 param token string
 param location string
@@ -7,7 +7,7 @@ param workspaceId string
 @description('Where alerts go; nowhere when empty.')
 param email string
 
-@description('Minutes between two looks for alarms. Azure has prices for 5, 10 and 15.')
+@description('Minutes between two runs of the rule. Azure has prices for 5, 10 and 15.')
 param minutes int
 
 @description('A 99th percentile of lateness above this, in milliseconds, is an alarm.')
@@ -15,23 +15,23 @@ param lateMs int = 1000
 param tags object
 
 // Each query answers with rows when something is wrong. Metrics come every few minutes, one value a record, counters as their total so far;
-// all of one sending have the same TimeGenerated, and sampling does not touch them. Each query looks back further than one look, so that an
-// alarm that needs two values, or whose data come late, is not missed between two looks; `ago` takes literals only.
+// all of one export have the same TimeGenerated, and sampling does not touch them. Each query covers more than the time between two runs, so
+// that an alarm that needs two values, or has late data, is not missed between two runs; `ago` takes literals only.
 // docs/reference/observability.md has the same table for Prometheus.
 var alarms = [
   {
     name: 'ledger-gap'
-    about: 'Finished shards accepted events that came to no end. This is a bug of ours: keep the tables as they are and tell us.'
+    about: 'Finished shards accepted events that have no final state. This is a bug of Tocsin: keep the tables as they are and report it.'
     query: 'AppMetrics | where TimeGenerated > ago(30m) | where Name == "tocsin_ledger_gap" | where Sum != 0'
   }
   {
     name: 'dead-letters'
-    about: 'Events have died: GET /api/v1/dead-letters tells why, and they can be redriven.'
+    about: 'Events have died: GET /api/v1/dead-letters shows why, and they can be redriven.'
     query: 'AppMetrics | where TimeGenerated > ago(30m) | where Name in ("tocsin_events", "tocsin_events_finished") and tostring(Properties.state) == "dead" | summarize dead = sum(Sum) by TimeGenerated, tenant = tostring(Properties.tenant) | summarize (T0, First) = arg_min(TimeGenerated, dead), (T1, Last) = arg_max(TimeGenerated, dead) by tenant | where Last > First'
   }
   {
     name: 'shard-stuck'
-    about: 'Nobody has managed to serve a shard that was asked for eight times or more.'
+    about: 'No process has managed to serve a shard whose message was sent eight times or more.'
     query: 'AppMetrics | where TimeGenerated > ago(30m) | where Name == "tocsin_events_stuck" | where Sum > 0'
   }
   {
@@ -41,12 +41,12 @@ var alarms = [
   }
   {
     name: 'timer-silent'
-    about: 'A timer has not ticked for ten minutes, or nothing has told of timers. After a deployment timers have been seen not to return: restart the app.'
+    about: 'A job of the sweep has not run for ten minutes, or no data about jobs arrives. Timers can fail to return after a deployment: restart the app.'
     query: 'AppMetrics | where TimeGenerated > ago(15m) | where Name == "tocsin_timer_age_seconds" and tostring(Properties.timer) != "retention_scan" | summarize (T, Age) = arg_max(TimeGenerated, Sum) by timer = tostring(Properties.timer) | summarize ticking = countif(Age < 600 and timer in ("scheduler_scan", "lease_scan", "stale_scan")), silent = countif(Age >= 600) | where ticking < 3 or silent > 0'
   }
   {
     name: 'retention-silent'
-    about: 'The hourly timer has not ticked for three hours: nothing that has been kept long enough is removed.'
+    about: 'The hourly job of the sweep has not run for three hours: nothing that has been kept long enough is removed.'
     query: 'AppMetrics | where TimeGenerated > ago(30m) | where Name == "tocsin_timer_age_seconds" and tostring(Properties.timer) == "retention_scan" | summarize (T, Age) = arg_max(TimeGenerated, Sum) by timer = tostring(Properties.timer) | where Age >= 10800'
   }
   {
@@ -56,12 +56,12 @@ var alarms = [
   }
   {
     name: 'unowned-partitions'
-    about: 'A fleet leaves partitions unserved, or their rows are missing: docs/how-to/operations.md tells what to do.'
+    about: 'A fleet leaves partitions unserved, or their rows are missing: docs/how-to/operations.md explains what to do.'
     query: 'AppMetrics | where TimeGenerated > ago(30m) | where Name == "tocsin_lease_alarm" and Sum > 0 | where tostring(Properties.alarm) == "unserved" or tostring(Properties.alarm) == "missing"'
   }
   {
     name: 'turn-stuck'
-    about: 'The checkpoint turns of a fleet time out again and again, or nobody is fit to take one.'
+    about: 'The checkpoint turns of a fleet time out repeatedly, or no replica is fit to take one.'
     query: 'AppMetrics | where TimeGenerated > ago(30m) | where Name == "tocsin_lease_alarm" and Sum > 0 | where tostring(Properties.alarm) == "turns"'
   }
   {
@@ -71,7 +71,7 @@ var alarms = [
   }
   {
     name: 'single-monitor'
-    about: 'Only one node watches over a fleet, or both do from one fault domain.'
+    about: 'Only one node monitors a fleet, or both monitors are in one fault domain.'
     query: 'AppMetrics | where TimeGenerated > ago(30m) | where Name == "tocsin_maintenance_alarm" and Sum > 0 | where tostring(Properties.alarm) == "single-monitor" or tostring(Properties.alarm) == "monitors-together"'
   }
   {

@@ -56,10 +56,10 @@ def timer_jobs(app: Application, publishing: MetricsPublisher, *, kafka: bool) -
 
 
 def under_way(job: str, counts: Counts) -> bool:
-    """Return True if the counts of a run show work that must be looked at again within seconds.
+    """Return True if the counts of a run show unfinished work, so that the job must run again within seconds.
 
-    scheduler_scan: a shard past its wake-up is unfinished, so that its owner may end at any moment; or occurrences of schedules are left.
-    lease_scan: there are fleets that are not idle, or turns, or maintenance agents.
+    scheduler_scan: a shard past its wake-up is unfinished, and its owner may end at any moment; or occurrences of schedules are not stored
+    yet. lease_scan: there are fleets that are not idle, or turns, or maintenance agents.
     """
     dispatch, recurring = counts.get("dispatch", {}), counts.get("recurring", {})
     if job == "scheduler_scan":

@@ -1,7 +1,7 @@
-"""The sweep: one timer function that runs the jobs of the service, each in its own time, and none of them waits for another.
+"""The sweep: one timer function that runs the jobs of the service side by side, each in its own period.
 
 A job has parts, and a part is `run(now) -> counts`: an idempotent pass over stored state. The end of each run is stored in `TocsinSweeps`,
-which `readyz` reads. A job that has work under way runs three more times before the next minute: the sweep sends itself delayed messages.
+which `readyz` reads. A job with unfinished work runs three more times before the next minute: the sweep sends itself delayed messages.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ KAFKA_SCHEDULES: Mapping[str, str] = {"ingest_kafka": "0,30 * * * * *"}
 KAFKA_PERIODS: Mapping[str, float] = {"ingest_kafka": 30.0}
 
 SOON_FUNCTIONS: Mapping[str, str] = {"sweep_soon": QUEUE_SWEEPS, "sweep_soon_poison": f"{QUEUE_SWEEPS}-poison"}
-"""The queues of the functions that carry out what the sweep plans."""
+"""The functions that carry out the runs that the sweep plans -> their queues."""
 SWEEP_PERIOD: Final = 60.0
-"""Seconds between two sweeps, as `SCHEDULES` has it."""
+"""Seconds between two sweeps, as `SCHEDULES` sets it."""
 SOON: Final = (15.0, 30.0, 45.0)
-"""Seconds after a sweep at which a job with work under way runs again."""
+"""Seconds after a sweep at which a job with unfinished work runs again."""
 SOON_LATEST: Final[Millis] = 15_000
-"""Lateness from which such a run is left out: the next one, or the next sweep, is there by then."""
+"""Lateness from which such a run is left out: by then the next one, or the next sweep, takes place."""
 DECIDED_WITHIN: Final = 10.0
 """Seconds that the sweep waits for its jobs before it plans the runs in between; a job that takes longer gets none in this minute."""
 
 RUN_FOR: Mapping[str, float] = {"scheduler_scan": 55.0, "lease_scan": 55.0, "stale_scan": 300.0, "retention_scan": 300.0}
-"""Seconds after which a part of the job is cancelled, which every part bears; the next run goes on.
+"""Seconds after which a part of the job is cancelled, which every part tolerates; the next run goes on.
 
 The first two end before the next minute, so that a request that storage does not answer costs them no sweep. The others may be slow: the
-first two go on each minute meanwhile. All end well before the host's limit of ten minutes.
+first two still run each minute meanwhile. All end well before the host's limit of ten minutes.
 """
 _HOURLY_SLACK: Final[Millis] = 30_000
 """A job with a longer period than the sweep's runs up to this much early, so that it keeps its period although sweeps jitter."""
@@ -70,7 +70,7 @@ class JobRun:
 
 
 type UnderWay = Callable[[str, Counts], bool]
-"""Returns True if the counts of a job show work under way, so that it must run again within seconds."""
+"""Returns True if the counts of a job show unfinished work, so that it must run again within seconds."""
 
 
 class Timers:
@@ -84,7 +84,7 @@ class Timers:
         jobs: Mapping[str, Sequence[tuple[str, Job]]],
         under_way: UnderWay = lambda job, counts: False,
     ) -> None:
-        """jobs: job -> named parts."""
+        """jobs: job -> named parts. under_way: decides whether a job runs again before the next sweep."""
         self._tables, self._queues, self._clock, self._jobs, self._under_way = tables, queues, clock, jobs, under_way
 
     async def run_once(self, job: str) -> Counts:
@@ -96,7 +96,7 @@ class Timers:
         return run.counts
 
     async def sweep(self) -> dict[str, Counts]:
-        """Run all jobs that are due, side by side, and plan further runs of those with work under way. Return the counts by job.
+        """Run all jobs that are due, side by side, and plan further runs of those with unfinished work. Return the counts by job.
 
         While a slow job still runs, the quick ones run again each minute, because the timer does not overlap itself. Raises `SweepFailed`
         after all have run if one failed.
@@ -146,7 +146,7 @@ class Timers:
             try:
                 await self._store(found)
             except StorageError as error:
-                # The jobs have run; only their age is not told.
+                # The jobs have run; only `readyz` shows an age that is too great.
                 log.warning("The ends of %s could not be stored: %s", ", ".join(found), error, extra={"action": "ticks_unstored"})
 
     async def _due(self) -> list[str]:
@@ -158,7 +158,7 @@ class Timers:
                 page = await self._tables.query(SWEEPS, PK_TICKS)
                 ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props}
             except StorageError as error:
-                # The others say it loudly enough, and one of several accounts may still answer them.
+                # The other jobs log that storage does not answer, and one of several accounts may still answer them.
                 log.debug("The ticks could not be read: %s", error, extra={"action": "ticks_unread"})
                 return [job for job in self._swept() if job not in slow]
         now = self._clock.now()
@@ -171,7 +171,7 @@ class Timers:
         return RUN_FOR.get(job, SWEEP_PERIOD) < SWEEP_PERIOD and (bool(run.failed) or self._under_way(job, run.counts))
 
     async def _plan(self, jobs: Sequence[str]) -> None:
-        """Send the messages for the runs before the next sweep. Where the queue refuses them, the next sweep is soon enough."""
+        """Send the messages for the runs before the next sweep. If the queue refuses them, the jobs run at the next sweep."""
         if not jobs:
             return
         now = self._clock.now()

@@ -18,7 +18,7 @@ TAKEOVER_PERIOD: Final = 15.0
 """Seconds between runs of the takeover sweep (job `lease_scan`) while there are fleets that are not idle. The alarms `silent` and
 `unserved` allow two of them."""
 TAKEOVER_RUNS_A_SWEEP: Final = 4
-"""Runs in a minute. While all fleets are idle, only the first of them takes place."""
+"""Runs of the takeover sweep in a minute. While all fleets are idle, only the first of them takes place."""
 
 REOPEN_AFTER: Final = 60.0
 """Seconds after which the takeover sweep reopens a closed fleet: the change that closed it was interrupted. Longer than any such change."""

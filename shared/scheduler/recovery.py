@@ -32,7 +32,7 @@ IN_FLIGHT = 16
 MOST_GATES = 200
 """Most gates of one partition that one look reads; the next look and the sweeps read the rest."""
 EMPTY_LOOKS = 2
-"""Looks without any shard under way after which a new process stops looking."""
+"""Looks in a row that find no shard, after which a new process stops looking."""
 
 
 class SeenOwner(NamedTuple):
@@ -67,7 +67,7 @@ class ShardRecovery:
     async def run(self) -> None:
         """Look at the times of `RECOVER_AT`, counted from this call.
 
-        Two looks in a row that find no shard under way end the search: a process that died before this one has left nothing then.
+        Stop after two looks in a row that find no shard: a process that died before this one has left none.
         """
         began, empty = self._clock.monotonic(), 0
         for at in timings.RECOVER_AT:

@@ -213,7 +213,7 @@ def dispatch_decision(
     """Decide about one index row: send its message, check that its owner is alive, or do nothing.
 
     resent: time at which its message was last sent again, or is to become visible; 0 for never. rounds: how many times it was sent again.
-    paced: the shard was handed out as part of a backlog. events: open events of the shard, if they are known.
+    paced: the shard was handed out as part of a backlog. events: number of open events of the shard; 0 if it is not known.
     """
     if wake > now + DISPATCH_AHEAD:
         return DispatchDecision("nothing")
@@ -234,19 +234,20 @@ def in_backlog(due: Millis, now: Millis) -> bool:
 
 
 def visible_at(wake: Millis, events: int = 0) -> Millis:
-    """Return the time at which a shard's message is to become visible. events: how many are to be loaded and claimed before `wake`."""
+    """Return the time at which a shard's message is to become visible. events: the number of events to load and claim before `wake`."""
     return wake - WAKE_EARLY - round(events * WAKE_EARLY_EACH)
 
 
 def opens_at(due: Millis, now: Millis, *, crowded: bool = False, others: int = 0) -> Millis:
     """Return the wake-up of a shard opened now for an event due at `due`.
 
-    crowded: a shard of the same minute is already full. others: open shards of the same minute, which the event does not fit.
+    crowded: a shard of the same minute is already full. others: number of open shards of the same minute that the event does not fit.
 
-    A little before the event, so that events fit that are posted meanwhile and due a little earlier, and so that the owner of a lone event
-    does not come long before it; in the current minute, the nearer the event, the less. If an owner must come at once: now. After the
-    first few shards of a future minute: the minute's start, so that all its events fit. In a crowded future minute: the start of a part of
-    it, so that an owner that serves a full shard is busy for a part of the minute only.
+    The first few shards of a minute wake a little before their first event, so that events fit that are posted meanwhile and due a little
+    earlier, but the owner of a lone event does not come long before it. Further shards of a future minute wake at its start, so that all
+    its events fit; those of a crowded future minute at the start of a part of it, so that an owner that serves a full shard is busy for a
+    part of the minute only. In the current minute, the time before the event is shorter the nearer the event is. If an owner must come at
+    once, the wake-up is now.
     """
     start = due - due % MINUTE
     if start > now:
@@ -285,7 +286,7 @@ def agenda(
     """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard.
 
     holds, by channel: held events stay as they are. A later round may claim them, a user may cancel them until then, and they do not keep
-    the shard. patience: the owner waits this long for an event that is not due yet; for a retry it waits `REST_BEYOND` at most.
+    the shard. patience: milliseconds that the owner waits for an event that is not due yet; for a retry it waits `REST_BEYOND` at most.
     """
     claim: list[tuple[Millis, str]] = []
     settle: dict[str, RowOutcome] = {}

@@ -127,7 +127,7 @@ class Sweeps:
             due = [row for row in page.rows if not pacing.is_late(row, now) and decide(row, now).do != "nothing"]
             counts.update(await asyncio.gather(*(self._one(row, dispatch_in_time(row, now)) for row in due)))
             counts["overdue"] += sum(int(row.props["wake"]) + timings.OWNER_SILENT <= now for row in page.rows)
-            # Their owners, or their messages, may be lost at any moment: while there are any, the sweep runs again within seconds.
+            # Their owners, or their messages, may be lost at any moment: while there are such shards, the job runs again within seconds.
             counts["under_way"] += sum(int(row.props["wake"]) <= now for row in page.rows)
             cursor = page.next
             if cursor is None:

@@ -42,13 +42,13 @@ CLAIM_AHEAD: Millis = 3_000
 REST_BEYOND: Millis = 4_000
 """An owner stays with its shard while the next event is due within this time; otherwise the shard rests.
 
-An instance is billed while a function runs, and a new owner runs for about a second and a half, because it comes before its event. So a
-shorter wait costs less than a new owner, a longer one costs more. At least `CLAIM_AHEAD`.
+An instance is billed while a function runs, and a new owner runs for about a second and a half, because it comes before its event. Waiting
+for less than that costs less than a new owner, waiting for much longer costs more. At least `CLAIM_AHEAD`.
 """
 REST_BEYOND_BUSY: Millis = 20_000
 """The same in a process that serves `BUSY_OWNERS` shards or more: its instance is billed anyway, and waiting saves transactions."""
 BUSY_OWNERS = 4
-"""Shards in work in a process from which its owners stay for longer."""
+"""Number of shards that a process serves from which its owners stay for longer."""
 MOST_LOST_OWNERS = 10
 """Claims beyond the allowed attempts after which an event is dead because its owners keep ending without a result."""
 CHANNEL_UNREAD_WAIT: Millis = 2_000
@@ -85,18 +85,18 @@ for that wait.
 WAKE_EARLY_EACH = 3.2
 """Milliseconds that are added for each event of the shard: time to load and claim them before the first is due."""
 WAKE_EARLIEST: Millis = WAKE_EARLY + round(990 * WAKE_EARLY_EACH)
-"""The same for a full shard: 6 s."""
+"""The same time for a shard of 990 events, which is full: 6 s."""
 MANY_EVENTS = 300
-"""Events from which a shard whose message was sent for few gets another one, as early as that of a full shard."""
+"""Number of events from which a shard gets a second message, as early as that of a full shard, if its first was timed for fewer."""
 CROWDED_SLICE: Millis = 10_000
 """Length of the parts into which a minute is cut when it gets more events than one shard holds. Divides a minute."""
 OPEN_BEFORE: Millis = 100
 """Longest time that a shard wakes before its first event: clients that post at the same time may be out of order by that much.
 
-Its owner runs for that much longer.
+The shard's owner runs for that much longer.
 """
 OPEN_BEFORE_MANY: Millis = 1_000
-"""The same for the running minute's shards after the first `LONE_SHARDS`: fewer shards count for more than short owners."""
+"""The same for the running minute's shards after the first `LONE_SHARDS`: fewer shards then save more than short owners."""
 LONE_SHARDS = 3
 """Open shards of one minute from which a writer opens further ones earlier, so that they take more of the minute's events."""
 STEADY_ROUNDS = 4

@@ -19,8 +19,8 @@ MAX_IN_WORK = 48 * 1024 * 1024
 BUSY_RETRY = 2
 """Seconds after which a caller may repeat a request that was refused because of `MAX_IN_WORK`."""
 REST = 10
-"""Turns of the event loop between two steps in which no body is read. A call takes several turns for each answer of storage. While nothing
-else runs, ten turns take 20 us, so that they hardly delay the body itself."""
+"""Turns of the event loop between two steps, in which no body is read. A call takes several turns for each answer of storage. While nothing
+else runs, ten turns take 20 us, so they hardly delay the body itself."""
 PACE = 16 * 1024
 """Bytes of a body that are parsed before other tasks may run."""
 ELEMENT_COST = 1024
@@ -28,7 +28,7 @@ ELEMENT_COST = 1024
 SMALL = 256 * 1024
 """Largest body in bytes that is parsed only to describe its fault."""
 FINDING_COST = 128
-"""Bytes that an element counts for in addition to its own when it is found."""
+"""Bytes that are added to the size of each element while elements are found, for the work that does not depend on its size."""
 
 
 class BodyBudget:
@@ -56,8 +56,8 @@ _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDict
 async def take_turn() -> None:
     """Let other tasks run, and return in a turn of the event loop that no other body has.
 
-    However many bodies are in work, one of them does one step, and everything else has the next `REST` turns. They are no time on a clock,
-    so that nothing that waits for a quiet loop takes a body in work for an idle one.
+    However many bodies are being read, one of them does one step, and everything else has the next `REST` turns. They are turns and not a
+    time on a clock, so that code that waits for an idle loop does not find one while a body is being read.
     """
     turns = _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     async with turns:

@@ -31,7 +31,7 @@ MAX_DEPTH = 64
 LARGE = 8 * 1024
 """Size in bytes from which a payload is not built along with the members around it."""
 MAX_OUTSIDE_CONTAINERS = 1000
-"""Most arrays and objects in a large object beside its large member. An event that is valid has a few; others would only cost time."""
+"""Most arrays and objects in a large object beside its large member. A valid event has a few of them; reading more would only cost time."""
 MAX_ERRORS = 20
 """Most faults in one answer."""
 MAX_POINTER = 256
@@ -207,7 +207,8 @@ def _count_beside(raw: bytes, span: Span | None) -> int:
 def _is_json(raw: bytes) -> bool:
     """Return True if the text is JSON, maybe with numbers beyond a double.
 
-    What follows the document stops the parser after it has read everything and before it builds anything, which takes five times as long.
+    The comma after the document stops the parser after it has read everything and before it builds anything: building takes five times as
+    long.
     """
     try:
         orjson.loads(raw + b",")

@@ -1,4 +1,4 @@
-"""The gate of a shard on each store: of writers, sealers and owners at once, the store lets one decide."""
+"""The gate of a shard on each store: if writers, sealers and owners act at the same time, the store lets exactly one of them decide."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_batches_that_race_an_owner_are_whole_or_absent_and_counted(store:
     assert len(await shard.events()) == stored == gate.counts.accepted > 0
 
 
-async def test_of_a_seal_and_a_first_batch_at_once_the_gate_tells_which_came_first(store: Store) -> None:
+async def test_a_seal_and_a_first_batch_at_once_are_ordered_by_the_gate(store: Store) -> None:
     for _ in range(4):
         shard = await filed(store)
         opened = shard.writer("w")

@@ -25,7 +25,7 @@ from shared.storage.names import ALL_QUEUES, ALL_TABLES, POISON_QUEUES
 NOW = datetime(2026, 11, 23, 15, 3, 26, tzinfo=UTC)
 
 
-def test_a_runs_names_are_legal_and_tell_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runs_names_are_legal_and_contain_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("azure.identity.DefaultAzureCredential", Tokens)
     run = Run.new(NOW)
     assert run.began == NOW.replace(second=0) and Run.new(NOW) != run and Run.parse(run.id) == run
@@ -51,7 +51,7 @@ def test_no_other_name_is_taken_for_a_runs(name: str) -> None:
     assert Run.of(name) is None
 
 
-def test_an_id_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_id_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for text in ("", "x", "2611231503", "26113315030011aabb", "*"):
         with pytest.raises(ValueError, match="is not the id of a run"):
             Run.parse(text)
@@ -81,7 +81,7 @@ def test_wrong_use_is_explained(
     assert message in capsys.readouterr().err
 
 
-def test_without_a_person_nothing_is_done_unless_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_nothing_is_done_unless_yes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     assert main(["--account", "someaccount"]) == 2
     said = capsys.readouterr().out
@@ -97,7 +97,7 @@ def test_an_account_is_opened_by_its_name() -> None:
 
 
 class Tokens:
-    """Stands for azure-identity: each token is another one and lasts for an hour."""
+    """A fake of azure-identity: each token is a new one and lasts for an hour."""
 
     asked = 0
 
@@ -155,7 +155,7 @@ def test_a_load_is_judged_by_what_was_acknowledged() -> None:
     assert (found.lost, found.early, found.doubled, found.after_cancel) == (["d"], ["b"], ["c"], ["e"])
 
 
-def test_a_failed_check_and_a_note_are_told_apart() -> None:
+def test_a_failed_check_and_a_note_are_distinguished() -> None:
     output = io.StringIO()
     report = Report(output)
     report.add("one", "ok", "well")

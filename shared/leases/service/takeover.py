@@ -1,4 +1,4 @@
-"""The look at fleets every 15 seconds: fences silent servers, removes expired intents, and plans for fleets without scanners.
+"""The takeover sweep, every 15 seconds: fences silent servers, removes expired intents, and plans for fleets without scanners.
 
 The age of a row is measured by the storage service's clock. The mark `dead` is conditional on the ETag that was read, so a heartbeat that
 comes in between makes the store refuse it.

@@ -1,4 +1,4 @@
-"""Sends the metrics every few minutes, from the process that runs the timer: their figures are in tables, so one process is enough."""
+"""Sends the metrics every few minutes, from the process that runs the sweep: their figures are in tables, so one process is enough."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE: Final = 15.0
 
 
 SLACK: Final[Millis] = 30_000
-"""The time by which a sending may be early, because the timer is not exact."""
+"""The time by which an export may be early, because the timer is not exact."""
 
 
 class Outlet(Protocol):
@@ -32,7 +32,7 @@ class Outlet(Protocol):
 
     @property
     def period(self) -> Millis:
-        """The time between two sendings that arrive."""
+        """The time between two successful exports."""
 
     def send(self, families: Iterable[Family], now: Millis) -> bool:
         """Send the families and return True if they arrived. Blocks; called in a separate thread."""
@@ -46,7 +46,7 @@ class _Sending:
         self.arriving = True
         """True if the last transmission arrived."""
         self.due: Millis = 0
-        """The earliest time of the next one."""
+        """The earliest time of the next transmission."""
         self._under_way: Future[bool] | None = None
 
     async def send(self, families: Sequence[Family], now: Millis, patience: float) -> bool:
@@ -74,7 +74,7 @@ class _Sending:
 
 
 class MetricsPublisher:
-    """Sends the metrics to every outlet, each in its period; after a failure at the next call.
+    """Sends the metrics to every outlet once in its period, and after a failure again at the next call.
 
     families: returns them, at most some seconds old. outlets: may be added until the first run. patience: seconds for an outlet.
     """
@@ -84,7 +84,7 @@ class MetricsPublisher:
         self._sendings: list[_Sending] = []
 
     async def run_once(self, now: Millis) -> dict[str, int]:
-        """Read the metrics and send them to every outlet that is due; read nothing for none. Raises `StorageError`."""
+        """Read the metrics and send them to every outlet that is due. Read nothing if none is due. Raises `StorageError`."""
         self._sendings = self._sendings or [_Sending(outlet) for outlet in self._outlets]
         sendings = [each for each in self._sendings if now >= each.due]
         if not sendings:

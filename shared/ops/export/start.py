@@ -11,7 +11,7 @@ They bring protobuf, and that has crashed the production worker where it was imp
 | `APPLICATIONINSIGHTS_CONNECTION_STRING` | all three are sent to Application Insights |
 | `APPLICATIONINSIGHTS_AUTHENTICATION_STRING` | the identity to use: `Authorization=AAD;ClientId=...` |
 | `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | the share of requests that is traced; by default all |
-| `OTEL_METRIC_EXPORT_INTERVAL` | milliseconds between two sendings of the metrics, in steps of a minute; by default `PERIODS` |
+| `OTEL_METRIC_EXPORT_INTERVAL` | milliseconds between two exports of the metrics, in steps of a minute; by default `PERIODS` |
 | `OTEL_SDK_DISABLED` | `true`: nothing is exported |
 
 The variables follow the OpenTelemetry specification. Nothing is imported without an endpoint.
@@ -54,7 +54,7 @@ SIGNALS: Final = ("TRACES", "METRICS", "LOGS")
 CLOSING: Final = 5.0
 """Seconds that `close` waits for the remaining data to be sent."""
 PERIODS: Final[Mapping[str, Millis]] = {"OTLP": 60_000, "Application Insights": 300_000}
-"""The time between two sendings of the metrics by back end. Application Insights stores a row for each value, and asks a price for it."""
+"""Milliseconds between two exports of the metrics, by back end. Application Insights stores a row for each value, and charges for it."""
 PATIENCE: Final = 10
 """Seconds to wait for an answer of Application Insights: the default of the OTLP exporters."""
 log = logging.getLogger(__name__)
@@ -288,7 +288,7 @@ def _otlp(environ: MutableMapping[str, str]) -> _Way:
 def _insights(environ: MutableMapping[str, str]) -> _Way:
     # By default the exporter sends statistics about itself to Microsoft and asks it for configuration. A deployment talks only to its own
     # resource.
-    # It also adds a metric, of no use here, to each batch of spans.
+    # It also adds a metric to each batch of spans, which Tocsin does not use.
     for name in ("STATSBEAT_DISABLED_ALL", "SDKSTATS_DISABLED", "CONTROLPLANE_DISABLED", "OPENTELEMETRY_RESOURCE_METRIC_DISABLED"):
         environ.setdefault(f"APPLICATIONINSIGHTS_{name}", "true")
     from azure.core.pipeline.policies import SansIOHTTPPolicy

@@ -53,7 +53,7 @@ class Owner:
         busy: Callable[[], bool] = lambda: False,
     ) -> None:
         """leaving: returns True when the process is about to end and owners must release their shards. busy: returns True while the process
-        serves so many shards that waiting for an event costs nothing.
+        serves `BUSY_OWNERS` shards or more, so that waiting for an event costs nothing.
         """
         self._session, self._attempts, self._permission = session, attempts, attempts.permission
         self._runner, self._clock, self._flow, self._leaving, self._busy = runner, clock, flow, leaving, busy

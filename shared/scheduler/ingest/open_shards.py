@@ -58,7 +58,7 @@ class FillingShard:
     visible: Millis | None = None
     """Time at which its message becomes visible; None until it is sent."""
     announced: int = 0
-    """Events for which its message was sent."""
+    """The number of events for which its message was timed."""
     closed: bool = False
     mirrored: bool = False
     copy: str | None = None

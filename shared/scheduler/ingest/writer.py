@@ -330,7 +330,7 @@ class Writer:
     async def _announce(self, filling: FillingShard, events: int) -> None:
         """Send the message of a shard that wakes before the sweep is certain to run; the sweep sends the other messages.
 
-        events: how many the owner is to load and claim in time.
+        events: the number of events that the owner must load and claim in time.
         """
         opened = filling.opened
         filling.visible, filling.announced = max(visible_at(opened.wake, events), self._clock.now()), events

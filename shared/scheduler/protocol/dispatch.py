@@ -58,7 +58,7 @@ def decide(row: Row, now: Millis, events: int = 0) -> DispatchDecision:
 
 
 def dispatch_in_time(row: Row, now: Millis) -> Steps[str]:
-    """Do what `dispatch` does. The message of a shard with many events comes earlier; its gate says how many they are."""
+    """Do what `dispatch` does, and let the message of a shard with many events come earlier. The shard's gate has their number."""
     events = 0
     if decide(row, now).do == "send" and not row.props.get("retries"):
         found = yield from read_gate(index_shard(row.rk))

@@ -63,7 +63,7 @@ def point_sources(shard: str, rows: Mapping[str, Row]) -> Steps[set[str]]:
     """Complete the redrives that made these copies: give each dead row its pointer. Return the shards that the copies came from.
 
     rows: the rows of `shard`. Copies that were claimed before are left out: their first owner has done this. A copy that was cancelled or
-    moved before any owner came needs no pointer from here, but its redriver may have ended before it noted the event.
+    moved before any owner came gets no pointer here, but its source shard is returned: its redriver may have ended before noting the event.
     """
     copies: dict[str, dict[str, Row]] = {}
     for row in rows.values():

@@ -61,7 +61,7 @@ class UnfinishedClaim(NamedTuple):
 
 
 type ChainOutcome = Literal["stored", "partly", "nothing", "waiting", "undone", "removed", "lost", "failed"]
-"""partly: as many occurrences were stored as one sweep stores, and more may be due. waiting: another process has claimed them."""
+"""partly: a full batch of occurrences was stored, and more may be due. waiting: another process has claimed the occurrences."""
 
 
 class Chain:

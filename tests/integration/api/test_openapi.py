@@ -1,4 +1,4 @@
-"""The document lists every route, and says what is so. That it is valid: tests/unit/web/test_openapi.py."""
+"""The document lists every route, and describes it truly. tests/unit/web/test_openapi.py checks that it is valid."""
 
 from __future__ import annotations
 

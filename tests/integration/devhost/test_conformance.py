@@ -131,7 +131,7 @@ def test_clean_removes_old_runs_or_the_named_one_and_nothing_else(azurite: Azuri
         await tables.close()
 
     asyncio.run(create())
-    assert main(["--clean"]) == 2 and left(storage, dead), "nobody agreed"
+    assert main(["--clean"]) == 2 and left(storage, dead), "there was no answer to the question"
     assert main(["--clean", "--yes"]) == 0
     assert not left(storage, dead) and len(left(storage, young).tables) == len(left(storage, young).queues) == 1
     assert main(["--clean", young.id, "--yes"]) == 0 and not left(storage, young)

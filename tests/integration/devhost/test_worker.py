@@ -116,7 +116,7 @@ def test_groups_of_functions_run_apart_and_each_invocation_is_recorded(devhost: 
         assert httpx.post(f"{url}/admin/functions/none", headers=key, timeout=60).status_code == 404
         lines = [json.loads(line) for line in record.read_text().splitlines()]
         found = [each for each in lines if "end" in each]
-        # The message that is in work has begun and not ended.
+        # The invocation for the running message has begun and not ended.
         assert {each["function"] for each in lines} - {each["function"] for each in found} == {"work"}
         assert {(each["function"], each["group"], each["ok"]) for each in found} == {
             ("process", "http", True),

@@ -20,7 +20,7 @@ END = "--- end of block ---"
 VARIES = {"assign", "release", "validity_ms"}
 """The planner's orders by then, and the page's short times."""
 PATIENT = ('"validity": "PT3S", "takeover": "PT4.5S"', '"validity": "PT10S", "takeover": "PT12S"')
-"""The page's times, and such as a slow machine keeps between two commands."""
+"""The times of the page -> times that a slow machine can keep between two commands."""
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ class Host:
             self._world.fail(f"an exception nobody expected: {error!r}", error)
 
     async def timers(self) -> None:
-        """The sweep: every minute, unless it goes silent, and the runs that it plans in between; now and then on two instances at once."""
+        """The sweep: every minute, unless it goes silent, and the runs that it plans in between; sometimes on two instances at once."""
         world, loop = self._world, self._world.loop
         while True:
             await asyncio.sleep((loop.now // TICK + 1) * TICK - loop.now)

@@ -1,8 +1,8 @@
 """Little traffic: events that are posted one by one, and how long functions run for them, which is what the platform bills.
 
 One instance answers requests and sweeps, another one polls the queues as the platform does: after an empty poll it waits for a tenth of a
-second, then twice as long each time, up to two seconds. Requests to storage take a few milliseconds. Time is virtual, code and storage are
-the app's own and its twin.
+second, then twice as long each time, up to two seconds. Requests to storage take a few milliseconds. Time is virtual, the code is
+the app's own, and storage is the in-memory twin.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCAN, STALE = 15.0, 60.0
 ONE_WAY = 0.004
 """Seconds that a request to storage, or its answer, takes."""
 BILLED_AT_LEAST = 1.0
-"""Seconds of an instance's shortest billed time."""
+"""The shortest time in seconds for which an instance is billed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Execution(NamedTuple):
 
 @dataclass(slots=True)
 class Figures:
-    """What the instance that fires did."""
+    """The executions, events and requests of the instance that delivers."""
 
     late: list[Millis] = field(default_factory=list)
     """Lateness of the first attempt of each event."""

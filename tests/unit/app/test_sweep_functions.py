@@ -46,7 +46,7 @@ async def test_an_overdue_shard_makes_the_sweep_run_its_job_again_within_the_min
     assert await ages(world) == dict.fromkeys(PERIODS, 15_000) | {"scheduler_scan": 0}
 
 
-async def test_a_message_that_is_no_text_is_left_and_its_poison_copy_too(world: World) -> None:
+async def test_a_message_that_is_no_text_is_ignored_and_its_poison_copy_too(world: World) -> None:
     found = functions(world)
     for name in SOON_FUNCTIONS:
         await world.do(found[name](func.QueueMessage(id="m", body=b"\xff\xfe")))

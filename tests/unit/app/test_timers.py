@@ -203,7 +203,7 @@ async def test_a_queue_that_refuses_the_messages_fails_nothing(monkeypatch: pyte
         ("lease_scan", {"takeover": {"fleets": 1, "idle": 1}, "turns": {"fleets": 1}}, True),
     ],
 )
-def test_what_counts_as_work_under_way(job: str, counts: timers.Counts, expected: bool) -> None:
+def test_which_counts_show_unfinished_work(job: str, counts: timers.Counts, expected: bool) -> None:
     assert under_way(job, counts) is expected
 
 
@@ -213,5 +213,5 @@ def test_one_cause_of_delay_makes_no_occurrence_and_no_shard_late() -> None:
     period, soon = timers.SWEEP_PERIOD, SOON[0]
     assert timers.RUN_FOR["scheduler_scan"] < period, "a sweep that is cut off costs no other"
     assert 1000 * period + SILENCE <= DISPATCH_AHEAD
-    # A process is killed while it has claimed occurrences: the lock of the timer (60 s), the next minute, two looks of another process.
+    # A process is killed while it has claimed occurrences: the lock of the timer (60 s), the next minute, two runs in another process.
     assert 1000 * (period + 60 + period + CLAIM_TAKEN_OVER_AFTER + soon) <= OCCURRENCES_AHEAD

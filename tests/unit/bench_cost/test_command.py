@@ -1,4 +1,4 @@
-"""The command and the pages, with measurements made up."""
+"""The command and the pages, with invented measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves, read."""
+"""Reading the records of a run."""
 
 from __future__ import annotations
 
@@ -72,4 +72,4 @@ def test_what_azure_stores_of_a_window_has_the_share_of_spans_that_is_traced_and
     span, line, value = (len(f'{{"time":"08:00","data":{{"baseType":"{kind}"}}}}') for kind in ("RequestData", "MessageData", "MetricData"))
     assert found.stored(before, 60, 0.1) == {"RequestData": span, "MessageData": line, "MetricData": 30 * value // 5}
     send("MetricData", "08:05", 40)
-    assert found.stored(before, 600, 0.1)["MetricData"] == 80 * value, "the last sending, twice in ten minutes"
+    assert found.stored(before, 600, 0.1)["MetricData"] == 80 * value, "the last export, twice in ten minutes"

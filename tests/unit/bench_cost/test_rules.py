@@ -1,4 +1,4 @@
-"""What Azure would bill, in examples that were computed by hand."""
+"""The bill, in examples that were computed by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,20 @@ import pytest
 
 from bench.cost import deployed, prices
 from bench.cost.prices import PriceError, Prices
-from bench.cost.rules import Deployed, Invocation, Operations, RareTimer, Record, Usage, bill, billed, month, per_million, periods, standing
+from bench.cost.rules import (
+    Deployed,
+    Invocation,
+    Operations,
+    RareTimer,
+    Record,
+    Usage,
+    bill,
+    billed,
+    fixed_costs,
+    month,
+    per_million,
+    periods,
+)
 
 PRICES = Prices()
 
@@ -85,20 +98,20 @@ def test_a_million_events() -> None:
     record = Record((0, 100), [http(0, 10)], Operations(table=70, queue=5), {"RequestData": 2000}, events=1000)
     found = bill(per_million(record, PRICES), None, 512, PRICES)
     assert found.usage.executions == {"events_post": 1000}
-    # 10 s a thousand, 10,000 s a million, half a GB each; nothing is free, nothing stands.
+    # 10 s a thousand, 10,000 s a million, half a GB each; without free amounts and fixed costs.
     assert found.gb_seconds == pytest.approx(5000)
     expected = {"compute": 0.13, "executions": 0.0004, "tables": 0.00252, "queues": 0.002, "stored": 0.0175, "logs": 0.00552}
     assert {name: found.parts[name] for name in expected} == pytest.approx(expected)
 
 
 def test_listeners_poll_while_their_instance_is_there() -> None:
-    looks = Operations(polls={"shards": 30, "retries": 30})
+    polls = Operations(polls={"shards": 30, "retries": 30})
     ran = [Invocation("serve", "function:serve", 0, 10)]
-    record = Record((0, 60), ran, looks, listeners={"serve": "shards", "retry": "retries"})
-    # From 0 s to 10 s it works, and stays for 20 s.
+    record = Record((0, 60), ran, polls, listeners={"serve": "shards", "retry": "retries"})
+    # The instance works from 0 s to 10 s, and exists for 20 s more.
     assert month(record, replace(PRICES, warm_s=20)).polls == pytest.approx(15 * 43_200)
     assert month(record, PRICES).polls == pytest.approx(30 * 43_200)
-    # One that ended before the window has left a listener too.
+    # The listener of an invocation that ended before the window still runs.
     former = replace(record, invocations=[Invocation("serve", "function:serve", -15, -10)])
     assert month(former, replace(PRICES, warm_s=20)).polls == pytest.approx(5 * 43_200)
     assert month(former, PRICES).executions == {}
@@ -111,7 +124,7 @@ def test_a_timer_that_is_too_rare_for_the_window() -> None:
     assert (usage.executions["clean"], usage.table, usage.queue) == (720, 36_000, 1440)
 
 
-def test_what_stands() -> None:
+def test_fixed_costs() -> None:
     made = Deployed({5: 11, 60: 1}, metric_alerts=3, secrets=2, site_diagnostics=1, service_diagnostics=4, private_endpoints=2)
     expected = {
         "alert rules": 11 * 1.50 + 0.50 + 0.30,
@@ -120,7 +133,7 @@ def test_what_stands() -> None:
         "vault": 2 * 24 * 30 * 0.03 / 10_000,
         "network": 14.60,
     }
-    assert standing(made, PRICES) == pytest.approx(expected)
+    assert fixed_costs(made, PRICES) == pytest.approx(expected)
 
 
 def test_logs_and_what_is_stored() -> None:
@@ -129,7 +142,7 @@ def test_logs_and_what_is_stored() -> None:
     assert (parts["logs"], parts["stored"]) == (pytest.approx(0.5 * 2.76), pytest.approx(0.0175))
 
 
-def test_snapshots_tell_what_is_deployed() -> None:
+def test_fixed_costs_are_read_from_the_snapshots() -> None:
     found = deployed.load("defaults")
     assert found.secrets == 2 and found.private_endpoints == 0
     assert deployed.load("everything").private_endpoints > 0

@@ -61,7 +61,7 @@ def run(query: str, tables: Tables, now: float | None = None) -> list[Row]:
 
 
 def parts(text: str, between: str) -> list[str]:
-    """Split a text where `between` is in no parentheses. Texts in quotation marks must not hold one of a pair."""
+    """Split a text at each `between` outside parentheses. Texts in quotation marks must not hold a single parenthesis."""
     found, depth = [""], 0
     for at, sign in enumerate(text):
         depth += {"(": 1, ")": -1}.get(sign, 0)

@@ -57,14 +57,14 @@ PROMISED = frozenset(
 )
 """Alarms that have to be there."""
 PERIODS = ("PT5M", "PT10M", "PT15M")
-"""Times between two looks that have a price of their own."""
+"""Times between two runs of the rule that have a price of their own."""
 LOOKED_BACK = re.compile(r"App[A-Z]\w+ \| where TimeGenerated > ago\((15|30)m\) \|")
-"""The beginning of an alarm's query: its table, and a window that a look every quarter of an hour leaves no gap in."""
+"""The beginning of an alarm's query: its table, and a window without gaps if the rule runs every quarter of an hour."""
 
 
 @check
 def alerts(made: Deployment) -> Iterator[str]:
-    """Each alarm asks for what the code has, looks back without gaps, and reaches the people there are, under its own name."""
+    """Each alarm queries data that the code sends, covers all times without gaps, and reaches the action group under its own name."""
     known, found = code_facts.observable(), alarms(made)
     rule = made.one(RULES)
     about = at(rule, "properties.description")
@@ -78,7 +78,7 @@ def alerts(made: Deployment) -> Iterator[str]:
     if len(about) > 4096:
         yield "Azure takes no description of more than 4,096 characters"
     if at(rule, "properties.evaluationFrequency") not in PERIODS:
-        yield f"there is no price for a look each {at(rule, 'properties.evaluationFrequency')}"
+        yield f"there is no price for a rule that runs every {at(rule, 'properties.evaluationFrequency')}"
     wanted = {
         "properties.enabled": True,
         "properties.actions.actionGroups": [each["id"] for each in made.of("Microsoft.Insights/actionGroups")],

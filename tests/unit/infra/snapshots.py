@@ -66,12 +66,12 @@ RULES = "Microsoft.Insights/scheduledQueryRules"
 
 
 def alarm_query(deployment: Deployment) -> str:
-    """The query of the one rule that looks for all alarms; each row that it finds has the name of an `alarm`."""
+    """The query of the one rule that checks all alarms; each row that it finds has the name of an `alarm`."""
     return str(deployment.one(RULES)["properties"]["criteria"]["allOf"][0]["query"])
 
 
 def alarms(deployment: Deployment) -> dict[str, str]:
-    """The alarms that the rule looks for: name -> query."""
+    """The alarms that the rule checks: name -> query."""
     *first, union, last = kql.parts(alarm_query(deployment), " | ")
     assert union.startswith("union ") and last == "summarize found = count() by alarm"
     found = [" | ".join(first), *kql.united(union.removeprefix("union "))]

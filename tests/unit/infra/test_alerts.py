@@ -1,4 +1,4 @@
-"""The alert rule runs on exports of the code: the fault when it is there, and nothing while all is well."""
+"""The alert rule runs on exports of the code: it finds each fault, and nothing while there is no fault."""
 
 from __future__ import annotations
 
@@ -174,8 +174,8 @@ async def test_a_dead_letter_is_reported_though_others_of_its_minute_are_tried_f
 
 @pytest.mark.parametrize("period", [MINUTE, 5 * MINUTE])
 @pytest.mark.parametrize("latency", [0, 5 * MINUTE])
-def test_no_death_escapes_between_two_looks(period: Millis, latency: Millis) -> None:
-    """period: of the metrics. latency: time until rows can be found. The rule looks once in a quarter of an hour."""
+def test_every_death_is_found_between_two_runs_of_the_rule(period: Millis, latency: Millis) -> None:
+    """period: milliseconds between two exports of the metrics. latency: time until rows can be found. The rule runs every 15 minutes."""
     query = alarm_query(deployed("defaults"))
     alive, dead = {"acme": TenantFigures()}, {"acme": TenantFigures()}
     dead["acme"].total.counts.update(accepted=1, dead=1)

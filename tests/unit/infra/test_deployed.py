@@ -102,11 +102,11 @@ def test_parameters_reach_what_they_are_for() -> None:
 
 
 @pytest.mark.parametrize("name", ["defaults", "mirrored", "private"])
-def test_by_default_nothing_is_stored_that_has_a_price_but_the_readings_of_the_vault(name: str) -> None:
+def test_by_default_only_the_log_of_the_vault_is_stored_at_a_price(name: str) -> None:
     made = deployed(name)
     assert observed_checks.diagnosed(made, "metrics") == {}
     assert observed_checks.diagnosed(made, "logs") == {made.one(VAULTS)["id"]: {"AuditEvent"}}
-    assert made.one(observed_checks.WORKSPACES)["properties"]["retentionInDays"] == 30, "what Azure keeps without a price"
+    assert made.one(observed_checks.WORKSPACES)["properties"]["retentionInDays"] == 30, "Azure keeps logs for this long free of charge"
 
 
 def test_one_request_in_ten_is_traced_unless_a_parameter_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_by_default_updates_recreate_and_no_request_to_storage_is_logged() -> No
     made = deployed("defaults")
     assert made.one(SITES)["properties"]["functionAppConfig"]["siteUpdateStrategy"] == {"type": "Recreate"}
     scale = made.one(SITES)["properties"]["functionAppConfig"]["scaleAndConcurrency"]
-    assert scale["alwaysReady"] == [], "an instance that is always ready has a price all month"
+    assert scale["alwaysReady"] == [], "an always-ready instance is billed all month"
     assert not any(each["properties"].get("logs") for each in made.of(DIAGNOSTICS) if "/storageAccounts/" in each["id"])
 
 

@@ -21,7 +21,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], int, list[int]]] = {
     "open brackets": (lambda: b"[" * 2_000_000, 422, []),
     "an object": (lambda: b'{"a":' * 3_000_000, 422, []),
 }
-"""Name -> maker of a body, the status of `POST /events/batch`, and of each of its results."""
+"""Name -> function that makes a body, the status of `POST /events/batch`, and the status of each of its results."""
 
 
 @contextmanager

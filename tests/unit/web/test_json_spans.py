@@ -233,7 +233,7 @@ async def test_a_body_of_short_elements_is_read_in_bounded_steps(monkeypatch: py
         assert pauses >= 20_000 * (len(element) + bodies.FINDING_COST) // bodies.PACE - 1
 
 
-async def test_bodies_in_work_share_no_turn_and_leave_the_turns_between_to_others() -> None:
+async def test_bodies_share_no_turn_and_leave_the_turns_between_to_others() -> None:
     loop = asyncio.get_running_loop()
     turn, ended, taken = 0, False, []
 

@@ -76,7 +76,7 @@ async def test_retry_after_is_honoured(tenant: Tenant) -> None:
         found = await tenant.api.event(event_id)
         return found if found["attempts"] else None
 
-    # A retry is claimed again some seconds ahead: on a slow machine nobody sees it wait.
+    # A retry is claimed again some seconds ahead: on a slow machine the test may not see it wait.
     waiting = await eventually(failed_once, "the first attempt")
     event = await tenant.api.ended(event_id, "delivered")
     first, second = tenant.hits

@@ -251,7 +251,7 @@ def test_application_insights_gets_all_three_and_the_alerts_find_their_fields() 
     assert {"tenant": "acme", "state": "dead"} in [each["properties"] for each in dead]
     assert {(each["metrics"][0]["value"], each["metrics"][0]["count"]) for each in dead} == {(0, 1)}
     measured = {each["metrics"][0]["name"] for kind, each in data if kind == "MetricData"}
-    assert all(name.startswith("tocsin_") for name in measured), "each further row has a price"
+    assert all(name.startswith("tocsin_") for name in measured), "each further row is billed"
 
 
 def test_alarms_of_maintenance_are_counted_by_kind_whatever_node_they_name() -> None:

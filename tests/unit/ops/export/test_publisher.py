@@ -88,7 +88,7 @@ async def test_each_outlet_gets_the_metrics_in_its_period_and_after_a_failure_a_
     often.period = 300_000
     for minute in range(12, 15):
         await publishing.run_once(AT + minute * 60_000)
-    assert len(read) == 13, "nothing is read while nobody is due"
+    assert len(read) == 13, "nothing is read while no outlet is due"
 
 
 async def test_an_exporter_that_breaks_leaves_the_others_and_says_so_with_its_trace(lines: Lines) -> None:
