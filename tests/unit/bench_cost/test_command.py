@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +21,16 @@ def record() -> Record:
     return Record(
         (0, 60), ticks, Operations(table=100, queue=5, targets={"GET TocsinShards": 7}), {"MetricData": 1e5}, 10, timers=["sweep"]
     )
+
+
+@pytest.fixture(autouse=True)
+def levels() -> Iterator[None]:
+    """Restore the levels of the loggers that the command silences: other tests of this process read their lines."""
+    loggers = [logging.getLogger(name) for name in ("azure", "shared")]
+    before = [each.level for each in loggers]
+    yield
+    for each, level in zip(loggers, before, strict=True):
+        each.setLevel(level)
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def test_the_figures_of_resources_at_rest_follow_from_what_is_deployed() -> None
     regions, further = 2, 3  # of the snapshot `private`
     network = deployed("private").of("Microsoft.Network/privateEndpoints"), deployed("private").of("Microsoft.Network/privateDnsZones")
     price = len(network[0]) * endpoint + len(network[1]) * zone
-    assert f"{price / regions - further * endpoint:.2f} where it is on: 4 endpoints" in DEPLOY
+    assert f"{price / regions - further * endpoint:.2f} if it is on: 4 endpoints" in DEPLOY
 
 
 def test_every_alert_is_explained() -> None:
