@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 IN_FLIGHT = 16
 MOST_GATES = 200
 """Most gates of one partition that one look reads; the next look and the sweeps read the rest."""
+_LAST_LOOK: Millis = round(1000 * timings.RECOVER_AT[-1])
 EMPTY_LOOKS = 2
 """Looks in a row that find no shard, after which a new process stops looking."""
 
@@ -104,7 +105,9 @@ class ShardRecovery:
             return Counter({"unread": 1})
         seen = self._seen.get(partition, {})
         self._seen[partition] = kept = {row.rk: seen[row.rk] for row in rows if row.rk in seen}
-        unknown = [row for row in rows if self._is_worth_reading(row, kept.get(row.rk))]
+        # Shards of later minutes have no owner yet.
+        end = minute_text(now + timings.WAKE_EARLIEST + timings.MINUTE)
+        unknown = [row for row in rows if row.rk < end and self._is_worth_reading(row, kept.get(row.rk))]
         # The latest wake-ups first: the shards of a long backlog must not keep punctual ones from being looked at.
         unknown.sort(key=lambda row: row.rk, reverse=True)
         found = Counter(await asyncio.gather(*(self._one(row, now, kept) for row in unknown[:MOST_GATES])))
@@ -112,8 +115,12 @@ class ShardRecovery:
         return found
 
     async def _rows(self, partition: str, now: Millis) -> list[Row]:
-        """Return the index rows whose message was sent, with a wake-up near now. Raises `StorageError`."""
-        end, where = minute_text(now + timings.MINUTE), (Where("state", "eq", "sent"),)
+        """Return the index rows whose message was sent, with a wake-up near now. Raises `StorageError`.
+
+        They reach as far ahead as the last look is away: a process may die after it has filed a shard and before it sends the message, or
+        with a message that has become visible just before the minute of its shard.
+        """
+        end, where = minute_text(now + _LAST_LOOK + timings.MINUTE), (Where("state", "eq", "sent"),)
         async with self._in_flight:
             page = await self._tables.query(SHARDS, partition, first=minute_text(now - timings.RECOVER_WITHIN), end=end, where=where)
             if page.next is not None:

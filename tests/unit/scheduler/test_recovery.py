@@ -225,3 +225,14 @@ async def test_a_shard_that_the_second_look_finds_keeps_the_process_looking(worl
     machine.ended.add("p1")
     await world.clock.advance(51)
     assert young.done() and found in await asked(world)
+
+
+@pytest.mark.parametrize("ahead", [2, 30], ids=["message taken before the minute of its shard", "message not sent"])
+async def test_a_shard_of_the_next_minute_keeps_the_process_looking(world: World, ahead: int) -> None:
+    minute = (world.now // MINUTE + 1) * MINUTE
+    await world.clock.advance((minute - world.now) / 1000 - 10)
+    wake = minute + 1000 * ahead
+    young = asyncio.ensure_future(world.app.scheduler.recovery.run())
+    found, _ = await shard(world, 1, "", wake=wake)
+    await world.clock.advance(61)
+    assert young.done() and found in await asked(world)
