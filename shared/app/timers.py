@@ -45,7 +45,7 @@ SOON: Final = (15.0, 30.0, 45.0)
 SOON_LATEST: Final[Millis] = 15_000
 """Lateness from which such a run is left out: by then the next one, or the next sweep, takes place."""
 DECIDED_WITHIN: Final = 10.0
-"""Seconds that the sweep waits for its jobs before it plans the runs in between; a job that takes longer gets none in this minute."""
+"""Seconds that the sweep waits for all its jobs before it plans the runs in between. Jobs that take longer are planned when they end."""
 
 RUN_FOR: Mapping[str, float] = {"scheduler_scan": 55.0, "lease_scan": 55.0, "stale_scan": 300.0, "retention_scan": 300.0}
 """Seconds after which a part of the job is cancelled, which every part tolerates; the next run goes on.
@@ -67,6 +67,17 @@ class JobRun:
 
     counts: Counts
     failed: tuple[str, ...] = ()
+
+
+def runs_between(took: float) -> list[float]:
+    """Return the times of `SOON` at which a job runs again that took so many seconds: each run has ended before the next one if it takes as
+    long.
+    """
+    waits: list[float] = []
+    for wait in SOON:
+        if wait >= (waits[-1] if waits else 0.0) + took:
+            waits.append(wait)
+    return waits
 
 
 type UnderWay = Callable[[str, Counts], bool]
@@ -107,12 +118,15 @@ class Timers:
         try:
             due: Iterable[str] = await self._due()
             while due:
-                began = loop.time()
+                began, at = loop.time(), self._clock.now()
                 running |= {job: asyncio.create_task(self._run(job)) for job in due if job not in running}
-                await self._collect(running, ended, DECIDED_WITHIN)
-                await self._plan([job for job in due if job not in running and self._goes_on(job, ended[job])])
-                while running and (left := began + SWEEP_PERIOD - loop.time()) > 0:
-                    await self._collect(running, ended, left)
+                left, first = DECIDED_WITHIN, False
+                while running and left > 0:
+                    runs = await self._collect(running, left, first=first)
+                    for job, run in runs.items():
+                        ended[job] = JobRun(run.counts, (*(ended[job].failed if job in ended else ()), *run.failed))
+                    await self._plan([job for job, run in runs.items() if self._goes_on(job, run)], at, loop.time() - began)
+                    left, first = began + SWEEP_PERIOD - loop.time(), True
                 due = [job for job in self._jobs if RUN_FOR.get(job, SWEEP_PERIOD) < SWEEP_PERIOD] if running else ()
         finally:
             for task in running.values():
@@ -133,21 +147,28 @@ class Timers:
             log.debug("A run of %s comes too late", ", ".join(jobs), extra={"action": "sweep_left_out"})
             return
         if running := {job: asyncio.create_task(self._run(job)) for job in jobs if job in self._jobs}:
-            await self._collect(running, {}, None)
+            try:
+                await self._collect(running, None)
+            finally:
+                for task in running.values():
+                    task.cancel()
 
-    async def _collect(self, running: dict[str, asyncio.Task[JobRun]], ended: dict[str, JobRun], within: float | None) -> None:
-        """Wait for the running jobs, at most `within` seconds if given, and store the ends of those that have ended in one transaction."""
-        await asyncio.wait(running.values(), timeout=within)
+    async def _collect(self, running: dict[str, asyncio.Task[JobRun]], within: float | None, *, first: bool = False) -> dict[str, JobRun]:
+        """Wait for the running jobs, at most `within` seconds if given, and store the ends of those that have ended in one transaction.
+
+        first: wait for one of them only. Returns the runs that have ended; they are no longer in `running`.
+        """
+        await asyncio.wait(running.values(), timeout=within, return_when=asyncio.FIRST_COMPLETED if first else asyncio.ALL_COMPLETED)
         found = {job: task.result() for job, task in running.items() if task.done()}
-        for job, run in found.items():
+        for job in found:
             del running[job]
-            ended[job] = JobRun(run.counts, (*(ended[job].failed if job in ended else ()), *run.failed))
         if found:
             try:
                 await self._store(found)
             except StorageError as error:
                 # The jobs have run; only `readyz` shows an age that is too great.
                 log.warning("The ends of %s could not be stored: %s", ", ".join(found), error, extra={"action": "ticks_unstored"})
+        return found
 
     async def _due(self) -> list[str]:
         """Return the jobs that are due: those of the sweep's period, and others whose last run is long enough ago."""
@@ -170,13 +191,16 @@ class Timers:
     def _goes_on(self, job: str, run: JobRun) -> bool:
         return RUN_FOR.get(job, SWEEP_PERIOD) < SWEEP_PERIOD and (bool(run.failed) or self._under_way(job, run.counts))
 
-    async def _plan(self, jobs: Sequence[str]) -> None:
-        """Send the messages for the runs before the next sweep. If the queue refuses them, the jobs run at the next sweep."""
-        if not jobs:
+    async def _plan(self, jobs: Sequence[str], began: Millis, took: float) -> None:
+        """Send the messages for the runs before the next sweep. Where the queue refuses them, the next sweep is soon enough.
+
+        began: time of the sweep. took: seconds that the jobs took.
+        """
+        waits = runs_between(took)
+        if not jobs or not waits:
             return
-        now = self._clock.now()
-        texts = [orjson.dumps({"jobs": jobs, "at": now + round(1000 * wait)}).decode() for wait in SOON]
-        sent = (self._queues.send(QUEUE_SWEEPS, text, visible_in=wait) for text, wait in zip(texts, SOON, strict=True))
+        texts = [orjson.dumps({"jobs": jobs, "at": began + round(1000 * wait)}).decode() for wait in waits]
+        sent = (self._queues.send(QUEUE_SWEEPS, text, visible_in=wait - took) for text, wait in zip(texts, waits, strict=True))
         for error in await asyncio.gather(*sent, return_exceptions=True):
             if isinstance(error, StorageError):
                 extra = {"action": "sweep_unplanned"}

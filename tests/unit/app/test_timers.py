@@ -18,6 +18,7 @@ from shared.ops.health.service import PK_TICKS
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_SWEEPS, SWEEPS
 from shared.storage.ports import Upsert
+from tests.waiting import eventually
 
 
 class Stage:
@@ -104,6 +105,7 @@ async def test_a_failed_job_does_not_stop_the_others_and_the_sweep_names_it() ->
 
 async def test_the_quick_jobs_go_on_each_period_while_a_slow_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timers, "SWEEP_PERIOD", 0.02)
+    monkeypatch.setattr(timers, "DECIDED_WITHIN", 0.01)
     monkeypatch.setattr(timers, "RUN_FOR", {"scheduler_scan": 0.01, "retention_scan": 300.0})
     third, runs = asyncio.Event(), {"scheduler_scan": 0, "retention_scan": 0}
 
@@ -151,6 +153,33 @@ async def test_a_busy_or_failed_job_runs_again_before_the_next_sweep_and_an_idle
         assert ticks == {"scheduler_scan": (now, 0), "lease_scan": (now, 1), "stale_scan": (began, 0)}
     await stage.clock.advance(15)
     assert await stage.queues.receive(QUEUE_SWEEPS) == [], "a run in between plans no further ones"
+
+
+async def test_a_job_that_takes_long_runs_again_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timers, "DECIDED_WITHIN", 0.01)
+    decided = asyncio.Event()
+
+    async def slow(now: Millis) -> Mapping[str, int]:
+        await decided.wait()
+        return {"under_way": 1}
+
+    stage = await Stage({"scheduler_scan": {"dispatch": slow}, "lease_scan": {"takeover": busy}}).open()
+    sweep = asyncio.create_task(stage.timers.sweep())
+
+    async def planned() -> bool:
+        return await stage.queues.length(QUEUE_SWEEPS) == len(SOON)
+
+    await eventually(planned, "the runs of the quick job, planned while the slow one runs", pause=0.01)
+    decided.set()
+    await sweep
+    await stage.clock.advance(60)
+    found = [orjson.loads(message.text)["jobs"] for message in await stage.queues.receive(QUEUE_SWEEPS)]
+    assert sorted(found) == [["lease_scan"]] * 3 + [["scheduler_scan"]] * 3
+
+
+@pytest.mark.parametrize(("took", "waits"), [(0.0, [15, 30, 45]), (12.0, [15, 30, 45]), (20.0, [30]), (44.0, [45]), (50.0, [])])
+def test_runs_in_between_leave_room_for_each_other(took: float, waits: list[int]) -> None:
+    assert timers.runs_between(took) == waits
 
 
 async def test_an_idle_sweep_reads_once_writes_once_and_sends_nothing() -> None:
