@@ -59,8 +59,10 @@ def is_idle(summary: FleetSummary) -> bool:
 def skipped_fleets(idle: Iterable[str], period: float, now: Millis, sure: int = 1) -> set[str]:
     """Return the idle fleets that this run of a sweep leaves out. Each is visited once in `IDLE_EVERY` runs.
 
-    period: seconds between runs. now: wall time; a run that is a little early or late counts as the run of its time. sure: only one run in
-    this number is certain to take place, and idle fleets are visited in that one. Divides `IDLE_EVERY`.
+    period: seconds between runs. now: wall time; a run that is a little early or late counts as the run of its time. sure: only each run of
+    this number is certain to take place; idle fleets are visited in those, also if such a run is late by almost a period because its
+    process has just started. Divides `IDLE_EVERY`.
     """
-    turn, between = divmod(round(now / (period * 1000)), sure)
-    return {key for key in idle if between or (crc32(key.encode()) + turn) % (IDLE_EVERY // sure)}
+    turn, since = divmod(now + period * 500, period * 1000 * sure)
+    between = sure > 1 and since >= period * 1500
+    return {key for key in idle if between or (crc32(key.encode()) + int(turn)) % (IDLE_EVERY // sure)}

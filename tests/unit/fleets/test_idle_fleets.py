@@ -10,7 +10,7 @@ from shared.leases.service.planning import Planning
 from shared.leases.service.resize.service import ResizeService
 from shared.leases.service.sweep_memory import PLANNED
 from shared.leases.service.takeover_rules import skipped_fleets
-from shared.leases.timings import FENCE_MARGIN, IDLE_AFTER, IDLE_EVERY, TAKEOVER_PERIOD
+from shared.leases.timings import FENCE_MARGIN, IDLE_AFTER, IDLE_EVERY, TAKEOVER_PERIOD, TAKEOVER_RUNS_A_SWEEP
 from shared.storage.names import SWEEPS
 from tests.logs import actions
 
@@ -76,6 +76,16 @@ def test_each_idle_fleet_has_its_turn(late: int) -> None:
     visited: Counter[str] = Counter()
     for run in range(IDLE_EVERY):
         visited.update(set(keys) - skipped_fleets(keys, 15.0, 1_800_000_000_000 + run * 15_000 + late))
+    assert visited == dict.fromkeys(keys, 1)
+
+
+@pytest.mark.parametrize("late", [-2.0, 0.0, 7.0, 14.0])
+def test_each_idle_fleet_has_its_turn_where_only_each_fourth_run_is_sure(late: float) -> None:
+    keys = [f"demo:f{number}" for number in range(300)]
+    visited: Counter[str] = Counter()
+    for sweep in range(IDLE_EVERY // TAKEOVER_RUNS_A_SWEEP):
+        now = 1_800_000_000_000 + sweep * 60_000 + round(1000 * late)
+        visited.update(set(keys) - skipped_fleets(keys, TAKEOVER_PERIOD, now, TAKEOVER_RUNS_A_SWEEP))
     assert visited == dict.fromkeys(keys, 1)
 
 
