@@ -286,19 +286,20 @@ def agenda(
     """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard.
 
     holds, by channel: held events stay as they are. A later round may claim them, a user may cancel them until then, and they do not keep
-    the shard. patience: milliseconds that the owner waits for an event that is not due yet; for a retry it waits `REST_BEYOND` at most.
+    the shard. patience: the owner waits this long for an event that is not due yet; for a retry it waits `REST_BEYOND` at most. The owner
+    of a large shard waits for as long as its message comes early.
     """
     claim: list[tuple[Millis, str]] = []
     settle: dict[str, RowOutcome] = {}
     fresh: Millis | None = None
     retry: Millis | None = None
     held: Millis | None = None
-    running = opened = False
+    running, opened = False, 0
     for rk, props in rows.items():
         state = props["state"]
         if state in FINAL:
             continue
-        opened = True
+        opened += 1
         if not needs_claim(props, epoch):
             running = True
             continue
@@ -326,8 +327,10 @@ def agenda(
         claim, until = _claimable_now(rows, claim, holds)
         held = _sooner(held, until)
     following = _sooner(fresh, retry)
-    idle = opened and not (claim or settle or running)
+    idle = opened > 0 and not (claim or settle or running)
     stay = (fresh is not None and fresh <= now + patience) or (retry is not None and retry <= now + min(patience, REST_BEYOND))
+    # The message of a large shard comes earlier than that: an owner that rested then would be followed by the next one at once.
+    stay = stay or (following is not None and visible_at(following, opened) <= now)
     return Agenda(
         claim=[rk for _, rk in claim],
         settle=settle,

@@ -91,6 +91,18 @@ def test_owner_rests_for_retries_that_are_not_near_in_a_busy_process_too(patienc
         assert agenda.rest == (NOW + ahead if rests else None)
 
 
+@pytest.mark.parametrize("state", ["scheduled", "retrying"])
+@pytest.mark.parametrize("count", [1, 300, 990])
+def test_owner_does_not_rest_where_the_message_of_the_next_one_would_be_visible_at_once(state: str, count: int) -> None:
+    early = timings.WAKE_EARLY + round(count * timings.WAKE_EARLY_EACH)
+    for ahead, rests in ((max(early, timings.REST_BEYOND), False), (max(early, timings.REST_BEYOND) + 1, True)):
+        due = NOW + ahead
+        found = {f"e{number:03d}": {"state": state, "due": due, "next": due} for number in range(count)}
+        agenda = rules.agenda(found, 1, NOW, lambda _: POLICY)
+        assert agenda.rest == (due if rests else None)
+        assert agenda.rest is None or rules.visible_at(agenda.rest, count) > NOW
+
+
 def test_running_delivery_keeps_the_shard() -> None:
     found = {"e000": {"state": "firing", "due": NOW, "epoch": 4}, "e001": {"state": "scheduled", "due": NOW + 3_600_000}}
     agenda = rules.agenda(found, 4, NOW, lambda _: POLICY)
