@@ -33,9 +33,8 @@ setup:  ## create or update .venv and node_modules
 run: setup  ## start the storage emulator and the app on http://localhost:7071
 	@$(IN_VENV) exec $(PY) -m devhost
 
-# Files in the order of their names: the many short ones of tests/unit come last, so no process ends alone with a long one.
 test: lint  ## the checks of lint, then every test not marked long
-	$(IN_VENV) $(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
+	@$(IN_VENV) tests/run.sh $(JOBS) $(ARGS)
 
 quick: setup  ## the unit and conformance tests: under three minutes on two cores
 	$(IN_VENV) $(PY) -m pytest -n $(JOBS) --dist worksteal -m "not long" tests/unit tests/conformance $(ARGS)
