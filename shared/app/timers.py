@@ -69,6 +69,11 @@ class JobRun:
     failed: tuple[str, ...] = ()
 
 
+def ends_within_sweep(job: str) -> bool:
+    """Return True if each run of the job has ended, or is cancelled, before the next sweep."""
+    return RUN_FOR.get(job, SWEEP_PERIOD) < SWEEP_PERIOD
+
+
 def runs_between(took: float) -> list[float]:
     """Return the times of `SOON` at which a job runs again that took so many seconds: each run has ended before the next one if it takes as
     long.
@@ -127,7 +132,7 @@ class Timers:
                         ended[job] = JobRun(run.counts, (*(ended[job].failed if job in ended else ()), *run.failed))
                     await self._plan([job for job, run in runs.items() if self._goes_on(job, run)], at, loop.time() - began)
                     left, first = began + SWEEP_PERIOD - loop.time(), True
-                due = [job for job in self._jobs if RUN_FOR.get(job, SWEEP_PERIOD) < SWEEP_PERIOD] if running else ()
+                due = list(filter(ends_within_sweep, self._jobs)) if running else ()
         finally:
             for task in running.values():
                 task.cancel()
@@ -189,7 +194,7 @@ class Timers:
         return [job for job in self._jobs if job not in KAFKA_SCHEDULES]
 
     def _goes_on(self, job: str, run: JobRun) -> bool:
-        return RUN_FOR.get(job, SWEEP_PERIOD) < SWEEP_PERIOD and (bool(run.failed) or self._under_way(job, run.counts))
+        return ends_within_sweep(job) and (bool(run.failed) or self._under_way(job, run.counts))
 
     async def _plan(self, jobs: Sequence[str], began: Millis, took: float) -> None:
         """Send the messages for the runs before the next sweep. Where the queue refuses them, the next sweep is soon enough.

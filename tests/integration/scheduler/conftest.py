@@ -34,7 +34,7 @@ from .receiver import Hit, Receiver
 
 ADMIN_KEY = "local-admin-key"
 DEADLINE = 180.0
-"""Seconds. Only a test that fails waits for so long."""
+"""Longest wait for a condition in seconds. Only a test that fails waits for so long."""
 FINAL = {"delivered", "dead", "cancelled", "lapsed"}
 # Lines of a log that must never appear, whatever a test does to the app.
 UNEXPECTED = (
