@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -17,56 +17,38 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from devhost.loops import chosen_loop, loop_factory
 
 from . import report
-from .events import batch, conditions, event_rows, firing, importing, quiet, singles, stream, transactions, twin
-from .leases import azurite, virtual_time
+from .registry import BENCHES
 from .report import Figure
 from .tools import machine
 from .tools.stage import Run
 
-type Measure = Callable[[Run], Awaitable[list[Figure]]]
+EPILOG = """\
+python -m bench cost computes what Azure would bill; see its own --help.
+--json prints an object: `machine`, and `figures`, a list of rows with `bench` (the NAME), `name`, `value` (null: not measured), `unit`,
+`target` ("" without one), `verdict` (reached, missed, not measured, failed; null without a target), `note` and `details`.
 
-LIMIT = 420.0
-"""Seconds a group of figures may take."""
-
-FIGURES: dict[str, Measure] = {
-    "transactions": transactions.measure,
-    "batch": batch.measure,
-    "import": importing.measure,
-    "singles": singles.posts,
-    "cancels": singles.cancels,
-    "lateness": firing.lateness,
-    "herd": firing.herd,
-    "conditions": conditions.measure,
-    "throttling": conditions.throttling,
-    "stream": stream.measure,
-    "quiet": quiet.measure,
-    "cpu": twin.cpu,
-    "memory": twin.memory,
-    "backlog": twin.backlog,
-    "rows": event_rows.measure,
-    "leases": virtual_time.measure,
-    "leases-fast": virtual_time.of("fast"),
-    "leases-economy": virtual_time.of("economy"),
-    "leases-seed": virtual_time.of("seed"),
-    "leases-azurite": azurite.measure,
-}
+The exit code is 0 when all was measured, whether targets are reached or missed; 1 when a benchmark failed; 2 for wrong arguments.
+"""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
+    width = max(map(len, BENCHES))
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measures the figures of performance.md, on this machine alone.",
-        epilog="python -m bench cost computes what Azure would bill; see its own --help.",
+        description="Measures the figures of performance.md, on this machine alone.\n\nnames:\n"
+        + "\n".join(f"  {name:<{width}}  {bench.about}" for name, bench in BENCHES.items()),
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="some figures only, as with --only")
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=FIGURES, help=f"some of: {', '.join(FIGURES)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="some benchmarks only (default: all)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="the same")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and events: a few minutes, rougher figures")
     parser.add_argument("--json", action="store_true", help="print JSON, details included")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table as Markdown")
     given = parser.parse_args(arguments)
-    if unknown := set(given.names) - FIGURES.keys():
-        parser.error(f"no such figures: {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
-    given.only = [*given.names, *(given.only or [])]
+    given.names = list(dict.fromkeys([*given.names, *given.only])) or list(BENCHES)
+    if unknown := set(given.names) - BENCHES.keys():
+        parser.error(f"no such benchmarks: {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
     return given
 
 
@@ -82,11 +64,13 @@ async def run_all(names: list[str], quick: bool, console: Console) -> list[Figur
             def report_progress(what: str, done: float, total: float, part: int = part) -> None:
                 progress.update(part, description=what, completed=done, total=total)  # type: ignore[arg-type]
 
+            bench = BENCHES[name]
             try:
-                figures += await asyncio.wait_for(FIGURES[name](Run(quick, report_progress)), LIMIT)
+                found = await asyncio.wait_for(bench.measure(Run(quick, report_progress)), bench.limit)
             except Exception as error:
                 logging.getLogger("bench").exception("%s could not be measured", name)
-                figures.append(Figure(name, None, note=f"failed: {type(error).__name__}: {str(error)[:200]}"))
+                found = [Figure(name, None, note=f"{report.FAILED} {type(error).__name__}: {str(error)[:200]}")]
+            figures += [replace(figure, bench=name) for figure in found]
             progress.remove_task(part)
             progress.advance(whole)
     return figures
@@ -104,7 +88,7 @@ def main() -> int:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     about = machine.describe()
     # With --json stdout is the document's alone.
-    work = run_all(given.only or list(FIGURES), given.quick, Console(stderr=True))
+    work = run_all(given.names, given.quick, Console(stderr=True))
     figures = asyncio.run(work, loop_factory=loop_factory(chosen_loop(os.environ)))
     if given.markdown is not None:
         given.markdown.write_text(report.as_markdown(figures, about))
@@ -113,7 +97,7 @@ def main() -> int:
     else:
         report.print_table(figures, about, Console(width=None if sys.stdout.isatty() else 200))
     # People judge a missed target, on their machine. Only a figure that could not be measured is an error.
-    return 1 if any(figure.note.startswith("failed:") for figure in figures) else 0
+    return 1 if any(figure.failed for figure in figures) else 0
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+FAILED = "failed:"
+"""How the note of a benchmark begins that ended with an error."""
 _HOLDS = {"<=": operator.le, ">=": operator.ge, "==": operator.eq, ">": operator.gt}
 
 
@@ -25,6 +27,8 @@ class Figure:
     limit: float | None = None
     note: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    bench: str = ""
+    """The benchmark's name."""
 
     @property
     def reached(self) -> bool | None:
@@ -32,6 +36,11 @@ class Figure:
         if self.limit is None or self.value is None:
             return None
         return bool(_HOLDS[self.sign](self.value, self.limit))
+
+    @property
+    def failed(self) -> bool:
+        """True if the benchmark ended with an error."""
+        return self.note.startswith(FAILED)
 
     @property
     def shown(self) -> str:
@@ -76,8 +85,16 @@ def print_table(figures: Sequence[Figure], machine: Mapping[str, str], console: 
 
 def as_json(figures: Sequence[Figure], machine: Mapping[str, str]) -> str:
     """Return all figures as JSON."""
-    rows = [{**asdict(figure), "reached": figure.reached} for figure in figures]
+    rows = [{**asdict(figure), "reached": figure.reached, "target": figure.wanted, "verdict": _verdict(figure)} for figure in figures]
     return json.dumps({"machine": dict(machine), "figures": rows}, indent=2, default=str)
+
+
+def _verdict(figure: Figure) -> str | None:
+    if figure.failed:
+        return "failed"
+    if figure.limit is None:
+        return None
+    return {True: "reached", False: "missed", None: "not measured"}[figure.reached]
 
 
 def as_markdown(figures: Sequence[Figure], machine: Mapping[str, str]) -> str:

@@ -1,0 +1,58 @@
+"""All benchmarks of `python -m bench`, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from .events import batch, conditions, event_rows, firing, importing, quiet, singles, stream, transactions, twin
+from .leases import azurite, virtual_time
+from .report import Figure
+from .tools.stage import Run
+
+type Measure = Callable[[Run], Awaitable[list[Figure]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A measurement that gives one row of the table or more.
+
+    about: what it measures, in one line for `--help`. limit: the seconds that it may take.
+    """
+
+    about: str
+    measure: Measure
+    limit: float = 420.0
+
+
+BENCHES: Final[dict[str, Bench]] = {
+    # Bulk
+    "transactions": Bench("storage transactions per event of bulk loads", transactions.measure),
+    "batch": Bench("events stored by batches, beside bare clients of table storage", batch.measure),
+    "import": Bench("tocsin events import", importing.measure),
+    "rows": Bench("bytes and CPU of an event's row", event_rows.measure),
+    # Single requests
+    "singles": Bench("single POSTs at 64 connections, beside a no-op route", singles.posts),
+    "cancels": Bench("cancels of one shard's events, beside merges by a bare client", singles.cancels),
+    # Deliveries that are planned ahead
+    "lateness": Bench("lateness of 5,000 events over 20 s", firing.lateness),
+    "herd": Bench("5,000 events at one instant, beside BullMQ on Redis", firing.herd),
+    "conditions": Bench("lateness beside bad endpoints, and on storage that refuses requests", conditions.measure),
+    "throttling": Bench("lateness and ingest on storage that refuses requests", conditions.throttling),
+    "stream": Bench("lateness of events that are posted one by one, due in seconds", stream.measure),
+    # Deliveries that are due now
+    # Many tenants, moved events
+    # Lists and totals
+    # Virtual time, and the service's own CPU
+    "quiet": Bench("billed time of lone events, on virtual time", quiet.measure),
+    "cpu": Bench("CPU per event, storage in memory", twin.cpu),
+    "memory": Bench("memory with a million future events", twin.memory),
+    "backlog": Bench("transactions of due work beside a backlog", twin.backlog),
+    # Leases
+    "leases": Bench("leases on virtual time, default profile, beside the scheme they are modelled on", virtual_time.measure),
+    "leases-fast": Bench("the same, fast profile", virtual_time.of("fast")),
+    "leases-economy": Bench("the same, economy profile", virtual_time.of("economy")),
+    "leases-seed": Bench("the same, profile of the seed", virtual_time.of("seed")),
+    "leases-azurite": Bench("64 keepers on Azurite", azurite.measure),
+}
