@@ -7,6 +7,7 @@ generators over every interleaving of faults; the simulator runs them under seed
     gate       the gate row, fencing after a lost answer, sealing
     ingest     opening a shard, filling it, client ids
     owning     take, load, claim and settle, rest, finish
+    express    an owner that stores the events it delivers
     changing   cancel, move, redrive
     mirroring  copies in a second account, and the fence
     dispatch   index rows to messages, repair

@@ -6,7 +6,7 @@ soon as the store shows that another owner has the shard; the session is then en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from .. import rules, timings
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from .changing import finish_move
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
+from .ingest import Entry
 from .redriving import note_redriven, point_sources
 
 MAX_CHANGES = 99
@@ -109,26 +110,35 @@ def refence(session: OwnerSession) -> Steps[bool]:
     return (yield from load(session))
 
 
-def step(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> Steps[bool]:
-    """Run one transaction: settle `outcomes`, claim `claims`, send a heartbeat. At most `MAX_CHANGES` rows in all.
+def step(
+    session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str], entries: Sequence[Entry] = ()
+) -> Steps[bool]:
+    """Run one transaction: settle `outcomes`, claim `claims`, add `entries` as claimed, send a heartbeat. At most `MAX_CHANGES` rows.
 
-    After True each outcome is settled. A claim is stored for those of `claims` whose row is now `firing` under this session's epoch. Others
-    were cancelled or moved in between, as `session.rows` shows, or were left for the next step; the earliest is never left.
+    After True each outcome is settled and each entry is stored. A claim is stored for those of `claims` whose row is now `firing` under
+    this session's epoch. Others were cancelled or moved in between, as `session.rows` shows, or were left for the next step; the earliest
+    is never left. entries: events that no id row names (`express`). After False, `session.rows` shows which of them are stored.
     """
     pending, wanted = dict(outcomes), list(claims)
     refusals = 0
     while True:
         changes = plan(session, pending, wanted)
-        gate = replace(session.held.gate, state="owned", counts=counted(session, changes))
+        fresh = [entry for entry in entries if entry.row not in session.rows]
+        counts = counted(session, changes)
+        gate = replace(session.held.gate, state="owned", counts=counts._replace(accepted=counts.accepted + len(fresh)))
+        if fresh:
+            gate = replace(gate, bytes=gate.bytes + sum(entry.size for entry in fresh))
         ops: list[Op] = [merge_gate(gate, session.held.etag)]
         ops += [Merge(rk, change, session.rows[rk].etag) for rk, change in changes.items()]
+        ops += [Insert(entry.row, claimed_props(session, entry)) for entry in fresh]
         answer = yield from write(EVENTS, session.shard, *ops)
         if isinstance(answer, Applied):
             session.held = HeldGate(gate, answer.etags[0])
-            for (rk, change), etag in zip(changes.items(), answer.etags[1:], strict=True):
+            for (rk, change), etag in zip(changes.items(), answer.etags[1:], strict=False):
                 session.rows[rk] = changed(session.rows[rk], change, etag)
+            add_rows(session, fresh, answer.etags[1 + len(changes) :])
             return True
-        if isinstance(answer, WriteRefused) and answer.at > 0:
+        if isinstance(answer, WriteRefused) and 0 < answer.at <= len(changes):
             refusals += 1
             if refusals > 1:
                 # Users keep changing rows at the same time: read all of them at once and claim fewer, otherwise none would ever be claimed.
@@ -139,14 +149,31 @@ def step(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
             row = yield from get(EVENTS, session.shard, rk)
             if row is not None and row.props["state"] == "moving":
                 row = yield from finish_move(session.shard, row)
-            if row is None or row.etag == session.rows[rk].etag:
-                if not (yield from refence(session)):
-                    return False
-            else:
+            if row is not None and row.etag != session.rows[rk].etag:
                 session.rows[rk] = row
-            continue
+                continue
         if not (yield from refence(session)):
+            if entries:
+                # Another owner has the gate, so no transaction of this session can be applied any more.
+                yield from read_rows(session)
             return False
+
+
+def claimed_props(session: OwnerSession, entry: Entry) -> Props:
+    """Return the properties of an event that its owner stores: it is claimed from the start."""
+    return {**entry.props, **rules.claim_props(entry.props, session.epoch)}
+
+
+def add_rows(session: OwnerSession, entries: Sequence[Entry], etags: Sequence[str]) -> None:
+    """Note entries that this session has stored."""
+    for entry, etag in zip(entries, etags, strict=True):
+        session.rows[entry.row] = Row(session.shard, entry.row, claimed_props(session, entry), etag, 0, 0)
+
+
+def read_rows(session: OwnerSession) -> Steps[None]:
+    """Read every row."""
+    rows = yield from effects.load(EVENTS, session.shard, FIRST_EVENT, END_EVENTS)
+    session.rows = {row.rk: row for row in rows}
 
 
 def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims: Iterable[str]) -> dict[str, Props]:

@@ -22,6 +22,12 @@ class Now(NamedTuple):
     """Read the clock."""
 
 
+class Told(NamedTuple):
+    """Acknowledge facts to the caller, and go on."""
+
+    facts: tuple[tuple[str, Any], ...]
+
+
 class Until(NamedTuple):
     """Wait for the clock to reach `at`."""
 

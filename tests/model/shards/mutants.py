@@ -18,6 +18,8 @@ from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Upsert
 
 from ..checking.checker import Report, explore
 from ..checking.mutants import Mutant, Patch, relay
+from .express import EXPRESS_PLAYS
+from .express_mutants import EXPRESS_MUTANTS
 from .plays import PLAYS
 from .world import World
 
@@ -335,6 +337,7 @@ MUTANTS = [
     Mutant("a sent mark without ETag", "punctual", mark_without_etag, strands=True),
     Mutant("wrong counts while resting", "retry", rest_counts_invented),
     Mutant("counts added to a former owner's", "two events", counts_added),
+    *EXPRESS_MUTANTS,
 ]
 
 
@@ -342,7 +345,7 @@ def hunt(mutant: Mutant, level: int = 0) -> Report:
     """Hunt the mutant: first for a broken safety property, with the shortest trace; then for a state from which no end can be reached."""
     with mutant.applied():
         for recover in (True,) if mutant.strands else (False, True):
-            world = World(PLAYS[mutant.play](level))
+            world = World((PLAYS | EXPRESS_PLAYS)[mutant.play](level))
             world.recover = recover
             report = explore(world)
             if report.violation is not None:

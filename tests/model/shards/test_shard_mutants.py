@@ -34,6 +34,10 @@ EXPECTED = {
     "a sent mark without ETag": ("P1", 11),
     "wrong counts while resting": ("P3", 10),
     "counts added to a former owner's": ("P3", 13),
+    "express events stored before their index row": ("P1", 2),
+    "an express event with an id row sent again": ("P4", 15),
+    "a lost first transaction of an express shard taken as stored": ("P1", 2),
+    "an event added to an express shard without its gate": ("P5", 7),
 }
 
 

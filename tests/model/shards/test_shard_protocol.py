@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.shards.express import EXPRESS_PLAYS
 from tests.model.shards.plays import PLAYS
 from tests.model.shards.world import World
 from tests.model.stored import assert_play_holds
 
-LONG = {"creator crashes", "dead process", "retry", "redrive", "dispatch", "messages", "held"}
-"""Plays that take more than ten seconds. Their mutants are caught in `test_shard_mutants`. The sweep and its messages are played out in
+LONG = {
+    *("creator crashes", "dead process", "retry", "redrive", "dispatch", "messages", "held"),
+    *("express", "express cancel", "express patch", "express edit", "express creators"),
+}
+"""Plays that take many seconds. Their mutants are caught in `test_shard_mutants`. The sweep and its messages are played out in
 "backlog", "poison" and "punctual" too: with lost answers, lost messages, two sweeps at once, marks and rests. Channels that are paused are
 in the histories of tests/simulation."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in PLAYS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in PLAYS | EXPRESS_PLAYS])
 def test_the_protocol_holds(name: str) -> None:
-    assert_play_holds("shard", name, World(PLAYS[name](0)))
+    assert_play_holds("shard", name, World((PLAYS | EXPRESS_PLAYS)[name](0)))

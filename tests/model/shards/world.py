@@ -36,6 +36,7 @@ from ..checking.state import (
     State,
     Store,
     Sweep,
+    Told,
     Until,
     describe,
     renamed,
@@ -218,6 +219,9 @@ class World:
         state = state._replace(actors=tuple(sorted(rest)), acked=acked, messages=messages)
         if not snapshot.ended and isinstance(snapshot.effect, Now):
             return self._resume(state, Actor(actor.name, actor.kind, number), state.now)
+        if not snapshot.ended and isinstance(snapshot.effect, Told):
+            state = state._replace(acked=state.acked.union(snapshot.effect.facts))
+            return self._started(self._resume(state, Actor(actor.name, actor.kind, number), None))
         return self._started(state) if snapshot.ended else state
 
     def _look(self, state: State, actor: Actor, *, old: bool = False) -> State:
@@ -291,6 +295,7 @@ class World:
         cells = dict(self._cells(state))
         etags = []
         before, after = [], []
+        judged = []
         for at, op in enumerate(write.ops):
             cell = (write.table, write.pk, op.rk)
             version, props = cells.get(cell, ABSENT)
@@ -309,19 +314,22 @@ class World:
                 etags.append("")
             else:
                 merged = {**dict(props or ()), **op.props} if isinstance(op, Merge) else dict(op.props)
-                self._judge(cells, who, cell, dict(props or ()), merged)
+                judged.append((cell, dict(props or ()), merged))
                 if self.play.owners_keep:
                     self._kept(state, who, cell, dict(props or ()), merged)
                 cells[cell] = (version + 1, tuple(sorted(merged.items())))
                 etags.append(str(version + 1))
             after.append((cell, *cells[cell]))
+        # After all operations: a gate may be done in the transaction that settles the last event.
+        for cell, former, merged in judged:
+            self._judge(cells, who, cell, former, merged)
         # Set by set, not row by row: a set knows the hashes of what it holds.
         state = state._replace(store=state.store.difference(before).union(after))
         self._live(state)
         return self._pruned(state), Applied(etags)
 
     def _judge(self, cells: dict[Cell, Any], who: str, cell: Cell, before: dict[str, Any], after: dict[str, Any]) -> None:
-        """P5 and P3, at the moment of the write."""
+        """P5 and P3, when the transaction is applied."""
         table, shard, rk = cell
         if table != EVENTS:
             return
