@@ -43,16 +43,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="some benchmarks only (default: all)")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="the same")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and events: a few minutes, rougher figures")
+    parser.add_argument("--scale", type=int, metavar="EVENTS", help="events of `cluster` (1,000,000; with --quick a tenth)")
     parser.add_argument("--json", action="store_true", help="print JSON, details included")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table as Markdown")
     given = parser.parse_args(arguments)
     given.names = list(dict.fromkeys([*given.names, *given.only])) or list(BENCHES)
+    if given.scale is not None and given.scale < 1000:
+        parser.error("--scale must be 1,000 or more")
     if unknown := set(given.names) - BENCHES.keys():
         parser.error(f"no such benchmarks: {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
     return given
 
 
-async def run_all(names: list[str], quick: bool, console: Console) -> list[Figure]:
+async def run_all(names: list[str], quick: bool, console: Console, scale: int | None = None) -> list[Figure]:
     """Measure one after the other. A failure is a line of the table and does not stop the others."""
     figures: list[Figure] = []
     columns = (TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn())
@@ -66,7 +69,7 @@ async def run_all(names: list[str], quick: bool, console: Console) -> list[Figur
 
             bench = BENCHES[name]
             try:
-                found = await asyncio.wait_for(bench.measure(Run(quick, report_progress)), bench.limit)
+                found = await asyncio.wait_for(bench.measure(Run(quick, report_progress, scale)), bench.limit)
             except Exception as error:
                 logging.getLogger("bench").exception("%s could not be measured", name)
                 found = [Figure(name, None, note=f"{report.FAILED} {type(error).__name__}: {str(error)[:200]}")]
@@ -88,7 +91,7 @@ def main() -> int:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     about = machine.describe()
     # With --json stdout is the document's alone.
-    work = run_all(given.names, given.quick, Console(stderr=True))
+    work = run_all(given.names, given.quick, Console(stderr=True), given.scale)
     figures = asyncio.run(work, loop_factory=loop_factory(chosen_loop(os.environ)))
     if given.markdown is not None:
         given.markdown.write_text(report.as_markdown(figures, about))

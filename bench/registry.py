@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from .cluster import figures as cluster
 from .events import batch, conditions, event_rows, firing, importing, quiet, singles, stream, transactions, twin
 from .leases import azurite, virtual_time
 from .report import Figure
@@ -49,6 +50,10 @@ BENCHES: Final[dict[str, Bench]] = {
     "cpu": Bench("CPU per event, storage in memory", twin.cpu),
     "memory": Bench("memory with a million future events", twin.memory),
     "backlog": Bench("transactions of due work beside a backlog", twin.backlog),
+    # Several instances, on virtual time
+    "cluster": Bench("a million events on four instances, and throughput against instances", cluster.measure, 3_600.0),
+    "cluster-seed": Bench("the first part of it", cluster.seed, 1_800.0),
+    "cluster-scale": Bench("the second part of it", cluster.scale, 1_800.0),
     # Leases
     "leases": Bench("leases on virtual time, default profile, beside the scheme they are modelled on", virtual_time.measure),
     "leases-fast": Bench("the same, fast profile", virtual_time.of("fast")),

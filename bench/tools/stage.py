@@ -43,6 +43,8 @@ class Run:
 
     quick: bool = False
     report_progress: ReportProgress = field(default=lambda what, done, total: None)
+    scale: int | None = None
+    """Events of a benchmark whose load can be scaled (`cluster`); None for its own number."""
 
     def pick[T](self, full: T, quick: T) -> T:
         return quick if self.quick else full

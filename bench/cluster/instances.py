@@ -1,0 +1,338 @@
+"""Instances of the app on virtual time: clients store events in batches, queue triggers take the shards, a receiver notes when events come.
+
+The app's code is production's. Storage is the in-memory twin behind `storage.Limits`; each event and each request charges its CPU to the
+instance (`cpu.Charges`), which does one thing at a time. A second of this time takes as long as its code needs to run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from array import array
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+from shared.app.application import Application
+from shared.core.clock import Millis
+from shared.core.errors import StorageError
+from shared.core.ids import SeededIds
+from shared.core.settings import Settings
+from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
+from shared.scheduler.ingest.admission import Admitted
+from shared.storage import spread_storage
+from shared.storage.names import SHARDS
+from shared.storage.ports import Message
+from tests.simulation.history import quietly
+from tests.simulation.world.loop import VirtualLoop
+
+from ..tools.stage import TENANT, Pump, batch_text, local_settings, ticking
+from .cpu import Charges, Machine, Processor
+from .storage import Account, Connection, LimitedQueues, LimitedTables, Limits
+
+START: Final[Millis] = 1_800_000_000_000
+"""A whole minute: the time at which a run begins."""
+BATCH: Final = 1000
+LANES: Final = 8
+"""Batches in flight per instance."""
+RECEIVER: Final = 0.005
+"""Seconds from a request's departure to the receiver's answer."""
+CONNECTION: Final = "UseDevelopmentStorage=true"
+FURTHER: Final = "AccountName=devstoreaccount1;AccountKey=Zm9v;TableEndpoint=http://127.0.0.1:9/{number};QueueEndpoint=http://127.0.0.1:9/{number}"
+LONGEST: Final = 1_800.0
+"""Seconds of virtual time after the last due time within which everything must have ended."""
+
+type Progress = Callable[[float, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Events that are stored in batches, and are due evenly over `over` seconds of one minute, or of several.
+
+    rate: events a second that clients offer; None: each client sends the next batch when the last is answered. cores: cores that all
+    instances share; None: one each.
+    """
+
+    events: int
+    over: float
+    instances: int
+    accounts: int = 1
+    rate: float | None = None
+    charges: Charges = field(default_factory=Charges)
+    limits: Limits = field(default_factory=Limits)
+    cores: int | None = None
+    seed: int = 1
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run has shown. Times in seconds."""
+
+    load: Load
+    stored_in: float = 0.0
+    """From the first batch to the last answer."""
+    fired_in: float = 0.0
+    """From the first due time to the last arrival."""
+    late: array[float] = field(default_factory=lambda: array("d"))
+    """Lateness of each event at the receiver, sorted."""
+    repeated: int = 0
+    """Deliveries beyond the first of an event."""
+    sent_again: int = 0
+    """Events that a client sent again, because the answer was 503."""
+    shares: list[int] = field(default_factory=list)
+    """Deliveries by instance."""
+    cpu_storing: float = 0.0
+    """CPU of the busiest instance while events were stored, as a share of a core."""
+    cpu_firing: float = 0.0
+    entities_storing: float = 0.0
+    """Entities a second of the busiest account, on average while events were stored."""
+    entities_firing: float = 0.0
+    entities_peak: int = 0
+    """Entities of the busiest second of an account."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Requests that an account refused, by the limit that was reached."""
+    slots: int = 0
+    """Most shards that one instance served at once."""
+    shards: int = 0
+    failed: int = 0
+    """Invocations that ended with an error of storage, and were repeated half a minute later."""
+
+    def late_at(self, share: float) -> float:
+        """Return the lateness that this share of the events did not exceed."""
+        return self.late[min(len(self.late) - 1, int(share * len(self.late)))]
+
+    @property
+    def stored_rate(self) -> float:
+        """Events a second."""
+        return self.load.events / self.stored_in
+
+    @property
+    def fired_rate(self) -> float:
+        """Events a second."""
+        return self.load.events / self.fired_in
+
+
+class LoopClock:
+    """The clock of all instances, and of storage."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def now(self) -> Millis:
+        return START + int(self._loop.now * 1000 + 1e-6)
+
+    def monotonic(self) -> float:
+        return self._loop.now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))
+
+
+class Receiver:
+    """Takes the deliveries of all instances."""
+
+    def __init__(self, clock: LoopClock, outcome: Outcome) -> None:
+        self._clock, self._outcome = clock, outcome
+        self._seen: set[str] = set()
+        self.last = 0.0
+
+    def take(self, delivery: OutgoingDelivery) -> None:
+        """Note an arrival."""
+        if delivery.id in self._seen:
+            self._outcome.repeated += 1
+            return
+        self._seen.add(delivery.id)
+        self.last = self._clock.monotonic() + RECEIVER / 2
+        self._outcome.late.append(self.last - (delivery.due - START) / 1000)
+
+
+class Line:
+    """A `Sender`: an instance's way to the receiver."""
+
+    def __init__(self, receiver: Receiver, processor: Processor, seconds: float) -> None:
+        self._receiver, self._processor, self._seconds = receiver, processor, seconds
+        self.sent = 0
+
+    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
+        await self._processor.use(self._seconds)
+        self.sent += 1
+        self._receiver.take(delivery)
+        await asyncio.sleep(RECEIVER)
+        return Verdict("delivered", 200)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+class Trigger(Pump):
+    """The queue trigger. A message whose function failed becomes visible again after half a minute, as `host.json` says."""
+
+    AGAIN: Final = 30.0
+
+    def __init__(self, app: Application, queues: LimitedQueues, clock: LoopClock) -> None:
+        super().__init__(app.scheduler, queues, clock)
+        self.failed = 0
+
+    async def _work(self, queue: str, message: Message) -> None:
+        try:
+            await self._scheduler.firing.serve(message.text)
+        except StorageError:
+            self.failed += 1
+            await self._queues.renew(queue, message, lease=self.AGAIN)
+        else:
+            await self._queues.delete(queue, message)
+
+
+@dataclass(slots=True)
+class Instance:
+    """One instance: its app, its queue trigger, and what it has done."""
+
+    app: Application
+    queues: LimitedQueues
+    processor: Processor
+    line: Line
+    trigger: Trigger | None = None
+
+    async def store(self, dues: list[Millis], charges: Charges) -> int:
+        """Answer a batch, and send again what was refused. Return the number of events that were sent again."""
+        again = 0
+        while True:
+            # In parts, because the app's own loop serves others between events too.
+            for _ in range(10):
+                await self.processor.use(len(dues) * charges.ingest / 10)
+            results = await self.app.scheduler.ingest.batch(TENANT, batch_text(dues), lines=True)
+            dues = [due for due, result in zip(dues, results, strict=True) if not isinstance(result, Admitted)]
+            if not dues:
+                return again
+            again += len(dues)
+            await asyncio.sleep(1.0)
+
+
+class ClusterRun:
+    """One load, from the first batch to the last finished shard."""
+
+    def __init__(self, load: Load, progress: Progress) -> None:
+        self.load, self._progress = load, progress
+        self.loop = VirtualLoop()
+        self.clock = LoopClock(self.loop)
+        self.outcome = Outcome(load)
+        self.accounts = [Account(self.clock, load.limits) for _ in range(load.accounts)]
+        self.receiver = Receiver(self.clock, self.outcome)
+        self.instances: list[Instance] = []
+        self._shared = Machine(load.cores) if load.cores is not None else None
+
+    def play(self) -> Outcome:
+        """Run to the end. Raises `TimeoutError`."""
+        asyncio.set_event_loop(None)
+        with quietly(99):
+            try:
+                self.loop.run_until_complete(self._story())
+                return self.outcome
+            finally:
+                for task in asyncio.all_tasks(self.loop):
+                    task.cancel()
+                self.loop.run_until_complete(asyncio.sleep(1.0))
+                self.loop.close()
+
+    async def _open(self, number: int) -> Instance:
+        load, clock = self.load, self.clock
+        processor = Processor(self._shared or Machine())
+        chances = (random.Random(f"{load.seed}/{number}/{at}") for at in range(load.accounts))
+        ways = [Connection(each, processor, load.charges, clock, chance) for each, chance in zip(self.accounts, chances, strict=True)]
+        queues = LimitedQueues(ways[0])
+        line = Line(self.receiver, processor, load.charges.fire)
+        storage = spread_storage([LimitedTables(way, clock) for way in ways], queues, clock)
+        app = await Application.open(
+            self._settings(), clock=clock, ids=SeededIds(f"{load.seed}/{number}"), storage=storage, senders={"http": line}
+        )
+        return Instance(app, queues, processor, line)
+
+    def _settings(self) -> Settings:
+        return local_settings(CONNECTION, accounts=[FURTHER.format(number=number) for number in range(1, self.load.accounts)])
+
+    async def _story(self) -> None:
+        load = self.load
+        self.instances = [await self._open(number) for number in range(load.instances)]
+        chance = random.Random(load.seed)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(ticking(self.instances[0].app))
+            for each in self.instances:
+                await asyncio.sleep(chance.uniform(0.0, 2.0 / load.instances))
+                each.trigger = Trigger(each.app, each.queues, self.clock)
+                await stack.enter_async_context(each.trigger)
+            first = await self._store(chance)
+            await self._fire(first)
+        for each in self.instances:
+            await each.app.close()
+
+    async def _store(self, chance: random.Random) -> float:
+        """Store the events. Return the time at which the first is due."""
+        load = self.load
+        began = self.loop.now
+        # With room for a storage that refuses much.
+        first = 60.0 * (2 + int(began + load.events / min(load.rate or 1e9, 4_000.0 * load.instances)) // 60)
+        width = round(load.over * 1000)
+        dues = [START + round(first * 1000) + (chance.randrange(width) if width else 0) for _ in range(load.events)]
+        used = [each.processor.busy for each in self.instances]
+        before = self._entities()
+        at = iter(range(0, load.events, BATCH))
+
+        async def lane(number: int) -> None:
+            for start in at:
+                if load.rate is not None:
+                    await asyncio.sleep(max(0.0, began + start / load.rate - self.loop.now))
+                instance = self.instances[(start // BATCH if load.rate is not None else number) % load.instances]
+                self.outcome.sent_again += await instance.store(dues[start : start + BATCH], load.charges)
+                self._progress(start / 2, load.events)
+
+        await asyncio.gather(*(lane(number) for number in range(LANES * load.instances)))
+        outcome = self.outcome
+        outcome.stored_in = self.loop.now - began
+        outcome.cpu_storing = max(each.processor.busy - was for each, was in zip(self.instances, used, strict=True)) / outcome.stored_in
+        outcome.entities_storing = max(now - was for now, was in zip(self._entities(), before, strict=True)) / outcome.stored_in
+        return first
+
+    async def _fire(self, first: float) -> None:
+        """Wait until all events have come, and all shards are finished."""
+        load, outcome = self.load, self.outcome
+        ends = first + load.over + LONGEST
+        await asyncio.sleep(max(0.0, first - self.loop.now))
+        used = [each.processor.busy for each in self.instances]
+        before = self._entities()
+        while len(outcome.late) < load.events:
+            self._check(ends)
+            self._progress((load.events + len(outcome.late)) / 2, load.events)
+            await asyncio.sleep(0.1)
+        span = self.loop.now - first
+        outcome.fired_in = self.receiver.last - first
+        outcome.shares = [each.line.sent for each in self.instances]
+        outcome.cpu_firing = max(each.processor.busy - was for each, was in zip(self.instances, used, strict=True)) / span
+        outcome.entities_firing = max(now - was for now, was in zip(self._entities(), before, strict=True)) / span
+        while any(each.tables._tables[SHARDS] for each in self.accounts):
+            self._check(ends)
+            await asyncio.sleep(1.0)
+        outcome.late = array("d", sorted(outcome.late))
+        outcome.entities_peak = max(max(each.entities.values()) for each in self.accounts)
+        for each in self.accounts:
+            outcome.refused.update(each.refused)
+        outcome.failed = sum(each.trigger.failed for each in self.instances if each.trigger is not None)
+        outcome.shards = sum(each.app.scheduler.counters["shards_taken"] for each in self.instances)
+
+    def _check(self, ends: float) -> None:
+        """Raise if the run has gone wrong, and note the slots in use."""
+        for each in self.instances:
+            if each.trigger is not None:
+                self.outcome.slots = max(self.outcome.slots, each.trigger.busy)
+        if self.loop.now > ends:
+            left = sum(len(each.tables._tables[SHARDS]) for each in self.accounts)
+            raise TimeoutError(f"{len(self.outcome.late):,} of {self.load.events:,} events came; {left} index partitions have rows")
+
+    def _entities(self) -> list[int]:
+        return [each.entities.total() for each in self.accounts]
+
+
+def play(load: Load, progress: Progress = lambda done, total: None) -> Outcome:
+    """Run a load. The same load gives the same outcome on every machine."""
+    return ClusterRun(load, progress).play()

@@ -1,0 +1,203 @@
+"""Storage accounts with limits, as an instance sees them: requests take time and CPU, and too many of them are refused with 503.
+
+A refusal is answered as by the adapter: reads and messages are tried again after a random pause, a write raises `OutcomeUnknown`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from shared.core import backoff
+from shared.core.clock import Clock
+from shared.core.errors import OutcomeUnknown, Unavailable
+from shared.storage.azure.transport import TransportPolicy
+from shared.storage.blocking import run_through
+from shared.storage.memory import MemoryQueues, MemoryTables
+from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Row, Where, WriteRefused
+from shared.storage.server_time import ServerTimeEstimator
+
+from .cpu import Charges, Processor
+
+POLICY: Final = TransportPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What Azure publishes for table and queue storage: entities a second, messages a second, and the seconds that a request takes."""
+
+    account: float = 20_000
+    partition: float = 2_000
+    queue: float = 2_000
+    least: float = 0.005
+    most: float = 0.020
+
+
+class Bucket:
+    """A limit per second. What was not used in the last second may be used at once."""
+
+    __slots__ = ("_at", "_left", "_rate")
+
+    def __init__(self, rate: float) -> None:
+        self._rate = self._left = rate
+        self._at = 0.0
+
+    def has(self, amount: float, now: float) -> bool:
+        """Return whether there is room for `amount`."""
+        self._left = min(self._rate, self._left + (now - self._at) * self._rate)
+        self._at = now
+        return self._left >= amount
+
+    def take(self, amount: float) -> None:
+        """Use what `has` has found."""
+        self._left -= amount
+
+
+class Account:
+    """One storage account: its rows, and what it was asked in each second. Every row that is read or written counts as one entity."""
+
+    def __init__(self, clock: Clock, limits: Limits) -> None:
+        self.tables, self.queues, self.limits = MemoryTables(clock), MemoryQueues(clock), limits
+        self.entities: Counter[int] = Counter()
+        """Entities in each second of virtual time."""
+        self.refused: Counter[str] = Counter()
+        """Requests that were refused, by the limit."""
+        self._whole = Bucket(limits.account)
+        self._parts: dict[tuple[str, str], Bucket] = {}
+
+    def admits(self, kind: str, name: str, amount: int) -> bool:
+        """Return whether a request for `amount` rows of a partition, or messages of a queue, is served. kind: the table, or `queue`."""
+        now = asyncio.get_running_loop().time()
+        part = self._parts.get((kind, name))
+        if part is None:
+            part = self._parts[kind, name] = Bucket(self.limits.queue if kind == "queue" else self.limits.partition)
+        if not part.has(amount, now):
+            self.refused["queue" if kind == "queue" else "partition"] += 1
+            return False
+        if not self._whole.has(amount, now):
+            self.refused["account"] += 1
+            return False
+        part.take(amount)
+        self._whole.take(amount)
+        self.entities[int(now)] += amount
+        return True
+
+
+class Connection:
+    """An instance's way to an account."""
+
+    def __init__(self, account: Account, processor: Processor, charges: Charges, clock: Clock, chance: Random) -> None:
+        self.account, self._processor, self._charges, self._clock, self._chance = account, processor, charges, clock, chance
+
+    async def once[T](self, kind: str, name: str, ask: Callable[[], T], rows: int | None = None) -> T | None:
+        """Send a request. Return the answer, or None if the account refuses it. rows: those that it writes; None: those of the page."""
+        charges, limits = self._charges, self.account.limits
+        await self._processor.use(charges.request + charges.row * (rows or 0))
+        way = self._chance.uniform(limits.least, limits.most) / 2
+        await asyncio.sleep(way)
+        answer: T | None = None
+        if rows is not None:
+            if self.account.admits(kind, name, rows):
+                answer = ask()
+        else:
+            # To read changes nothing, so the page shows how many rows the account is asked for.
+            answer = ask()
+            rows = len(answer.rows)  # type: ignore[attr-defined]
+            if not self.account.admits(kind, name, max(1, rows)):
+                answer = None
+            else:
+                await self._processor.use(charges.row * rows)
+        await asyncio.sleep(way)
+        return answer
+
+    async def repeated[T](self, kind: str, name: str, ask: Callable[[], T], rows: int | None = None) -> T:
+        """Send a request that may be repeated. Raises `Unavailable` after as many tries as the adapter makes."""
+        for attempt in range(POLICY.attempts):
+            if (answer := await self.once(kind, name, ask, rows)) is not None:
+                return answer
+            if attempt + 1 < POLICY.attempts:
+                await self._clock.sleep(self._chance.random() * backoff.exponential(POLICY.base, attempt, POLICY.cap))
+        raise Unavailable("503")
+
+
+class LimitedTables:
+    """`ports.Tables` of one account for one instance."""
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._connection, self._inner = connection, connection.account.tables
+        self.server_time = ServerTimeEstimator(clock)
+
+    async def get(self, table: str, pk: str, rk: str) -> Row | None:
+        found = await self._connection.repeated(table, pk, lambda: (run_through(self._inner.get(table, pk, rk)),), 1)
+        return found[0]
+
+    async def query(
+        self,
+        table: str,
+        pk: str,
+        *,
+        first: str = "",
+        end: str | None = None,
+        where: Sequence[Where] = (),
+        select: Sequence[str] | None = None,
+        limit: int = MAX_PAGE,
+        cursor: str | None = None,
+    ) -> Page:
+        def ask() -> Page:
+            return run_through(
+                self._inner.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
+            )
+
+        return await self._connection.repeated(table, pk, ask)
+
+    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
+        sent = self.server_time.elapsed()
+        answer = await self._connection.once(table, pk, lambda: run_through(self._inner.write(table, pk, ops)), len(ops))
+        if answer is None:
+            raise OutcomeUnknown("503")
+        if isinstance(answer, Applied):
+            self.server_time.note(sent, self.server_time.elapsed(), answer.etags)
+        return answer
+
+    async def ensure(self, tables: Sequence[str]) -> None:
+        await self._inner.ensure(tables)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+class LimitedQueues:
+    """`ports.Queues` of the home account for one instance, and for the host that polls beside it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._inner = connection, connection.account.queues
+
+    async def send(self, queue: str, text: str, *, visible_in: float = 0.0) -> None:
+        await self._connection.repeated("queue", queue, lambda: (run_through(self._inner.send(queue, text, visible_in=visible_in)),), 1)
+
+    async def receive(self, queue: str, *, limit: int = 32, lease: float = 600.0) -> list[Message]:
+        # Messages are taken by the answer: they are not asked for again, and an empty queue costs nothing worth counting.
+        limits = self._connection.account.limits
+        await asyncio.sleep(limits.most)
+        return await self._inner.receive(queue, limit=limit, lease=lease)
+
+    async def renew(self, queue: str, message: Message, *, lease: float) -> bool:
+        done = await self._connection.repeated("queue", queue, lambda: (run_through(self._inner.renew(queue, message, lease=lease)),), 1)
+        return done[0]
+
+    async def delete(self, queue: str, message: Message) -> bool:
+        done = await self._connection.repeated("queue", queue, lambda: (run_through(self._inner.delete(queue, message)),), 1)
+        return done[0]
+
+    async def length(self, queue: str) -> int:
+        return await self._inner.length(queue)
+
+    async def ensure(self, queues: Sequence[str]) -> None:
+        await self._inner.ensure(queues)
+
+    async def close(self) -> None:
+        """Nothing to release."""
