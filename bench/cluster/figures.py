@@ -71,11 +71,6 @@ async def scale(run: Run) -> list[Figure]:
     return [_throughput(outcome, found[0]) for outcome in found]
 
 
-async def measure(run: Run) -> list[Figure]:
-    """All rows."""
-    return [*await seed(run), *await scale(run)]
-
-
 def _width(count: int) -> float:
     """Seconds over which the seed's events are due: a second less than a minute for all of them."""
     return round(59.0 * count / EVENTS, 3)

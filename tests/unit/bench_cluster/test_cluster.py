@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+
 from bench.cluster.cpu import Charges, Machine, Processor
 from bench.cluster.instances import Load, LoopClock, Outcome, play
 from bench.cluster.storage import Account, Connection, LimitedTables, Limits
