@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohappyeyeballs import AddrInfoType
 from yarl import URL
 
 from ..core.errors import UnsafeSettings
@@ -176,30 +176,28 @@ def one_entry(name: str) -> str:
     return repr(name[:60])
 
 
-class SafeResolver(AbstractResolver):
-    """A resolver for aiohttp that returns only allowed addresses. Raises EgressRefused if none is left."""
+def addr_info(address: str, port: int) -> AddrInfoType:
+    """Return an address in the form of `socket.getaddrinfo`: it is connected to as it is, and never resolved."""
+    if ":" in address:
+        return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port, 0, 0)
+    return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port)
+
+
+class SafeResolver:
+    """Resolves names to allowed addresses."""
 
     def __init__(self, egress: Egress, lookup: ResolveHost = system_lookup) -> None:
         self._egress, self._lookup = egress, lookup
 
-    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AddressFamily.AF_UNSPEC) -> list[ResolveResult]:
+    async def resolve(self, host: str, port: int) -> list[AddrInfoType]:
+        """Return the allowed addresses of a name. Raises OSError if it has no address, EgressRefused if none is allowed."""
         found = await self._lookup(host, port)
-        out: list[ResolveResult] = []
-        for text in dict.fromkeys(found):
-            address = ip_address(text)
-            if self._egress.allows(host, address):
-                kind = socket.AF_INET if address.version == 4 else socket.AF_INET6
-                # Numeric flags: the text is connected to as it is and never resolved a second time.
-                flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-                out.append({"hostname": host, "host": text, "port": port, "family": kind, "proto": 0, "flags": flags})
         if not found:
             raise OSError("no address")
-        if not out:
+        allowed = [addr_info(text, port) for text in dict.fromkeys(found) if self._egress.allows(host, ip_address(text))]
+        if not allowed:
             raise EgressRefused(_NO_ADDRESS)
-        return out
-
-    async def close(self) -> None:
-        pass
+        return allowed
 
 
 AZURE_DOMAINS = (".eventgrid.azure.net", ".eventgrid.azure.us", ".eventgrid.azure.cn")

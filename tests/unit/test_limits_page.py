@@ -10,10 +10,10 @@ from pydantic import BaseModel
 from shared.checkpoints.rows import MAX_REPLICAS
 from shared.core.durations import MAX_DURATION
 from shared.core.settings import MAX_ACCOUNTS, Settings
-from shared.delivery.channels.http_answer import MAX_ANSWER_BYTES, MOST_INFORMATIONAL
 from shared.delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, HttpChannel
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
+from shared.delivery.http1.answer import MAX_ANSWER_BYTES, MOST_INFORMATIONAL
 from shared.fleets.directory import MAX_FLEETS
 from shared.leases.model import MAX_CLAIMS
 from shared.leases.protocol.http_servers import MAX_SERVERS

@@ -50,12 +50,18 @@ def source(target: Target) -> str:
 
 def binary_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, str]:
     """Return the headers of the binary mode, with the content type; the body is the payload itself."""
+    return channel_headers(target) | delivery_headers(delivery)
+
+
+def channel_headers(target: Target) -> dict[str, str]:
+    """Return those of the headers that all deliveries of a channel share."""
+    return {"content-type": CONTENT_TYPE, "ce-specversion": SPEC_VERSION, "ce-type": TYPE, "ce-source": source(target)}
+
+
+def delivery_headers(delivery: OutgoingDelivery) -> dict[str, str]:
+    """Return those of the headers that belong to one delivery."""
     due = time_text(delivery.due)
     headers = {
-        "content-type": CONTENT_TYPE,
-        "ce-specversion": SPEC_VERSION,
-        "ce-type": TYPE,
-        "ce-source": source(target),
         "ce-id": header_value(delivery.id),
         "ce-time": due,
         "ce-tocsindue": due,

@@ -1,14 +1,13 @@
 """The http channel: signed CloudEvents by POST, to addresses that the egress rules allow.
 
-One session per process, made in the running loop when first needed. No redirects, proxies, cookies or decompression. The verdict is the
-status: the body is read only so that the connection can be used again, for one second and at most 64 KiB with its head.
+One pool of connections per process, made in the running loop when first needed. No redirects, proxies, cookies or decompression. The
+verdict is the status: the body is read only so that the connection can be used again, for one second and at most 64 KiB with its head.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import os
 import re
 import socket
@@ -17,8 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-import aiohttp
-from aiohttp.connector import AddrInfoType
+from aiohappyeyeballs import AddrInfoType
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -26,19 +24,21 @@ from ...core import signing
 from ...core.clock import Clock, SystemClock
 from ...core.settings import Settings
 from ..egress_guard import Egress, EgressRefused, SafeResolver
+from ..http1.answer import AnswerRefused
+from ..http1.connection import Connection, ConnectionLost
+from ..http1.pool import ConnectionPool, NotConnected, Place
 from ..name_lookups import NameLookups, NameUnresolved, ResolveHost, system_lookup
 from . import cloudevents, rules
-from .http_answer import SENT, AnswerConnector, AnswerRefused, ReceiverResponse, SentRequest
 from .model import HttpChannel
 from .ports import OutgoingDelivery, SecondVerdict, Target, Verdict
 
 USER_AGENT = "tocsin/0.1"
-MAX_ANSWER_SECONDS = 1.0
 _MAX_PLANS = 10_000
 _MAX_SHOWN = 200
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _VALUE = re.compile(r"[\t\x20-\x7e\u0080-\uffff]{0,4096}")
+_TARGET = re.compile(r"/[\x21-\x7e]*")
 _OURS = frozenset(
     (
         *("content-type", "user-agent", "traceparent", "accept-encoding"),
@@ -47,7 +47,6 @@ _OURS = frozenset(
         *("upgrade", "expect", "proxy-authorization", "proxy-connection", "proxy-authenticate", "http2-settings"),
     )
 )
-_SKIPPED = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
 
 
 def is_ours(name: str) -> bool:
@@ -56,16 +55,28 @@ def is_ours(name: str) -> bool:
     return low in _OURS or low.startswith(("ce-", "webhook-"))
 
 
+_NOWHERE = Place("", 0, False)
+
+
 @dataclass(slots=True)
 class _Plan:
-    """The values computed once per channel: parsed URL, its readable form, fixed headers; or the reason why it can never work."""
+    """The values computed once per channel: where and how to send, or the reason why it can never work."""
 
     spec: HttpChannel
-    url: URL = field(default_factory=URL)
-    shown: str = ""
-    headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
-    timeout: aiohttp.ClientTimeout = field(default_factory=aiohttp.ClientTimeout)
     problem: str | None = None
+    url: str = ""
+    shown: str = ""
+    """The URL as errors may show it."""
+    place: Place = _NOWHERE
+    headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
+    head: bytes = b""
+    """The request line and the headers that all deliveries share."""
+    timeout: float = 0.0
+    """Seconds for all of an attempt."""
+
+
+class NameFailed(OSError):
+    """Raised if a name has no address; its cause says why."""
 
 
 def _new_socket(info: AddrInfoType) -> socket.socket:
@@ -83,7 +94,8 @@ def problem_of(spec: HttpChannel, egress: Egress) -> str | None:
     return _make_plan(spec, egress).problem
 
 
-def _make_plan(spec: HttpChannel, egress: Egress) -> _Plan:
+def _make_plan(spec: HttpChannel, egress: Egress, shared: Mapping[str, str] = {}) -> _Plan:
+    """Return the plan of a channel. shared: headers of all its deliveries besides its own."""
     try:
         url = URL(spec.url)
         shown = show(url)
@@ -102,14 +114,19 @@ def _make_plan(spec: HttpChannel, egress: Egress) -> _Plan:
         if not is_ours(name):
             headers[name] = value
     headers["user-agent"] = USER_AGENT
-    # aiohttp rounds time-outs above the threshold to whole seconds; these must stay exact.
-    timeout = aiohttp.ClientTimeout(total=spec.timeout / 1000, ceil_threshold=3600)
-    return _Plan(spec, url.with_fragment(None), shown, headers, timeout)
+    headers.update(shared)
+    host, port, target = url.raw_host, url.port, url.raw_path_qs
+    if host is None or port is None or not _TARGET.fullmatch(target):
+        return _Plan(spec, problem="the channel's url is not valid")
+    lines = [f"POST {target} HTTP/1.1", f"host: {url.host_port_subcomponent}", *[f"{name}: {value}" for name, value in headers.items()]]
+    head = "\r\n".join([*lines, ""]).encode()
+    place = Place(host, port, url.scheme == "https")
+    return _Plan(spec, None, str(url.with_fragment(None)), shown, place, headers, head, spec.timeout / 1000)
 
 
-def _headers(plan: _Plan, target: Target, delivery: OutgoingDelivery) -> CIMultiDict[str]:
-    headers = plan.headers.copy()
-    headers.update(cloudevents.binary_headers(target, delivery))
+def _delivery_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, str]:
+    """Return the headers that belong to one delivery."""
+    headers = cloudevents.delivery_headers(delivery)
     seconds = delivery.fired // 1000
     id = headers["ce-id"]
     headers[signing.HEADER_ID] = id
@@ -117,6 +134,12 @@ def _headers(plan: _Plan, target: Target, delivery: OutgoingDelivery) -> CIMulti
     if target.secrets:
         headers[signing.HEADER_SIGNATURE] = signing.sign(id, seconds, delivery.body, target.secrets)
     return headers
+
+
+def _request(plan: _Plan, target: Target, delivery: OutgoingDelivery) -> bytes:
+    """Return the bytes of the request of one delivery."""
+    own = "".join([f"{name}: {value}\r\n" for name, value in _delivery_headers(target, delivery).items()])
+    return b"%b%bcontent-length: %d\r\n\r\n%b" % (plan.head, own.encode(), len(delivery.body), delivery.body)
 
 
 class Post(NamedTuple):
@@ -132,10 +155,12 @@ def post_of(target: Target, delivery: OutgoingDelivery, egress: Egress) -> Post:
     """Return the request of a delivery, for callers that send it by other means. ValueError if its channel can never deliver."""
     if not isinstance(target.spec, HttpChannel):
         raise ValueError(f"not an http channel: {target.spec.type}")
-    plan = _make_plan(target.spec, egress)
+    plan = _make_plan(target.spec, egress, cloudevents.channel_headers(target))
     if plan.problem is not None:
         raise ValueError(plan.problem)
-    return Post(str(plan.url), _headers(plan, target, delivery), delivery.body, target.spec.timeout / 1000)
+    headers = plan.headers.copy()
+    headers.update(_delivery_headers(target, delivery))
+    return Post(plan.url, headers, delivery.body, plan.timeout)
 
 
 class HttpSender:
@@ -157,7 +182,7 @@ class HttpSender:
         self._clock: Clock = clock or SystemClock()
         self._lookup, self._new_socket, self._tls = lookup, new_socket, tls
         self._per_host = settings.deliver_concurrency
-        self._session: aiohttp.ClientSession | None = None
+        self._pool: ConnectionPool | None = None
         self._names: NameLookups | None = None
         self._plans: dict[tuple[str, str], _Plan] = {}
 
@@ -166,40 +191,41 @@ class HttpSender:
         plan = self._plan(target)
         if plan.problem is not None:
             return Verdict("final", None, plan.problem)
-        loop = asyncio.get_running_loop()
-        started, began, sent = loop.time(), self._clock.monotonic(), _request(plan, target)
+        pool = self._pool or self._open()
+        ends_at, began = pool.loop.time() + plan.timeout, self._clock.monotonic()
+        connection = pool.take(plan.place)
         try:
-            return await self._post(plan, sent, _headers(plan, target, delivery), delivery.body, plan.timeout)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            verdict = _verdict_of(error, plan, sent)
-            # A receiver may close an idle connection at the moment of the write. aiohttp does not repeat a POST. This one has an id and
-            # may arrive twice, and a back-off would make a punctual event late for nothing.
-            left = (plan.timeout.total or 0) - (loop.time() - started)
-            closed = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError) and not sent.fresh
-            if verdict.outcome != "retry" or not closed or isinstance(error, aiohttp.ClientConnectorError) or left <= 0:
+            request = _request(plan, target, delivery)
+            if connection is None:
+                connection = await self._connect(plan, target, ends_at)
+            return await self._post(connection, request, ends_at)
+        except (AnswerRefused, OSError, ValueError) as error:
+            verdict = _verdict_of(error, plan, connection)
+            # A receiver may close an idle connection at the moment of the write. This POST has an id and may arrive twice, and a back-off
+            # would make a punctual event late for nothing. An answer that has begun shows that the receiver was there.
+            closed = isinstance(error, ConnectionLost) and connection is not None and connection.used and not connection.answer.began
+            if verdict.outcome != "retry" or not closed or pool.loop.time() >= ends_at:
                 return verdict
         # By the caller's clock, which may differ from this one: it is corrected where the machine's is proven wrong.
         sent_again = delivery.fired + round((self._clock.monotonic() - began) * 1000)
         second = replace(delivery, fired=sent_again, attempt=delivery.attempt + 1)
-        first_error, sent = verdict.error or "", _request(plan, target)
-        timeout = aiohttp.ClientTimeout(total=left, ceil_threshold=3600)
+        first_error, connection = verdict.error or "", None
         try:
-            verdict = await self._post(plan, sent, _headers(plan, target, second), second.body, timeout)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            verdict = _verdict_of(error, plan, sent)
+            # Other kept connections may have been closed with the first one.
+            connection = await self._connect(plan, target, ends_at)
+            verdict = await self._post(connection, _request(plan, target, second), ends_at)
+        except (AnswerRefused, OSError, ValueError) as error:
+            verdict = _verdict_of(error, plan, connection)
         return SecondVerdict.of(verdict, second.fired, first_error)
 
-    async def _post(
-        self, plan: _Plan, sent: SentRequest, headers: CIMultiDict[str], body: bytes, timeout: aiohttp.ClientTimeout
-    ) -> Verdict:
-        SENT.set(sent)
-        response = await self._open().post(plan.url, data=body, headers=headers, allow_redirects=False, timeout=timeout)
-        status = response.status
-        if status < 200:
-            response.close()  # 101: whatever the other side speaks from here on, it is not HTTP
-        elif not response.content.is_eof():
-            await _drain(response)
-        return rules.judge(status, response.headers.get("Retry-After"), self._clock.now())
+    async def _post(self, connection: Connection, request: bytes, ends_at: float) -> Verdict:
+        try:
+            answer = await connection.post(request, ends_at)
+        except asyncio.CancelledError:
+            connection.abort()
+            raise
+        assert answer.status is not None  # the head was read
+        return rules.judge(answer.status, answer.retry_after, self._clock.now())
 
     def _plan(self, target: Target) -> _Plan:
         key = (target.tenant, target.name)
@@ -209,115 +235,77 @@ class HttpSender:
                 raise TypeError(f"not an http channel: {target.spec.type}")
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            plan = self._plans[key] = _make_plan(target.spec, self.egress)
+            plan = self._plans[key] = _make_plan(target.spec, self.egress, cloudevents.channel_headers(target))
         return plan
 
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._names = NameLookups(self._lookup)
-            connector = AnswerConnector(
-                resolver=SafeResolver(self.egress, self._resolve),
-                socket_factory=self._guarded_socket,
-                # `NameLookups` has a cache. That of aiohttp would make one tenant wait for the look-up that another one began.
-                use_dns_cache=False,
-                # The scheduler limits deliveries per process, channel and tenant. A smaller limit here would let one tenant's slow endpoint
-                # starve another's on the same host.
-                limit=0,
-                limit_per_host=self._per_host,
-                keepalive_timeout=15,
-                ssl=self._tls or True,
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                response_class=ReceiverResponse,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers=_SKIPPED,
-                auto_decompress=False,
-                trust_env=False,
-            )
-        return self._session
+    def _open(self) -> ConnectionPool:
+        self._names = NameLookups(self._lookup)
+        # The scheduler limits deliveries per process, channel and tenant. A smaller limit here would let one tenant's slow endpoint starve
+        # another's on the same host.
+        self._pool = ConnectionPool(self._guarded_socket, most=self._per_host, tls=self._tls)
+        return self._pool
 
-    async def _resolve(self, host: str, port: int) -> Sequence[str]:
-        assert self._names is not None  # it is opened with the session
-        return await self._names.resolve(SENT.get().tenant, host, port)
+    async def _connect(self, plan: _Plan, target: Target, ends_at: float) -> Connection:
+        """Return a connection. Raises TimeoutError, EgressRefused, NameFailed, NotConnected, ConnectionLost, ssl.SSLError."""
+        pool, names = self._pool or self._open(), self._names
+        assert names is not None  # they are opened with the pool
 
-    def _guarded_socket(self, info: AddrInfoType) -> socket.socket:
-        sent = SENT.get()
-        self.egress.check(sent.host, str(info[4][0]), plain=sent.plain)
-        sent.fresh = True
+        async def resolve(host: str, port: int) -> Sequence[AddrInfoType]:
+            resolver = SafeResolver(self.egress, lambda host, port: names.resolve(target.tenant, host, port))
+            try:
+                return await resolver.resolve(host, port)
+            except EgressRefused:
+                raise
+            except OSError as error:
+                raise NameFailed() from error
+
+        return await pool.make(plan.place, resolve, ends_at)
+
+    def _guarded_socket(self, place: Place, info: AddrInfoType) -> socket.socket:
+        self.egress.check(place.host, str(info[4][0]), plain=not place.tls)
         return self._new_socket(info)
 
     async def close(self) -> None:
-        """Close the connections. A later `send` opens a new session."""
-        session, self._session = self._session, None
+        """Close the connections. A later `send` opens a new pool."""
+        pool, self._pool = self._pool, None
         names, self._names = self._names, None
-        if session is not None:
-            await session.close()
+        if pool is not None:
+            await pool.close()
         if names is not None:
             await names.close()
 
 
-async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read the rest of the answer within the bounds, so that the connection is free again. Close the connection if more would follow."""
-    content = response.content
-    try:
-        with contextlib.suppress(aiohttp.ClientError, OSError):
-            async with asyncio.timeout(MAX_ANSWER_SECONDS):
-                while await content.readany():
-                    pass
-    finally:
-        if not content.is_eof():
-            response.close()
-
-
-def _request(plan: _Plan, target: Target) -> SentRequest:
-    return SentRequest(plan.url.raw_host or "", plan.url.scheme == "http", target.tenant)
-
-
-def _cause(error: BaseException) -> EgressRefused | None:
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, EgressRefused):
-            return seen
-        seen = getattr(seen, "os_error", None) or seen.__cause__
-    return None
-
-
-def _verdict_of(error: Exception, plan: _Plan, sent: SentRequest) -> Verdict:
+def _verdict_of(error: Exception, plan: _Plan, connection: Connection | None) -> Verdict:
     """Return the verdict on a request whose answer could not be read to the end of its head.
 
     Texts are this module's or the operating system's: no bytes of an answer get into an error.
     """
-    if sent.status is not None and 200 <= sent.status < 300:
+    status = connection.answer.status if connection is not None else None
+    if status is not None and 200 <= status < 300:
         # The receiver has accepted the event. The rest of its answer does not matter.
-        return Verdict("delivered", sent.status)
-    if refused := _cause(error):
-        return Verdict("final", None, rules.one_line(f"egress refused: {plan.shown}: {refused}"))
+        return Verdict("delivered", status)
+    if isinstance(error, EgressRefused):
+        return Verdict("final", None, rules.one_line(f"egress refused: {plan.shown}: {error}"))
     outcome = "could not be sent"
     if isinstance(error, TimeoutError):
         outcome = f"no answer within {plan.spec.timeout / 1000:g} s"
-    elif isinstance(error, aiohttp.ClientConnectorDNSError):
+    elif isinstance(error, NameFailed):
         outcome = "the host's name could not be resolved"
-        if isinstance(error.os_error, NameUnresolved):
-            outcome = f"{outcome}: {error.os_error}"
-    elif isinstance(error, aiohttp.ClientConnectorCertificateError):
-        cause = error.certificate_error
-        message = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else "not valid"
-        outcome = f"TLS failure: certificate refused: {message}"
-    elif isinstance(error, aiohttp.ClientConnectorSSLError):
-        cause = error.os_error
-        outcome = f"TLS failure: {getattr(cause, 'reason', None) or 'handshake failed'}"
-    elif isinstance(error, aiohttp.ServerDisconnectedError):
+        if isinstance(error.__cause__, NameUnresolved):
+            outcome = f"{outcome}: {error.__cause__}"
+    elif isinstance(error, ssl.SSLCertVerificationError):
+        outcome = f"TLS failure: certificate refused: {error.verify_message}"
+    elif isinstance(error, ssl.SSLError):
+        outcome = f"TLS failure: {error.reason or 'handshake failed'}"
+    elif isinstance(error, ConnectionLost) and error.errno is None:
         outcome = "the connection was closed before an answer"
-    elif isinstance(error, aiohttp.ClientConnectorError):
+    elif isinstance(error, NotConnected):
         outcome = f"could not connect: {_strerror(error)}"
     elif isinstance(error, OSError):
         outcome = f"connection lost: {_strerror(error)}"
     elif isinstance(error, AnswerRefused):
         outcome = str(error)
-    elif isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError):
-        outcome = "the answer is not valid HTTP"
-    elif isinstance(error, aiohttp.InvalidURL | ValueError):
+    elif isinstance(error, ValueError):
         return Verdict("final", None, rules.one_line(f"{plan.shown}: the request could not be made from the channel's settings"))
     return Verdict("retry", None, rules.one_line(f"{plan.shown}: {outcome}"))
 

@@ -14,7 +14,7 @@ from yarl import URL
 
 from shared.core.errors import UnsafeSettings
 from shared.delivery.channels.http import HttpSender
-from shared.delivery.egress_guard import Egress, EgressRefused, SafeResolver, refusal
+from shared.delivery.egress_guard import Egress, EgressRefused, SafeResolver, addr_info, refusal
 
 from .conftest import Listen, http_target, make_delivery, make_settings
 
@@ -248,8 +248,7 @@ def test_an_allow_list_entry_that_means_nothing_stops_the_start(entry: str) -> N
 async def test_the_resolver_drops_what_is_not_allowed_and_keeps_the_rest() -> None:
     resolver = SafeResolver(Egress(), scripted({"mixed.example": [["10.0.0.1", "1.1.1.1", "::1", "2606:4700::1111", "1.1.1.1"]]}))
     found = await resolver.resolve("mixed.example", 443)
-    assert [entry["host"] for entry in found] == ["1.1.1.1", "2606:4700::1111"]
-    assert all(entry["flags"] & socket.AI_NUMERICHOST for entry in found)
+    assert [info[4] for info in found] == [("1.1.1.1", 443), ("2606:4700::1111", 443, 0, 0)]
 
 
 async def test_the_resolver_distinguishes_no_address_from_no_allowed_address() -> None:
@@ -302,14 +301,12 @@ async def test_plain_http_by_a_name_needs_an_address_within_a_named_network() ->
     await sender.close()
 
 
-async def test_the_socket_is_the_last_guard_whatever_the_resolver_said() -> None:
-    class PrivateResolver(SafeResolver):
-        async def resolve(self, host: str, port: int = 0, family: Any = 0) -> Any:
-            return [{"hostname": host, "host": "127.0.0.1", "port": port, "family": socket.AF_INET, "proto": 0, "flags": 0}]
+async def test_the_socket_is_the_last_guard_whatever_the_resolver_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def resolve_to_private(self: SafeResolver, host: str, port: int) -> Any:
+        return [addr_info("127.0.0.1", port)]
 
+    monkeypatch.setattr(SafeResolver, "resolve", resolve_to_private)
     sender = HttpSender(make_settings(), new_socket=no_sockets)
-    session = sender._open()
-    session.connector._resolver = PrivateResolver(sender.egress)  # type: ignore[union-attr]
     verdict = await sender.send(http_target("https://liar.example/"), make_delivery())
     assert verdict.outcome == "final" and verdict.error and verdict.error.startswith("egress refused")
     await sender.close()

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from shared.delivery.channels import http
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.ports import Verdict
 from shared.delivery.flow.circuit_breaker import is_failure
+from shared.delivery.http1 import connection
 
 from .conftest import OK, Listen, Request, answer, http_target, make_delivery, url
 
@@ -31,10 +31,10 @@ async def test_an_endless_body_is_cut_and_the_delivery_counts(listen: Listen, se
 async def test_a_body_that_trickles_is_cut_after_its_bound(
     listen: Listen, sender: HttpSender, monkeypatch: pytest.MonkeyPatch, status: str, outcome: str
 ) -> None:
-    monkeypatch.setattr(http, "MAX_ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "MAX_ANSWER_SECONDS", 0.05)
 
     async def trickle(request: Request, writer: asyncio.StreamWriter) -> bool:
-        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 1000000\r\n\r\nx".encode())
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 60000\r\n\r\nx".encode())
         return False
 
     receiver = await listen(trickle)
@@ -130,7 +130,7 @@ LARGE_HEAD = b"HTTP/1.1 103 X\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1000)
     [
         (LARGE_HEAD, HINT, "more than 16 KiB before the status of the final answer"),
         (b"", LARGE_HEAD, "more than 16 KiB before the status of the final answer"),
-        (b"", b"HTTP/2.0 103 X\r\n\r\n", "more than 16 KiB before the status of the final answer"),
+        (b"", b"HTTP/2.0 103 X\r\n\r\n", "more than 5 informational answers and no final one"),
         (b"", b"\r\n", "an answer of more than 64 KiB"),
         (b"HTTP/1.1 500 X\r\n", b"X-Long: " + b"y" * 1000 + b"\r\n", "an answer of more than 64 KiB"),
     ],
