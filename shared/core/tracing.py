@@ -69,11 +69,15 @@ def answered(span: Span, status: int) -> None:
         span.set_status(Status(StatusCode.ERROR))
 
 
-def current() -> str | None:
-    """Return the `traceparent` to store with what this request brings; None when the request is not traced."""
+def current(*, recorded: bool = True) -> str | None:
+    """Return the `traceparent` to store with what this request brings; None when the request is not traced.
+
+    recorded: False marks the trace as not recorded. Without an SDK the request's own decision goes through unchanged.
+    """
     if not trace.get_current_span().get_span_context().is_valid:
         return None
-    return _text(otel_context.get_current())
+    text = _text(otel_context.get_current())
+    return text if recorded or text is None or not on() else f"{text[:-2]}{int(text[-2:], 16) & ~1:02x}"
 
 
 @contextmanager

@@ -36,6 +36,8 @@ from .queued_ids import Queued, QueuedIds
 from .writer import Stored, Writer
 
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
+TRACED_OF_BATCH = 20
+"""Events of one batch whose deliveries are traced with the request. The spans of a thousand deliveries cost more than everything else does."""
 
 
 class Admitted(NamedTuple):
@@ -125,7 +127,7 @@ class Ingest:
             await pace.spend(len(element))
             try:
                 event, body = await parse_body(_EVENT, element, "payload")
-                ready.append((number, await self._ready(tenant, settings, event, body)))
+                ready.append((number, await self._ready(tenant, settings, event, body, len(ready) < TRACED_OF_BATCH)))
                 results.append(None)
             except Problem as wrong:
                 if whole and wrong.code == "malformed-json" and not is_lenient_json(element):
@@ -214,8 +216,8 @@ class Ingest:
             raise invalid("/channel", "the tenant has no channel of this name")
         return target
 
-    async def _ready(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None) -> CheckedEvent:
-        ready = await self._checked(tenant, settings, event, body)
+    async def _ready(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, traced: bool = True) -> CheckedEvent:
+        ready = await self._checked(tenant, settings, event, body, traced=traced)
         if ready.durability != "fast":
             return CheckedEvent(ready)
         created = int(ready.props["created"])
@@ -228,7 +230,14 @@ class Ingest:
         return CheckedEvent(ready, parcel, Queued(ready.id, tenant, created, ready.due))
 
     async def _checked(
-        self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, since: Millis | None = None, seed: str | None = None
+        self,
+        tenant: str,
+        settings: Tenant,
+        event: EventIn,
+        body: bytes | None,
+        since: Millis | None = None,
+        seed: str | None = None,
+        traced: bool = True,
     ) -> EventToStore:
         assert body is not None  # the model has it
         durability = self._durability(settings, event)
@@ -239,7 +248,7 @@ class Ingest:
         new = new_event(event, body, self._clock.now(), durability, since, shift)
         if new.due > MAX_TIME:
             raise invalid("/delay", "the due time is after the year 9999")
-        if (trace := tracing.current()) is not None:
+        if (trace := tracing.current(recorded=traced)) is not None:
             new.props["trace"] = trace
         return new
 

@@ -28,6 +28,7 @@ from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.extras.kafka_source.consumer import KafkaMessage, _trace_of
 from shared.extras.kafka_source.ingest import item_of
 from shared.extras.kafka_source.sources import KafkaSource
+from shared.scheduler.ingest.admission import TRACED_OF_BATCH
 from shared.storage.names import QUEUE_INGEST
 from tests.unit.scheduler.harness import World
 
@@ -111,6 +112,15 @@ async def test_events_of_a_batch_share_the_requests_trace(world: World, spans: I
     [request] = finished(spans, "POST")
     assert {(ids(span)[0], ids(span)[2]) for span in finished(spans, "deliver")} == {(TRACE, ids(request)[1])}
     assert len(set(sent(world))) == 3
+
+
+async def test_only_the_first_events_of_a_large_batch_are_traced(world: World, spans: InMemorySpanExporter) -> None:
+    many = TRACED_OF_BATCH + 3
+    await world.demo.post(f"{EVENTS}/batch", [BODY] * many, {"traceparent": GIVEN})
+    await world.run(10)
+    assert len(finished(spans, "deliver")) == TRACED_OF_BATCH
+    assert {(str(each)[:35], str(each)[53:]) for each in sent(world)} == {(GIVEN[:35], "01"), (GIVEN[:35], "00")}
+    assert len(sent(world)) == many
 
 
 async def test_request_without_a_trace_begins_one(world: World, spans: InMemorySpanExporter) -> None:
