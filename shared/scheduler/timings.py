@@ -70,10 +70,11 @@ BACKLOG_AFTER: Millis = SILENCE
 
 Equal to `SILENCE`: a sweep that was silent for that long has caused no outage yet.
 """
-OCCURRENCES_AHEAD: Millis = DISPATCH_AHEAD + MINUTE
+OCCURRENCES_AHEAD: Millis = DISPATCH_AHEAD + 2 * MINUTE
 """Occurrences of schedules become events this long before they are due.
 
-A minute more than `DISPATCH_AHEAD`: after a crash another process waits `CLAIM_TAKEN_OVER_AFTER` before it goes on with a claim.
+A minute more than `DISPATCH_AHEAD`, since after a crash another process waits `CLAIM_TAKEN_OVER_AFTER` before it goes on with a claim, and
+another one, since a sweep leaves out partitions in which the sweep before it found nothing (`CLEAR_FOR`).
 """
 WAKE_EARLY: Millis = 2_800
 """The message of a shard with few events is asked for this long before its wake-up.

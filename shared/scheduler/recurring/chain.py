@@ -25,7 +25,7 @@ from ..rules import durability_of
 from ..timings import CHAIN_RUN_FOR, CLAIM_TAKEN_OVER_AFTER, CLAIM_TAKEN_OVER_AT_LATEST
 from . import rules
 from .definition import PARTITIONS, Definition, event_ids, offset, parse_pointer_key
-from .store import ScheduleDefinitions
+from .store import ScheduleDefinitions, pointers_after
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ LOOK = 5_000
 """Pointers of a partition among which the tenants take turns."""
 FORGOTTEN_AFTER = 600.0
 """Seconds after which a process forgets a claim that it did not meet again."""
+CLEAR_FOR: Millis = 90_000
+"""A sweep leaves out a partition if the sweep before it found no pointer up to this much later. More than the time between two sweeps."""
 PAGE = 200
 """Schedules of a partition that are carried on before the sweep checks the time."""
 
@@ -74,6 +76,7 @@ class Chain:
         self._directory, self._clock = directory, clock
         self._in_flight = {partition: asyncio.Semaphore(IN_FLIGHT) for partition in PARTITIONS}
         self._unfinished: dict[str, UnfinishedClaim] = {}
+        self._clear: dict[str, Millis] = {}
 
     async def sweep(self, now: Millis) -> Counter[str]:
         """Carry on every chain whose next occurrence is near. Return counts by outcome. Safe to run twice at once, late, or interrupted."""
@@ -86,13 +89,28 @@ class Chain:
         return counts
 
     async def _partition(self, partition: str, now: Millis, until: float) -> Counter[str]:
+        """Carry on the chains of one partition. A partition without pointers up to `CLEAR_FOR` later is left out of the next sweep.
+
+        What is stored meanwhile for an earlier time is carried on by the process that stores it.
+        """
         counts: Counter[str] = Counter()
-        async for rows in self._store.due(partition, now + timings.OCCURRENCES_AHEAD, LOOK):
-            for some in batched(rules.in_turn(rows), PAGE):
+        until_minute = now + timings.OCCURRENCES_AHEAD
+        # Forgotten after one sweep, for the case that the process that stored a schedule has crashed.
+        if until_minute <= self._clear.pop(partition, 0):
+            return counts
+        clear = True
+        async for rows in self._store.due(partition, until_minute + CLEAR_FOR, LOOK):
+            clear = clear and not rows
+            near = [row for row in rows if row.rk < pointers_after(until_minute)]
+            for some in batched(rules.in_turn(near), PAGE):
                 counts.update(await asyncio.gather(*(self._one(row, now) for row in some)))
                 if self._clock.monotonic() > until:
                     counts["cut"] += 1
                     return counts
+            if len(near) < len(rows):
+                break
+        if clear:
+            self._clear[partition] = until_minute + CLEAR_FOR
         return counts
 
     async def _one(self, pointer: Row, now: Millis) -> ChainOutcome:

@@ -26,6 +26,11 @@ class SchedulePosition(NamedTuple):
     after: str
 
 
+def pointers_after(until: Millis) -> str:
+    """Return the first row key after the pointers up to the minute of `until`."""
+    return POINTER + minute_text(until + MINUTE)
+
+
 class ScheduleDefinitions:
     """The stored schedules. One per process."""
 
@@ -69,7 +74,7 @@ class ScheduleDefinitions:
     async def due(self, partition: str, until: Millis, limit: int) -> AsyncIterator[list[Row]]:
         """Yield pointers up to the minute of `until`, the earliest first, about `limit` at a time."""
         cursor: str | None = None
-        end = POINTER + minute_text(until + MINUTE)
+        end = pointers_after(until)
         rows: list[Row] = []
         while True:
             page = await self._tables.query(SCHEDULES, partition, first=POINTER, end=end, cursor=cursor)

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from shared.core.clock import Millis
+from shared.core.errors import Unavailable
 from shared.scheduler import timings
 from shared.scheduler.recurring import chain, rules
 from shared.scheduler.recurring.definition import Definition, event_ids
+from shared.storage.ports import Page
 from shared.web.local_client import LocalReply
 from tests.unit.scheduler.harness import START, World, drive
 
@@ -124,6 +126,46 @@ async def test_silent_timer_loses_nothing_that_is_a_minute_late_at_most(world: W
     found = live(world)
     assert sorted(found) == minutes(START, world.now + timings.OCCURRENCES_AHEAD)
     assert all(len(ids) == 1 for ids in found.values())
+
+
+# ---- partitions without work
+
+
+async def test_partition_without_near_occurrences_is_read_by_every_other_sweep(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    query = world.tables.query
+
+    async def counted(table: str, pk: str, **options: Any) -> Page:
+        read.append(pk)
+        return await query(table, pk, **options)
+
+    monkeypatch.setattr(world.tables, "query", counted)
+    chain, per_sweep = world.app.scheduler.recurring.chain, []
+    for _ in range(4):
+        read.clear()
+        await drive(world.clock, chain.sweep(world.now))
+        per_sweep.append(len(read))
+        await world.clock.advance(60, settle=3)
+    assert per_sweep == [16, 0, 16, 0]
+
+
+async def test_schedule_whose_first_events_were_not_stored_waits_for_the_second_sweep_at_most(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = world.app.scheduler.recurring.chain
+    await drive(world.clock, chain.sweep(world.now))
+
+    async def silent(definition: Definition, now: Millis) -> Any:
+        raise Unavailable("storage is silent")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(chain, "carry_on", silent)
+        assert (await world.demo.put(URL, SCHEDULE)).status == 201
+    made = world.now
+    for _ in range(2):
+        await world.clock.advance(60, settle=3)
+        await drive(world.clock, chain.sweep(world.now))
+    assert sorted(live(world)) == minutes(made, world.now + timings.OCCURRENCES_AHEAD)
 
 
 # ---- at the same time
