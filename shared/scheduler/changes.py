@@ -52,16 +52,18 @@ class Changes:
         self._mirror = mirror
         self._runner, self._tables, self._lookup, self._writer, self._clock, self._ids = runner, tables, lookup, writer, clock, ids
 
-    async def cancel(self, tenant: str, event_id: str, headers: Mapping[str, str], *, nonce: str = "") -> None:
+    async def cancel(self, tenant: str, event_id: str, headers: Mapping[str, str], *, nonce: str = "", unclaimed: bool = False) -> None:
         """Cancel the event; no delivery starts after this returns. Raises 404, 409, 412.
 
-        nonce: stored in the row as `by`, so that a caller can recognise its own cancel later.
+        nonce: stored in the row as `by`, so that a caller can recognise its own cancel later. unclaimed: only an event that no owner has
+        ever claimed; also one that waits for a retry, or whose claim was given back, is 409.
         """
+        match = _match(event_id, headers, unclaimed)
         by = nonce or self._ids.name()
         while True:
             address = await self._lookup.address(tenant, event_id)
             if address is not None:
-                answer = await self._carry(address, cancel(address, self._clock.now(), by, _match(event_id, headers)))
+                answer = await self._carry(address, cancel(address, self._clock.now(), by, match))
                 if answer != "missing":
                     await self._done(tenant, event_id, answer)
                     return
@@ -225,13 +227,18 @@ class Changes:
             log.info("An id still names its old place, which points on to the new one: %s", error, extra={"action": "id_not_repointed"})
 
 
-def _match(event_id: str, headers: Mapping[str, str]) -> Match:
-    """Return a check that refuses a row of another event (an id made up from a shard's name), or one that `If-Match` does not allow."""
+def _match(event_id: str, headers: Mapping[str, str], unclaimed: bool = False) -> Match:
+    """Return a check that refuses a row of another event (an id made up from a shard's name), or one that `If-Match` does not allow.
+
+    unclaimed: refuse also one that an owner has claimed at any time.
+    """
 
     def match(row: Row) -> None:
         if row.props["id"] != event_id:
             raise not_found("event")
         check_if_match(headers, etag_of_row(row))
+        if unclaimed and "epoch" in row.props:
+            raise conflict("already-firing", FIRING)
 
     return match
 

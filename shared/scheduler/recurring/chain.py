@@ -239,11 +239,15 @@ class Chain:
         return await self._store.write(definition, rules.undone(definition, cancelled, taken, now))
 
     async def _cancel(self, tenant: str, event_id: str, nonce: str) -> bool:
-        """Return True if this change cancelled the event, even if another process carried it out."""
+        """Return True if this change cancelled the event, even if another process carried it out.
+
+        An event that was claimed once stays, even if its claim was given back meanwhile: of several processes that take the same events back,
+        one could have seen the claim and left the occurrence to the event, and then another would cancel it.
+        """
         try:
-            await self._changes.cancel(tenant, event_id, {}, nonce=nonce)
+            await self._changes.cancel(tenant, event_id, {}, nonce=nonce, unclaimed=True)
         except Problem:
-            # The event is being delivered, has ended, or was removed.
+            # The event is being delivered, waits for a retry, has ended, or was removed.
             row = await self._lookup.event(tenant, event_id)
             return row is not None and row.props["state"] == "cancelled" and row.props.get("by") == nonce
         return True

@@ -10,7 +10,8 @@ import pytest
 from shared.core.clock import to_text
 from shared.core.errors import Unavailable
 from shared.scheduler.timings import KEEP_DELETED_SCHEDULE, OCCURRENCES_AHEAD
-from shared.storage.names import SCHEDULES
+from shared.storage.names import EVENTS, SCHEDULES
+from shared.storage.ports import Merge
 from tests.unit.scheduler.harness import START, Client, World, drive
 
 from .faults import MINUTE, URL, live, sweep, sweeps
@@ -320,6 +321,17 @@ async def test_occurrence_that_a_user_cancelled_stays_cancelled_through_a_change
     await sweeps(world, 15)
     await put(world.demo, payload={"n": 2})
     assert sorted(live(world)) == [START + minute * MINUTE for minute in (2, 3, 4, 5)]
+
+
+async def test_occurrence_that_was_claimed_once_fires_as_it_is_whatever_changes(world: World) -> None:
+    """Of two processes that carry out one change, one may see the claim, and the other that it was given back."""
+    await put(world.demo)
+    claimed = next(row for row in world.events() if row.props["due"] == START + 2 * MINUTE)
+    await world.tables.write(EVENTS, claimed.pk, [Merge(claimed.rk, {"epoch": 1, "tries": 0}, claimed.etag)])
+    await put(world.demo, payload={"n": 2})
+    assert sorted(live(world)) == [START + minute * MINUTE for minute in (1, 2, 3, 4, 5)]
+    [row] = [row for row in world.events() if row.props["due"] == START + 2 * MINUTE]
+    assert (row.props["id"], row.props["state"]) == (claimed.props["id"], "scheduled")
 
 
 async def test_change_recreates_events_that_wait_in_their_jitter_window_and_leaves_those_that_are_due(world: World) -> None:
