@@ -37,7 +37,7 @@ from .writer import Stored, Writer
 
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
 TRACED_OF_BATCH = 20
-"""Events of one batch whose deliveries are traced with the request. The spans of a thousand deliveries cost more than everything else does."""
+"""Events of one batch whose deliveries are traced with the request. The spans of all its deliveries would cost more than anything else."""
 
 
 class Admitted(NamedTuple):

@@ -241,8 +241,8 @@ class Chain:
     async def _cancel(self, tenant: str, event_id: str, nonce: str) -> bool:
         """Return True if this change cancelled the event, even if another process carried it out.
 
-        An event that was claimed once stays, even if its claim was given back meanwhile: of several processes that take the same events back,
-        one could have seen the claim and left the occurrence to the event, and then another would cancel it.
+        An event that was claimed once stays, even if its claim was given back: of several processes that take the same events back, one
+        could have seen the claim and left the occurrence to the event, and then another would cancel it.
         """
         try:
             await self._changes.cancel(tenant, event_id, {}, nonce=nonce, unclaimed=True)
