@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .cluster import figures as cluster
-from .events import batch, conditions, event_rows, firing, importing, quiet, singles, stream, transactions, twin
+from .events import batch, conditions, event_rows, firing, importing, quiet, singles, sparse_tenants, stream, transactions, twin
 from .leases import azurite, virtual_time
 from .report import Figure
 from .tools.stage import Run
@@ -44,6 +44,9 @@ BENCHES: Final[dict[str, Bench]] = {
     "stream": Bench("lateness of events that are posted one by one, due in seconds", stream.measure),
     # Deliveries that are due now
     # Many tenants, moved events
+    "tenants-300": Bench("lateness of 30 single events a second of 300 tenants", sparse_tenants.tenants_300),
+    "tenants-1000": Bench("lateness of 100 single events a second of 1,000 tenants", sparse_tenants.tenants_1000),
+    "moved-30": Bench("lateness of 30 events a second that are moved by PATCH", sparse_tenants.moved),
     # Lists and totals
     # Virtual time, and the service's own CPU
     "quiet": Bench("billed time of lone events, on virtual time", quiet.measure),

@@ -37,6 +37,11 @@ SETTLE_WITHIN = 0.95
 """Longest time in seconds between a receiver's answer and the transaction that settles it: stored within a second."""
 OWNER_SERVES_FOR = 240.0
 """Seconds after which an owner releases its shard and sends itself a message: a function call must end well before the platform's limit."""
+LEAD_TAKES_FOR = 120.0
+"""Seconds for which an invocation takes small shards that others hand to it.
+
+It ends within seven minutes, because each of them is served for `OWNER_SERVES_FOR` and one delivery; the platform ends it after ten.
+"""
 CLAIM_AHEAD: Millis = 3_000
 """Events are claimed this long before they are due, so that the claims are stored when the due time comes."""
 REST_BEYOND: Millis = 4_000

@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from ...core import tracing
@@ -34,10 +35,13 @@ from .attempt import DeliveryAttempts, TenantDelivery
 from .owner import Owner
 from .permission import StartPermission
 from .retries import RetryPolicy, policy_of
+from .shared_invocation import SharedInvocation, SmallShard
 
 log = logging.getLogger(__name__)
 
 _DEFAULT_RETRY = Retry()
+SMALL_SHARE = 0.25
+"""The part of the bytes in flight that is kept for small shards: large ones never make them wait."""
 
 
 class Budget:
@@ -81,27 +85,53 @@ class Firing:
         self._runner, self._clock, self._ids, self._directory = runner, clock, ids, directory
         self._senders, self._counters, self._flow, self._mirror = senders, counters, flow, mirror
         self._process = process
-        self._budget = Budget(settings.fire_bytes)
+        small = round(settings.fire_bytes * SMALL_SHARE)
+        self._budget = Budget(settings.fire_bytes - small)
+        self._shared = SharedInvocation(clock, small)
         self._tracing = False
         """True if deliveries are traced."""
         self._leaving = False
         self.serving = 0
-        """Messages of shards in work."""
+        """Shards in work, and messages of shards that wait for room."""
 
     def leave(self) -> None:
         """Let owners start nothing new and release their shards, because the process is about to end."""
         self._leaving = True
 
     async def serve(self, text: str, *, retries: bool = False) -> None:
-        """Serve the shard of a message as far as it can be served now."""
+        """Serve the shard of a message as far as it can be served now. A small shard may be served by another invocation of this process.
+
+        Retries and backlogs keep their slots, which bound how much of them a process serves beside punctual events.
+        """
         message = parse_message(text)
+        row = await self._runner.run(read_gate(message.shard))
+        tenant, size = shard_tenant(message.shard), int(row.props["bytes"]) if row else 0
+        if not retries and self._shared.admits(tenant, size):
+            work, failed = partial(self._counted, message, row, retries), partial(self._failed, message)
+            await self._shared.serve(SmallShard(tenant, size, work, failed))
+        else:
+            await self._counted(message, row, retries, self._budget.hold(size))
+
+    async def _counted(
+        self, message: ShardMessage, seen: Row | None, retries: bool, room: AbstractAsyncContextManager[None] | None = None
+    ) -> None:
+        """Serve a shard once there is `room` for its bytes."""
         self.serving += 1
         try:
-            row = await self._runner.run(read_gate(message.shard))
-            async with self._budget.hold(int(row.props["bytes"]) if row else 0):
-                await self._serve(message, row, retries)
+            async with room or nullcontext():
+                await self._serve(message, seen, retries)
         finally:
             self.serving -= 1
+
+    async def _failed(self, message: ShardMessage, error: Exception) -> None:
+        """Leave a shard to the sweep, as the handler of a message that failed for good does: the host has no message to repeat."""
+        extra = {"action": "shard_failed", "shard": message.shard}
+        log.error("Serving shard %s failed: %s", message.shard, error, exc_info=error, extra=extra)
+        self._counters["shards_failed"] += 1
+        try:
+            await self._runner.run(postpone(message, self._clock.now()))
+        except StorageError as unmarked:
+            log.debug("The failure of shard %s was not noted: %s", message.shard, unmarked, extra={"action": "failure_unnoted"})
 
     async def _serve(self, message: ShardMessage, seen: Row | None, retries: bool) -> None:
         guard: MirrorGuard | None = None
