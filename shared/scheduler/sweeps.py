@@ -16,7 +16,7 @@ from ..core.errors import StorageError
 from ..engine.async_runner import AsyncRunner
 from ..engine.effects import Steps
 from ..engine.queries import load_rows
-from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
+from ..storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ..storage.ports import ANY, Applied, Delete, Merge, Row, Tables, Where, WriteRefused
 from . import timings
 from .firing import backlog as pacing
@@ -40,6 +40,7 @@ from .keys import (
 )
 from .mirror.pair import Mirror
 from .protocol.dispatch import ShardMessage, decide, dispatch_in_time, hand_out, rounds_of, send, unserved_events
+from .protocol.state_rows import state_key, state_partition
 from .queries.totals import Totals
 from .timings import KEEP_FINISHED, KEEP_LINKED, RETENTION_RUN_FOR
 
@@ -239,6 +240,8 @@ class Sweeps:
                 if way is not None:
                     await self._remove_copy(tenant, entry.rk, shard, way.copy)
         await self._tables.write(EVENTS, shard, (Delete(GATE, ANY),))
+        if int(entry.props["dead"]):
+            await self._tables.write(SWEEPS, state_partition(shard), (Delete(state_key("dead", shard), ANY),))
         await self._tables.write(LEDGER, tenant, (Delete(entry.rk, ANY),))
         return "removed"
 
@@ -252,6 +255,8 @@ class Sweeps:
         for some in batched(rows, DELETES):
             await self._tables.write(side + EVENTS, shard, tuple(Delete(row.rk, ANY) for row in some))
         await self._tables.write(side + EVENTS, shard, (Delete(GATE, ANY),))
+        if any(row.props["state"] == "dead" for row in rows):
+            await self._tables.write(side + SWEEPS, state_partition(shard), (Delete(state_key("dead", shard), ANY),))
         for found in (NEWS + key, key):
             await self._tables.write(side + LEDGER, tenant, (Delete(found, ANY),))
 

@@ -28,6 +28,7 @@ from ..keys import (
     shard_tenant,
 )
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, seal
+from .state_rows import file_states
 
 
 class Entry(NamedTuple):
@@ -82,6 +83,9 @@ def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
     """Store `entries` in one transaction with the gate. The caller ensures that one batch per shard is in flight."""
     wanted = {entry.row for entry in entries}
     size = sum(entry.size for entry in entries)
+    if any(entry.props["state"] == "dead" for entry in entries):
+        # They waited in the ingest queue for too long.
+        yield from file_states(opened.shard, ("dead",), minute_text(opened.wake))
     while True:
         held = opened.held
         gate = held.gate if held else opened.initial()

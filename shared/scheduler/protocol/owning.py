@@ -21,6 +21,7 @@ from .changing import finish_move
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
 from .ingest import Entry
 from .redriving import note_redriven, point_sources
+from .state_rows import ListedState, file_counted, has_retried, remove_state
 
 MAX_CHANGES = 99
 """Event rows in one transaction; the gate is the hundredth."""
@@ -36,10 +37,17 @@ class OwnerSession:
     named: str
     """Row key of the index row that the message named."""
     rows: dict[str, Row] = field(default_factory=dict)
+    filed: set[ListedState] = field(default_factory=set)
+    """The states of which the shard is known to have its row (`state_rows`)."""
 
     @property
     def epoch(self) -> int:
         return self.held.gate.epoch
+
+    @property
+    def bucket(self) -> str:
+        """The minute for which the shard was opened."""
+        return self.held.gate.bucket or bucket_of(self.named)
 
 
 class ShardBusy(NamedTuple):
@@ -125,6 +133,7 @@ def step(
         changes = plan(session, pending, wanted)
         fresh = [entry for entry in entries if entry.row not in session.rows]
         counts = counted(session, changes)
+        yield from file_counted(session.shard, counts, session.bucket, session.filed)
         gate = replace(session.held.gate, state="owned", counts=counts._replace(accepted=counts.accepted + len(fresh)))
         if fresh:
             gate = replace(gate, bytes=gate.bytes + sum(entry.size for entry in fresh))
@@ -223,7 +232,10 @@ def rest(session: OwnerSession, wake: Millis, *, retries_only: bool, sent: bool)
 def let_go(session: OwnerSession, state: Literal["resting", "done"], index: str) -> Steps[bool]:
     """Write the session's last gate, with full counts. index: the index row that it names."""
     while True:
-        gate = replace(session.held.gate, state=state, index=index, counts=counted(session, {}))
+        counts = counted(session, {})
+        # Rows of a former owner that wrote no state rows.
+        yield from file_counted(session.shard, counts, session.bucket, session.filed)
+        gate = replace(session.held.gate, state=state, index=index, counts=counts)
         answer = yield from write(EVENTS, session.shard, merge_gate(gate, session.held.etag))
         if isinstance(answer, Applied):
             session.held = HeldGate(gate, answer.etags[0])
@@ -241,7 +253,7 @@ def refile(session: OwnerSession, old: str, key: str, wake: Millis, *, retries_o
         "state": "sent" if sent else "resting",
         "wake": wake,
         "retries": retries_only,
-        "bucket": session.held.gate.bucket or bucket_of(session.named),
+        "bucket": session.bucket,
         "tenant": shard_tenant(session.shard),
         "resent": 0,
         "rounds": 0,
@@ -287,12 +299,15 @@ def finish(session: OwnerSession, entry: Props, before: Steps[bool] | None = Non
         return False
     if before is not None and not (yield from before):
         return False
-    yield from close(session.shard, session.held.gate, entry, session.named)
+    yield from close(session.shard, session.held.gate, entry, session.named, session.filed, retried=has_retried(session.rows.values()))
     return True
 
 
-def close(shard: str, gate: Gate, entry: Props, named: str) -> Steps[None]:
-    """Do what follows a done gate; a repetition is harmless. The ledger is first: a shard that is not in it is in the index."""
+def close(shard: str, gate: Gate, entry: Props, named: str, filed: Iterable[ListedState] = (), *, retried: bool = False) -> Steps[None]:
+    """Do what follows a done gate; a repetition is harmless. The ledger is first: a shard that is not in it is in the index.
+
+    filed: the states of which the shard is known to have its row. retried: the shard may have the row of `retrying`.
+    """
     props: Props = {**entry, "shard": shard, **dict(zip(gate.counts._fields, gate.counts, strict=True))}
     key = f"{gate.bucket or bucket_of(named)}:{shard}"
     rows: list[Op] = [Insert(key, props)]
@@ -304,6 +319,9 @@ def close(shard: str, gate: Gate, entry: Props, named: str) -> Steps[None]:
     if gate.counts.dead:
         # Events may have been redriven before the ledger row was there to note it.
         yield from note_redriven(shard, key)
+    yield from file_counted(shard, gate.counts, gate.bucket or bucket_of(named), set(filed))
+    if retried:
+        yield from remove_state(shard, "retrying")
     for key in sorted({named, gate.index} - {""}):
         while not isinstance((yield from write(SHARDS, index_partition(shard), Delete(key, ANY))), Applied | WriteRefused):
             pass
@@ -344,4 +362,4 @@ def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props], before: Ca
     rows = yield from effects.load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
     found = entry(rows)
     if before is None or (yield from before(found)):
-        yield from close(shard, gate, found, named)
+        yield from close(shard, gate, found, named, retried=has_retried(rows))

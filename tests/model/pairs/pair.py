@@ -17,6 +17,7 @@ from shared.scheduler import rules
 from shared.scheduler.keys import GATE, index_shard, parse_address
 from shared.scheduler.protocol.dispatch import ShardMessage
 from shared.scheduler.protocol.mirroring import FENCE_PK, FENCE_ROW, SECOND, Fence
+from shared.scheduler.protocol.state_rows import in_state, state_key, state_partition
 from shared.storage.names import EVENTS, IDS, SHARDS, SWEEPS
 from shared.storage.ports import Delete, Insert, Merge, Replace
 
@@ -179,6 +180,11 @@ class PairWorld(World):
         for cell, props in cells.items():
             if cell[0] == prefix + EVENTS and cell[2] == GATE and props["state"] != "done":
                 return False
+            if cell[0] == prefix + EVENTS and cell[2] != GATE and in_state(props, "dead"):
+                # This side may have begun without state rows: its finisher files them.
+                found = (prefix + SWEEPS, state_partition(cell[1]), state_key("dead", cell[1]))
+                if found not in cells:
+                    return False
             if cell[0] == prefix + EVENTS and "target" in props:
                 place = parse_address(props["target"])
                 if (prefix + EVENTS, place.shard, place.row) not in cells:
@@ -213,6 +219,9 @@ class BackWorld(PairWorld):
 
     def raised(self, state: State) -> bool:
         return False
+
+    def _found(self, state: State, shard: str, values: dict[str, Any], listed: dict[Any, str]) -> None:
+        """The first account lists nothing before it is up to date."""
 
     def _judge(self, cells: dict[Cell, Any], who: str, cell: Cell, before: dict[str, Any], after: dict[str, Any]) -> None:
         """States that only the first account reached are overruled by those of the second."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shared.engine.effects import LOST, Get, Write
+from shared.engine.effects import LOST, Get, Load, Write
 from shared.scheduler import rules
-from shared.scheduler.keys import GATE, Address, index_partition, shard_tenant
-from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
+from shared.scheduler.keys import END_EVENTS, FIRST_EVENT, GATE, Address, index_partition, shard_tenant
+from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning, state_rows
 from shared.scheduler.protocol.gate import HeldGate, parse_gate
-from shared.storage.names import EVENTS, LEDGER, SHARDS
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Upsert
+from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Row, Upsert
 
 from ..checking.checker import Report, explore
 from ..checking.mutants import Mutant, Patch, relay
@@ -145,7 +145,7 @@ def firing_rows_skipped() -> list[Patch]:
 
 
 def index_before_ledger() -> list[Patch]:
-    def close(shard: str, found: gate.Gate, entry: Any, named: str) -> Any:
+    def close(shard: str, found: gate.Gate, entry: Any, named: str, *_: Any, **__: Any) -> Any:
         for key in sorted({named, found.index} - {""}):
             yield Write(SHARDS, index_partition(shard), (Delete(key, ANY),))
         props = {**entry, "shard": shard, **dict(zip(found.counts._fields, found.counts, strict=True))}
@@ -154,6 +154,30 @@ def index_before_ledger() -> list[Patch]:
             pass
 
     return [(owning, "close", close)]
+
+
+def state_row_after() -> list[Patch]:
+    plain, file_counted = owning.step, owning.file_counted
+
+    def step(session: owning.OwnerSession, outcomes: Any, claims: Any) -> Any:
+        held = yield from plain(session, outcomes, claims)
+        yield from file_counted(session.shard, owning.counted(session, {}), session.bucket, session.filed)
+        return held
+
+    def nothing(*_: Any) -> Any:
+        return
+        yield
+
+    return [(owning, "step", step), (owning, "file_counted", nothing)]
+
+
+def state_row_of_unfinished() -> list[Patch]:
+    def remove_stale(state: state_rows.ListedState, row: Row) -> Any:
+        rows = yield Load(EVENTS, state_rows.state_shard(row.rk), FIRST_EVENT, END_EVENTS)
+        if not any(state_rows.in_state(each.props, state) for each in rows):
+            yield Write(SWEEPS, row.pk, (Delete(row.rk, row.etag),))
+
+    return [(state_rows, "remove_stale", remove_stale)]
 
 
 def no_flag() -> list[Patch]:
@@ -337,6 +361,8 @@ MUTANTS = [
     Mutant("a sent mark without ETag", "punctual", mark_without_etag, strands=True),
     Mutant("wrong counts while resting", "retry", rest_counts_invented),
     Mutant("counts added to a former owner's", "two events", counts_added),
+    Mutant("a state row after its event", "lists", state_row_after),
+    Mutant("a state row of an unfinished shard removed", "lists", state_row_of_unfinished),
     *EXPRESS_MUTANTS,
 ]
 

@@ -9,9 +9,10 @@ from shared.delivery.flow.rules import FREE, ClaimHold
 from shared.engine.effects import Get, Send
 from shared.scheduler import rules
 from shared.scheduler.firing import retries
-from shared.scheduler.keys import Address, event_row, index_key, parse_address, shard_key
-from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
-from shared.storage.names import EVENTS, IDS, LEDGER
+from shared.scheduler.keys import Address, event_row, index_key, index_partition, parse_address, shard_key
+from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning, state_rows
+from shared.scheduler.protocol.state_rows import state_key, state_partition
+from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 
 from .world import Actor, Budget, HasEnded, Now, Play, Start, Sweep, Until
 
@@ -199,6 +200,14 @@ def redriver(shard: str, rows: tuple[str, ...]) -> Any:
     return tuple(("redriven", rk) for rk in found)
 
 
+def reader(shard: str, state: state_rows.ListedState) -> Any:
+    """Whoever lists the events in a state, and removes the state rows that lead to nothing."""
+    row = yield Get(SWEEPS, state_partition(shard), state_key(state, shard))
+    if row is not None:
+        yield from state_rows.remove_stale(state, row)
+    return ()
+
+
 def poison(shard: str) -> Any:
     """The handler of a message that failed for good."""
     now = yield Now()
@@ -241,6 +250,22 @@ def _dead_shard() -> frozenset[Any]:
             ((EVENTS, A1.shard, "gate"), 1, tuple(sorted(gate.items()))),
             ((EVENTS, A1.shard, A1.row), 1, tuple(sorted(row.items()))),
             ((LEDGER, TENANT, f"197001010000:{A1.shard}"), 1, (("dead", 1),)),
+            ((SWEEPS, state_partition(A1.shard), state_key("dead", A1.shard)), 1, (("bucket", "197001010000"),)),
+        }
+    )
+
+
+def _retrying_shard() -> frozenset[Any]:
+    """A resting shard with one event that has failed twice, and dies if it fails again."""
+    index = {"state": "resting", "wake": 0, "bucket": "197001010000", "tenant": TENANT}
+    held = gate.Gate("resting", "o0", 1, 1, index_key(A1.shard, 0), "197001010000", gate.Counts(1, retrying=1))
+    row = {"id": "x", "state": "retrying", "due": 0, "tries": 2, "next": DUE, "epoch": 1, "channel": CHANNEL}
+    return frozenset(
+        {
+            ((EVENTS, A1.shard, "gate"), 1, tuple(sorted(held.props().items()))),
+            ((EVENTS, A1.shard, A1.row), 1, tuple(sorted(row.items()))),
+            ((SHARDS, index_partition(A1.shard), index_key(A1.shard, 0)), 1, tuple(sorted(index.items()))),
+            ((SWEEPS, state_partition(A1.shard), state_key("retrying", A1.shard)), 1, (("bucket", "197001010000"),)),
         }
     )
 
@@ -402,6 +427,30 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             Budget(lost=1, crash=1, owners=1 + level),
             REDRIVERS,
             stored=_dead_shard(),
+            times=(DUE,),
+            due={"x": frozenset({0})},
+        ),
+        # An event that dies is redriven, while the lists of dead and of retrying events are read; and it is cancelled before.
+        "lists": lambda level: play(
+            "lists",
+            Budget(lost=level, crash=1, fail=1, owners=2),
+            {
+                "l": ("user", lambda: reader(A1.shard, "dead"), always),
+                "r": ("user", lambda: redriver(A1.shard, (A1.row,)), after(("started", "x"))),
+                **({"k": ("user", lambda: reader(A1.shard, "retrying"), after(("started", "x")))} if level else {}),
+            },
+            stored=_retrying_shard(),
+            times=(DUE,),
+            due={"x": frozenset({0})},
+        ),
+        "lists and cancel": lambda level: play(
+            "lists and cancel",
+            Budget(lost=1, crash=level, fail=1, owners=1 + level),
+            {
+                "k": ("user", lambda: reader(A1.shard, "retrying"), always),
+                "c": ("user", lambda: canceller("x", A1), always),
+            },
+            stored=_retrying_shard(),
             times=(DUE,),
             due={"x": frozenset({0})},
         ),

@@ -16,7 +16,8 @@ from shared.scheduler.protocol.changing import SOURCE
 from shared.scheduler.protocol.dispatch import ShardMessage
 from shared.scheduler.protocol.gate import COUNTS
 from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
-from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
+from shared.scheduler.protocol.state_rows import LISTED, in_state, state_key, state_partition
+from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Replace, Upsert, WriteRefused
 
 from ..checking.checker import FROM_HERE, Violation
@@ -361,16 +362,27 @@ class World:
             raise Violation(f"P6: {who} takes the gate of {before['holder']}, which runs")
 
     def _live(self, state: State) -> None:
-        """P4."""
+        """P4 and P7."""
         count: dict[Any, int] = {}
-        for (table, _, rk), _, props in state.store:
+        listed: dict[Any, str] = {}
+        for (table, shard, rk), _, props in state.store:
             if table == EVENTS and rk != GATE and props is not None:
                 values = dict(props)
                 if values["state"] in LIVE:
                     count[values["id"]] = count.get(values["id"], 0) + 1
+                if values["state"] in LISTED and not is_redriven(values):
+                    self._found(state, shard, values, listed)
         for event, copies in count.items():
             if copies > self.play.live_limit:
                 raise Violation(f"P4: {copies} live copies of {event}")
+
+    def _found(self, state: State, shard: str, values: dict[str, Any], listed: dict[Any, str]) -> None:
+        """P7: a dead or retrying event is found by a row of its shard, at every instant, and by one shard only."""
+        [name] = [each for each in LISTED if in_state(values, each)]
+        if self._cells(state).get((SWEEPS, state_partition(shard), state_key(name, shard)), ABSENT)[1] is None:
+            raise Violation(f"P7: {values['id']} is {name}, and no list finds it")
+        if listed.setdefault(values["id"], shard) != shard:
+            raise Violation(f"P7: {values['id']} is listed twice")
 
     def _pruned(self, state: State) -> State:
         """Drop late requests that can never be applied: versions only grow, and rows of these tables never go away."""
