@@ -118,7 +118,7 @@ class Application:
         )
         publishing = MetricsPublisher(self.metrics.families, ports.outlets)
         jobs = timer_jobs(self, publishing, kafka=bool(sources))
-        self.timers = Timers(tables, storage.queues, clock, jobs, under_way)
+        self.timers = Timers(tables, storage.queues, clock, jobs, under_way, self.scheduler.state_backfill.watch)
 
     async def _partition_limit(self, tenant: str) -> int | None:
         return (await self.directory.home(tenant)).spec.limits.partitions

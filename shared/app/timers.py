@@ -16,9 +16,9 @@ import orjson
 
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError, TocsinError
-from ..ops.health.service import PK_TICKS
-from ..storage.names import QUEUE_SWEEPS, SWEEPS
-from ..storage.ports import Queues, Tables, Upsert
+from ..scheduler.state_backfill import TICKED, TWICE
+from ..storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
+from ..storage.ports import Props, Queues, Row, Tables, Upsert
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +99,11 @@ class Timers:
         clock: Clock,
         jobs: Mapping[str, Sequence[tuple[str, Job]]],
         under_way: UnderWay = lambda job, counts: False,
+        watch: Callable[[Sequence[Row]], None] = lambda ticks: None,
     ) -> None:
-        """jobs: job -> named parts. under_way: decides whether a job runs again before the next sweep."""
+        """jobs: job -> named parts. under_way: decides whether a job runs again before the next sweep. watch: gets the rows of the ticks as
+        each sweep reads them, before its jobs run."""
+        self._watch = watch
         self._tables, self._queues, self._clock, self._jobs, self._under_way = tables, queues, clock, jobs, under_way
 
     async def run_once(self, job: str) -> Counts:
@@ -182,6 +185,7 @@ class Timers:
         if slow:
             try:
                 page = await self._tables.query(SWEEPS, PK_TICKS)
+                self._watch(page.rows)
                 ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props}
             except StorageError as error:
                 # The other jobs log that storage does not answer, and one of several accounts may still answer them.
@@ -222,8 +226,10 @@ class Timers:
 
     async def _store(self, runs: Mapping[str, JobRun]) -> None:
         now = self._clock.now()
-        rows = tuple(Upsert(job, {"at": now, "failed": len(run.failed)}) for job, run in runs.items())
-        await self._tables.write(SWEEPS, PK_TICKS, rows)
+        ticks: dict[str, Props] = {job: {"at": now, "failed": len(run.failed)} for job, run in runs.items()}
+        if TICKED in ticks:
+            ticks[TICKED][TWICE] = now
+        await self._tables.write(SWEEPS, PK_TICKS, tuple(Upsert(job, props) for job, props in ticks.items()))
 
     async def _part(self, job: str, name: str, part: Job, limit: float | None) -> dict[str, int] | None:
         """Return the counts of a part, or None if it failed or did not end in time."""

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 from ..core.clock import Clock, Millis
 from ..core.errors import OutcomeUnknown, Problem, StorageError
@@ -256,7 +255,4 @@ def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
 def dead_letters(first: Millis | None, end: Millis | None, channel: str | None) -> EventFilter:
     """Return the filter of dead letters: dead events that were not redriven."""
 
-    def wanted(props: Mapping[str, Any]) -> bool:
-        return props["state"] == "dead" and not props.get("target")
-
-    return EventFilter(first, end, channel, wanted)
+    return EventFilter(first, end, channel, state="dead")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..core.errors import Problem
@@ -29,6 +30,7 @@ from .model import (
     RedriveOut,
     StatsOut,
 )
+from .protocol.state_rows import LISTED
 from .queries.lookup import START, EventFilter, ListPosition
 from .rows import etag_of_row, shown_state
 from .service import Scheduler
@@ -169,8 +171,10 @@ async def events_list(call: Call[Scheduler, None, EventQuery]) -> Answer:
     """
     asked = call.query
     chosen = EventFilter(asked.from_, asked.to, asked.channel)
-    if asked.state is not None:
-        chosen = EventFilter(asked.from_, asked.to, asked.channel, lambda props: shown_state(props) == asked.state)
+    if asked.state == "dead" or asked.state == "retrying":
+        chosen = replace(chosen, state=asked.state)
+    elif asked.state is not None:
+        chosen = replace(chosen, wanted=lambda props: shown_state(props) == asked.state)
     return await _page(call, "events", chosen, asked.limit, asked.cursor)
 
 
@@ -188,16 +192,16 @@ async def stats(call: Call[Scheduler]) -> Answer:
 
 
 async def _page(call: Call[Scheduler, Any, Any], kind: str, chosen: EventFilter, limit: int, cursor: str | None) -> Answer:
-    start = _place(decode_cursor(kind, cursor, list)) if cursor is not None else START
+    start = _place(decode_cursor(kind, cursor, list), chosen.state) if cursor is not None else START
     async with call.service.lists.turn(call.tenant):
         rows, following = await call.service.lookup.events(call.tenant, chosen, limit, start)
         shown = await call.service.event_views.all(rows)
     return Answer(200, {"items": shown, "next": encode_cursor(kind, list(following)) if following is not None else None})
 
 
-def _place(found: list[Any]) -> ListPosition:
+def _place(found: list[Any], state: str | None) -> ListPosition:
     match found:
-        case [str(phase), int(number), str(key), str(row)] if 0 <= number < 16 * len(PLACES):
+        case [str(phase), int(number), str(key), str(row)] if 0 <= number < 16 * len(PLACES) and (phase not in LISTED or phase == state):
             return ListPosition(phase, number, key, row)
         case _:
             raise invalid("?cursor", "not a cursor of this list")

@@ -34,6 +34,7 @@ from .queries.lookup import EventLookup
 from .queries.stats import TenantStats
 from .recovery import ShardRecovery
 from .recurring.service import Recurring
+from .state_backfill import StateBackfill
 from .sweeps import Sweeps
 
 
@@ -62,7 +63,9 @@ class Scheduler:
         tables = storage.tables
         self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True, chance=ids.chance)
         queued_ids, parcels = QueuedIds(settings.master_key), signing_key(settings.master_key)
-        self.lookup = EventLookup(self.runner, tables, clock, queued_ids, storage.places, FIRST if side == "second" else "")
+        self.state_backfill = StateBackfill(self.runner, tables, clock, storage.places)
+        former = FIRST if side == "second" else ""
+        self.lookup = EventLookup(self.runner, tables, clock, queued_ids, self.state_backfill.complete, storage.places, former)
         self.lists = ListTurns()
         self.event_views = EventViews(directory, clock)
         self.stats = TenantStats(

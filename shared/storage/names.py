@@ -31,6 +31,8 @@ POISON_QUEUES: Final = tuple(f"{queue}-poison" for queue in ALL_QUEUES)
 at every poll, with a warning each time; so the service creates them with the others."""
 
 
+PK_TICKS: Final = "tick"
+"""Partition of `TocsinSweeps` with one row per timer: `at`, the time of its last tick in milliseconds."""
 HOME: Final = "0"
 """The place of the home account, which keeps everything that is not a shard. Other accounts' places are their numbers, in hex."""
 MIRRORED: Final = "m"

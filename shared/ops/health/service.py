@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from ...core.clock import Clock
 from ...core.errors import StorageError
 from ...scheduler.event_clock import ClockFinding
-from ...storage.names import SHARDS, SWEEPS
+from ...storage.names import PK_TICKS, SHARDS, SWEEPS
 from ...storage.ports import Page, Tables
 from ...tenants.cache import Cached
 from . import rules
 
-PK_TICKS = "tick"
-"""Partition of `TocsinSweeps` with one row per timer: `at`, the time of its last tick in milliseconds."""
 PATIENCE = 5.0
 """Seconds to wait for storage's answer to a probe."""
 

@@ -23,11 +23,10 @@ from ...scheduler.queries.totals import Totals
 from ...scheduler.rules import may_take
 from ...scheduler.timings import OWNER_SILENT, STUCK_ROUNDS
 from ...storage import Storage
-from ...storage.names import ALL_QUEUES, EVENTS, POISON_QUEUES, SHARDS, SWEEPS, TENANTS
+from ...storage.names import ALL_QUEUES, EVENTS, PK_TICKS, POISON_QUEUES, SHARDS, SWEEPS, TENANTS
 from ...storage.ports import Row
 from ...tenants.cache import Cached
 from ...tenants.rows import PK_TENANTS, PREFIX_CHANNEL, of_tenant
-from ..health.service import PK_TICKS
 from .families import MOST_TENANTS, MetricsSnapshot, TenantFigures, collected, exposition
 
 TTL = 10.0

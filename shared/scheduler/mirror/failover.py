@@ -18,7 +18,7 @@ from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem, Rejected, StorageError
 from ...engine.async_runner import AsyncRunner
 from ...engine.queries import load_rows
-from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
+from ...storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS, TENANTS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace, Row, Tables, Upsert, Where
 from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW
 from ...tenants.rows import PK_TENANTS
@@ -28,6 +28,7 @@ from ..protocol.mirroring import AGAIN_PK, FENCE_PK, FENCE_ROW, FIRST, SECOND, F
 from ..protocol.owning import note_of
 from ..queries.ledger import entry_for
 from ..queries.stats import copy_lag
+from ..state_backfill import PROGRESS_ROW as STATE_ROWS
 from ..timings import FAILBACK_OVERLAP, FAILBACK_RUN_FOR, RECOPY_AFTER
 from .copying import LAST, copy_tenants
 from .orphans import shut_orphans
@@ -79,6 +80,7 @@ class Failover:
         if not incomplete and not await self._whole():
             detail = "the second account does not have a copy of everything yet; if the first account is lost for good, set `incomplete`"
             raise conflict("not-in-step", detail)
+        await self._begin_state_rows(SECOND)
         await self._raise(seen, Fence("second", seen.fence.epoch + 1))
         await self._mark_overtaken()
         log.warning("The second storage account takes over", extra={"action": "failover", "epoch": seen.fence.epoch + 1})
@@ -131,6 +133,10 @@ class Failover:
         await self._pair.look()
         if not isinstance(answer, Applied):
             raise conflict("changed-meanwhile", "another request changes sides at this moment; read the state and try again")
+
+    async def _begin_state_rows(self, side: str) -> None:
+        """Let the side that is about to serve look for dead and retrying events anew: a copy has no state rows before its owner comes."""
+        await self._tables.write(side + SWEEPS, PK_TICKS, (Delete(STATE_ROWS, ANY),))
 
     def carry_on(self) -> None:
         """Carry a failback on in the background of this process; the timer continues it if this process ends."""
@@ -200,6 +206,7 @@ class Failover:
         await copy_tenants(self._tables, SECOND, FIRST)
         await self._tables.write(FIRST + SWEEPS, STAMP_PK, (Merge(STAMP_ROW, {"overtaken": False}, ANY),))
         self._marked = False
+        await self._begin_state_rows(FIRST)
         await self._raise(seen, Fence("first", fence.epoch + 1))
         for row in await load_rows(self._tables, SECOND + SWEEPS, AGAIN_PK, "", LAST):
             await self._tables.write(SECOND + SWEEPS, AGAIN_PK, (Delete(row.rk, row.etag),))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import batched
 from typing import Any, NamedTuple
 
 from ...core.clock import Clock, Millis
+from ...core.errors import StorageError
 from ...engine.async_runner import AsyncRunner
-from ...storage.names import EVENTS, IDS, LEDGER, SHARDS
+from ...storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import MAX_PAGE, Row, Tables, Where
 from ..ingest.queued_ids import Queued, QueuedIds
 from ..keys import (
@@ -31,6 +33,9 @@ from ..keys import (
 )
 from ..protocol.changing import find
 from ..protocol.redriving import is_redriven
+from ..protocol.state_rows import ListedState, in_state, remove_stale, state_partitions, state_shard
+
+log = logging.getLogger(__name__)
 
 SHARDS_PER_PAGE = 40
 """Most shards that one list request reads. A page may be short and have a cursor."""
@@ -46,7 +51,8 @@ FILTERED = ("state", "channel", "due", "target_due", "created", "target", "size"
 
 
 class ListPosition(NamedTuple):
-    """A list's position: phase (index or ledger), number of the index partition, key of the last shard, and of its last event."""
+    """A list's position: phase (index, ledger, or the state whose rows are read), number of the partition, key of the last shard, and of
+    its last event."""
 
     phase: str
     number: int
@@ -73,9 +79,13 @@ class EventFilter:
     channel: str | None = None
     wanted: Callable[[dict[str, Any]], bool] = _any
     """Returns True if the event with these properties, of those in `FILTERED`, is to be shown."""
+    state: ListedState | None = None
+    """Shows events in this state only, which are found by state rows. A redriven event is not shown."""
 
     def shows(self, props: dict[str, Any]) -> bool:
         """Return True if the event of this row is to be shown. A moved or redriven event is shown at its new place only."""
+        if self.state is not None and not in_state(props, self.state):
+            return False
         if props["state"] == "moved" or is_redriven(props) or (self.channel is not None and props["channel"] != self.channel):
             return False
         # An event that was overdue when it was accepted is filed under the time it was accepted.
@@ -86,23 +96,43 @@ class EventFilter:
 
 
 class ShardPart(NamedTuple):
-    """Chosen events of a shard, the number of rows looked at, the bytes of those read whole, and the key of the last one, or `DONE`."""
+    """Chosen events of a shard, the number of rows looked at, the bytes of those read whole, and the key of the last one, or `DONE`.
+
+    stale: the whole shard was read, and no event is in the wanted state.
+    """
 
     rows: list[Row]
     scanned: int
     size: int
     last: str
+    stale: bool = False
+
+
+class FoundShard(NamedTuple):
+    """A shard that may contain chosen events, its position in the list, and the state row that led to it."""
+
+    position: ListPosition
+    shard: str
+    state_row: Row | None = None
 
 
 class EventLookup:
     """Reads events. One per process."""
 
     def __init__(
-        self, runner: AsyncRunner, tables: Tables, clock: Clock, queued_ids: QueuedIds, places: Iterable[str] = (HOME,), former: str = ""
+        self,
+        runner: AsyncRunner,
+        tables: Tables,
+        clock: Clock,
+        queued_ids: QueuedIds,
+        state_rows: Callable[[], Awaitable[bool]],
+        places: Iterable[str] = (HOME,),
+        former: str = "",
     ) -> None:
-        """former: prefix of the tables of the account that served before this one. Only that account knows the ids of its standard events.
+        """state_rows: returns True if all events have their state rows. former: prefix of the tables of the account that served before this
+        one. Only that account knows the ids of its standard events.
         """
-        self._former = former
+        self._former, self._state_rows = former, state_rows
         self._runner, self._tables, self._clock, self._queued_ids = runner, tables, clock, queued_ids
         self._places = frozenset(places)
         self._partitions = index_partitions(self._places)
@@ -137,7 +167,7 @@ class EventLookup:
         here, shards, scanned, size = start, 0, 0, 0
         # A shard that finishes meanwhile has an index row and a ledger row for a moment.
         visited: set[str] = set()
-        async for place, shard in self._shards(tenant, chosen, start):
+        async for place, shard, state_row in self._found(tenant, chosen, start):
             after = start.row if place == start._replace(row="") else ""
             if after == DONE or shard in visited:
                 continue
@@ -145,25 +175,39 @@ class EventLookup:
                 return found, here
             shards += 1
             visited.add(shard)
-            part = await self._part(shard, after + "!" if after else FIRST_EVENT, chosen, limit - len(found), PAGE_BYTES - size)
+            first, most, room = after + "!" if after else FIRST_EVENT, limit - len(found), PAGE_BYTES - size
+            part = await self._part(shard, first, chosen, most, room, by_state=state_row is not None)
             found += part.rows
             scanned += part.scanned
             size += part.size
+            if part.stale and state_row is not None and chosen.state is not None and not after:
+                await self._drop(chosen.state, state_row)
             here = place._replace(row=part.last)
             if part.last != DONE:
                 return found, here
         return found, None
 
-    async def _part(self, shard: str, first: str, chosen: EventFilter, most: int, most_bytes: int) -> ShardPart:
-        """Return the chosen events of a shard from the row `first` on: at most `most`, and few more bytes than `most_bytes`."""
+    async def _part(self, shard: str, first: str, chosen: EventFilter, most: int, most_bytes: int, *, by_state: bool) -> ShardPart:
+        """Return the chosen events of a shard from the row `first` on: at most `most`, and few more bytes than `most_bytes`.
+
+        by_state: the shard was found by a state row.
+        """
         # Without a filter nearly every row is shown. With one, or if many are not, bodies are read only of the rows that are.
-        whole = chosen == EventFilter()
+        # A shard with a state row has few other events that pass, so the store filters by state.
+        where = (Where("state", "eq", chosen.state),) if by_state and chosen.state is not None else ()
+        whole = chosen == (EventFilter(state=chosen.state) if by_state else EventFilter())
         picked: list[Row] = []
-        scanned = size = 0
+        scanned = size = present = 0
         cursor: str | None = None
         while True:
             page = await self._tables.query(
-                EVENTS, shard, first=first, end=END_EVENTS, cursor=cursor, limit=min(most + 1, MAX_PAGE) if whole else MAX_PAGE,
+                EVENTS,
+                shard,
+                first=first,
+                end=END_EVENTS,
+                where=where,
+                cursor=cursor,
+                limit=min(most + 1, MAX_PAGE) if whole else MAX_PAGE,
                 select=None if whole else FILTERED,
             )
             for row in page.rows:
@@ -171,13 +215,14 @@ class EventLookup:
                 if shown and (len(picked) == most or (picked and size > most_bytes)):
                     return ShardPart(await self._complete(shard, chosen, picked), scanned, size, picked[-1].rk)
                 scanned += 1
+                present += chosen.state is not None and in_state(row.props, chosen.state)
                 if shown:
                     picked.append(row)
                 if shown or whole:
                     size += int(row.props["size"])
             cursor, whole = page.next, False
             if cursor is None:
-                return ShardPart(await self._complete(shard, chosen, picked), scanned, size, DONE)
+                return ShardPart(await self._complete(shard, chosen, picked), scanned, size, DONE, not present)
 
     async def _complete(self, shard: str, chosen: EventFilter, picked: Sequence[Row]) -> list[Row]:
         """Return the picked rows with all their properties, without those that the filter no longer shows."""
@@ -188,6 +233,31 @@ class EventLookup:
 
     async def _whole(self, shard: str, row: Row) -> Row | None:
         return row if "id" in row.props else await self._tables.get(EVENTS, shard, row.rk)
+
+    async def _found(self, tenant: str, chosen: EventFilter, start: ListPosition) -> AsyncIterator[FoundShard]:
+        """Yield the shards that may contain chosen events, from `start` on: those of the state rows, if there are all of them."""
+        if start.phase != chosen.state and not (chosen.state is not None and start == START and await self._state_rows()):
+            async for position, shard in self._shards(tenant, chosen, start):
+                yield FoundShard(position, shard)
+            return
+        assert chosen.state is not None
+        where = [] if chosen.first is None else [Where("bucket", "ge", minute_text(chosen.first))]
+        if chosen.end is not None:
+            where.append(Where("bucket", "le", minute_text(chosen.end)))
+        for number, partition in enumerate(state_partitions(tenant)):
+            if number < start.number:
+                continue
+            begin = max(f"{chosen.state}:", start.key if number == start.number else "")
+            async for row in self._range(SWEEPS, partition, begin, f"{chosen.state};", where):
+                yield FoundShard(ListPosition(chosen.state, number, row.rk, ""), state_shard(row.rk), row)
+
+    async def _drop(self, state: ListedState, row: Row) -> None:
+        """Remove a state row that leads to nothing, if nothing can come any more."""
+        try:
+            await self._runner.run(remove_stale(state, row))
+        except StorageError as error:
+            # The next list meets it again.
+            log.debug("A state row could not be removed: %s", error, extra={"action": "state_row_kept", "row": row.rk})
 
     async def _shards(self, tenant: str, chosen: EventFilter, start: ListPosition) -> AsyncIterator[tuple[ListPosition, str]]:
         """Yield shards that may contain chosen events, from the shard at `start` on: first unfinished shards, then finished ones."""

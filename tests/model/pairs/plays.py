@@ -16,7 +16,8 @@ from shared.scheduler.keys import GATE, Address, event_row, index_key, index_par
 from shared.scheduler.protocol import changing, dispatch, ingest, mirroring, owning
 from shared.scheduler.protocol.gate import Counts, Gate, HeldGate
 from shared.scheduler.protocol.mirroring import SECOND, Fence, Way, parse_fence
-from shared.storage.names import EVENTS, LEDGER, SHARDS
+from shared.scheduler.protocol.state_rows import state_key, state_partition
+from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Replace
 
 from ..shards import plays
@@ -176,6 +177,9 @@ def both(state: str = "scheduled", gate: str = "open", **more: Any) -> Store:
         cell(SECOND + EVENTS, X.shard, GATE, {**opened.props(), "origin": "1"}),
         cell(SECOND + EVENTS, X.shard, X.row, {**row, "origin": "1"}),
     ]
+    if state == "dead":
+        found = state_partition(X.shard), state_key("dead", X.shard)
+        cells += [cell(prefix + SWEEPS, *found, {"bucket": opened.bucket}) for prefix in ("", SECOND)]
     if gate != "done":
         cells += [cell(prefix + SHARDS, index_partition(X.shard), index, filed) for prefix in ("", SECOND)]
     else:

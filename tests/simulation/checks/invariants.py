@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from shared.scheduler.keys import GATE, MIRRORED, index_shard, place_of, shard_tenant
 from shared.scheduler.protocol.changing import ORIGIN
+from shared.scheduler.protocol.state_rows import LISTED, state_partition
 from shared.storage.memory import MemoryTables
-from shared.storage.names import EVENTS, LEDGER, SHARDS
+from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Delete, Insert, Merge, Op
 
 if TYPE_CHECKING:
@@ -31,6 +32,18 @@ def still_filed(world: World, tables: MemoryTables, pk: str, ops: Sequence[Op]) 
         ledgers = (tables,) if place_of(shard) == MIRRORED else world.accounts
         if not any(rk.endswith(f":{shard}") for each in ledgers for rk in keys_of(each, LEDGER, shard_tenant(shard))):
             world.fail(f"{shard} left the index before it was in the ledger")
+
+
+def found_by_lists(world: World, tables: MemoryTables, pk: str, ops: Sequence[Op]) -> None:
+    """A dead or retrying event has the state row of its shard before it is in that state. A copy gets it with the end of its shard."""
+    for op in ops:
+        if not isinstance(op, Insert | Merge) or op.props.get("state") not in LISTED or op.rk == GATE or ORIGIN in op.props:
+            continue
+        # State rows are in the home account of who serves, as the ledger is.
+        homes = (tables,) if place_of(pk) == MIRRORED else world.accounts
+        key = f"{op.props['state']}:{pk}"
+        if not any(key in keys_of(each, SWEEPS, state_partition(pk)) for each in homes):
+            world.fail(f"{pk}/{op.rk} is {op.props['state']}, and no list finds it")
 
 
 def keys_of(tables: MemoryTables, table: str, pk: str) -> list[str]:

@@ -13,7 +13,7 @@ from shared.storage.names import EVENTS, SHARDS, TENANTS
 from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Row, Where, WriteRefused
 from shared.storage.server_time import ServerTimeEstimator
 
-from ..checks.invariants import still_filed, takes_over
+from ..checks.invariants import found_by_lists, still_filed, takes_over
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -84,6 +84,8 @@ class SimTables:
         self._world.note(self._instance, what, (self._side + table, pk, ops), answer)
         if table == SHARDS and isinstance(answer, Applied):
             still_filed(self._world, self._inner, pk, ops)
+        if table == EVENTS and isinstance(answer, Applied):
+            found_by_lists(self._world, self._inner, pk, ops)
         if table == TENANTS and isinstance(answer, Applied):
             self._world.ward.written(ops)
         return answer

@@ -14,9 +14,8 @@ from shared.app.timer_jobs import under_way
 from shared.app.timers import PERIODS, SOON, SOON_LATEST, Job, SweepFailed, Timers
 from shared.core.clock import Millis, SettableClock
 from shared.core.errors import Unavailable
-from shared.ops.health.service import PK_TICKS
 from shared.storage.memory import MemoryQueues, MemoryTables
-from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_SWEEPS, SWEEPS
+from shared.storage.names import ALL_QUEUES, ALL_TABLES, PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from shared.storage.ports import Upsert
 from tests.waiting import eventually
 

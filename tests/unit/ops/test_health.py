@@ -11,10 +11,10 @@ from shared.core.clock_offset import Offset
 from shared.core.errors import Unavailable
 from shared.ops.health import routes as functions
 from shared.ops.health.rules import UNMEASURED, HealthObservation, judge
-from shared.ops.health.service import PK_TICKS, HealthProbe
+from shared.ops.health.service import HealthProbe
 from shared.scheduler.event_clock import ClockFinding
 from shared.storage.memory import MemoryTables
-from shared.storage.names import ALL_TABLES, SWEEPS
+from shared.storage.names import ALL_TABLES, PK_TICKS, SWEEPS
 from shared.storage.ports import Upsert
 from shared.web.local_client import LocalClient
 from shared.web.routes import Routes

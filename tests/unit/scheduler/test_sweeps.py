@@ -10,11 +10,10 @@ import pytest
 from shared.app.timers import SweepFailed, Timers
 from shared.core.clock import Millis, SettableClock
 from shared.delivery.channels.ports import Verdict
-from shared.ops.health.service import PK_TICKS
 from shared.scheduler import timings
 from shared.scheduler.keys import NEWS, index_key, index_partition, shard_key
 from shared.storage.memory import MemoryQueues, MemoryTables
-from shared.storage.names import EVENTS, IDS, LEDGER, QUEUE_SHARDS, SHARDS, SWEEPS
+from shared.storage.names import EVENTS, IDS, LEDGER, PK_TICKS, QUEUE_SHARDS, SHARDS, SWEEPS
 from shared.storage.ports import Insert, Merge
 
 from .harness import START, World

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,11 +16,12 @@ from shared.engine.async_runner import AsyncRunner
 from shared.scheduler.changes import dead_letters
 from shared.scheduler.ingest.queued_ids import QueuedIds
 from shared.scheduler.keys import event_row, index_key, index_partition, minute_text, shard_key
+from shared.scheduler.protocol.state_rows import LISTED, state_key, state_partition
 from shared.scheduler.queries import lookup
 from shared.scheduler.queries.list_turns import AT_ONCE, WAITING, ListTurns
 from shared.scheduler.queries.lookup import START, EventFilter, EventLookup
 from shared.storage.memory import MemoryTables
-from shared.storage.names import ALL_TABLES, EVENTS, LEDGER, SHARDS
+from shared.storage.names import ALL_TABLES, EVENTS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Insert
 
 from ..harness import START as NOW
@@ -51,8 +53,8 @@ shards = st.lists(
 )
 
 
-async def build(given: list[Shard], page_rows: int | None) -> tuple[EventLookup, dict[str, set[str]]]:
-    """Storage that holds these shards, and the ids that each tenant's list must show."""
+async def build(given: list[Shard], page_rows: int | None, *, state_rows: bool = False) -> tuple[EventLookup, dict[str, set[str]]]:
+    """Storage that holds these shards, and the ids that each tenant's list must show. state_rows: every shard has a row of each state."""
     clock = SettableClock(NOW)
     tables = MemoryTables(clock, page_rows=page_rows)
     await tables.ensure(ALL_TABLES)
@@ -71,7 +73,13 @@ async def build(given: list[Shard], page_rows: int | None) -> tuple[EventLookup,
         else:
             index = {"state": "sent", "wake": wake, "bucket": minute_text(wake), "tenant": each.tenant}
             await tables.write(SHARDS, index_partition(shard), (Insert(index_key(shard, wake), index),))
-    return EventLookup(AsyncRunner(tables, clock), tables, clock, QueuedIds("master")), ids
+        for name in LISTED if state_rows else ():
+            await tables.write(SWEEPS, state_partition(shard), (Insert(state_key(name, shard), {"bucket": minute_text(wake)}),))
+
+    async def complete() -> bool:
+        return state_rows
+
+    return EventLookup(AsyncRunner(tables, clock), tables, clock, QueuedIds("master"), complete), ids
 
 
 async def walk(found: EventLookup, tenant: str, chosen: EventFilter, limit: int) -> list[str]:
@@ -108,12 +116,18 @@ def test_list_shows_each_event_of_its_tenant_once(
 
 
 @settings(max_examples=150)
-@given(shards, st.integers(1, 9), st.integers(-1, 6), st.integers(-1, 6), st.integers(0, 8), st.sampled_from(STATES[:-1]))
-def test_list_by_time_and_state_shows_what_it_should(given: list[Shard], limit: int, first: int, end: int, off: int, state: str) -> None:
-    chosen = EventFilter(NOW + first * 60_000 + off, NOW + end * 60_000 + off, None, lambda props: props["state"] == state)
+@given(shards, st.integers(1, 9), st.integers(-1, 6), st.integers(-1, 6), st.integers(0, 8), st.sampled_from(STATES[:-1]), st.booleans())
+def test_list_by_time_and_state_shows_what_it_should(
+    given: list[Shard], limit: int, first: int, end: int, off: int, state: str, state_rows: bool
+) -> None:
+    chosen = EventFilter(NOW + first * 60_000 + off, NOW + end * 60_000 + off)
+    if state == "dead" or state == "retrying":
+        chosen = replace(chosen, state=state)
+    else:
+        chosen = replace(chosen, wanted=lambda props: props["state"] == state)
 
     async def check() -> None:
-        found, _ = await build(given, None)
+        found, _ = await build(given, None, state_rows=state_rows)
         listed = await walk(found, "demo", chosen, limit)
         assert sorted(listed) == sorted(
             f"{number}-{row}"
