@@ -97,11 +97,15 @@ def correction(bounds: ServerTime | None, reading: Reading) -> float | None:
     """
     if bounds is None:
         return None
-    now = aged(bounds, reading.after)
-    if now.width > TOO_WIDE:
+    # `aged` and `_offset` in one step: each delivery asks several times.
+    low, high, at = bounds
+    before, wall, after = reading
+    drift = DRIFT * max(0.0, after - at)
+    low, high = low - drift, high + drift
+    if high - low > TOO_WIDE:
         return None
-    found = _offset(now, reading)
-    return 0.0 if found.contains_zero else found.high
+    ahead = wall + RESOLUTION - before - low
+    return 0.0 if wall - after - high <= 0.0 <= ahead else ahead
 
 
 def _offset(now: ServerTime, reading: Reading) -> Offset:

@@ -90,7 +90,8 @@ class EventClock:
         return best
 
     def _read_once(self) -> Reading:
-        return Reading(self._elapsed(), self._clock.now(), self._elapsed())
+        elapsed = self._elapsed
+        return Reading(elapsed(), self._clock.now(), elapsed())
 
     def monotonic(self) -> float:
         """See `Clock`."""

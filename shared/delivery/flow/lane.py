@@ -35,6 +35,8 @@ class Lane:
         """Monotonic time at which an owner was last allowed to claim the probe that this process has won."""
         self.probing = False
         """True while the probe runs."""
+        self.opened = 0
+        """Number of times that this process has opened the breaker: what was read of the channel before may be outdated."""
         self.tally = Tally()
         self._mean = 0.0
         self._begun, self._begun_sum = 0, 0.0

@@ -228,7 +228,7 @@ class Flow:
             if not failures:
                 return None
             lane.tally = circuit_breaker.Tally()
-            return self._open(target, failures, verdict)
+            return self._open(target, lane, failures, verdict)
         return self._turned(target, lane, verdict)
 
     async def _turned(self, target: Target, lane: Lane, verdict: Verdict) -> None:
@@ -239,9 +239,10 @@ class Flow:
         if verdict.status == 410:
             await self._gone(target)
 
-    async def _open(self, target: Target, failures: int, verdict: Verdict) -> None:
+    async def _open(self, target: Target, lane: Lane, failures: int, verdict: Verdict) -> None:
         error, now = verdict.error or f"answered {verdict.status}", self._clock.now()
         turned = await self._turn(target, lambda old: circuit_breaker.opened(old, now, failures, error, verdict.retry_after))
+        lane.opened += 1
         if turned is not None:
             self._counters["breaker_opened"] += 1
             extra = {"action": "breaker_opened", "tenant": target.tenant, "channel": target.name, "failures": failures}

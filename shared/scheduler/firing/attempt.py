@@ -64,6 +64,7 @@ class DeliveryAttempts:
 
     async def attempt(self, rk: str, props: Mapping[str, Any], lane: Lane) -> rules.RowOutcome | None:
         """Attempt the delivery once; return the change of its row, or None if nothing was started because the owner has ended."""
+        opened = lane.opened
         try:
             target = await self.tenant.target(str(props["channel"]))
         except StorageError as error:
@@ -78,7 +79,7 @@ class DeliveryAttempts:
             self.waiting.discard(rk)
             # After a wait the channel may have been paused, or its breaker may have opened; and the wait for a slot, or for storage, may
             # have taken longer than the last heartbeat covers.
-            waited = slot.waited or not self.permission.covers_now()
+            waited = slot.waited or lane.opened != opened or not self.permission.covers_now()
             if not await self.permission.wait_to_start():
                 return None
             if waited:

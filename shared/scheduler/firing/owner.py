@@ -1,6 +1,6 @@
 """The owner of one shard: it serves the shard from load to rest or finish.
 
-Deliveries run side by side, each in a task that waits for its due time. One loop talks to the store: about once a second a transaction
+Deliveries run side by side, each in a task that begins at its due time. One loop talks to the store: about once a second a transaction
 settles the deliveries that ended and claims the events that are due next. The transaction is also the owner's heartbeat.
 """
 
@@ -34,6 +34,7 @@ from ..timings import (
     SETTLE_WITHIN,
 )
 from .attempt import DeliveryAttempts, unclaimed
+from .due_times import DueTimes
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,9 @@ class Owner:
         self._runner, self._clock, self._flow, self._leaving, self._busy = runner, clock, flow, leaving, busy
         self._tenant = shard_tenant(session.shard)
         self._started = clock.monotonic()
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[None] | Lane] = {}
+        """Claimed events whose attempt has not ended, with its task; with its lane until the event is due."""
+        self._due_times = DueTimes(clock, self._begin)
         self._paused: set[str] = set()
         """Channels of claimable events that were paused when flow control was last asked."""
         self._shed_at = self._started
@@ -149,7 +152,7 @@ class Owner:
         self._flow.given_back(len(row_keys))
         for rk in list(row_keys):
             self._attempts.waiting.discard(rk)
-            self._running.pop(rk).cancel()
+            self._cancel(self._running.pop(rk))
             self._add_outcome(rk, unclaimed(self._session.rows[rk].props))
 
     def _take_outcomes(self, todo: rules.Agenda) -> dict[str, rules.RowOutcome]:
@@ -181,10 +184,22 @@ class Owner:
             row = self._session.rows[rk]
             lane = self._flow.lanes.lane(self._tenant, str(row.props["channel"]))
             lane.enter(self)
-            self._running[rk] = task = asyncio.create_task(self._deliver(row, lane))
-            # A callback and not the task itself, because a task that is cancelled before it begins runs none of its code.
-            task.add_done_callback(partial(lane.leave, self))
+            self._running[rk] = lane
+            self._due_times.add(max(int(row.props["due"]), int(row.props.get("next", 0))), (row, lane))
         return True
+
+    def _begin(self, event: tuple[Row, Lane]) -> None:
+        """Attempt the delivery of a claimed event, which is due."""
+        row, lane = event
+        self._running[row.rk] = task = asyncio.create_task(self._deliver(row, lane))
+        # A callback and not the task itself, because a task that is cancelled before it begins runs none of its code.
+        task.add_done_callback(partial(lane.leave, self))
+
+    def _cancel(self, begun: asyncio.Task[None] | Lane) -> None:
+        if isinstance(begun, Lane):
+            begun.leave(self)
+        else:
+            begun.cancel()
 
     async def _pause(self, todo: rules.Agenda) -> None:
         """Wait until the next tick, until the oldest outcome must be settled, or until the last running delivery has ended."""
@@ -215,13 +230,9 @@ class Owner:
         return bool(self._outcomes) and not self._running
 
     async def _deliver(self, row: Row, lane: Lane) -> None:
-        """Wait for the due time, then attempt the delivery once."""
+        """Attempt the delivery once."""
         props = row.props
         try:
-            start = max(int(props["due"]), int(props.get("next", 0)))
-            # A long wait is cut: the clock may have been corrected meanwhile.
-            while (wait := start - self._clock.now()) > 0:
-                await self._clock.sleep(min(wait, CLAIM_AHEAD) / 1000)
             outcome = await self._attempts.attempt(row.rk, props, lane)
             if outcome is not None:
                 self._add_outcome(row.rk, outcome)
@@ -260,7 +271,8 @@ class Owner:
     async def _abandon(self) -> None:
         """Start nothing more. This owner no longer settles the deliveries that run; they will be made again."""
         self._permission.end()
-        tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
+        self._due_times.close()
+        tasks = [task for task in self._running.values() if isinstance(task, asyncio.Task)]
+        for begun in self._running.values():
+            self._cancel(begun)
         await asyncio.gather(*tasks, return_exceptions=True)
