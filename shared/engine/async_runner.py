@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core import backoff
 from ..core.clock import Clock
-from ..core.errors import OutcomeUnknown, StorageError, Unavailable
+from ..core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from ..storage.ports import Applied, Queues, Tables
 from .effects import LOST, Effect, Get, Load, Receiving, Send, Sending, Steps, Write, Written
 from .moments import ReceivedAt, SentAt
@@ -21,6 +21,9 @@ FIRST_WAIT = 0.05
 """Half of the longest wait in seconds after the first lost answer; it doubles with each."""
 LONGEST_ASKED_WAIT = 5.0
 """Seconds of a `Retry-After` that are waited for at most: an owner's heartbeat must go on."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 4.0
+"""Longest pause in seconds before steps are repeated for the first time; it doubles up to the second figure."""
 
 
 class AsyncRunner:
@@ -74,6 +77,23 @@ class AsyncRunner:
         except StopIteration as stop:
             result: T = stop.value
             return result
+
+    async def insist[T](self, make: Callable[[], Steps[T]], still: Callable[[], bool]) -> T:
+        """Run the steps that `make` returns. While storage fails and `still()` holds, run them again after a pause, made anew.
+
+        For steps that may be repeated after an error half-way. Raises `StorageError`.
+        """
+        repeated = 0
+        while True:
+            try:
+                return await self.run(make())
+            except Rejected:
+                raise
+            except StorageError:
+                if not still():
+                    raise
+            await self._clock.sleep(self._chance() * backoff.exponential(FIRST_PAUSE, repeated, LONGEST_PAUSE))
+            repeated += 1
 
     async def _lost(self, lost: int, unknown: OutcomeUnknown) -> Written:
         if self._max_lost is not None:

@@ -33,7 +33,6 @@ from .timings import (
     BACKLOG_AFTER,
     BACKLOG_RESEND_PAUSE,
     CLAIM_AHEAD,
-    CROWDED_SLICE,
     DISPATCH_AHEAD,
     LONE_SHARDS,
     LONGEST_RESEND_PAUSE,
@@ -238,10 +237,11 @@ def visible_at(wake: Millis, events: int = 0) -> Millis:
     return wake - WAKE_EARLY - round(events * WAKE_EARLY_EACH)
 
 
-def opens_at(due: Millis, now: Millis, *, crowded: bool = False, others: int = 0) -> Millis:
+def opens_at(due: Millis, now: Millis, *, part: Millis = MINUTE, others: int = 0) -> Millis:
     """Return the wake-up of a shard opened now for an event due at `due`.
 
-    crowded: a shard of the same minute is already full. others: number of open shards of the same minute that the event does not fit.
+    part: length of the part of the minute that the shard is for, less than a minute if shards of the minute are full already.
+    others: number of open shards of the same part that the event does not fit.
 
     The first few shards of a minute wake a little before their first event, so that events fit that are posted meanwhile and due a little
     earlier, but the owner of a lone event does not come long before it. Further shards of a future minute wake at its start, so that all
@@ -251,8 +251,8 @@ def opens_at(due: Millis, now: Millis, *, crowded: bool = False, others: int = 0
     """
     start = due - due % MINUTE
     if start > now:
-        if crowded:
-            return due - due % CROWDED_SLICE
+        if part < MINUTE:
+            return due - due % part
         return start if others >= LONE_SHARDS else max(start, due - OPEN_BEFORE)
     soonest = now + WAKE_EARLY
     return now if due <= soonest else due - min((due - soonest) // 2, OPEN_BEFORE_MANY if others >= LONE_SHARDS else OPEN_BEFORE)

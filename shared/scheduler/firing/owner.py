@@ -79,7 +79,8 @@ class Owner:
             # Before anything is started: this observes the fence, and copies the new ownership.
             if not await permission.confirm_side():
                 return
-            permission.ended = not await self._runner.run(owning.load(self._session))
+            # Storage that refuses for a moment costs no take-over, while this owner may still start deliveries.
+            permission.ended = not await self._runner.insist(lambda: owning.load(self._session), permission.covers_now)
             permission.start_watch()
             while not permission.ended and await self._turn():
                 pass
@@ -173,7 +174,7 @@ class Owner:
 
     async def _step(self, outcomes: Mapping[str, rules.RowOutcome], claims: list[str]) -> bool:
         sent = self._clock.monotonic()
-        if not await self._runner.run(owning.step(self._session, outcomes, claims)):
+        if not await self._runner.insist(lambda: owning.step(self._session, outcomes, claims), self._permission.covers_now):
             self._permission.lose_shard()
             log.debug("Shard %s was taken over", self._session.shard, extra={"action": "shard_lost"})
             return False

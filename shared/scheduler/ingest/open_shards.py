@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from ..keys import MIRRORED, event_row, minute_start, placed, shard_key
 from ..protocol.ingest import Entry, OpenShard
 from ..rows import EventToStore
 from ..rules import opens_at
-from ..timings import CROWDED_SLICE, DISPATCH_AHEAD, MANY_EVENTS, MESSAGE_TAKEN_WITHIN
+from ..timings import CROWDED_SECOND, CROWDED_SHARDS, CROWDED_SLICE, DISPATCH_AHEAD, MANY_EVENTS, MESSAGE_TAKEN_WITHIN, MINUTE
 from .account_rotation import AccountRotation
 
 OPEN_SHARDS = 512
@@ -94,8 +94,8 @@ class FillingShards:
     def __init__(self, ids: Ids, settings: Settings, rota: AccountRotation) -> None:
         self._ids, self._settings, self._rota = ids, settings, rota
         self._open: dict[tuple[str, Millis, bool], list[FillingShard]] = {}
-        self._crowded: set[tuple[str, Millis, bool]] = set()
-        """Minutes that are filled in parts, because one of their shards was full."""
+        self._full: Counter[tuple[str, Millis, bool]] = Counter()
+        """Full shards of each minute. From the first on, the minute is filled in parts."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -109,24 +109,33 @@ class FillingShards:
         """Return a place for the event in an open shard of its bucket, or in a new one."""
         due = max(event.due, now)
         minute = (tenant, minute_start(due), mirrored)
-        key = (tenant, due - due % CROWDED_SLICE, mirrored) if minute in self._crowded else minute
+        part = self._part(minute)
+        key = (tenant, due - due % part, mirrored)
         fillings = self._open.setdefault(key, [])
         fitting = [each for each in fillings if each.fits(event, due, now, self._settings)]
         # The shard that wakes last: its owner comes for the first event and stays the shortest time until this one.
         filling = max(fitting, key=lambda each: each.opened.wake, default=None)
         if filling is None:
-            if minute not in self._crowded and any(each.opened.next_number >= self._settings.shard_events for each in fillings):
-                self._crowded.add(minute)
-                return self.place(tenant, event, now, mirrored=mirrored)
+            self._full[minute] += sum(each.opened.next_number >= self._settings.shard_events for each in fillings)
             fillings[:] = [each for each in fillings if not each.over(now, self._settings)]
+            if self._part(minute) != part:
+                return self.place(tenant, event, now, mirrored=mirrored)
             # Never later than its first event: an event due before the wake-up opens another shard.
-            wake = opens_at(event.due, now, crowded=minute in self._crowded, others=len(fillings))
+            wake = opens_at(event.due, now, part=part, others=len(fillings))
             name = placed(self._ids.name(), MIRRORED if mirrored else self._rota.next())
             filling = FillingShard(OpenShard(shard_key(tenant, name), self._ids.name(), wake), mirrored=mirrored)
             fillings.append(filling)
-            self._open[key] = self._open.pop(key)
+            # The minute is as young as its parts: it is known to be crowded for as long as they are filled.
+            for used in {minute: None, key: None}:
+                if used in self._open:
+                    self._open[used] = self._open.pop(used)
             self._forget(now)
         return filling, filling.take(event)
+
+    def _part(self, minute: tuple[str, Millis, bool]) -> Millis:
+        """Return the length of the parts in which a minute is filled now."""
+        full = self._full[minute]
+        return MINUTE if not full else CROWDED_SLICE if full < CROWDED_SHARDS else CROWDED_SECOND
 
     def _forget(self, now: Millis) -> None:
         """Forget buckets whose owners have come, then the oldest, so that memory is bounded."""
@@ -134,4 +143,5 @@ class FillingShards:
             del self._open[key]
         while len(self._open) > OPEN_SHARDS:
             del self._open[next(iter(self._open))]
-        self._crowded &= self._open.keys()
+        for key in self._full.keys() - self._open.keys():
+            del self._full[key]

@@ -210,15 +210,15 @@ def test_pause_between_messages_is_even_at_first_then_doubles_up_to_an_hour() ->
     assert sum(pauses[: timings.STUCK_ROUNDS]) < 15 * 60_000, "a quarter of an hour until a person is called"
 
 
-@given(st.integers(-(10**14), NOW + 10**11), st.booleans(), st.integers(0, 9))
-def test_shard_opens_in_the_minute_of_its_first_event_before_it_and_not_in_the_past(due: int, crowded: bool, others: int) -> None:
+@given(st.integers(-(10**14), NOW + 10**11), st.sampled_from([60_000, 10_000, 1_000]), st.integers(0, 9))
+def test_shard_opens_in_the_minute_of_its_first_event_before_it_and_not_in_the_past(due: int, part: int, others: int) -> None:
     now = NOW + 17_500
-    wake = rules.opens_at(due, now, crowded=crowded, others=others)
+    wake = rules.opens_at(due, now, part=part, others=others)
     assert now <= wake <= max(due, now)
     assert wake // 60_000 == max(due, now) // 60_000
     if due - due % 60_000 > now:
         few = max(due - timings.OPEN_BEFORE, due - due % 60_000)
-        assert wake == (due - due % 10_000 if crowded else few if others < timings.LONE_SHARDS else due - due % 60_000)
+        assert wake == (due - due % part if part < 60_000 else few if others < timings.LONE_SHARDS else due - due % 60_000)
 
 
 def test_shard_of_the_running_minute_opens_a_little_before_its_first_event_or_now_when_an_owner_must_come_at_once() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shared.core.clock import Millis
+from shared.core.errors import Unavailable
 from shared.delivery.channels.ports import OutgoingDelivery, SecondVerdict, Target, Verdict
 from shared.scheduler import timings
 from shared.scheduler.firing.dispatch import Budget
@@ -251,6 +252,45 @@ async def test_nothing_is_started_when_the_last_beat_is_too_old(narrow: World, m
     stuck.set()
     await narrow.run(60)
     assert len(started) >= 3
+
+
+@pytest.mark.parametrize("refused", ["query", "write"])
+async def test_owner_keeps_its_shard_while_storage_refuses_for_some_seconds(
+    world: World, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    await together(world, 5)
+    answers, until = getattr(world.tables, refused), world.now + 12_000
+    refusals = 0
+
+    async def throttled(table: str, pk: str, *args: Any, **options: Any) -> Any:
+        nonlocal refusals
+        if table == EVENTS and world.app.scheduler.counters["shards_taken"] and world.now < until:
+            refusals += 1
+            raise Unavailable("503")
+        return await answers(table, pk, *args, **options)
+
+    monkeypatch.setattr(world.tables, refused, throttled)
+    await world.run(25)
+    assert refusals > 1
+    assert sorted(got.delivery.attempt for got in world.receiver.received) == [1] * 5
+    assert world.app.scheduler.counters["shards_taken"] == 1, "nobody had to wait until the owner counted as gone"
+    assert [row.props["state"] for row in world.events()] == ["delivered"] * 5
+
+
+async def test_owner_gives_up_when_storage_refuses_for_longer_than_it_may_start_deliveries(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await together(world, 5)
+    query, until = world.tables.query, world.now + 60_000
+
+    async def throttled(table: str, pk: str, **options: Any) -> Any:
+        if table == EVENTS and world.now < until:
+            raise Unavailable("503")
+        return await query(table, pk, **options)
+
+    monkeypatch.setattr(world.tables, "query", throttled)
+    with pytest.raises(Unavailable):
+        await world.run(timings.OWNER_MAY_START + 10)
 
 
 async def test_owner_lets_go_after_four_minutes_and_its_shard_is_served_on(narrow: World) -> None:

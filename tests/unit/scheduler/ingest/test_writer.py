@@ -16,7 +16,7 @@ from shared.scheduler.keys import shard_name
 from shared.scheduler.protocol import owning
 from shared.scheduler.protocol.gate import parse_gate
 from shared.scheduler.rows import EventToStore, body_props, encoded_size
-from shared.scheduler.timings import MESSAGE_TAKEN_WITHIN, OPEN_BEFORE, WAKE_EARLIEST, WAKE_EARLY, WAKE_EARLY_EACH
+from shared.scheduler.timings import CROWDED_SHARDS, MESSAGE_TAKEN_WITHIN, OPEN_BEFORE, WAKE_EARLIEST, WAKE_EARLY, WAKE_EARLY_EACH
 from shared.storage.names import EVENTS, SHARDS
 from shared.storage.ports import Op
 
@@ -125,6 +125,18 @@ async def test_open_shards_are_bounded_and_forgetting_them_loses_nothing(world: 
     assert world.app.scheduler.writer.open_shards() <= open_shards.OPEN_SHARDS
     await store(world, event(HOUR), event(HOUR + (count - 1) * 60_000))
     assert len(world.events()) == count + 2 and len(shards(world)) == count + 1
+
+
+async def test_minute_is_filled_in_parts_of_ten_seconds_once_a_shard_is_full_and_by_the_second_once_sixty_are() -> None:
+    world = await World(shard_events=1).open()
+    dues = [HOUR + 20_000 + number * 7919 % 10_000 for number in range(70)]
+    for due in dues:
+        await store(world, event(due))
+    first = dues[0] - OPEN_BEFORE
+    in_tens = [HOUR + 20_000] * (CROWDED_SHARDS - 1)
+    by_second = [due - due % 1_000 for due in dues[CROWDED_SHARDS:]]
+    assert sorted(row.props["wake"] for row in world.rows(SHARDS)) == sorted([first, *in_tens, *by_second])
+    await world.close()
 
 
 async def test_minutes_that_have_passed_are_forgotten(world: World) -> None:
