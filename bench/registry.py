@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .cluster import figures as cluster
+from .cluster import pair
 from .events import batch, conditions, event_rows, firing, importing, quiet, singles, sparse_tenants, stream, transactions, twin
 from .leases import azurite, virtual_time
 from .report import Figure
@@ -56,6 +57,7 @@ BENCHES: Final[dict[str, Bench]] = {
     # Several instances, on virtual time
     "cluster": Bench("a million events on four instances, in and out within a minute each", cluster.seed, 3_600.0),
     "cluster-scale": Bench("throughput of 1, 2, 4, 8 and 16 instances", cluster.scale, 3_600.0),
+    "cluster-pair": Bench("two devhosts on one storage, beside one, and beside the model of both", pair.measure, 900.0),
     # Leases
     "leases": Bench("leases on virtual time, default profile, beside the scheme they are modelled on", virtual_time.measure),
     "leases-fast": Bench("the same, fast profile", virtual_time.of("fast")),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from collections import deque
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,31 +25,59 @@ class Charges:
 
 
 class Machine:
-    """Cores that several processes share."""
+    """Cores that several processes share: whoever has waited longest gets the core that becomes free."""
 
     def __init__(self, cores: int = 1) -> None:
-        self._free_at = [0.0] * cores
+        self._idle = cores
+        self._ready: deque[Processor] = deque()
 
-    def reserve(self, earliest: float, seconds: float) -> float:
-        """Take the core that is free first, not before `earliest`. Return the time at which the work is done."""
-        core = min(range(len(self._free_at)), key=self._free_at.__getitem__)
-        end = max(earliest, self._free_at[core]) + seconds
-        self._free_at[core] = end
-        return end
+    def ask(self, processor: Processor) -> None:
+        """Give the process a core when its turn comes."""
+        self._ready.append(processor)
+        self._start()
+
+    def _start(self) -> None:
+        while self._idle and self._ready:
+            self._idle -= 1
+            processor = self._ready.popleft()
+            asyncio.get_running_loop().call_later(processor.next_piece, self._done, processor)
+
+    def _done(self, processor: Processor) -> None:
+        self._idle += 1
+        if processor.finish_piece():
+            self._ready.append(processor)
+        self._start()
 
 
-@dataclass(slots=True)
 class Processor:
     """A process with one event loop: it uses one core at a time, one piece of work after the other."""
 
-    machine: Machine = field(default_factory=Machine)
-    busy: float = 0.0
-    """Seconds of CPU used so far."""
-    _free_at: float = 0.0
+    def __init__(self, machine: Machine | None = None) -> None:
+        """machine: the cores; None: one of its own."""
+        self._machine = machine or Machine()
+        self._pieces: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self.busy = 0.0
+        """Seconds of CPU used so far, and asked for."""
+
+    @property
+    def next_piece(self) -> float:
+        """Seconds of the oldest piece of work."""
+        return self._pieces[0][0]
+
+    def finish_piece(self) -> bool:
+        """End the oldest piece of work. Return True if there are others."""
+        _, done = self._pieces.popleft()
+        if not done.done():
+            done.set_result(None)
+        return bool(self._pieces)
 
     async def use(self, seconds: float) -> None:
         """Work for `seconds` of CPU, after all work that was asked for before. Returns when it is done."""
-        now = asyncio.get_running_loop().time()
-        self._free_at = self.machine.reserve(max(now, self._free_at), seconds)
+        if not seconds:
+            return
+        done = asyncio.get_running_loop().create_future()
+        self._pieces.append((seconds, done))
         self.busy += seconds
-        await asyncio.sleep(self._free_at - now)
+        if len(self._pieces) == 1:
+            self._machine.ask(self)
+        await done

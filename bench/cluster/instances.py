@@ -48,11 +48,20 @@ type Progress = Callable[[float, float], None]
 
 
 @dataclass(frozen=True, slots=True)
+class SharedMachine:
+    """A machine that instances share with an emulator and a receiver: its cores, and their seconds of CPU for a row and for a delivery."""
+
+    cores: int
+    row: float
+    delivery: float
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """Events that are stored in batches, and are due evenly over `over` seconds of one minute, or of several.
 
-    rate: events a second that clients offer; None: each client sends the next batch when the last is answered. cores: cores that all
-    instances share; None: one each.
+    rate: events a second that clients offer; None: each client sends the next batch when the last is answered. shared: the one machine on
+    which all runs; None: each instance has a core of its own, and storage and receiver cost nothing. shard: most events of a shard.
     """
 
     events: int
@@ -62,7 +71,8 @@ class Load:
     rate: float | None = None
     charges: Charges = field(default_factory=Charges)
     limits: Limits = field(default_factory=Limits)
-    cores: int | None = None
+    shared: SharedMachine | None = None
+    shard: int = 990
     seed: int = 1
 
 
@@ -133,13 +143,15 @@ class LoopClock:
 class Receiver:
     """Takes the deliveries of all instances."""
 
-    def __init__(self, clock: LoopClock, outcome: Outcome) -> None:
-        self._clock, self._outcome = clock, outcome
+    def __init__(self, clock: LoopClock, outcome: Outcome, processor: Processor, seconds: float) -> None:
+        """seconds: of CPU that a delivery costs the receiver's process."""
+        self._clock, self._outcome, self._processor, self._seconds = clock, outcome, processor, seconds
         self._seen: set[str] = set()
         self.last = 0.0
 
-    def take(self, delivery: OutgoingDelivery) -> None:
+    async def take(self, delivery: OutgoingDelivery) -> None:
         """Note an arrival."""
+        await self._processor.use(self._seconds)
         if delivery.id in self._seen:
             self._outcome.repeated += 1
             return
@@ -158,7 +170,7 @@ class Line:
     async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         await self._processor.use(self._seconds)
         self.sent += 1
-        self._receiver.take(delivery)
+        await self._receiver.take(delivery)
         await asyncio.sleep(RECEIVER)
         return Verdict("delivered", 200)
 
@@ -218,10 +230,13 @@ class ClusterRun:
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop)
         self.outcome = Outcome(load)
-        self.accounts = [Account(self.clock, load.limits) for _ in range(load.accounts)]
-        self.receiver = Receiver(self.clock, self.outcome)
+        shared = load.shared
+        self._machine = Machine(shared.cores) if shared is not None else None
+        row, delivery = (shared.row, shared.delivery) if shared is not None else (0.0, 0.0)
+        store = Processor(self._machine) if shared is not None else None
+        self.accounts = [Account(self.clock, load.limits, store, row) for _ in range(load.accounts)]
+        self.receiver = Receiver(self.clock, self.outcome, Processor(self._machine), delivery)
         self.instances: list[Instance] = []
-        self._shared = Machine(load.cores) if load.cores is not None else None
 
     def play(self) -> Outcome:
         """Run to the end. Raises `TimeoutError`."""
@@ -238,7 +253,7 @@ class ClusterRun:
 
     async def _open(self, number: int) -> Instance:
         load, clock = self.load, self.clock
-        processor = Processor(self._shared or Machine())
+        processor = Processor(self._machine)
         chances = (random.Random(f"{load.seed}/{number}/{at}") for at in range(load.accounts))
         ways = [Connection(each, processor, load.charges, clock, chance) for each, chance in zip(self.accounts, chances, strict=True)]
         queues = LimitedQueues(ways[0])
@@ -250,7 +265,8 @@ class ClusterRun:
         return Instance(app, queues, processor, line)
 
     def _settings(self) -> Settings:
-        return local_settings(CONNECTION, accounts=[FURTHER.format(number=number) for number in range(1, self.load.accounts)])
+        found = local_settings(CONNECTION, accounts=[FURTHER.format(number=number) for number in range(1, self.load.accounts)])
+        return found.model_copy(update={"shard_events": self.load.shard})
 
     async def _story(self) -> None:
         load = self.load

@@ -60,7 +60,9 @@ class Bucket:
 class Account:
     """One storage account: its rows, and what it was asked in each second. Every row that is read or written counts as one entity."""
 
-    def __init__(self, clock: Clock, limits: Limits) -> None:
+    def __init__(self, clock: Clock, limits: Limits, processor: Processor | None = None, row: float = 0.0) -> None:
+        """processor, row: of an emulator, its process and the CPU that a row costs it."""
+        self.processor, self.row = processor, row
         self.tables, self.queues, self.limits = MemoryTables(clock), MemoryQueues(clock), limits
         self.entities: Counter[int] = Counter()
         """Entities in each second of virtual time."""
@@ -100,6 +102,7 @@ class Connection:
         way = self._chance.uniform(limits.least, limits.most) / 2
         await asyncio.sleep(way)
         answer: T | None = None
+        reads = rows is None
         if rows is not None:
             if self.account.admits(kind, name, rows):
                 answer = ask()
@@ -109,9 +112,11 @@ class Connection:
             rows = len(answer.rows)  # type: ignore[attr-defined]
             if not self.account.admits(kind, name, max(1, rows)):
                 answer = None
-            else:
-                await self._processor.use(charges.row * rows)
+        if answer is not None and self.account.processor is not None:
+            await self.account.processor.use(self.account.row * rows)
         await asyncio.sleep(way)
+        if reads and answer is not None:
+            await self._processor.use(charges.row * rows)
         return answer
 
     async def repeated[T](self, kind: str, name: str, ask: Callable[[], T], rows: int | None = None) -> T:
