@@ -22,14 +22,29 @@ from .ingest.queued_ids import Queued
 from .ingest.writer import Writer
 from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, place_of, shard_tenant
 from .mirror.pair import Mirror
-from .protocol.changing import WINDOW, ChangeResult, Done, Match, cancel, edit_or_move, move, moved_wake, redrive
+from .protocol.changing import (
+    WINDOW,
+    ChangeResult,
+    Done,
+    Match,
+    begin_join,
+    cancel,
+    copied,
+    edit_or_move,
+    end_join,
+    finished,
+    is_joining,
+    move,
+    moved_wake,
+    redrive,
+)
 from .protocol.dispatch import ShardMessage, send
 from .protocol.mirroring import mirror, mirror_event, request_copy
 from .protocol.owning import note_of
 from .queries.lookup import START, EventFilter, EventLookup, ListPosition
 from .rows import etag_of_row, withdrawn
-from .rules import visible_at
-from .timings import DISPATCH_AHEAD, REDRIVE_FOR
+from .rules import may_change, visible_at
+from .timings import DISPATCH_AHEAD, REDRIVE_FOR, WAKE_EARLY
 
 log = logging.getLogger(__name__)
 
@@ -90,21 +105,60 @@ class Changes:
         steps = edit_or_move(address, change, self._ids.name(), _match(event_id, headers))
         return await self._placed(tenant, event_id, await self._carry(address, steps))
 
-    async def move(self, tenant: str, event_id: str, due: Millis | None, change: Props, headers: Mapping[str, str]) -> Row:
-        """Give the event another due time (None: now). Raises 404, 409, 412."""
+    async def move(
+        self, tenant: str, event_id: str, due: Millis | None, change: Props, headers: Mapping[str, str], seen: Row | None = None
+    ) -> Row:
+        """Give the event another due time (None: now). Raises 404, 409, 412.
+
+        seen: the event as it was just read. Without it, the event gets a shard of its own.
+        """
         address = await self._address(tenant, event_id)
         when = self._clock.now() if due is None else due
         if due is None:
             # An event that is to fire now loses its flexible window.
             change = {**change, **dict.fromkeys(WINDOW, 0)}
-        steps = move(address, when, change, self._ids.name(), _match(event_id, headers))
+        match = _match(event_id, headers)
+        # Only if the change is most likely to be made: a place is kept for the event, in a shard that may be opened for it.
+        if seen is not None and self._joins(seen, when):
+            match(seen)
+            return await self._join(tenant, event_id, address, when, change, int(change.get("size", seen.props["size"])), match)
+        steps = move(address, when, change, self._ids.name(), match)
         return await self._placed(tenant, event_id, await self._carry(address, steps))
 
-    async def _placed(self, tenant: str, event_id: str, answer: ChangeResult) -> Row:
-        """Return the changed event. If the change moved it, announce its shard and point a client's id there."""
+    def _joins(self, seen: Row, due: Millis) -> bool:
+        """Return True if an event that is moved to `due` shares a shard with others. Those that are due at once do not wait for others."""
+        return may_change(seen.props) == "yes" and due > self._clock.now() + WAKE_EARLY and place_of(seen.pk) != MIRRORED
+
+    async def _join(self, tenant: str, event_id: str, address: Address, due: Millis, change: Props, size: int, match: Match) -> Row:
+        """Move the event into a shard that this process fills with others of its minute."""
+        # In the event's own account: no account's shards need another one to be served.
+        place = await self._writer.reserve(tenant, due, size, place_of(address.shard))
+        etag: str | None = None
+        try:
+            answer = await self._runner.run(begin_join(address, due, change, self._ids.name(), place.address, match))
+            if isinstance(answer, Done):
+                row = answer.row
+                copy = copied(row.props, due)
+                if is_joining(row, place.address):
+                    etag = await self._writer.join(tenant, place, copy)
+                if etag is not None:
+                    answer = await self._runner.run(end_join(row, Row(*place.address, copy, etag, row.timestamp, row.read_at)))
+                else:
+                    answer = await self._runner.run(finished(answer))
+        finally:
+            if etag is None:
+                self._writer.release(tenant, place)
+        return await self._placed(tenant, event_id, answer, announced=place.address.shard)
+
+    async def _placed(self, tenant: str, event_id: str, answer: ChangeResult, announced: str = "") -> Row:
+        """Return the changed event. If the change moved it, announce its shard and point a client's id there.
+
+        announced: a shard whose message the writer sends.
+        """
         row = await self._done(tenant, event_id, answer)
         if isinstance(answer, Done) and answer.moved:
-            await self._announce(row.pk, moved_wake(row.props, int(row.props["due"])))
+            if row.pk != announced:
+                await self._announce(row.pk, moved_wake(row.props, int(row.props["due"])))
             await self._shorten(tenant, event_id, Address(row.pk, row.rk))
         return row
 

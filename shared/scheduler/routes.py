@@ -123,7 +123,7 @@ async def events_patch(call: Call[Scheduler, EventPatch]) -> Answer:
     if due is None:
         row = await scheduler.changes.edit(call.tenant, event_id, change, call.headers)
     else:
-        row = await scheduler.changes.move(call.tenant, event_id, due, change, call.headers)
+        row = await scheduler.changes.move(call.tenant, event_id, due, change, call.headers, found)
     return await _shown(call, 200, row)
 
 

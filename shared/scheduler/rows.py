@@ -26,7 +26,7 @@ from ..web.etag import etag_of
 from . import attempt_history
 from .keys import shard_tenant
 from .model import EventIn
-from .rules import NEVER, asked_due
+from .rules import GOING, NEVER, asked_due
 
 CHUNK = 16_000
 """Characters of payload text per property: at most 32,000 UTF-16 units, under the store's 32K."""
@@ -167,14 +167,14 @@ def etag_of_row(row: Row) -> str:
 def shown_state(props: Mapping[str, Any]) -> str:
     """Return the state that users see: an event that is being moved is still scheduled."""
     state = str(props["state"])
-    return "scheduled" if state == "moving" else state
+    return "scheduled" if state in GOING else state
 
 
 def representation(row: Row) -> dict[str, Any]:
     """Return the event's representation, ready for orjson; the payload is passed through unchanged."""
     props = row.props
     state = shown_state(props)
-    due = int(props["target_due"] if props["state"] == "moving" else props["due"])
+    due = int(props["target_due"] if props["state"] in GOING else props["due"])
     shown: dict[str, Any] = {
         "id": props["id"],
         "tenant": shard_tenant(row.pk),

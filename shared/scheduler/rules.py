@@ -6,8 +6,8 @@ The states of an event row, and who may change them:
     retrying  --claim--> firing                                               (owner, with the gate)
     firing    --give back--> scheduled | retrying                             (owner, with the gate: not started, its channel takes no more)
     scheduled | retrying --> lapsed                                           (owner, with the gate)
-    scheduled | retrying --> cancelled | moving                               (anyone, on the row's ETag; not when flagged)
-    moving --> moved                                                          (anyone, on the row's ETag, after the copy is placed)
+    scheduled | retrying --> cancelled | moving | joining                     (anyone, on the row's ETag; not when flagged)
+    moving | joining --> moved                                                (anyone, on the row's ETag, after the copy is placed)
 
 `flag` marks an event that a later owner claimed again. Its former owner may still be about to start it, so it can be neither cancelled nor
 moved until it is final.
@@ -49,6 +49,8 @@ from .timings import (
 
 FINAL = frozenset({"delivered", "dead", "lapsed", "cancelled", "moved"})
 WAITING = frozenset({"scheduled", "retrying"})
+GOING = frozenset({"moving", "joining"})
+"""States of a row whose event is on its way to another place; `changing` says how the two differ."""
 
 
 NEVER = -1
@@ -164,7 +166,7 @@ def may_change(props: Props) -> ChangeAnswer:
     A row in state `firing` may be about to start at any owner, former ones included; `flag` says that a former owner might start it.
     """
     match props["state"]:
-        case "moving":
+        case "moving" | "joining":
             return "moving"
         case "moved":
             return "moved"

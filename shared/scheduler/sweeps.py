@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import batched
+from typing import Any
 
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError
@@ -42,7 +43,8 @@ from .mirror.pair import Mirror
 from .protocol.dispatch import ShardMessage, decide, dispatch_in_time, hand_out, rounds_of, send, unserved_events
 from .protocol.state_rows import state_key, state_partition
 from .queries.totals import Totals
-from .timings import KEEP_FINISHED, KEEP_LINKED, RETENTION_RUN_FOR
+from .rules import FINAL
+from .timings import KEEP_DEAD, KEEP_FINISHED, KEEP_LINKED, RETENTION_RUN_FOR
 
 log = logging.getLogger(__name__)
 
@@ -223,7 +225,7 @@ class Sweeps:
         """Remove id rows, events, the gate, and the ledger row last, so that the next run finds the shard after a crash."""
         shard = str(entry.props["shard"])
         rows = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS)
-        if await self._linked(rows):
+        if await self._linked(rows, now):
             # An address given out long ago must resolve as long as its event exists.
             await self._tables.write(LEDGER, tenant, (Merge(entry.rk, {"keep": now + KEEP_LINKED}, entry.etag),))
             return "kept"
@@ -260,13 +262,18 @@ class Sweeps:
         for found in (NEWS + key, key):
             await self._tables.write(side + LEDGER, tenant, (Delete(found, ANY),))
 
-    async def _linked(self, rows: Iterable[Row]) -> bool:
-        """Return True if one of these events has moved to a place that still exists."""
+    async def _linked(self, rows: Iterable[Row], now: Millis) -> bool:
+        """Return True if one of these events has moved on and is still to be found.
+
+        The event counts and not the shard that it moved to: events of two shards may have moved into each other.
+        """
         for row in rows:
-            if "target" in row.props:
-                place = parse_address(str(row.props["target"]))
-                if await self._tables.get(EVENTS, place.shard, place.row) is not None:
-                    return True
+            found: Row | None = row
+            while found is not None and found.props.get("target"):
+                place = parse_address(str(found.props["target"]))
+                found = await self._tables.get(EVENTS, place.shard, place.row)
+            if found is not None and found is not row and not _is_over(found.props, now):
+                return True
         return False
 
     async def _free_id(self, side: str, tenant: str, event_id: str, row: Row) -> None:
@@ -286,6 +293,11 @@ class Sweeps:
         counted = await self._tables.get(side + IDS, partition, use_row_key(base))
         if counted is not None and f"{base}~{counted.props['generation']}" == event_id:
             await self._tables.write(side + IDS, partition, (Delete(counted.rk, counted.etag),))
+
+
+def _is_over(props: Mapping[str, Any], now: Millis) -> bool:
+    """Return True if an event ended so long ago that it need not be found any more."""
+    return props["state"] in FINAL and int(props.get("ended", 0)) + (KEEP_DEAD if props["state"] == "dead" else KEEP_FINISHED) <= now
 
 
 def _chosen_id(row: Row) -> str | None:

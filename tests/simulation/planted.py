@@ -98,7 +98,7 @@ def moved_before_placed(shard: str, row: Any) -> Steps[Any]:
     due = int(row.props["target_due"])
     target = keys.Address(changing.target_shard(shard, f"move:{row.rk}", 0), row.rk)
     moved: Props = {"state": "moved", "target": target.text}
-    while row.props["state"] == "moving":
+    while row.props["state"] in rules.GOING:
         answer = yield Write(EVENTS, shard, (Merge(row.rk, moved, row.etag),))
         if isinstance(answer, Applied):
             yield from changing.place(shard, f"move:{row.rk}", {row.rk: changing.copied(row.props, due)}, due)

@@ -224,7 +224,7 @@ class BigBen:
             if due is None:
                 await self._scheduler.changes.edit(wanted.tenant, event, change, unchanged)
             else:
-                await self._scheduler.changes.move(wanted.tenant, event, due, change, unchanged)
+                await self._scheduler.changes.move(wanted.tenant, event, due, change, unchanged, row)
         except Problem as refused:
             if refused.status != 412:
                 raise

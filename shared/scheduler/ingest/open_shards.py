@@ -11,7 +11,7 @@ from ...core.clock import Millis
 from ...core.errors import StorageError
 from ...core.ids import Ids
 from ...core.settings import Settings
-from ..keys import MIRRORED, event_row, minute_start, placed, shard_key
+from ..keys import MIRRORED, event_row, minute_start, place_of, placed, shard_key
 from ..protocol.ingest import Entry, OpenShard
 from ..rows import EventToStore
 from ..rules import opens_at
@@ -79,6 +79,10 @@ class FillingShard:
         """Return True if the event can still go in. due: its delivery time, or `now` if that is past."""
         return self.opened.wake <= due and self.opened.bytes + event.size <= settings.shard_bytes and not self.over(now, settings)
 
+    def is_at(self, account: str | None) -> bool:
+        """Return True if the shard is at this place, or at any for None."""
+        return account is None or place_of(self.opened.shard) == account
+
     def take(self, event: EventToStore) -> str:
         """Reserve room for the event; return its row key."""
         opened = self.opened
@@ -105,24 +109,26 @@ class FillingShards:
         """The number of events of a full shard."""
         return self._settings.shard_events
 
-    def place(self, tenant: str, event: EventToStore, now: Millis, *, mirrored: bool) -> tuple[FillingShard, str]:
-        """Return a place for the event in an open shard of its bucket, or in a new one."""
+    def place(
+        self, tenant: str, event: EventToStore, now: Millis, *, mirrored: bool, account: str | None = None
+    ) -> tuple[FillingShard, str]:
+        """Return a place for the event in an open shard of its bucket, or in a new one. account: the shard must be at this place."""
         due = max(event.due, now)
         minute = (tenant, minute_start(due), mirrored)
         part = self._part(minute)
         key = (tenant, due - due % part, mirrored)
         fillings = self._open.setdefault(key, [])
-        fitting = [each for each in fillings if each.fits(event, due, now, self._settings)]
+        fitting = [each for each in fillings if each.fits(event, due, now, self._settings) and each.is_at(account)]
         # The shard that wakes last: its owner comes for the first event and stays the shortest time until this one.
         filling = max(fitting, key=lambda each: each.opened.wake, default=None)
         if filling is None:
             self._full[minute] += sum(each.opened.next_number >= self._settings.shard_events for each in fillings)
             fillings[:] = [each for each in fillings if not each.over(now, self._settings)]
             if self._part(minute) != part:
-                return self.place(tenant, event, now, mirrored=mirrored)
+                return self.place(tenant, event, now, mirrored=mirrored, account=account)
             # Never later than its first event: an event due before the wake-up opens another shard.
             wake = opens_at(event.due, now, part=part, others=len(fillings))
-            name = placed(self._ids.name(), MIRRORED if mirrored else self._rota.next())
+            name = placed(self._ids.name(), MIRRORED if mirrored else account or self._rota.next())
             filling = FillingShard(OpenShard(shard_key(tenant, name), self._ids.name(), wake), mirrored=mirrored)
             fillings.append(filling)
             # The minute is as young as its parts: it is known to be crowded for as long as they are filled.

@@ -19,7 +19,7 @@ from ...core.ids import Ids
 from ...core.settings import Settings
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
-from ...storage.ports import Row
+from ...storage.ports import Props, Row
 from ..keys import HOME, MIRRORED, Address, place_of, server_id
 from ..mirror.pair import Mirror
 from ..protocol.changing import find
@@ -54,6 +54,17 @@ class Stored(NamedTuple):
     same: bool = True
 
 
+class JoinedPlace(NamedTuple):
+    """A place in an open shard that is kept for an event which is about to be moved there."""
+
+    filling: FillingShard
+    row: str
+
+    @property
+    def address(self) -> Address:
+        return Address(self.filling.opened.shard, self.row)
+
+
 class Writer:
     """Stores events. One per process; belongs to one event loop."""
 
@@ -77,6 +88,29 @@ class Writer:
         await self._store(tenant, events, todo, results)
         unstored = Unavailable("no shard stayed open for the event; try again")
         return [result if result is not None else unstored for result in results]
+
+    async def reserve(self, tenant: str, due: Millis, size: int, account: str) -> JoinedPlace:
+        """Keep a place for an event of `size` bytes that is moved to `due`, in a filed shard of this account. Raises `StorageError`."""
+        event = EventToStore({}, due, size)
+        place = JoinedPlace(*self._fillings.place(tenant, event, self._clock.now(), mirrored=False, account=account))
+        # Before the event names the place: a process that looks for the event there may seal the shard, and what is sealed must be filed.
+        await self._filed(place.filling)
+        return place
+
+    async def join(self, tenant: str, place: JoinedPlace, props: Props) -> str | None:
+        """Store a moved event at its place, with others. Return its ETag; None if the shard took no more. Raises `StorageError`."""
+        sink = Sink(1)
+        self._add(tenant, place.filling, PendingEntry(Entry(place.row, props, int(props.get("size", 0))), sink, 0))
+        [result] = await sink.wait()
+        if isinstance(result, StorageError):
+            raise result
+        return result
+
+    def release(self, tenant: str, place: JoinedPlace) -> None:
+        """Give up a place. If its shard was opened for it, the shard gets its message, as one that is filled does."""
+        filling = place.filling
+        if filling.task is None and filling.visible is None:
+            filling.task = asyncio.create_task(self._fill(tenant, filling))
 
     async def _firsts(
         self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None]
@@ -146,9 +180,7 @@ class Writer:
             event = events[number]
             if event.id is None:
                 event.props["id"] = server_id(filling.opened.shard, row)
-            filling.pending.append(PendingEntry(Entry(row, event.props, event.size), sink, at))
-            if filling.task is None:
-                filling.task = asyncio.create_task(self._fill(tenant, filling))
+            self._add(tenant, filling, PendingEntry(Entry(row, event.props, event.size), sink, at))
         again = []
         for (number, filling, row), result in zip(places, await sink.wait(), strict=True):
             if isinstance(result, str):
@@ -158,6 +190,11 @@ class Writer:
             else:
                 again.append(number)
         return again
+
+    def _add(self, tenant: str, filling: FillingShard, pending: PendingEntry) -> None:
+        filling.pending.append(pending)
+        if filling.task is None:
+            filling.task = asyncio.create_task(self._fill(tenant, filling))
 
     async def _name(
         self, tenant: str, event: EventToStore, filling: FillingShard, row: str, number: int, results: list[Stored | StorageError | None]

@@ -10,6 +10,14 @@ A move copies and then points; it never deletes and inserts:
 
 Every process that reads a `moving` row finishes steps 2 to 4. The target's name follows from the source alone, so all of them use one
 place.
+
+A move can also join a shard that its process fills with other events:
+
+    scheduled --(1)--> joining: names the very row at which the copy is to be stored, in a shard that has its index row
+    (2) the writer stores the copy with its next transaction, and sends the shard's message     (3) joining --> moved, with the pointer
+
+Only that writer stores the copy there. Any other process that reads a `joining` row looks for the copy; if it is missing, it seals the
+shard and looks again, so that the copy is there or never will be, and then moves the event to the place that follows from its source.
 """
 
 from __future__ import annotations
@@ -37,9 +45,9 @@ from ..keys import (
     shard_key,
     shard_tenant,
 )
-from ..rules import may_change
+from ..rules import GOING, may_change
 from .gate import Counts, Gate, merge_gate, parse_gate, read_gate
-from .ingest import file_shard
+from .ingest import file_shard, read_named
 
 ORIGIN = "origin"
 """Property of a copy in another account: the ETag of the row that it was copied from (`mirroring`)."""
@@ -47,7 +55,9 @@ CAME = "came"
 """Property of a mirrored event that was moved or redriven here: its former place, so that no copy shows it as alive at both."""
 SOURCE = "redrove"
 """Property of a redriven event that is not mirrored: the place where it died."""
-OWN = frozenset({"state", "target", "target_due", "moving", "epoch", "flag", "next", "waited", "ended", "late", "by", ORIGIN, CAME, SOURCE})
+OWN = frozenset(
+    {"state", "target", "target_due", "moving", "goal", "epoch", "flag", "next", "waited", "ended", "late", "by", ORIGIN, CAME, SOURCE}
+)
 """Properties that belong to a row's place or due time and not to the event: a copy starts without them."""
 
 WINDOW = frozenset({"flex", "shift"})
@@ -71,7 +81,7 @@ def find(address: Address) -> Steps[Row | None]:
         row = yield from get(EVENTS, address.shard, address.row)
         if row is None:
             return None
-        if row.props["state"] == "moving":
+        if row.props["state"] in GOING:
             row = yield from finish_move(address.shard, row)
         pointer = row.props.get("target")
         if not pointer:
@@ -152,9 +162,28 @@ def edit_or_move(address: Address, change: Props, nonce: str, match: Match | Non
     return (yield from finished(started)) if moves else started
 
 
-def start_of_move(due: Millis, change: Props, nonce: str) -> Props:
-    """Return the properties of a row whose event begins to move, with `change`."""
-    return {**change, "state": "moving", "target_due": due, "moving": nonce}
+def begin_join(address: Address, due: Millis, change: Props, nonce: str, goal: Address, match: Match | None = None) -> Steps[ChangeResult]:
+    """Begin to move the event to `goal`, in a shard that this process fills and has filed. After `Done`, store the copy there if the row is
+    `is_joining`, and then call `end_join`; whatever comes in between, `finished` leads to the one place of the event.
+    """
+    return (yield from edit(address, start_of_move(due, change, nonce, goal), match))
+
+
+def is_joining(row: Row, goal: Address) -> bool:
+    """Return True if the row's event is on its way to `goal`."""
+    return row.props["state"] == "joining" and row.props["goal"] == goal.text
+
+
+def end_join(row: Row, copy: Row) -> Steps[ChangeResult]:
+    """Point a `joining` row to its copy, which is stored."""
+    answer = yield from write(EVENTS, row.pk, Merge(row.rk, {"state": "moved", "target": Address(copy.pk, copy.rk).text}, row.etag))
+    return Done(copy, moved=True) if isinstance(answer, Applied) else (yield from finished(Done(row)))
+
+
+def start_of_move(due: Millis, change: Props, nonce: str, goal: Address | None = None) -> Props:
+    """Return the properties of a row whose event begins to move, with `change`. goal: the row of a shared shard at which it joins."""
+    way: Props = {"state": "moving"} if goal is None else {"state": "joining", "goal": goal.text}
+    return {**change, **way, "target_due": due, "moving": nonce}
 
 
 def finished(started: ChangeResult) -> Steps[ChangeResult]:
@@ -167,16 +196,12 @@ def finished(started: ChangeResult) -> Steps[ChangeResult]:
 
 
 def finish_move(shard: str, row: Row) -> Steps[Row]:
-    """Do steps 2 to 4 for a `moving` row; return the row as `moved`. Idempotent, for any number of processes at once."""
-    while row.props["state"] == "moving":
-        due = int(row.props["target_due"])
-        wake = moved_wake(row.props, due)
-        copy = copied(row.props, due)
-        if place_of(shard) == MIRRORED:
-            copy[CAME] = Address(shard, row.rk).text
-        target = yield from place(shard, f"move:{row.rk}", {row.rk: copy}, wake)
-        yield from file_shard(target[row.rk].shard, wake, sent=False)
-        moved: Props = {"state": "moved", "target": target[row.rk].text}
+    """Finish the move of a row in a state of `GOING`; return the row as `moved`. Idempotent, for any number of processes at once."""
+    while row.props["state"] in GOING:
+        target = (yield from _joined(row)) if row.props["state"] == "joining" else None
+        if target is None:
+            target = yield from _placed(shard, row)
+        moved: Props = {"state": "moved", "target": target.text}
         answer = yield from write(EVENTS, shard, Merge(row.rk, moved, row.etag))
         if isinstance(answer, Applied):
             return Row(row.pk, row.rk, {**row.props, **moved}, answer.etags[0], row.timestamp, row.read_at)
@@ -185,6 +210,24 @@ def finish_move(shard: str, row: Row) -> Steps[Row]:
             break
         row = seen
     return row
+
+
+def _joined(row: Row) -> Steps[Address | None]:
+    """Return the place of the copy of a `joining` row; None only if its writer has not stored it there, and never will."""
+    goal = parse_address(str(row.props["goal"]))
+    return goal if (yield from read_named(goal)) is not None else None
+
+
+def _placed(shard: str, row: Row) -> Steps[Address]:
+    """Do steps 2 and 3 for a `moving` row, at the place that follows from it."""
+    due = int(row.props["target_due"])
+    wake = moved_wake(row.props, due)
+    copy = copied(row.props, due)
+    if place_of(shard) == MIRRORED:
+        copy[CAME] = Address(shard, row.rk).text
+    target = yield from place(shard, f"move:{row.rk}", {row.rk: copy}, wake)
+    yield from file_shard(target[row.rk].shard, wake, sent=False)
+    return target[row.rk]
 
 
 def moved_wake(props: Props, due: Millis) -> Millis:

@@ -102,7 +102,7 @@ def load(session: OwnerSession) -> Steps[bool]:
     rows = yield from effects.load(EVENTS, session.shard, FIRST_EVENT, END_EVENTS)
     session.rows = {row.rk: row for row in rows}
     for row in rows:
-        if row.props["state"] == "moving":
+        if row.props["state"] in rules.GOING:
             session.rows[row.rk] = yield from finish_move(session.shard, row)
     for source in sorted((yield from point_sources(session.shard, session.rows))):
         yield from note_of(source)
@@ -156,7 +156,7 @@ def step(
                 continue
             rk = list(changes)[answer.at - 1]
             row = yield from get(EVENTS, session.shard, rk)
-            if row is not None and row.props["state"] == "moving":
+            if row is not None and row.props["state"] in rules.GOING:
                 row = yield from finish_move(session.shard, row)
             if row is not None and row.etag != session.rows[rk].etag:
                 session.rows[rk] = row

@@ -34,6 +34,7 @@ from ..keys import (
 from ..protocol.changing import find
 from ..protocol.redriving import is_redriven
 from ..protocol.state_rows import ListedState, in_state, remove_stale, state_partitions, state_shard
+from ..rules import GOING
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class EventFilter:
         if props["state"] == "moved" or is_redriven(props) or (self.channel is not None and props["channel"] != self.channel):
             return False
         # An event that was overdue when it was accepted is filed under the time it was accepted.
-        due = max(int(props["target_due"] if props["state"] == "moving" else props["due"]), int(props["created"]))
+        due = max(int(props["target_due"] if props["state"] in GOING else props["due"]), int(props["created"]))
         if (self.first is not None and due < self.first) or (self.end is not None and due >= self.end):
             return False
         return self.wanted(props)

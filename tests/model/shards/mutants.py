@@ -216,6 +216,31 @@ def delete_then_insert() -> list[Patch]:
     return [(changing, "move", move)]
 
 
+def joining_unsealed() -> list[Patch]:
+    """Who finds no copy of a joining event moves the event elsewhere, although its writer may still store the copy."""
+
+    def read_named(place: Address) -> Any:
+        return (yield Get(EVENTS, place.shard, place.row))
+
+    return [(changing, "read_named", read_named)]
+
+
+def joined_before_stored() -> list[Patch]:
+    """A move that points to the shared shard before the copy is there."""
+
+    def begin_join(address: Address, due: int, change: Any, nonce: str, goal: Address, match: Any = None) -> Any:
+        return (yield from changing.edit(address, {"state": "moved", "target": goal.text}, match))
+
+    def is_joining(row: Row, goal: Address) -> bool:
+        return row.props.get("target") == goal.text
+
+    def end_join(row: Row, copy: Row) -> Any:
+        return changing.Done(copy, moved=True)
+        yield
+
+    return [(changing, "begin_join", begin_join), (changing, "is_joining", is_joining), (changing, "end_join", end_join)]
+
+
 def moving_cancelled_in_place() -> list[Patch]:
     plain = changing.cancel
 
@@ -353,6 +378,8 @@ MUTANTS = [
     Mutant("id row without sealing", "creators", no_sealing),
     Mutant("a withdrawal without sealing", "withdraw", no_sealing),
     Mutant("delete-then-insert move", "move", delete_then_insert, strands=True),
+    Mutant("a joining event moved elsewhere without sealing", "join", joining_unsealed),
+    Mutant("a pointer into a shared shard before the copy", "join", joined_before_stored, strands=True),
     Mutant("cancel of a moving row in place", "move and cancel", moving_cancelled_in_place),
     Mutant("a larger event at the due time read before", "move and edit", larger_at_former_due),
     Mutant("redrive that turns the dead row first", "redrive", dead_row_first, strands=True),

@@ -13,6 +13,7 @@ from shared.scheduler.keys import Address, event_row, index_key, index_partition
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning, state_rows
 from shared.scheduler.protocol.state_rows import state_key, state_partition
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
+from shared.storage.ports import Row
 
 from .world import Actor, Budget, HasEnded, Now, Play, Start, Sweep, Until
 
@@ -180,6 +181,27 @@ def mover(event: str, address: Address, due: int, nonce: str) -> Any:
     return (("moved", (event, due)),) if isinstance(answer, changing.Done) else ()
 
 
+def joiner(event: str, address: Address, due: int, nonce: str) -> Any:
+    """A move into a shard that the mover's own writer fills."""
+    opened = ingest.OpenShard(shard_key(TENANT, f"{nonce}1"), f"{nonce}1", due)
+    yield from ingest.file_shard(opened.shard, due, sent=False)
+    goal = Address(opened.shard, event_row(0))
+    answer = yield from changing.begin_join(address, due, {}, nonce, goal)
+    if not isinstance(answer, changing.Done):
+        return ()
+    row = answer.row
+    if changing.is_joining(row, goal):
+        copy = changing.copied(row.props, due)
+        etag = (yield from ingest.append(opened, [ingest.Entry(goal.row, copy, 1)])).stored.get(goal.row)
+        if etag is not None:
+            answer = yield from changing.end_join(row, Row(goal.shard, goal.row, copy, etag, 0, 0))
+        else:
+            answer = yield from changing.finished(answer)
+    else:
+        answer = yield from changing.finished(answer)
+    return (("moved", (event, due)),) if isinstance(answer, changing.Done) else ()
+
+
 def editor(event: str, address: Address, size: int, nonce: str) -> Any:
     """A change of the payload. A larger one moves the event, at the due time that it has."""
     change = {"body": nonce, "size": size}
@@ -291,6 +313,7 @@ type Starts = dict[str, tuple[str, Callable[[], Any], Callable[[Any], bool]]]
 WRITES_X: Starts = {"a": ("writer", lambda: writer("a", "x"), always)}
 CANCELS_X: Starts = {"c": ("user", lambda: canceller("x", A1), after(("stored", "x")))}
 MOVES_X: Starts = {"m": ("writer", lambda: mover("x", A1, 80_000, "m"), after(("stored", "x")))}
+JOINS_X: Starts = {"j": ("writer", lambda: joiner("x", A1, 80_000, "j"), after(("stored", "x")))}
 EDITS_X: Starts = {"e": ("writer", lambda: editor("x", A1, 2, "e"), after(("stored", "x")))}
 CREATORS: Starts = {"a": ("writer", lambda: creator("a", "x"), always), "b": ("writer", lambda: creator("b", "x"), always)}
 REDRIVERS: Starts = {
@@ -411,6 +434,28 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             "move and cancel",
             Budget(lost=level, crash=1, owners=1),
             {**WRITES_X, **MOVES_X, "c": ("user", lambda: canceller("x", A1), after(("began", "m")))},
+            due={"x": frozenset({DUE, 80_000})},
+            times=(DUE, 80_000),
+        ),
+        # A move into a shard that the mover fills, while another process moves the event elsewhere, or an owner meets it half-way.
+        "join": lambda level: play(
+            "join",
+            Budget(lost=1, crash=1, owners=1 + level),
+            {**WRITES_X, **JOINS_X},
+            due={"x": frozenset({DUE, 80_000})},
+            times=(DUE, 80_000),
+        ),
+        "join and cancel": lambda level: play(
+            "join and cancel",
+            Budget(lost=level, crash=1, owners=1),
+            {**WRITES_X, **JOINS_X, "c": ("user", lambda: canceller("x", A1), after(("began", "j")))},
+            due={"x": frozenset({DUE, 80_000})},
+            times=(DUE, 80_000),
+        ),
+        "join and move": lambda level: play(
+            "join and move",
+            Budget(lost=level, crash=1, owners=1),
+            {**WRITES_X, **JOINS_X, "m": ("writer", lambda: mover("x", A1, 80_000, "m"), after(("began", "j")))},
             due={"x": frozenset({DUE, 80_000})},
             times=(DUE, 80_000),
         ),

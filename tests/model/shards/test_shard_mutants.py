@@ -26,6 +26,8 @@ EXPECTED = {
     "id row without sealing": ("P4", 9),
     "a withdrawal without sealing": ("P2", 2),
     "delete-then-insert move": ("P1", 5),
+    "a joining event moved elsewhere without sealing": ("P4", 12),
+    "a pointer into a shared shard before the copy": ("P1", 6),
     "cancel of a moving row in place": ("P2", 16),
     "a larger event at the due time read before": ("o1 starts x early", 22),
     "redrive that turns the dead row first": ("P1", 3),

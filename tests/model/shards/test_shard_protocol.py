@@ -14,6 +14,7 @@ from tests.model.stored import assert_play_holds
 
 LONG = {
     *("creator crashes", "dead process", "retry", "redrive", "dispatch", "messages", "held"),
+    *("join and cancel", "join and move"),
     *("express", "express cancel", "express patch", "express edit", "express creators"),
 }
 """Plays that take many seconds. Their mutants are caught in `test_shard_mutants`. The sweep and its messages are played out in
