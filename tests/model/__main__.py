@@ -14,6 +14,7 @@ from rich.status import Status
 from rich.table import Table
 
 from .checking.checker import Report, explore
+from .checkpoint_design import endless as endless_design
 from .checkpoint_design import mutants as design_mutants
 from .checkpoint_design import plays as design_plays
 from .checkpoint_design import story
@@ -66,6 +67,9 @@ PROTOCOLS = {
     "agent": Protocol(maintenance_plays.PLAYS, maintenance_world.AgentWorld, maintenance_mutants.MUTANTS, maintenance_mutants.hunt),
     "guard": Protocol(guard_plays.PLAYS, guard_world.GuardWorld, guard_mutants.MUTANTS, guard_mutants.hunt),
     "checkpoint-design": Protocol(design_plays.PLAYS, design_plays.world, design_mutants.MUTANTS, design_mutants.hunt, story.tell),
+    "endless design": Protocol(
+        endless_design.PLAYS, endless_design.EndlessDesign, endless_design.MUTANTS, endless_design.hunt, explore=endless_design.follow
+    ),
     "turns": Protocol(turn_plays.PLAYS, turn_world.World, turn_mutants.MUTANTS, turn_mutants.hunt),
     "endless turns": Protocol(
         endless.PLAYS, endless.Endless, turn_mutants.ENDLESS_MUTANTS, turn_mutants.hunt_endless, explore=endless.follow

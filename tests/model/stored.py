@@ -106,6 +106,7 @@ PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
     "agent": _agent,
     "guard": _guard,
     "checkpoint-design": _checkpoint_design,
+    "endless design": lambda model, watched: _checkpoint_design(model, watched.state) if watched.state else None,
     "turns": _turns,
     "endless turns": _endless,
 }

@@ -1,12 +1,13 @@
 """Liveness: is there a way to go on for ever, treating every actor fairly, without what was promised ever happening?
 
 A promise of the kind "this always comes" is broken by an infinite run that never sees it. In a finite graph such a run ends in a set of
-states that lead to one another (a strongly connected component, also one state that does nothing any more). Fair is weak fairness: an
-action that is possible in every state of the set is taken in it. What is never possible for long, or may be left undone (a fault), need
-not be taken.
+states that lead to one another (a strongly connected component, also one state that does nothing any more). By default fair is weak
+fairness: an action that is possible in every state of the set is taken in it. What is never possible for long, or may be left undone (a
+fault), need not be taken. Under strong fairness an action that is possible in any state of the set is taken in it.
 
-A component that leaves a fair action out although it is possible everywhere has no fair part either, as the action is possible
-everywhere in the part too: so looking at the largest components is enough.
+A component that leaves a weakly fair action out although it is possible everywhere has no fair part either, as the action is possible
+everywhere in the part too. One that leaves a strongly fair action out may have a fair part among the states in which it is impossible, so
+those are looked at again (Emerson and Lei 1987).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from .checker import Model, Report, Violation, uncollected
 
@@ -25,6 +26,21 @@ class Promise[S](NamedTuple):
     name: str
     waiting: Callable[[S], bool]
     comes: Callable[[S, S], bool]
+
+
+class Fairness(NamedTuple):
+    """What an endless run owes to its actions.
+
+    strong: of an action, True if it is strongly fair. unfair: of an action, True if it may be left undone after all. finite: of a step's
+    label, True if such steps happen a finite number of times, so that none is in the endless part.
+    """
+
+    strong: Callable[[str], bool] = lambda action: False
+    unfair: Callable[[str], bool] = lambda action: False
+    finite: Callable[[str], bool] = lambda label: False
+
+
+WEAK: Final = Fairness()
 
 
 class Edge(NamedTuple):
@@ -52,19 +68,19 @@ def leads_to[S](model: Model[S], promises: Sequence[Promise[S]], action: Callabl
     start = time.perf_counter()
     report = Report()
     with uncollected():
-        graph = _walk(model, promises, action, limit, report)
+        graph = walk(model, promises, action, limit, report)
         if report.violation is None:
-            for number, promise in enumerate(promises):
-                found = _broken(graph, promise, number)
-                if found is not None:
-                    report.violation = f"{promise.name}: never, in a fair run"
-                    report.trace = [*_way(graph, found[0]), "(from here round and round)", *found[1]]
+            for number in range(len(promises)):
+                trace = broken(graph, promises, number)
+                if trace is not None:
+                    report.violation, report.trace = f"{promises[number].name}: never, in a fair run", trace
                     break
     report.seconds = time.perf_counter() - start
     return report
 
 
-def _walk[S](model: Model[S], promises: Sequence[Promise[S]], action: Callable[[str], str | None], limit: int, report: Report) -> Graph[S]:
+def walk[S](model: Model[S], promises: Sequence[Promise[S]], action: Callable[[str], str | None], limit: int, report: Report) -> Graph[S]:
+    """Return the graph of all states, for `broken`. The report gets the number of states, and a violation of safety if there is one."""
     first = model.initial()
     graph = Graph([first], [], [(-1, "")], [[] for _ in promises])
     seen: dict[Hashable, int] = {model.key(first): 0}
@@ -111,27 +127,48 @@ def _way[S](graph: Graph[S], number: int) -> list[str]:
     return labels[::-1]
 
 
-def _broken[S](graph: Graph[S], promise: Promise[S], number: int) -> tuple[int, list[str]] | None:
-    """A state of a fair set in which the promise never comes, and the labels within the set; or None."""
-    waits = [promise.waiting(state) for state in graph.states]
+def broken[S](graph: Graph[S], promises: Sequence[Promise[S]], number: int, fairness: Fairness = WEAK) -> list[str] | None:
+    """Return the trace of a fair run in which promise `number` never comes: the way to its endless part, then that part. None: it always
+    comes."""
+    waits = [promises[number].waiting(state) for state in graph.states]
 
     def kept(at: int) -> Iterator[Edge]:
-        return (edge for edge in (graph.edges[at][place] for place in graph.keeps[number][at]) if waits[edge.to])
+        edges = (graph.edges[at][place] for place in graph.keeps[number][at])
+        return (edge for edge in edges if waits[edge.to] and not fairness.finite(edge.label))
 
-    for component in components(len(graph.states), lambda at: (edge.to for edge in kept(at)) if waits[at] else ()):
-        if not waits[component[0]]:
-            continue
-        members = set(component)
-        taken, labels = set(), []
-        for at in component:
-            for edge in kept(at):
-                if edge.to in members:
-                    taken.add(edge.action)
-                    labels.append(edge.label)
-        always = set.intersection(*({edge.action for edge in graph.edges[at]} for at in component)) - {None}
-        if always <= taken:
-            return min(component), labels[:40]
+    def follow(at: int) -> Iterable[int]:
+        return (edge.to for edge in kept(at)) if waits[at] else ()
+
+    for component in components(len(graph.states), follow):
+        if waits[component[0]]:
+            members = _fair_part(graph, kept, component, fairness)
+            if members:
+                labels = [edge.label for at in members for edge in kept(at) if edge.to in members]
+                return [*_way(graph, min(members)), "(from here round and round)", *labels[:40]]
     return None
+
+
+def _fair_part[S](graph: Graph[S], kept: Callable[[int], Iterable[Edge]], component: list[int], fairness: Fairness) -> set[int]:
+    """Return states of the component that lead to one another and leave out no fair action; none if there are none."""
+    parts = [component]
+    while parts:
+        members = set(parts.pop())
+        taken = {edge.action for at in members for edge in kept(at) if edge.to in members}
+        possible = [{edge.action for edge in graph.edges[at]} - {None} for at in members]
+        always = set.intersection(*possible)
+        if any(action not in taken and not fairness.unfair(action) for action in always if action is not None):
+            continue
+        missed = {each for each in set.union(*possible) - taken if each is not None and fairness.strong(each) and not fairness.unfair(each)}
+        if not missed:
+            return members
+        rest = [at for at in members if not any(edge.action in missed for edge in graph.edges[at])]
+        place = {at: number for number, at in enumerate(rest)}
+
+        def follow(number: int, rest: list[int] = rest, place: dict[int, int] = place) -> Iterator[int]:
+            return (place[edge.to] for edge in kept(rest[number]) if edge.to in place)
+
+        parts += [[rest[number] for number in part] for part in components(len(rest), follow)]
+    return set()
 
 
 def components(count: int, follow: Callable[[int], Iterable[int]]) -> Iterator[list[int]]:

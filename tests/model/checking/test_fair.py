@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.model.checking.checker import Violation
-from tests.model.checking.fair import Promise, components, leads_to
+from tests.model.checking.checker import Report, Violation
+from tests.model.checking.fair import Fairness, Promise, broken, components, leads_to, walk
 
 STEPS = {
     # A lamp that flickers for ever. It may be switched off at any time.
@@ -79,3 +79,28 @@ def test_safety_is_checked_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_components_of_a_graph() -> None:
     follow = {0: [1], 1: [2], 2: [0, 3], 3: [4], 4: [3, 5], 5: []}
     assert sorted(sorted(found) for found in components(6, lambda at: follow[at])) == [[0, 1, 2], [3, 4], [5]]
+
+
+def test_a_strongly_fair_action_is_done_although_it_is_possible_only_now_and_then() -> None:
+    graph = walk(Lamp("lamp"), [OUT], fair, 100, Report())
+    assert broken(graph, [OUT], 0) is not None
+    assert broken(graph, [OUT], 0, Fairness(strong=lambda action: action == "put out")) is None
+
+
+def test_a_fair_part_of_an_unfair_set_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Strong fairness forbids to return to the landing for ever, and not to stay in the hall.
+    hall = {"on": [("go", "hall"), ("put out", "out")], "hall": [("stay", "yard"), ("return", "on")], "yard": [("stay", "hall")], "out": []}
+    monkeypatch.setitem(STEPS, "hall", hall)
+    graph = walk(Lamp("hall"), [OUT], lambda label: label if label == "put out" else None, 100, Report())
+    trace = broken(graph, [OUT], 0, Fairness(strong=lambda action: True))
+    assert trace is not None and "go" in trace and set(trace[trace.index("(from here round and round)") + 1 :]) == {"stay"}
+
+
+def test_what_happens_a_finite_number_of_times_is_in_no_endless_part() -> None:
+    graph = walk(Lamp("lamp"), [OUT], fair, 100, Report())
+    assert broken(graph, [OUT], 0, Fairness(finite=lambda label: label == "flicker")) is None
+
+
+def test_an_action_that_owes_nothing_may_be_left_out_for_ever() -> None:
+    graph = walk(Lamp("steady"), [OUT], fair, 100, Report())
+    assert broken(graph, [OUT], 0, Fairness(unfair=lambda action: action == "put out")) is not None

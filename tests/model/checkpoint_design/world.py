@@ -214,9 +214,9 @@ class CheckpointDesign:
                 if self._electable(paths, cluster, at):
                     elected = node if self.rules.keep_permission else node._replace(can=False)
                     yield f"n{at + 1} is elected leader", cluster.put(at, elected)._replace(leader=at)
-        elif self._may_send(paths, cluster):
+        elif self.may_send(paths, cluster):
             request = cluster.sent + 1
-            for holder in _reached(paths, nodes, leader):
+            for holder in reachable(paths, nodes, leader):
                 if holder != leader:
                     after = _sent(paths, cluster, Lease(holder, request))
                     yield f"n{leader + 1} sends request {request}: the lease for n{holder + 1}", after
@@ -228,14 +228,14 @@ class CheckpointDesign:
 
     def _electable(self, paths: Paths, cluster: Cluster, at: int) -> bool:
         node = cluster.nodes[at]
-        if len(_reached(paths, cluster.nodes, at)) < self.majority:
+        if len(reachable(paths, cluster.nodes, at)) < self.majority:
             return False
         if node.taking and not self.rules.elect_while_taking:
             return False
         return self.rules.leader_may_lag or node.executed == cluster.sent
 
-    def _may_send(self, paths: Paths, cluster: Cluster) -> bool:
-        reached, lease = _reached(paths, cluster.nodes, cluster.leader), cluster.nodes[cluster.leader].lease
+    def may_send(self, paths: Paths, cluster: Cluster) -> bool:
+        reached, lease = reachable(paths, cluster.nodes, cluster.leader), cluster.nodes[cluster.leader].lease
         if cluster.sent + 1 >= self.bound or len(reached) < self.majority:
             return False
         if lease is None or lease.request <= cluster.timed_out:
@@ -284,7 +284,7 @@ class CheckpointDesign:
         )
 
 
-def _reached(paths: Paths, nodes: tuple[Node, ...], at: int) -> list[int]:
+def reachable(paths: Paths, nodes: tuple[Node, ...], at: int) -> list[int]:
     """Return the nodes that can talk to the node at `at`, both ways; itself among them, unless it is down."""
     if not nodes[at].up:
         return []
