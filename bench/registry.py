@@ -8,7 +8,20 @@ from typing import Final
 
 from .cluster import figures as cluster
 from .cluster import pair
-from .events import batch, conditions, event_rows, firing, importing, quiet, singles, sparse_tenants, stream, transactions, twin
+from .events import (
+    batch,
+    conditions,
+    event_rows,
+    firing,
+    importing,
+    quiet,
+    singles,
+    sparse_tenants,
+    storage_cpu,
+    stream,
+    transactions,
+    twin,
+)
 from .leases import azurite, virtual_time
 from .report import Figure
 from .tools.stage import Run
@@ -52,6 +65,7 @@ BENCHES: Final[dict[str, Bench]] = {
     # Virtual time, and the service's own CPU
     "quiet": Bench("billed time of lone events, on virtual time", quiet.measure),
     "cpu": Bench("CPU per event, storage in memory", twin.cpu),
+    "storage-cpu": Bench("CPU of requests to table storage, and of their rows", storage_cpu.measure),
     "memory": Bench("memory with a million future events", twin.memory),
     "backlog": Bench("transactions of due work beside a backlog", twin.backlog),
     # Several instances, on virtual time

@@ -9,19 +9,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Charges:
-    """Seconds of CPU, as measured; see docs/explain/performance.md for the benchmarks and their dates.
-
-    The sum for a bulk event that is delivered by signed HTTP is what `python -m bench herd` measures in the devhost.
-    """
+    """Seconds of CPU as measured on a quiet machine; docs/explain/performance.md has the figures."""
 
     ingest: float = 19e-6
-    """An event of a batch, without storage requests (`bench cpu`, ingest)."""
-    fire: float = 160e-6
-    """An event from its claim to its settlement with a signed POST, without storage requests."""
-    request: float = 250e-6
-    """A request to storage."""
-    row: float = 12e-6
-    """A row that is written or read."""
+    """An event of a batch, without requests to storage (`bench cpu`)."""
+    fire: float = 185e-6
+    """An event from its claim to its settlement, with a signed POST: what `bench herd` measures in the devhost, less requests and rows."""
+    request: float = 160e-6
+    """A request to storage (`bench storage-cpu`)."""
+    row: float = 6e-6
+    """A row that is written or read (`bench storage-cpu`; a row that is read costs half of it)."""
 
 
 class Machine:
