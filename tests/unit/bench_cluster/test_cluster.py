@@ -7,9 +7,11 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from random import Random
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+from bench.cluster.chart import draw
 from bench.cluster.cpu import Charges, Machine, Processor
 from bench.cluster.instances import Load, LoopClock, Outcome, play
 from bench.cluster.storage import Account, Connection, LimitedTables, Limits
@@ -111,3 +113,13 @@ def test_same_load_gives_the_same_outcome() -> None:
     load = Load(990, 0.5, 2, 2)
     one, other = play(load), play(load)
     assert (one.late, one.shares, one.stored_in) == (other.late, other.shares, other.stored_in)
+
+
+def test_chart_shows_each_run_at_its_place() -> None:
+    runs = [{"instances": count, "stored_per_second": 1000 * count, "fired_per_second": 250 * count} for count in (1, 2, 4)]
+    drawn = ElementTree.fromstring(draw(runs))
+    kept = {"{http://www.w3.org/2000/svg}polyline": "points"}
+    stored, fired = (each.attrib[kept[each.tag]] for each in drawn if each.tag in kept)
+    # Twice as many instances and events are twice as far from the corner, and 4,000 of 5,000 a second are four fifths up.
+    assert stored == "214.0,257.6 348.0,203.2 616.0,94.4"
+    assert fired == "214.0,298.4 348.0,284.8 616.0,257.6"
