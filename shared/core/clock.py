@@ -11,6 +11,7 @@ import heapq
 import itertools
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Protocol
 
 type Millis = int
@@ -32,8 +33,13 @@ def to_datetime(millis: Millis) -> datetime:
 
 def to_text(millis: Millis) -> str:
     """Return RFC 3339 in UTC with three decimals and `Z`: `2026-11-21T10:21:55.250Z`."""
+    return f"{_second_text(millis // 1000)}{millis % 1000:03d}Z"
+
+
+@lru_cache(maxsize=256)
+def _second_text(second: int) -> str:
     # strftime omits the leading zeros of years before 1000.
-    return to_datetime(millis).isoformat(timespec="milliseconds")[:23] + "Z"
+    return to_datetime(second * 1000).isoformat()[:19] + "."
 
 
 def steady() -> float:

@@ -147,6 +147,9 @@ BACKLOG_TENANT_SHARE = 0.5
 
 GROUP_WAIT = 0.003
 """Seconds that the first event of a transaction waits for others."""
+ENOUGH_EVENTS = 16
+"""Events that have gathered while the transaction before was under way, from which on the next one begins at once: so many share its cost,
+and their callers wait."""
 URGENT_FILL_TIME = 0.1
 """Seconds after which the message of a shard that is due at once is sent while the shard is still being filled.
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from ..core.errors import Problem
 from .json_spans import Malformed, ParseSteps, Span, array_elements, finish, lines
-from .parsing import LARGE, MAX_DEPTH, load_json, parse_in_steps
+from .parsing import LARGE, MAX_DEPTH, load_json, parse_in_steps, parse_small
 from .problem import invalid, unreadable
 
 MAX_IN_WORK = 48 * 1024 * 1024
@@ -79,6 +79,8 @@ async def in_turns[T](steps: ParseSteps[T], size: int) -> T:
 
 async def parse_body[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> tuple[T, bytes | None]:
     """Return `raw` as the type of `adapter`, and one member of it as sent; see `parsing.parse_in_steps`. Raises 422."""
+    if len(raw) <= LARGE and (found := parse_small(adapter, raw, opaque)) is not None:
+        return found
     return await in_turns(parse_in_steps(adapter, raw, opaque), len(raw))
 
 

@@ -142,17 +142,23 @@ def parse_in_steps[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> Parse
 
     opaque: a member whose value may be any JSON. In a large document it is checked, and becomes null in the result: it is not built twice.
     """
-    if len(raw) <= LARGE and not _has_many_digits(raw):
-        # A number beyond a double in the member is no fault.
-        try:
-            document = load_json(raw)
-        except Problem:
-            pass
-        else:
-            return _validated(adapter, raw, document), known_member(raw, opaque, document)
+    if len(raw) <= LARGE and (found := parse_small(adapter, raw, opaque)) is not None:
+        return found
     rest, value = yield from split(raw, opaque)
     yield
     return parse_json(adapter, rest), value
+
+
+def parse_small[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> tuple[T, bytes | None] | None:
+    """Return what `parse_with` returns for an ordinary document of at most `LARGE` bytes; None if it must be read in steps. Raises 422."""
+    if _has_many_digits(raw):
+        return None
+    try:
+        document = load_json(raw)
+    except Problem:
+        # A number beyond a double in the member is no fault.
+        return None
+    return _validated(adapter, raw, document), known_member(raw, opaque, document)
 
 
 def split(raw: bytes, opaque: str) -> ParseSteps[tuple[bytes, bytes | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -87,18 +88,30 @@ async def _serve(route: Route, get_app: GetApp, request: ApiRequest) -> ApiRespo
     progress = _Progress()
     task = asyncio.ensure_future(_handle(route, get_app, request, progress))
     seconds = ANSWER_BATCH_WITHIN if route.max_body > _BATCH else ANSWER_WITHIN
+    # What `asyncio.wait` does, in half of the time, which every call pays.
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    limit = loop.call_later(seconds, _end, ended)
+    task.add_done_callback(partial(_end, ended))
     try:
-        done, _ = await asyncio.wait((task,), timeout=seconds)
+        await ended
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.wait((task,))
         raise
-    if done:
+    finally:
+        limit.cancel()
+    if task.done():
         return task.result()
     progress.abandoned = True
     _late.add(task)
     task.add_done_callback(_late.discard)
     return refuse(problem.late(seconds, unknown=progress.begun and route.method != "GET", where=route.name), request.url)
+
+
+def _end(ended: asyncio.Future[None], _: object = None) -> None:
+    if not ended.done():
+        ended.set_result(None)
 
 
 async def _handle(route: Route, get_app: GetApp, request: ApiRequest, progress: _Progress) -> ApiResponse:

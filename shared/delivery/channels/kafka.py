@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from ...core.clock import to_text
 from ...core.settings import Settings
 from ..egress_guard import Egress
 from ..kafka.connection import KafkaTokens, Login, identity_tokens, problem_of
@@ -76,9 +77,9 @@ def headers_of(target: Target, delivery: OutgoingDelivery, partition_key: str | 
         ("ce_type", cloudevents.TYPE.encode()),
         ("ce_source", cloudevents.source(target).encode()),
         ("ce_id", delivery.id.encode()),
-        ("ce_time", cloudevents.time_text(delivery.due).encode()),
-        ("ce_tocsindue", cloudevents.time_text(delivery.due).encode()),
-        ("ce_tocsinfired", cloudevents.time_text(delivery.fired).encode()),
+        ("ce_time", to_text(delivery.due).encode()),
+        ("ce_tocsindue", to_text(delivery.due).encode()),
+        ("ce_tocsinfired", to_text(delivery.fired).encode()),
         ("ce_tocsinlatems", b"%d" % delivery.late_ms),
         ("ce_tocsinattempt", b"%d" % delivery.attempt),
     ]

@@ -281,11 +281,12 @@ class Ingest:
         grant = await self._limiter.take(tenant, settings.limits.events_per_second, fits)
         if limit is not None and grant.granted:
             self._stats.admitted(tenant, grant.granted)
+        if grant.granted == count:
+            # The usual case does not pay for a problem that nobody sees.
+            return count, _NOTHING_REFUSED
         if grant.granted < fits:
             return grant.granted, too_many(grant.retry_after, "the tenant's limit of events per second is exceeded")
-        return grant.granted, too_many(
-            OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events" if limit is not None else "a limit is exceeded"
-        )
+        return grant.granted, too_many(OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events")
 
     @staticmethod
     def admitted(event: EventToStore, stored: Stored | StorageError) -> Admitted:
@@ -298,6 +299,9 @@ class Ingest:
         if not stored.same:
             raise problem.conflict("id-conflict", "an event with this id and other content exists")
         return Admitted(stored.id, stored.existing, False)
+
+
+_NOTHING_REFUSED = too_many(OPEN_EVENTS_RETRY, "a limit is exceeded")
 
 
 def _sized_for(body: bytes, limit: int) -> None:

@@ -28,7 +28,7 @@ from ..protocol.ingest import Entry, FreshId, KnownId, append, file_shard, known
 from ..protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on_side
 from ..rows import EventToStore
 from ..rules import visible_at
-from ..timings import DISPATCH_AHEAD, GROUP_WAIT, URGENT_FILL_TIME
+from ..timings import DISPATCH_AHEAD, ENOUGH_EVENTS, GROUP_WAIT, URGENT_FILL_TIME
 from .account_rotation import AccountRotation
 from .open_shards import FillingShard, FillingShards, PendingEntry, Sink
 
@@ -275,7 +275,7 @@ class Writer:
         try:
             await self._filed(filling)
             while filling.pending:
-                if len(filling.pending) < GROUP and not filling.closed:
+                if len(filling.pending) < ENOUGH_EVENTS and not filling.closed:
                     await self._clock.sleep(GROUP_WAIT)
                 await self._write(filling)
                 if filling.visible is None and not (self._urgent(filling) and self._clock.monotonic() - started <= URGENT_FILL_TIME):
