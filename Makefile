@@ -72,8 +72,9 @@ conformance: setup  ## verify a real storage account: ARGS='--account NAME', or 
 demo: setup  ## a small living system for the dashboard: events, a fleet, turns, host updates; PORT=7071 by default
 	$(IN_VENV) PORT=$${PORT:-7071} $(PY) -m devhost.demo.living
 
-picture: setup  ## docs/img/architecture.svg, from its text
+picture: setup  ## docs/img/architecture.svg, from its text, and docs/img/checkpoint-clocks.svg, from the rules of turns
 	$(PY) -m devhost.picture
+	$(PY) -m devhost.clock_chart
 
 pictures: setup  ## the pictures of docs/reference/dashboard.md, of the page in the machine's Chromium
 	$(IN_VENV) $(PY) -m tests.browser.pictures

@@ -105,6 +105,29 @@ async def test_a_silent_lagging_or_unwilling_replica_gets_no_turn(db: World) -> 
     assert (nodes["b"]["skipped"], nodes["c"]["skipped"], nodes["d"]["holds"]) == ("not ready", "lag", 1)
 
 
+async def test_a_new_primary_whose_time_runs_faster_ends_no_turn_early(db: World) -> None:
+    """Ringmaster's example, with 10 minutes for its 10 seconds: dilations of 1.0, 1.25 and 0.8, and a failover after 8 of the 10."""
+    old, holder, new = Replica(db.demo, "a", "primary"), Replica(db.demo, "b", rate=1 / 1.25), Replica(db.demo, "c", rate=1 / 0.8)
+    other = Replica(db.demo, "d")
+    await old.reports()
+    given = (await holder.reports())["turn"]
+    holder.taking = given["epoch"]
+    for half_minutes in range(20):
+        true = 30.0 * half_minutes
+        if true < 480:
+            await old.reports()
+            await holder.reports()
+        elif new.role == "secondary":
+            new.role, new.term = "primary", 8
+            holder_counts, primary_counts = true / 1.25, true / 0.8
+            assert holder_counts * 1000 < given["limit_ms"] and primary_counts == 600, "by its own clock the turn would be over"
+        assert (await new.reports())["turn"] is None
+        assert (await other.reports())["turn"] is None, "the turn lasts until its time is over in the store's time"
+        await db.clock.advance(30)
+    assert given["limit_ms"] < 600 / 1.25 * 1000, "the holder has stopped by itself"
+    assert (await other.reports())["turn"]["epoch"] == given["epoch"] + 1
+
+
 @pytest.mark.parametrize(("rate", "down"), [(0.75, None), (1.3, None), (0.55, "clock"), (1.9, "clock")])
 async def test_a_replica_whose_clock_is_out_of_bounds_counts_as_down(db: World, rate: float, down: str | None) -> None:
     b = Replica(db.demo, "b", rate=rate)
