@@ -183,7 +183,7 @@ class Application:
     def leave(self) -> None:
         """Stop accepting work because the process is about to end: owners finish what they have begun and release their shards."""
         for app in self._sides():
-            app.scheduler.firing.leave()
+            app.scheduler.leave()
             app.kafka.leave()
 
     async def close(self) -> None:
@@ -192,6 +192,7 @@ class Application:
         sides = self._sides()
         try:
             for app in sides:
+                await app.scheduler.express.close()
                 await app.watch.close()
                 await app.failover.close()
                 await app.kafka.close()

@@ -105,6 +105,12 @@ class Settings(BaseSettings):
     deliver_concurrency: int = Field(256, ge=1, description="Deliveries in flight per process.")
     tenant_concurrency: int = Field(128, ge=1, description="Deliveries in flight per process and tenant.")
     target_concurrency: int = Field(64, ge=1, description="Deliveries in flight per process and channel.")
+    express_events: int = Field(
+        200,
+        ge=0,
+        le=10_000,
+        description="Events due within 2 s that a process delivers itself, without the queue, at a time. 0: none.",
+    )
     owners: int = Field(64, ge=1, description="Shards that a process serves at a time per queue, as host.json allows.")
     backlog_per_second: int = Field(
         2000,

@@ -19,6 +19,7 @@ from ..tenants.store import TenantDirectory
 from .changes import Changes
 from .event_clock import EventClock
 from .firing.dispatch import Firing
+from .firing.express import Express
 from .ingest.admission import Ingest
 from .ingest.messages import signing_key
 from .ingest.outbox import Outbox
@@ -72,7 +73,12 @@ class Scheduler:
             tables, clock, directory.channels.blocks, storage.places, SECOND if pair is not None and side == "first" else ""
         )
         mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
-        self.writer = Writer(self.runner, clock, ids, settings, storage.fresh, mirror)
+        self.flow = Flow(settings, tables, clock, ids, directory, self.counters)
+        self.firing = Firing(self.runner, self.clock, ids, settings, directory, senders, self.counters, self.flow, mirror, process)
+        self.express = Express(self.firing, self.runner, clock, ids, settings, self.flow, storage.fresh)
+        # On the second account of a pair all events are mirrored, and these need a writer that copies them.
+        express = self.express.store if settings.express_events and side == "first" else None
+        self.writer = Writer(self.runner, clock, ids, settings, storage.fresh, mirror, express)
         outbox = Outbox(storage.queues, clock, parcels)
         limiter = RateLimiter(tables, clock)
         self.ingest = Ingest(directory, self.writer, self.stats, limiter, clock, ids, queued_ids, outbox, settings)
@@ -80,10 +86,13 @@ class Scheduler:
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
         self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup)
-        self.flow = Flow(settings, tables, clock, ids, directory, self.counters)
-        self.firing = Firing(self.runner, self.clock, ids, settings, directory, senders, self.counters, self.flow, mirror, process)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror)
         self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)
+
+    def leave(self) -> None:
+        """Let owners start nothing new and release their shards, because the process is about to end."""
+        self.express.leave()
+        self.firing.leave()
 
     async def remains(self, tenant: str) -> bool:
         """Return True if anything is stored that a tenant of this name could look up. Raises `StorageError`."""

@@ -54,6 +54,17 @@ REST_BEYOND_BUSY: Millis = 20_000
 """The same in a process that serves `BUSY_OWNERS` shards or more: its instance is billed anyway, and waiting saves transactions."""
 BUSY_OWNERS = 4
 """Number of shards that a process serves from which its owners stay for longer."""
+EXPRESS_AHEAD: Millis = 2_000
+"""Events that are due within this time of their request are delivered by the process that stores them. Less than `CLAIM_AHEAD`.
+
+An instance that only answers requests may be taken away while it waits, so it waits for no longer.
+"""
+EXPRESS_LINGER = 0.3
+"""Seconds that an owner of express delivery waits for the tenant's next event before it settles the last one, if events follow each other
+as closely as that. They then share a shard and its transactions, and answers are settled with the next event.
+
+At most `SETTLE_WITHIN`. A process that is killed in that time has delivered events that will be delivered again.
+"""
 MOST_LOST_OWNERS = 10
 """Claims beyond the allowed attempts after which an event is dead because its owners keep ending without a result."""
 CHANNEL_UNREAD_WAIT: Millis = 2_000

@@ -86,6 +86,8 @@ class Tocsin:
             "local": True,
             "egress_allow": f"localhost, 127.0.0.0/8, {host}",
             "receiver": url,
+            # An event that is due at once is delivered by the next `advance` and not by the request that posts it.
+            "express_events": 0,
         }
         self._settings = _Settings(**(given | settings))
         self._storage = memory_storage(self.clock)

@@ -90,7 +90,7 @@ class TrueClock:
 
 
 @cache
-def settings_of(shard_events: int, slots: int) -> Settings:
+def settings_of(shard_events: int, slots: int, express_events: int) -> Settings:
     """Settings are the same objects for all histories: they take long to make."""
     return Settings(
         storage=SecretStr("UseDevelopmentStorage=true"),
@@ -98,6 +98,7 @@ def settings_of(shard_events: int, slots: int) -> Settings:
         shard_events=shard_events,
         deliver_concurrency=slots,
         target_concurrency=slots,
+        express_events=express_events,
     )
 
 
@@ -118,7 +119,9 @@ class World:
         self.troubled = self.profile.style != "none"
         self.violation: str | None = None
         self.failed: asyncio.Future[None] = self.loop.create_future()
-        self.settings = settings_of(self.profile.shard_events, self.profile.slots)
+        # From a chance of its own, like all that came after the first histories.
+        express_events = Random(f"{seed}/express").choice((0, 1, 3, 200, 200))
+        self.settings = settings_of(self.profile.shard_events, self.profile.slots, express_events)
         clock = TrueClock(self)
         self.tables = MemoryTables(clock, page_rows=self.profile.page_rows)
         self.queues = HostQueues(clock)

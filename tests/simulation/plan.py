@@ -29,6 +29,9 @@ class Plan:
         self._fast = Random(f"{world.seed}/fast")
         self._flex = Random(f"{world.seed}/flex")
         self._share = self._fast.choice((0.0, 0.0, 0.0, 0.5, 1.0))
+        self._soon = Random(f"{world.seed}/soon")
+        self._due_soon = self._soon.choice((0.0, 0.0, 0.8)) if world.settings.express_events else 0.0
+        """Share of the events that are due when they are posted, and have no id of the client: those of express delivery."""
 
     async def run(self) -> None:
         """Wait until every client has done its part."""
@@ -69,6 +72,9 @@ class Plan:
             if random.random() < 0.2:
                 # Many at the same instant, at a whole minute.
                 story.due -= story.due % 60_000
+        if self._soon.random() < self._due_soon:
+            story.chosen, story.due, story.delay = None, None, self._soon.choice((0, 0, 0, 500, 2_000))
+            chosen = None
         if random.random() < 0.08:
             story.extra["expires"] = random.choice(("PT0S", "PT2S", "PT30S"))
             story.expires = True

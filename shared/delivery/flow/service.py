@@ -84,6 +84,22 @@ class Flow:
         lane.touch(self._clock.monotonic())
         return self._throttled(owner, lane, count, now)
 
+    async def takes_now(self, tenant: str, name: str, count: int) -> bool:
+        """Return True if `count` more events of the channel can be claimed at once. Unlike `holds`, it promises and books nothing."""
+        try:
+            target = await self._directory.target(tenant, name)
+            spec = await self._directory.tenant(tenant)
+        except StorageError as error:
+            log.debug("The settings of a channel could not be read: %s", error, extra={"action": "channel_unread"})
+            return False
+        if target is None or target.paused or target.breaker.state != "closed":
+            return False
+        lane = self.lanes.lane(tenant, name)
+        self._set_limits(lane, target, spec.limits if spec is not None else NO_LIMITS)
+        now = self._clock.monotonic()
+        lane.touch(now)
+        return not lane.waiting and rules.room(lane.load(now)) >= count
+
     async def resumed(self, tenant: str, channels: Iterable[str]) -> bool:
         """Return True if one of these formerly paused channels is no longer paused, as stored now."""
         try:

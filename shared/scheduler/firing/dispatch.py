@@ -31,6 +31,7 @@ from ..protocol.dispatch import ShardMessage, ended_owner, parse_message, postpo
 from ..protocol.gate import parse_gate, read_gate
 from ..queries.ledger import entry_for
 from ..timings import BUSY_OWNERS, MIRROR_ASKED_AGAIN_AFTER
+from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, TenantDelivery
 from .owner import Owner
 from .permission import StartPermission
@@ -93,6 +94,11 @@ class Firing:
         self._leaving = False
         self.serving = 0
         """Shards in work, and messages of shards that wait for room."""
+
+    @property
+    def process_name(self) -> str:
+        """Identity of this process for the gates that it holds; '' if it is not known."""
+        return self._process.name if self._process is not None else ""
 
     def leave(self) -> None:
         """Let owners start nothing new and release their shards, because the process is about to end."""
@@ -174,25 +180,41 @@ class Firing:
             await self._runner.run(send(message, self._clock.now() + taken.wait + 1_000, retries_only=retries))
             return
         self._counters["shards_taken"] += 1
+        await self._own(taken, taken_at, guard)
+
+    async def serve_own(self, session: owning.OwnerSession, arrivals: Arrivals, opened_at: float) -> None:
+        """Serve a shard that this process has opened as its owner. opened_at: monotonic time at which its first transaction was sent."""
+        self._counters["shards_express"] += 1
+        self.serving += 1
+        try:
+            await self._own(session, opened_at, None, arrivals)
+        finally:
+            self.serving -= 1
+
+    async def _own(
+        self, session: owning.OwnerSession, taken_at: float, guard: MirrorGuard | None, arrivals: Arrivals | None = None
+    ) -> None:
+        """Serve a shard as its owner. taken_at: monotonic time at which the request that made this process its owner was sent."""
         # Taking the shard was a write, so the clock was measured a moment ago.
         self._clock.check()
         # Asked once per shard, because the check costs more than one delivery should pay.
         self._tracing = tracing.on()
-        tenant = shard_tenant(message.shard)
+        tenant = shard_tenant(session.shard)
         policy = await self._policies(tenant)
         view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel))
         permission = StartPermission(self._clock, taken_at, guard)
         attempts = DeliveryAttempts(view, permission, clock=self._clock, ids=self._ids, send=self._send, flow=self._flow)
         serving = Owner(
-            taken,
+            session,
             attempts,
             runner=self._runner,
             clock=self._clock,
             flow=self._flow,
             leaving=lambda: self._leaving,
             busy=lambda: self.serving >= BUSY_OWNERS,
+            arrivals=arrivals,
         )
-        with tracing.serving_shard(message.shard) if self._tracing else nullcontext():
+        with tracing.serving_shard(session.shard) if self._tracing else nullcontext():
             await serving.run()
         if permission.shard_lost:
             self._counters["shards_lost"] += 1

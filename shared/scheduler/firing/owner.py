@@ -11,8 +11,10 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Literal
 
 from ...core.clock import Clock, Millis
+from ...core.errors import Rejected
 from ...delivery.flow.lane import Lane
 from ...delivery.flow.rules import FREE
 from ...delivery.flow.service import Flow
@@ -20,12 +22,13 @@ from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from .. import rules
 from ..keys import shard_tenant
-from ..protocol import owning
+from ..protocol import express, owning
 from ..protocol.dispatch import ShardMessage, announce, send
 from ..queries.ledger import entry_for
 from ..timings import (
     CLAIM_AHEAD,
     DISPATCH_AHEAD,
+    EXPRESS_LINGER,
     HEARTBEAT_EVERY,
     OWNER_SERVES_FOR,
     OWNER_TICK,
@@ -33,6 +36,7 @@ from ..timings import (
     REST_BEYOND_BUSY,
     SETTLE_WITHIN,
 )
+from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, unclaimed
 from .due_times import DueTimes
 
@@ -52,9 +56,11 @@ class Owner:
         flow: Flow,
         leaving: Callable[[], bool] = lambda: False,
         busy: Callable[[], bool] = lambda: False,
+        arrivals: Arrivals | None = None,
     ) -> None:
         """leaving: returns True when the process is about to end and owners must release their shards. busy: returns True while the process
-        serves `BUSY_OWNERS` shards or more, so that waiting for an event costs nothing.
+        serves `BUSY_OWNERS` shards or more, so that waiting for an event costs nothing. arrivals: the events that this process stores
+        in the shard while it serves it, for a shard that it has opened (express delivery).
         """
         self._session, self._attempts, self._permission = session, attempts, attempts.permission
         self._runner, self._clock, self._flow, self._leaving, self._busy = runner, clock, flow, leaving, busy
@@ -71,6 +77,9 @@ class Owner:
         self._oldest_outcome = self._started
         """Monotonic time at which the oldest of the outcomes came."""
         self._stir = asyncio.Event()
+        self._arrivals = arrivals
+        if arrivals is not None:
+            arrivals.running, arrivals.stir = self._running, self._stir.set
 
     async def run(self) -> None:
         """Serve until the shard rests, is finished, or is lost. Raises `StorageError` if storage stays away; a sweep then repairs."""
@@ -79,8 +88,11 @@ class Owner:
             # Before anything is started: this observes the fence, and copies the new ownership.
             if not await permission.confirm_side():
                 return
-            # Storage that refuses for a moment costs no take-over, while this owner may still start deliveries.
-            permission.ended = not await self._runner.insist(lambda: owning.load(self._session), permission.covers_now)
+            if self._arrivals is None:
+                # Storage that refuses for a moment costs no take-over, while this owner may still start deliveries.
+                permission.ended = not await self._runner.insist(lambda: owning.load(self._session), permission.covers_now)
+            else:
+                self._start_claimed()
             permission.start_watch()
             while not permission.ended and await self._turn():
                 pass
@@ -99,8 +111,15 @@ class Owner:
             self._shed()
         outcomes = self._take_outcomes(todo)
         room = owning.MAX_CHANGES - len(outcomes)
+        arrivals = self._arrivals
+        if arrivals is not None:
+            if going:
+                arrivals.close()
+            room -= len(arrivals.take(room))
         claims = [] if going else todo.claim[:room]
-        if outcomes or claims or self._permission.heartbeat_due():
+        if arrivals is not None and outcomes and not claims and self._is_last(arrivals, outcomes):
+            return await self._settle_all(arrivals, outcomes)
+        if outcomes or claims or (arrivals is not None and arrivals.storing) or self._permission.heartbeat_due():
             if not await self._step(outcomes, claims):
                 return False
             rows, epoch = self._session.rows, self._session.epoch
@@ -109,9 +128,11 @@ class Owner:
                 await self._pause(todo)
             return True
         if todo.finished and not self._running:
+            self._close_arrivals()
             await self._finish()
             return False
         if not self._running and (todo.rest is not None or going):
+            self._close_arrivals()
             await self._rest(self._clock.now() if going else todo.rest, todo)
             return False
         await self._pause(todo)
@@ -174,12 +195,58 @@ class Owner:
 
     async def _step(self, outcomes: Mapping[str, rules.RowOutcome], claims: list[str]) -> bool:
         sent = self._clock.monotonic()
-        if not await self._runner.insist(lambda: owning.step(self._session, outcomes, claims), self._permission.covers_now):
-            self._permission.lose_shard()
-            log.debug("Shard %s was taken over", self._session.shard, extra={"action": "shard_lost"})
-            return False
+        entries = self._arrivals.entries if self._arrivals is not None else ()
+        try:
+            serving = await self._runner.insist(
+                lambda: owning.step(self._session, outcomes, claims, entries), self._permission.covers_now
+            )
+        except Rejected as error:
+            if self._arrivals is None or not entries:
+                raise
+            # One event that storage refuses must not fail the others.
+            self._arrivals.fail(error)
+            self._outcomes = {**outcomes, **self._outcomes}
+            return True
+        if self._arrivals is not None:
+            self._arrivals.settle(self._session.rows)
+        if not serving:
+            return self._lose()
         # Validity counts from the SEND; a step that had to fence and try again only makes this earlier than necessary.
         self._permission.renew(sent)
+        self._start_claimed()
+        return True
+
+    def _lose(self) -> Literal[False]:
+        self._permission.lose_shard()
+        log.debug("Shard %s was taken over", self._session.shard, extra={"action": "shard_lost"})
+        return False
+
+    def _is_last(self, arrivals: Arrivals, outcomes: Mapping[str, rules.RowOutcome]) -> bool:
+        """Return True if the shard is finished with these outcomes, because no event is on its way into it."""
+        if self._running or self._outcomes or arrivals.storing or arrivals.pending:
+            return False
+        return express.may_settle_all(self._session, outcomes)
+
+    async def _settle_all(self, arrivals: Arrivals, outcomes: dict[str, rules.RowOutcome]) -> bool:
+        """Settle the last outcomes and finish the shard; return True if there is more to do."""
+        arrivals.close()
+        done = await self._runner.insist(lambda: express.settle_all(self._session, outcomes), self._permission.covers_now)
+        if done is None:
+            # What the store shows as settled is left out by the next step.
+            self._outcomes = outcomes | self._outcomes
+            return True
+        if not done:
+            return self._lose()
+        entry = entry_for(list(self._session.rows.values()), self._clock.now())
+        await self._runner.run(express.close_done(self._session, entry, self._permission.before_end(entry)))
+        return False
+
+    def _close_arrivals(self) -> None:
+        if self._arrivals is not None:
+            self._arrivals.close()
+
+    def _start_claimed(self) -> None:
+        """Start a task for each event with a stored claim."""
         # An event that ended during the transaction is still claimed until the next one settles it: it must not start a second time.
         for rk in owning.claimed(self._session, self._running.keys() | self._outcomes.keys()):
             row = self._session.rows[rk]
@@ -187,7 +254,6 @@ class Owner:
             lane.enter(self)
             self._running[rk] = lane
             self._due_times.add(max(int(row.props["due"]), int(row.props.get("next", 0))), (row, lane))
-        return True
 
     def _begin(self, event: tuple[Row, Lane]) -> None:
         """Attempt the delivery of a claimed event, which is due."""
@@ -208,10 +274,10 @@ class Owner:
         if todo.look is not None and not self._running:
             until = min(max(0.001, (todo.look - self._clock.now()) / 1000), HEARTBEAT_EVERY)
         ends = self._clock.monotonic() + until
-        while not self._all_ended():
+        while not self._all_ended() and not (self._arrivals is not None and self._arrivals.pending):
             if self._outcomes:
                 # Later than the tick too: outcomes that come soon after the first one share its transaction, and so do the next claims.
-                ends = self._oldest_outcome + SETTLE_WITHIN
+                ends = self._oldest_outcome + (SETTLE_WITHIN if self._arrivals is None else EXPRESS_LINGER)
             left = ends - self._clock.monotonic()
             if left <= 0:
                 return
@@ -228,6 +294,9 @@ class Owner:
 
         While deliveries run, they go first and are settled together.
         """
+        if self._arrivals is not None and self._arrivals.hurried and not self._arrivals.closed:
+            # The tenant's next event is near.
+            return False
         return bool(self._outcomes) and not self._running
 
     async def _deliver(self, row: Row, lane: Lane) -> None:

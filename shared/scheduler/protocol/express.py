@@ -22,6 +22,7 @@ from ..keys import GATE, index_key, minute_text
 from .gate import Gate, HeldGate, merge_gate
 from .ingest import Entry
 from .owning import OwnerSession, add_rows, changed, claimed_props, close, counted, plan, read_rows, refence
+from .state_rows import file_counted, has_retried
 
 NOT_STORED = ""
 """ETag of a gate that is yet to be inserted."""
@@ -63,7 +64,9 @@ def settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome]) 
     `session.rows` still shows as claimed are to be settled by `owning.step`.
     """
     changes = plan(session, outcomes, ())
-    gate = replace(session.held.gate, state="done", counts=counted(session, changes))
+    counts = counted(session, changes)
+    yield from file_counted(session.shard, counts, session.bucket, session.filed)
+    gate = replace(session.held.gate, state="done", counts=counts)
     ops: list[Op] = [merge_gate(gate, session.held.etag)]
     ops += [Merge(rk, change, session.rows[rk].etag) for rk, change in changes.items()]
     answer = yield from write(EVENTS, session.shard, *ops)
@@ -87,4 +90,5 @@ def may_settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcom
 def close_done(session: OwnerSession, entry: Props, before: Steps[bool] | None = None) -> Steps[None]:
     """Do what follows `settle_all`. entry, before: see `owning.finish`."""
     if before is None or (yield from before):
-        yield from close(session.shard, session.held.gate, entry, session.named)
+        retried = has_retried(session.rows.values())
+        yield from close(session.shard, session.held.gate, entry, session.named, session.filed, retried=retried)

@@ -45,6 +45,8 @@ def make_settings(**change: Any) -> Settings:
         "local": True,
         "egress_allow": "localhost, 127.0.0.0/8",
         "receiver": "http://localhost:7072/",
+        # Tests of express delivery turn it on; all others see what happens between the request and the delivery.
+        "express_events": 0,
     }
     return Settings(**(given | change))
 

@@ -1,0 +1,104 @@
+"""The events that arrive at a shard of express delivery while its owner serves it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sized
+from typing import NamedTuple
+
+from ...core.clock import Millis
+from ...core.errors import OutcomeUnknown, StorageError
+from ...storage.ports import Row
+from ..keys import event_row, minute_start, server_id
+from ..protocol.ingest import Entry
+from ..rows import EventToStore
+
+GROUP_BYTES = 3 * 1024 * 1024
+"""Most bytes in one transaction."""
+
+
+class Arrival(NamedTuple):
+    """An event that waits to be stored."""
+
+    entry: Entry
+    result: asyncio.Future[str | StorageError | None]
+
+
+class Arrivals:
+    """The events that arrive at a shard while its owner serves it. They are stored with the owner's next transaction."""
+
+    def __init__(self, shard: str, wake: Millis, most: int, *, hurried: bool) -> None:
+        """most: number of events that the shard takes. hurried: events of the tenant follow each other so closely that the owner waits
+        a moment for the next one before it finishes the shard."""
+        self.shard, self.wake, self._most = shard, wake, most
+        self.closed = False
+        self.bytes = 0
+        self.hurried = hurried
+        self.storing: list[Arrival] = []
+        """Events whose transaction is under way."""
+        self.pending: deque[Arrival] = deque()
+        self.running: Sized = ()
+        """The owner's deliveries."""
+        self.stir: Callable[[], None] = lambda: None
+        """Wakes the owner."""
+        self._next = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Events that are not delivered yet; at least 1 while the shard is served."""
+        return max(1, len(self.pending) + len(self.storing) + len(self.running))
+
+    def accepts(self, event: EventToStore, now: Millis) -> bool:
+        """Return True if the event belongs into this shard and fits."""
+        return not self.closed and self._next < self._most and minute_start(max(event.due, now)) == minute_start(self.wake)
+
+    def join(self, event: EventToStore) -> tuple[str, asyncio.Future[str | StorageError | None]]:
+        """Add an event; return its row key and the future ETag: None if it is not stored and never will be."""
+        row = event_row(self._next)
+        self._next += 1
+        self.bytes += event.size
+        event.props["id"] = server_id(self.shard, row)
+        result: asyncio.Future[str | StorageError | None] = asyncio.get_running_loop().create_future()
+        self.pending.append(Arrival(Entry(row, event.props, event.size), result))
+        self.stir()
+        return row, result
+
+    def take(self, room: int) -> list[Entry]:
+        """Choose the events of the next transaction, at most `room`, and return them."""
+        size = 0
+        while self.pending and len(self.storing) < room and (not self.storing or size + self.pending[0].entry.size <= GROUP_BYTES):
+            self.storing.append(self.pending.popleft())
+            size += self.storing[-1].entry.size
+        return self.entries
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The events of the transaction under way."""
+        return [each.entry for each in self.storing]
+
+    def settle(self, rows: Mapping[str, Row]) -> None:
+        """Tell the callers of the last transaction's events whether they are stored."""
+        for each in self.storing:
+            row = rows.get(each.entry.row)
+            _tell(each, row.etag if row is not None else None)
+        self.storing = []
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the callers that the last transaction failed. Events that are certainly not stored go the usual way."""
+        unsure = not isinstance(error, StorageError) or isinstance(error, OutcomeUnknown)
+        failure = error if isinstance(error, StorageError) else OutcomeUnknown(f"express delivery failed: {type(error).__name__}")
+        for each in self.storing:
+            _tell(each, failure if unsure else None)
+        self.storing = []
+
+    def close(self) -> None:
+        """Take no more events, and send those that wait the usual way."""
+        self.closed = True
+        while self.pending:
+            _tell(self.pending.popleft(), None)
+
+
+def _tell(arrival: Arrival, result: str | StorageError | None) -> None:
+    if not arrival.result.done():
+        arrival.result.set_result(result)

@@ -1,0 +1,172 @@
+"""Express delivery: events that are due now are delivered by the process that stores them, without a queue in between.
+
+One shard per tenant takes the events that arrive while its owner serves it. Its index row is the safety net: if this process ends, a later
+owner takes the shard by the same rules as any other. Whatever express delivery does not take goes the usual way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from ...core.clock import Clock, Millis
+from ...core.errors import StorageError, Unavailable
+from ...core.ids import Ids
+from ...core.settings import Settings
+from ...delivery.flow.service import Flow
+from ...engine.async_runner import AsyncRunner
+from ..ingest.account_rotation import AccountRotation
+from ..ingest.writer import Stored
+from ..keys import Address, place_of, placed, shard_key
+from ..protocol import express, owning
+from ..protocol.ingest import file_shard
+from ..rows import EventToStore
+from ..timings import EXPRESS_AHEAD, EXPRESS_LINGER
+from .arrivals import Arrivals
+from .dispatch import Firing
+
+log = logging.getLogger(__name__)
+
+SHARD_EVENTS = 100
+"""Most events in a shard of express delivery: every transaction of its owner counts its rows."""
+CLOSE_WITHIN = 1.0
+"""Seconds that owners get at the orderly end of a process."""
+BYTES = 8 * 1024 * 1024
+"""Most bytes in the shards of express delivery of a process."""
+
+
+class Express:
+    """Express delivery of one process. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        firing: Firing,
+        runner: AsyncRunner,
+        clock: Clock,
+        ids: Ids,
+        settings: Settings,
+        flow: Flow,
+        fresh: Sequence[str],
+    ) -> None:
+        """firing: serves the shards that are opened here. fresh: the places that take new shards."""
+        self._runner, self._clock, self._ids, self._flow = runner, clock, ids, flow
+        self._rota = AccountRotation(fresh, clock)
+        self._most, self._shard_events = settings.express_events, min(SHARD_EVENTS, settings.shard_events)
+        self._firing = firing
+        self._open: dict[str, Arrivals] = {}
+        """The shard of each tenant that took its last event."""
+        self._served: dict[Arrivals, asyncio.Task[None]] = {}
+        self._last: dict[str, float] = {}
+        """Monotonic time of each tenant's last event."""
+        self._leaving = False
+
+    @property
+    def in_flight(self) -> int:
+        """Events of express delivery that are not delivered yet."""
+        return sum(each.in_flight for each in self._served)
+
+    def leave(self) -> None:
+        """Take no more events, because the process is about to end."""
+        self._leaving = True
+
+    async def close(self) -> None:
+        """Let the owners release their shards; what they do not manage within `CLOSE_WITHIN` is left to the safety net."""
+        self.leave()
+        tasks = list(self._served.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_WITHIN)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def store(self, tenant: str, events: Sequence[EventToStore]) -> list[Stored | StorageError | None]:
+        """Store the events that this process can deliver itself at once.
+
+        Return results in the order given. None: the event is not stored, and goes the usual way.
+        """
+        now = self._clock.now()
+        due = [event for event in events if event.id is None and event.durability == "standard" and event.due <= now + EXPRESS_AHEAD]
+        if not due or not await self._has_room(tenant, due):
+            return [None] * len(events)
+        chosen = set(map(id, due))
+        places = [self._join(tenant, event, now) if id(event) in chosen else None for event in events]
+        results: list[Stored | StorageError | None] = []
+        for event, place in zip(events, places, strict=True):
+            etag = await place[1] if place is not None else None
+            if isinstance(etag, str) and place is not None:
+                results.append(Stored(place[0], str(event.props["id"]), etag))
+            else:
+                results.append(etag if isinstance(etag, StorageError) else None)
+        return results
+
+    async def _has_room(self, tenant: str, events: Sequence[EventToStore]) -> bool:
+        """Return True if the events can be delivered at once, within the bounds of this process."""
+        if self._leaving or self.in_flight + len(events) > self._most:
+            return False
+        if sum(each.bytes for each in self._served) + sum(event.size for event in events) > BYTES:
+            return False
+        wanted: dict[str, int] = {}
+        for event in events:
+            channel = str(event.props["channel"])
+            wanted[channel] = wanted.get(channel, 0) + 1
+        for channel, count in wanted.items():
+            if not await self._flow.takes_now(tenant, channel, count):
+                return False
+        # Others may have joined while the channels were read.
+        return not self._leaving and self.in_flight + len(events) <= self._most
+
+    def _join(self, tenant: str, event: EventToStore, now: Millis) -> tuple[Address, asyncio.Future[str | StorageError | None]]:
+        """Add an event to the tenant's shard, or to a new one."""
+        moment = self._clock.monotonic()
+        hurried = moment - self._last.get(tenant, float("-inf")) < EXPRESS_LINGER
+        self._last.pop(tenant, None)
+        self._last[tenant] = moment
+        arrivals = self._open.get(tenant)
+        if arrivals is None or not arrivals.accepts(event, now):
+            arrivals = self._begin(tenant, max(event.due, now))
+        arrivals.hurried = hurried
+        row, result = arrivals.join(event)
+        return Address(arrivals.shard, row), result
+
+    def _begin(self, tenant: str, wake: Millis) -> Arrivals:
+        """Open a shard for a tenant's events of the minute of `wake`."""
+        shard = shard_key(tenant, placed(self._ids.name(), self._rota.next()))
+        arrivals = Arrivals(shard, wake, self._shard_events, hurried=False)
+        self._open[tenant] = arrivals
+        while len(self._last) > 2 * self._most:
+            del self._last[next(iter(self._last))]
+        self._served[arrivals] = asyncio.create_task(self._run(tenant, arrivals))
+        return arrivals
+
+    async def _run(self, tenant: str, arrivals: Arrivals) -> None:
+        """Open the shard and serve it to its end."""
+        try:
+            await self._open_and_serve(arrivals)
+        except StorageError as error:
+            # Its index row makes a sweep look at the shard.
+            log.debug("Shard %s is left to the sweep: %s", arrivals.shard, error, extra={"action": "express_left"})
+            arrivals.fail(error)
+            if isinstance(error, Unavailable):
+                self._rota.avoid(place_of(arrivals.shard))
+        except BaseException as error:
+            arrivals.fail(error)
+            if not isinstance(error, Exception):
+                raise
+            log.exception("Express delivery raised an unexpected error", extra={"action": "express_failed"})
+        finally:
+            arrivals.close()
+            del self._served[arrivals]
+            if self._open.get(tenant) is arrivals:
+                del self._open[tenant]
+
+    async def _open_and_serve(self, arrivals: Arrivals) -> None:
+        session = express.begin(arrivals.shard, arrivals.wake, f"o{self._ids.name()}", self._firing.process_name)
+        # From then on no sweep can overlook what is stored in the shard. Events that arrive meanwhile go into its first transaction.
+        await self._runner.run(file_shard(arrivals.shard, arrivals.wake, sent=True))
+        sent = self._clock.monotonic()
+        entries = arrivals.take(owning.MAX_CHANGES)
+        serving = await self._runner.run(express.store_first(session, entries))
+        arrivals.settle(session.rows)
+        if serving:
+            await self._firing.serve_own(session, arrivals, sent)

@@ -1,0 +1,154 @@
+"""Express delivery: events that are due now are delivered by the process that stores them, without a queue in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from shared.delivery.channels.fake import DELIVERED
+from shared.delivery.channels.ports import Verdict
+from shared.scheduler.protocol.gate import parse_gate
+from shared.storage.names import EVENTS, LEDGER, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
+from shared.storage.ports import Op
+
+from ..harness import World
+
+type Transaction = tuple[str, list[str]]
+"""Table, and the row keys."""
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """Delivers up to five events at a time itself."""
+    opened = await World(express_events=5).open()
+    yield opened
+    await opened.close()
+
+
+def record(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Transaction]:
+    """Return the list of transactions from now on."""
+    found: list[Transaction] = []
+    plain = world.tables.write
+
+    async def write(table: str, pk: str, ops: tuple[Op, ...]) -> Any:
+        found.append((table, [op.rk for op in ops]))
+        return await plain(table, pk, ops)
+
+    monkeypatch.setattr(world.tables, "write", write)
+    return found
+
+
+async def settled(world: World) -> None:
+    """Let all owners end, and nothing else: no queue is served, and no timer ticks."""
+    await world.do(_ended(world))
+
+
+async def _ended(world: World) -> None:
+    while world.app.scheduler.express.in_flight:
+        await world.clock.sleep(0.01)
+
+
+async def messages(world: World) -> int:
+    return await world.queues.length(QUEUE_SHARDS) + await world.queues.length(QUEUE_RETRIES)
+
+
+async def test_a_lone_event_takes_five_transactions_and_no_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    transactions = record(world, monkeypatch)
+    made = await world.demo.create(delay="PT0S", payload=1)
+    await settled(world)
+    assert [table for table, _ in transactions] == [SHARDS, EVENTS, EVENTS, LEDGER, SHARDS]
+    assert [each.id for each in world.receiver.received] == [made["id"]]
+    found = await world.demo.event(made["id"])
+    assert (found["state"], found["late_ms"]) == ("delivered", 0)
+    assert await messages(world) == 0
+    [gate] = [parse_gate(row.props) for row in world.rows(EVENTS) if row.rk == "gate"]
+    assert (gate.state, gate.counts.accepted, gate.counts.delivered) == ("done", 1, 1)
+    assert world.rows(SHARDS) == []
+
+
+async def test_events_that_follow_each_other_share_a_shard_and_its_transactions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    transactions = record(world, monkeypatch)
+    for _ in range(10):
+        await world.demo.create(delay="PT0S", payload=1)
+        await world.clock.advance(0.1)
+    await settled(world)
+    assert len(world.receiver.received) == 10
+    assert len(transactions) <= 10 + 2 * 5, "one transaction an event, and those of two shards: the first event was a lone one"
+    assert await messages(world) == 0 and world.rows(SHARDS) == []
+
+
+async def test_an_event_that_is_due_in_a_moment_waits_for_its_time(world: World) -> None:
+    made = await world.demo.create(delay="PT1.5S", payload=1)
+    assert world.receiver.received == []
+    assert (await world.demo.event(made["id"]))["state"] == "firing", "claimed, as the owner of another shard would"
+    await settled(world)
+    assert [each.id for each in world.receiver.received] == [made["id"]]
+    assert (await world.demo.event(made["id"]))["late_ms"] == 0
+
+
+async def test_what_is_due_later_or_has_an_id_of_the_client_goes_the_usual_way(world: World) -> None:
+    later = await world.demo.create(delay="PT3S", payload=1)
+    named = await world.demo.create(id="mine", delay="PT0S", payload=1)
+    assert world.app.scheduler.express.in_flight == 0 and await messages(world) == 2
+    await world.run(8)
+    assert {each.id for each in world.receiver.received} == {later["id"], named["id"]}
+
+
+async def test_more_than_the_bound_go_the_usual_way(world: World) -> None:
+    batch = await world.demo.post("/api/v1/events/batch", [{"delay": "PT1S", "payload": 1}] * 6)
+    assert batch.json()["accepted"] == 6
+    assert world.app.scheduler.express.in_flight == 0 and await messages(world) == 1
+    await world.run(5)
+    assert len(world.receiver.received) == 6
+
+
+async def test_a_paused_channel_gets_nothing(world: World) -> None:
+    await world.admin.post("/api/v1/tenants/demo/channels/default/pause", {})
+    made = await world.demo.create(delay="PT0S", payload=1)
+    await world.run(5)
+    assert world.receiver.received == []
+    await world.admin.post("/api/v1/tenants/demo/channels/default/resume", {})
+    await world.run(40)
+    assert [each.id for each in world.receiver.received] == [made["id"]]
+
+
+async def test_a_channel_that_is_paused_while_the_event_waits_gets_nothing(world: World) -> None:
+    made = await world.demo.create(delay="PT1.5S", payload=1)
+    await world.admin.post("/api/v1/tenants/demo/channels/default/pause", {})
+    await settled(world)
+    assert world.receiver.received == []
+    assert (await world.demo.call("DELETE", f"/api/v1/events/{made['id']}")).status == 204
+    await world.run(60)
+    assert world.rows(SHARDS) == []
+
+
+async def test_a_failed_delivery_is_tried_again_through_the_queue(world: World) -> None:
+    world.receiver.otherwise = Verdict("retry", 503)
+    made = await world.demo.create(delay="PT0S", payload=1)
+    await settled(world)
+    assert (await world.demo.event(made["id"]))["state"] == "retrying" and await messages(world) == 1
+    world.receiver.otherwise = DELIVERED
+    await world.run(15)
+    assert (await world.demo.event(made["id"]))["state"] == "delivered"
+    assert world.rows(SHARDS) == []
+
+
+async def test_an_event_whose_expiry_has_passed_lapses(world: World) -> None:
+    made = await world.demo.create(due="2027-01-15T07:00:00Z", expires="PT1S", payload=1)
+    await settled(world)
+    assert (await world.demo.event(made["id"]))["state"] == "lapsed" and world.receiver.received == []
+
+
+async def test_a_process_that_leaves_delivers_nothing_itself(world: World) -> None:
+    waits = await world.demo.create(delay="PT1.9S", payload=1)
+    world.app.leave()
+    later = await world.demo.create(delay="PT0S", payload=1)
+    assert later["state"] == "scheduled"
+    await settled(world)
+    assert world.receiver.received == [] or [each.id for each in world.receiver.received] == [waits["id"]]
+    await world.close()
+    await world.open()
+    await world.run(60)
+    assert {each.id for each in world.receiver.received} == {waits["id"], later["id"]}
