@@ -11,6 +11,7 @@ from .cluster import pair
 from .events import (
     batch,
     conditions,
+    due_now,
     event_rows,
     firing,
     importing,
@@ -57,6 +58,9 @@ BENCHES: Final[dict[str, Bench]] = {
     "throttling": Bench("lateness and ingest on storage that refuses requests", conditions.throttling),
     "stream": Bench("lateness of events that are posted one by one, due in seconds", stream.measure),
     # Deliveries that are due now
+    "due-now-lone": Bench("one event each 5 s that is due when it is posted, from POST to arrival", due_now.lone),
+    "due-now-5": Bench("5 such events a second", due_now.five),
+    "due-now-50": Bench("50 such events a second", due_now.fifty),
     # Many tenants, moved events
     "tenants-300": Bench("lateness of 30 single events a second of 300 tenants", sparse_tenants.tenants_300),
     "tenants-1000": Bench("lateness of 100 single events a second of 1,000 tenants", sparse_tenants.tenants_1000),

@@ -1,0 +1,100 @@
+"""Events that are due when they are posted: from the start of the POST to the arrival at the receiver, and their storage transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ..report import Figure
+from ..tools.receiver import Arrivals, Connection
+from ..tools.stage import KEY, Host, Run, devhost, emulator, payload
+
+HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+LONE_EVERY = 5.0
+"""Seconds between two lone events."""
+
+
+class NotedArrivals(Arrivals):
+    """Keeps each event's id with the moment of its arrival, on the monotonic clock."""
+
+    def by_id(self) -> dict[str, float]:
+        """Return the first arrival of each event, in seconds of `time.monotonic`."""
+        offset = time.time() - time.monotonic()
+        found: dict[str, float] = {}
+        for at, head in self.seen:
+            fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:])
+            found.setdefault(fields[b"ce-id"].decode(), at / 1e9 - offset)
+        return found
+
+
+@asynccontextmanager
+async def _receiving() -> AsyncIterator[tuple[NotedArrivals, str]]:
+    arrivals = NotedArrivals()
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(arrivals), "127.0.0.1", 0, backlog=1024)
+    try:
+        yield arrivals, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    finally:
+        server.close()
+
+
+async def _post(host: Host, began: dict[str, float], answered: list[float]) -> None:
+    start = time.monotonic()
+    body = f'{{"delay": "PT0S", "payload": {payload(0)}}}'
+    async with host.session.post(f"{host.url}/api/v1/events", data=body, headers=HEADERS) as answer:
+        document = json.loads(await answer.read())
+        assert answer.status == 201, document
+    answered.append(time.monotonic() - start)
+    began[document["id"]] = start
+
+
+async def _paced(run: Run, name: str, count: int, pause: float, p50: float, p99: float) -> list[Figure]:
+    """Post `count` events, one each `pause` seconds, whatever the answers take."""
+    began: dict[str, float] = {}
+    answered: list[float] = []
+    with emulator() as azurite:
+        async with _receiving() as (arrivals, url), devhost(azurite.connection_string, url) as host:
+            # Two events that do not count: they open connections.
+            for _ in range(2):
+                await _post(host, {}, [])
+                await asyncio.sleep(1.0)
+            first = time.monotonic()
+            posts = []
+            for number in range(count):
+                await asyncio.sleep(max(0.0, first + number * pause - time.monotonic()))
+                posts.append(asyncio.create_task(_post(host, began, answered)))
+                run.report_progress(name, number + 1, count)
+            await asyncio.gather(*posts)
+            # What has not come by then is counted as missing.
+            for _ in range(600):
+                if len(arrivals.seen) >= count + 2:
+                    break
+                await asyncio.sleep(0.05)
+            came = arrivals.by_id()
+    took = sorted(1000 * (came[each] - start) for each, start in began.items() if each in came)
+    missing = len(began) - len(took)
+    answer = 1000 * statistics.median(answered)
+    note = f"{len(took)} events, {missing} did not come; max {took[-1]:.0f} ms; answered in {answer:.1f} ms (p50)"
+    details = {"milliseconds": took}
+    return [
+        Figure(f"{name}: from POST to arrival, p50", statistics.median(took), "ms", "<=", p50, note, details),
+        Figure("  p99", took[min(len(took) - 1, len(took) * 99 // 100)], "ms", "<=", p99),
+    ]
+
+
+async def lone(run: Run) -> list[Figure]:
+    """Measure one event each 5 s, and nothing else."""
+    return await _paced(run, "due now, one each 5 s", run.pick(60, 8), LONE_EVERY, 20, 80)
+
+
+async def five(run: Run) -> list[Figure]:
+    """Measure 5 events a second."""
+    return await _paced(run, "due now, 5/s", run.pick(300, 50), 1 / 5, 15, 60)
+
+
+async def fifty(run: Run) -> list[Figure]:
+    """Measure 50 events a second."""
+    return await _paced(run, "due now, 50/s", run.pick(2_000, 300), 1 / 50, 15, 60)
