@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.delivery.channels.fake import DELIVERED
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler.protocol.gate import parse_gate
@@ -152,3 +153,61 @@ async def test_a_process_that_leaves_delivers_nothing_itself(world: World) -> No
     await world.open()
     await world.run(60)
     assert {each.id for each in world.receiver.received} == {waits["id"], later["id"]}
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("lost", range(1, 6))
+async def test_one_lost_answer_changes_nothing_for_the_caller(
+    world: World, monkeypatch: pytest.MonkeyPatch, lost: int, applied: bool
+) -> None:
+    plain = world.tables.write
+    count = 0
+
+    async def write(table: str, pk: str, ops: tuple[Op, ...]) -> Any:
+        nonlocal count
+        count += 1
+        if count != lost:
+            return await plain(table, pk, ops)
+        if applied:
+            await plain(table, pk, ops)
+        raise OutcomeUnknown("the answer was lost")
+
+    monkeypatch.setattr(world.tables, "write", write)
+    made = await world.demo.create(delay="PT0S", payload=1)
+    await settled(world)
+    # An event whose first transaction was not applied goes the usual way, into another shard.
+    assert await messages(world) == ((lost, applied) == (2, False))
+    await world.run(5)
+    assert count >= 5
+    assert [each.id for each in world.receiver.received] == [made["id"]]
+    assert (await world.demo.event(made["id"]))["state"] == "delivered"
+    assert world.rows(SHARDS) == []
+
+
+async def test_what_the_end_of_a_process_leaves_is_delivered_by_the_next_one_once_the_gate_is_old(world: World) -> None:
+    made = await world.demo.create(delay="PT1.9S", payload=1)
+    for task in list(world.app.scheduler.express._served.values()):
+        task.cancel()
+    await world.do(_ended(world))
+    await world.run(30)
+    assert world.receiver.received == [], "its owner may still be alive"
+    await world.run(60)
+    [attempt] = world.receiver.received
+    assert (attempt.id, attempt.delivery.attempt) == (made["id"], 2), "the claim of the former owner counts as an attempt"
+
+
+async def test_unavailable_storage_leaves_the_event_to_the_usual_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = world.tables.write
+    refused: list[str] = []
+
+    async def write(table: str, pk: str, ops: tuple[Op, ...]) -> Any:
+        if not refused:
+            refused.append(table)
+            raise Unavailable("busy")
+        return await plain(table, pk, ops)
+
+    monkeypatch.setattr(world.tables, "write", write)
+    made = await world.demo.create(delay="PT0S", payload=1)
+    assert refused == [SHARDS] and await messages(world) == 1
+    await world.run(5)
+    assert [each.id for each in world.receiver.received] == [made["id"]]
