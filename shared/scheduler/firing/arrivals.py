@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sized
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from ...storage.ports import Row
 from ..keys import event_row, minute_start, server_id
 from ..protocol.ingest import Entry
 from ..rows import EventToStore
+from ..timings import EXPRESS_LINGER, EXPRESS_STAY
 
 GROUP_BYTES = 3 * 1024 * 1024
 """Most bytes in one transaction."""
@@ -28,13 +30,15 @@ class Arrival(NamedTuple):
 class Arrivals:
     """The events that arrive at a shard while its owner serves it. They are stored with the owner's next transaction."""
 
-    def __init__(self, shard: str, wake: Millis, most: int, *, hurried: bool) -> None:
-        """most: number of events that the shard takes. hurried: events of the tenant follow each other so closely that the owner waits
-        a moment for the next one before it finishes the shard."""
+    def __init__(self, shard: str, wake: Millis, most: int) -> None:
+        """most: number of events that the shard takes."""
         self.shard, self.wake, self._most = shard, wake, most
         self.closed = False
         self.bytes = 0
-        self.hurried = hurried
+        self.gap = math.inf
+        """Seconds between the tenant's last two events."""
+        self._came = 0.0
+        """Monotonic time of the last event."""
         self.storing: list[Arrival] = []
         """Events whose transaction is under way."""
         self.pending: deque[Arrival] = deque()
@@ -46,15 +50,28 @@ class Arrivals:
 
     @property
     def in_flight(self) -> int:
-        """Events that are not delivered yet; at least 1 while the shard is served."""
-        return max(1, len(self.pending) + len(self.storing) + len(self.running))
+        """Events that are not delivered yet."""
+        return len(self.pending) + len(self.storing) + len(self.running)
+
+    @property
+    def lingers(self) -> bool:
+        """True if the next event is so near that its transaction can settle the last one."""
+        return self.gap < EXPRESS_LINGER and not self.closed
+
+    def stays(self, now: float) -> bool:
+        """Return True if the owner is to wait for the tenant's next event. now: monotonic time."""
+        return self.gap < EXPRESS_STAY and not self.closed and now - self._came < EXPRESS_STAY
 
     def accepts(self, event: EventToStore, now: Millis) -> bool:
         """Return True if the event belongs into this shard and fits."""
         return not self.closed and self._next < self._most and minute_start(max(event.due, now)) == minute_start(self.wake)
 
-    def join(self, event: EventToStore) -> tuple[str, asyncio.Future[str | StorageError | None]]:
-        """Add an event; return its row key and the future ETag: None if it is not stored and never will be."""
+    def join(self, event: EventToStore, now: float, gap: float) -> tuple[str, asyncio.Future[str | StorageError | None]]:
+        """Add an event; return its row key and the future ETag: None if it is not stored and never will be.
+
+        now: monotonic time. gap: seconds since the tenant's last event.
+        """
+        self._came, self.gap = now, gap
         row = event_row(self._next)
         self._next += 1
         self.bytes += event.size

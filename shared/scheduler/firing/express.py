@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 
 from ...core.clock import Clock, Millis
@@ -22,7 +23,7 @@ from ..keys import Address, place_of, placed, shard_key
 from ..protocol import express, owning
 from ..protocol.ingest import file_shard
 from ..rows import EventToStore
-from ..timings import EXPRESS_AHEAD, EXPRESS_LINGER
+from ..timings import EXPRESS_AHEAD
 from .arrivals import Arrivals
 from .dispatch import Firing
 
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 SHARD_EVENTS = 100
 """Most events in a shard of express delivery: every transaction of its owner counts its rows."""
+SHARDS = 1_000
+"""Most shards of express delivery of a process."""
 CLOSE_WITHIN = 1.0
 """Seconds that owners get at the orderly end of a process."""
 BYTES = 8 * 1024 * 1024
@@ -65,6 +68,11 @@ class Express:
     def in_flight(self) -> int:
         """Events of express delivery that are not delivered yet."""
         return sum(each.in_flight for each in self._served)
+
+    @property
+    def shards(self) -> int:
+        """Shards of express delivery that this process serves."""
+        return len(self._served)
 
     def leave(self) -> None:
         """Take no more events, because the process is about to end."""
@@ -102,7 +110,7 @@ class Express:
 
     async def _has_room(self, tenant: str, events: Sequence[EventToStore]) -> bool:
         """Return True if the events can be delivered at once, within the bounds of this process."""
-        if self._leaving or self.in_flight + len(events) > self._most:
+        if self._leaving or self.in_flight + len(events) > self._most or len(self._served) >= SHARDS:
             return False
         if sum(each.bytes for each in self._served) + sum(event.size for event in events) > BYTES:
             return False
@@ -119,22 +127,20 @@ class Express:
     def _join(self, tenant: str, event: EventToStore, now: Millis) -> tuple[Address, asyncio.Future[str | StorageError | None]]:
         """Add an event to the tenant's shard, or to a new one."""
         moment = self._clock.monotonic()
-        hurried = moment - self._last.get(tenant, float("-inf")) < EXPRESS_LINGER
-        self._last.pop(tenant, None)
+        gap = moment - self._last.pop(tenant, -math.inf)
         self._last[tenant] = moment
         arrivals = self._open.get(tenant)
         if arrivals is None or not arrivals.accepts(event, now):
             arrivals = self._begin(tenant, max(event.due, now))
-        arrivals.hurried = hurried
-        row, result = arrivals.join(event)
+        row, result = arrivals.join(event, moment, gap)
         return Address(arrivals.shard, row), result
 
     def _begin(self, tenant: str, wake: Millis) -> Arrivals:
         """Open a shard for a tenant's events of the minute of `wake`."""
         shard = shard_key(tenant, placed(self._ids.name(), self._rota.next()))
-        arrivals = Arrivals(shard, wake, self._shard_events, hurried=False)
+        arrivals = Arrivals(shard, wake, self._shard_events)
         self._open[tenant] = arrivals
-        while len(self._last) > 2 * self._most:
+        while len(self._last) > 2 * SHARDS:
             del self._last[next(iter(self._last))]
         self._served[arrivals] = asyncio.create_task(self._run(tenant, arrivals))
         return arrivals

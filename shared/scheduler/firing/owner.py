@@ -127,7 +127,7 @@ class Owner:
             if len(outcomes) + len(claims) < owning.MAX_CHANGES and not left and self._running:
                 await self._pause(todo)
             return True
-        if todo.finished and not self._running:
+        if todo.finished and not self._running and not (arrivals is not None and arrivals.stays(self._clock.monotonic())):
             self._close_arrivals()
             await self._finish()
             return False
@@ -197,9 +197,7 @@ class Owner:
         sent = self._clock.monotonic()
         entries = self._arrivals.entries if self._arrivals is not None else ()
         try:
-            serving = await self._runner.insist(
-                lambda: owning.step(self._session, outcomes, claims, entries), self._permission.covers_now
-            )
+            serving = await self._runner.insist(lambda: owning.step(self._session, outcomes, claims, entries), self._permission.covers_now)
         except Rejected as error:
             if self._arrivals is None or not entries:
                 raise
@@ -223,7 +221,7 @@ class Owner:
 
     def _is_last(self, arrivals: Arrivals, outcomes: Mapping[str, rules.RowOutcome]) -> bool:
         """Return True if the shard is finished with these outcomes, because no event is on its way into it."""
-        if self._running or self._outcomes or arrivals.storing or arrivals.pending:
+        if self._running or self._outcomes or arrivals.storing or arrivals.pending or arrivals.stays(self._clock.monotonic()):
             return False
         return express.may_settle_all(self._session, outcomes)
 
@@ -294,8 +292,7 @@ class Owner:
 
         While deliveries run, they go first and are settled together.
         """
-        if self._arrivals is not None and self._arrivals.hurried and not self._arrivals.closed:
-            # The tenant's next event is near.
+        if self._arrivals is not None and self._arrivals.lingers:
             return False
         return bool(self._outcomes) and not self._running
 

@@ -47,7 +47,7 @@ async def settled(world: World) -> None:
 
 
 async def _ended(world: World) -> None:
-    while world.app.scheduler.express.in_flight:
+    while world.app.scheduler.express.shards:
         await world.clock.sleep(0.01)
 
 
@@ -76,8 +76,22 @@ async def test_events_that_follow_each_other_share_a_shard_and_its_transactions(
         await world.clock.advance(0.1)
     await settled(world)
     assert len(world.receiver.received) == 10
-    assert len(transactions) <= 10 + 2 * 5, "one transaction an event, and those of two shards: the first event was a lone one"
+    assert len(transactions) <= 10 + 5 + 5, "one transaction an event, and those of two shards: the first event was a lone one"
     assert await messages(world) == 0 and world.rows(SHARDS) == []
+
+
+async def test_events_a_second_apart_share_a_shard_and_are_settled_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.demo.create(delay="PT0S", payload=1)
+    await settled(world)
+    transactions = record(world, monkeypatch)
+    for _ in range(5):
+        await world.clock.advance(1.0, settle=15)
+        made = await world.demo.create(delay="PT0S", payload=1)
+        await world.clock.advance(0.1, settle=15)
+        assert (await world.demo.event(made["id"]))["state"] == "delivered"
+    await settled(world)
+    assert len(transactions) == 5 * 2 + 4, "two an event; the index row and its end, the done gate, the ledger"
+    assert world.rows(SHARDS) == []
 
 
 async def test_an_event_that_is_due_in_a_moment_waits_for_its_time(world: World) -> None:
