@@ -16,7 +16,16 @@ from shared.scheduler.keys import shard_name
 from shared.scheduler.protocol import owning
 from shared.scheduler.protocol.gate import parse_gate
 from shared.scheduler.rows import EventToStore, body_props, encoded_size
-from shared.scheduler.timings import CROWDED_SHARDS, MESSAGE_TAKEN_WITHIN, OPEN_BEFORE, WAKE_EARLIEST, WAKE_EARLY, WAKE_EARLY_EACH
+from shared.scheduler.timings import (
+    CROWDED_SHARDS,
+    ENOUGH_EVENTS,
+    GROUP_WAIT,
+    MESSAGE_TAKEN_WITHIN,
+    OPEN_BEFORE,
+    WAKE_EARLIEST,
+    WAKE_EARLY,
+    WAKE_EARLY_EACH,
+)
 from shared.storage.names import EVENTS, SHARDS
 from shared.storage.ports import Op
 
@@ -287,3 +296,25 @@ async def test_one_id_stored_by_many_at_once_is_one_event(world: World) -> None:
     assert all(isinstance(each, Stored) and each.same for each in found)
     assert sum(isinstance(each, Stored) and each.existing is None for each in found) == 1
     assert len(world.events()) == 1
+
+
+async def test_events_that_have_gathered_behind_a_transaction_do_not_wait_for_others(world: World) -> None:
+    begun: list[float] = []
+    real = world.tables.write
+
+    async def slow(table: str, pk: str, ops: Sequence[Op]) -> Any:
+        if table == EVENTS:
+            begun.append(world.clock.monotonic())
+            await world.clock.sleep(0.02)
+        return await real(table, pk, ops)
+
+    world.tables.write = slow  # type: ignore[method-assign]
+
+    async def later(count: int) -> None:
+        await world.clock.sleep(0.01)
+        await asyncio.gather(*(world.app.scheduler.writer.store("demo", [event()]) for _ in range(count)))
+
+    await world.do(asyncio.gather(world.app.scheduler.writer.store("demo", [event()]), later(ENOUGH_EVENTS)))
+    await world.do(asyncio.gather(world.app.scheduler.writer.store("demo", [event()]), later(ENOUGH_EVENTS - 1)))
+    enough, too_few = begun[1] - begun[0], begun[3] - begun[2]
+    assert enough == pytest.approx(0.02) and too_few == pytest.approx(0.02 + GROUP_WAIT)
