@@ -92,14 +92,18 @@ class FillingShard:
         return row
 
 
+type Bucket = tuple[str, Millis, bool]
+"""Tenant, start of a minute or of a part of it, and whether its events are mirrored."""
+
+
 class FillingShards:
     """One writer's shards, by tenant, minute or part of a minute, and mirroring."""
 
     def __init__(self, ids: Ids, settings: Settings, rota: AccountRotation) -> None:
         self._ids, self._settings, self._rota = ids, settings, rota
-        self._open: dict[tuple[str, Millis, bool], list[FillingShard]] = {}
-        self._full: Counter[tuple[str, Millis, bool]] = Counter()
-        """Full shards of each minute. From the first on, the minute is filled in parts."""
+        self._open: dict[Bucket, list[FillingShard]] = {}
+        self._full: Counter[tuple[Bucket, Millis]] = Counter()
+        """Full shards of each minute and of each part of ten seconds, with the length of the bucket. They decide how long parts are."""
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -114,34 +118,35 @@ class FillingShards:
     ) -> tuple[FillingShard, str]:
         """Return a place for the event in an open shard of its bucket, or in a new one. account: the shard must be at this place."""
         due = max(event.due, now)
-        minute = (tenant, minute_start(due), mirrored)
-        part = self._part(minute)
+        minute, tens = (tenant, minute_start(due), mirrored), (tenant, due - due % CROWDED_SLICE, mirrored)
+        part = self._part(minute, tens)
         key = (tenant, due - due % part, mirrored)
         fillings = self._open.setdefault(key, [])
         fitting = [each for each in fillings if each.fits(event, due, now, self._settings) and each.is_at(account)]
         # The shard that wakes last: its owner comes for the first event and stays the shortest time until this one.
         filling = max(fitting, key=lambda each: each.opened.wake, default=None)
         if filling is None:
-            self._full[minute] += sum(each.opened.next_number >= self._settings.shard_events for each in fillings)
+            self._full[key, part] += sum(each.opened.next_number >= self._settings.shard_events for each in fillings)
             fillings[:] = [each for each in fillings if not each.over(now, self._settings)]
-            if self._part(minute) != part:
+            if self._part(minute, tens) != part:
                 return self.place(tenant, event, now, mirrored=mirrored, account=account)
             # Never later than its first event: an event due before the wake-up opens another shard.
             wake = opens_at(event.due, now, part=part, others=len(fillings))
             name = placed(self._ids.name(), MIRRORED if mirrored else account or self._rota.next())
             filling = FillingShard(OpenShard(shard_key(tenant, name), self._ids.name(), wake), mirrored=mirrored)
             fillings.append(filling)
-            # The minute is as young as its parts: it is known to be crowded for as long as they are filled.
-            for used in {minute: None, key: None}:
+            # A minute is as young as its parts: it is known to be crowded for as long as they are filled.
+            for used in dict.fromkeys((minute, tens, key)):
                 if used in self._open:
                     self._open[used] = self._open.pop(used)
             self._forget(now)
         return filling, filling.take(event)
 
-    def _part(self, minute: tuple[str, Millis, bool]) -> Millis:
-        """Return the length of the parts in which a minute is filled now."""
-        full = self._full[minute]
-        return MINUTE if not full else CROWDED_SLICE if full < CROWDED_SHARDS else CROWDED_SECOND
+    def _part(self, minute: Bucket, tens: Bucket) -> Millis:
+        """Return the length of the part that takes an event of this minute and ten seconds now."""
+        if not self._full[minute, MINUTE]:
+            return MINUTE
+        return CROWDED_SLICE if self._full[tens, CROWDED_SLICE] < CROWDED_SHARDS else CROWDED_SECOND
 
     def _forget(self, now: Millis) -> None:
         """Forget buckets whose owners have come, then the oldest, so that memory is bounded."""
@@ -149,5 +154,5 @@ class FillingShards:
             del self._open[key]
         while len(self._open) > OPEN_SHARDS:
             del self._open[next(iter(self._open))]
-        for key in self._full.keys() - self._open.keys():
-            del self._full[key]
+        for known in [known for known in self._full if known[0] not in self._open]:
+            del self._full[known]
