@@ -43,7 +43,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="some benchmarks only (default: all)")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="the same")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and events: a few minutes, rougher figures")
-    parser.add_argument("--scale", type=int, metavar="EVENTS", help="events of `cluster` (1,000,000; with --quick a tenth)")
+    scale = "events of `cluster` (1,000,000; with --quick a tenth), and of each instance of `cluster-scale` (60,000)"
+    parser.add_argument("--scale", type=int, metavar="EVENTS", help=scale)
     parser.add_argument("--json", action="store_true", help="print JSON, details included")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table as Markdown")
     given = parser.parse_args(arguments)
