@@ -29,6 +29,8 @@ RECOVER_WITHIN: Millis = 10 * MINUTE
 """A process that has just started looks at shards whose wake-up is at most this long ago: an invocation is ended after ten minutes."""
 RECOVER_AT = (0.0, 3.0, 6.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
 """Seconds after the start of a process at which it looks for them. The timers, which may be silent for a minute, take over from there."""
+TAKEN_WITHIN = 10.0
+"""Seconds for which a shard is asked for again while storage refuses: the host repeats a message that failed after half a minute."""
 HEARTBEAT_EVERY = 10.0
 """Longest time in seconds between two transactions of an owner; each transaction is a heartbeat. Well below `OWNER_MAY_START`."""
 OWNER_TICK = 1.0
@@ -114,13 +116,13 @@ CROWDED_SLICE: Millis = 10_000
 CROWDED_SECOND: Millis = 1_000
 """Length of the parts into which ten seconds of a crowded minute are cut when they have `CROWDED_SHARDS` full shards of one writer.
 
-Divides `CROWDED_SLICE`. Owners of a part come at the same time. With thousands of events a second they would load more rows at that time than
-a storage account serves in a second (20,000), and hold all slots of the queue trigger for ten seconds.
+Divides `CROWDED_SLICE`. Owners of a part come at the same time. With thousands of events a second they would then load more rows than a
+storage account serves in a second (20,000), and hold all slots of the queue trigger for ten seconds.
 """
 CROWDED_SHARDS = 12
 """Full shards of ten seconds from which a writer fills the rest of them second by second.
 
-With as many again, most shards of a second are full too. With few more, shards of a second save nothing, and cost a tenth more transactions.
+With as many again, most shards of a second are full too. With few more, they save nothing, and cost a tenth more transactions.
 """
 OPEN_BEFORE: Millis = 100
 """Longest time that a shard wakes before its first event: clients that post at the same time may be out of order by that much.

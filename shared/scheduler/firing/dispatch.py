@@ -30,7 +30,7 @@ from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, ended_owner, parse_message, postpone, send
 from ..protocol.gate import parse_gate, read_gate
 from ..queries.ledger import entry_for
-from ..timings import BUSY_OWNERS, MIRROR_ASKED_AGAIN_AFTER
+from ..timings import BUSY_OWNERS, MIRROR_ASKED_AGAIN_AFTER, TAKEN_WITHIN
 from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, TenantDelivery
 from .owner import Owner
@@ -110,13 +110,18 @@ class Firing:
         Retries and backlogs keep their slots, which bound how much of them a process serves beside punctual events.
         """
         message = parse_message(text)
-        row = await self._runner.run(read_gate(message.shard))
+        began = self._clock.monotonic()
+        row = await self._runner.insist(lambda: read_gate(message.shard), lambda: self._patient(began))
         tenant, size = shard_tenant(message.shard), int(row.props["bytes"]) if row else 0
         if not retries and self._shared.admits(tenant, size):
             work, failed = partial(self._counted, message, row, retries), partial(self._failed, message)
             await self._shared.serve(SmallShard(tenant, size, work, failed))
         else:
             await self._counted(message, row, retries, self._budget.hold(size))
+
+    def _patient(self, since: float) -> bool:
+        """Return True while a shard whose storage refuses is worth a further try. Later the host repeats the message."""
+        return not self._leaving and self._clock.monotonic() - since < TAKEN_WITHIN
 
     async def _counted(
         self, message: ShardMessage, seen: Row | None, retries: bool, room: AbstractAsyncContextManager[None] | None = None
@@ -167,7 +172,10 @@ class Firing:
                 # The message's proof may be of an owner before that one.
                 ended = found
                 log.debug("The owner %s of shard %s has ended with its process", ended, message.shard, extra={"action": "owner_ended"})
-        taken = await self._runner.run(owning.take(message.shard, message.index, owner, seen, stopped, process=name, ended=ended))
+        taken = await self._runner.insist(
+            lambda: owning.take(message.shard, message.index, owner, seen, stopped, process=name, ended=ended),
+            lambda: self._patient(taken_at),
+        )
         if taken == "gone":
             return
         if taken == "done":

@@ -320,7 +320,11 @@ class Owner:
         open_rows = [row for row in session.rows.values() if row.props["state"] not in rules.FINAL]
         retries = todo.retries if wake == todo.rest else all(row.props["state"] == "retrying" for row in open_rows)
         near = wake <= now + DISPATCH_AHEAD
-        if await self._runner.run(owning.rest(session, wake, retries_only=retries, sent=near)) and near:
+        # Again, because a shard that is not released must wait until its owner counts as gone.
+        rested = await self._runner.insist(
+            lambda: owning.rest(session, wake, retries_only=retries, sent=near), self._permission.covers_now
+        )
+        if rested and near:
             message = ShardMessage(session.shard, session.held.gate.index)
             # Held events are due before the wake-up.
             first = sum(wake <= rules.due_at(row.props) <= wake + CLAIM_AHEAD for row in open_rows)

@@ -277,6 +277,27 @@ async def test_owner_keeps_its_shard_while_storage_refuses_for_some_seconds(
     assert [row.props["state"] for row in world.events()] == ["delivered"] * 5
 
 
+@pytest.mark.parametrize("refused", ["get", "write"])
+async def test_shard_is_taken_a_few_seconds_later_when_storage_refuses_at_first(
+    world: World, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    await together(world, 5)
+    answers, until = getattr(world.tables, refused), world.now + 6_000
+    refusals = 0
+
+    async def throttled(table: str, pk: str, *args: Any, **options: Any) -> Any:
+        nonlocal refusals
+        if table == EVENTS and world.now < until:
+            refusals += 1
+            raise Unavailable("503")
+        return await answers(table, pk, *args, **options)
+
+    monkeypatch.setattr(world.tables, refused, throttled)
+    await world.run(14)
+    assert refusals > 1
+    assert [row.props["state"] for row in world.events()] == ["delivered"] * 5
+
+
 async def test_owner_gives_up_when_storage_refuses_for_longer_than_it_may_start_deliveries(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
