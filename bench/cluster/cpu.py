@@ -13,8 +13,9 @@ class Charges:
 
     ingest: float = 19e-6
     """An event of a batch, without requests to storage (`bench cpu`)."""
-    fire: float = 185e-6
-    """An event from its claim to its settlement, with a signed POST: what `bench herd` measures in the devhost, less requests and rows."""
+    fire: float = 63e-6
+    """An event from its claim to its settlement, with a signed POST: what `bench herd` measures in the devhost (86 us), less requests and
+    rows."""
     request: float = 160e-6
     """A request to storage (`bench storage-cpu`)."""
     row: float = 6e-6
