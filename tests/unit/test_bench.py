@@ -7,6 +7,7 @@ import importlib
 import io
 import json
 import pkgutil
+import re
 
 import pytest
 from rich.console import Console
@@ -17,6 +18,7 @@ from bench.__main__ import parse, run_all
 from bench.registry import BENCHES, Bench
 from bench.report import Figure
 from bench.tools.stage import Run
+from tests.paths import ROOT
 
 MODULES = sorted(each.name for each in pkgutil.walk_packages(bench.__path__, "bench."))
 
@@ -76,3 +78,10 @@ def test_rows_of_json_have_figure_target_and_verdict(monkeypatch: pytest.MonkeyP
         ("plain", "seen", 1.0, "", None),
     ]
     assert rows[3]["note"] == "failed: RuntimeError: no storage"
+
+
+def test_pages_name_benchmarks_that_exist() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    named = {(page.name, name) for page in pages for name in re.findall(r"python -m bench ((?!cost\b)[a-z][a-z0-9-]*)", page.read_text())}
+    assert {name for _, name in named} >= {"cluster", "herd", "tenants-300"}
+    assert not [each for each in sorted(named) if each[1] not in BENCHES]
