@@ -70,9 +70,9 @@ async def herd(run: Run) -> list[Figure]:
             f"{other:,.0f}/s with {rival.what}: {CONCURRENCY} in flight, same signed POST, nothing persisted; "
             f"first after {theirs[0]['min']:.0f} ms"
         )
-        figures.append(Figure("  herd / BullMQ + Redis", rate / other, "", ">", 1, text))
+        figures.append(Figure("  herd / BullMQ + Redis", rate / other, "", ">=", 3, text))
     else:
-        figures.append(Figure("  herd / BullMQ + Redis", None, "", ">", 1, f"not measured: {rival.what}"))
+        figures.append(Figure("  herd / BullMQ + Redis", None, "", ">=", 3, f"not measured: {rival.what}"))
     return figures
 
 

@@ -50,6 +50,7 @@ async def posts(run: Run) -> list[Figure]:
                         if name == "post":
                             took.append((found["p50"], found["p99"]))
     rate, noop = statistics.median(rates["post"]), statistics.median(rates["noop"])
+    share = statistics.median(post / other for post, other in zip(rates["post"], rates["noop"], strict=True))
     p50, p99 = (statistics.median(column) for column in zip(*took, strict=True))
     note = (
         f"devhost process, client in another; {statistics.median(cpu['post']):.0f} us CPU a request in the devhost; "
@@ -58,6 +59,7 @@ async def posts(run: Run) -> list[Figure]:
     return [
         Figure(f"single POSTs, {FLIGHT} in flight, whole HTTP path", rate, "/s", ">=", 1500, note, rates),
         Figure("  a no-op route through the same worker", noop, "/s", note=f"healthz: {statistics.median(cpu['noop']):.0f} us CPU"),
+        Figure("  single POSTs / a no-op route", share, "", ">=", 0.5, "median of the rounds"),
     ]
 
 
