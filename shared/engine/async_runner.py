@@ -81,17 +81,20 @@ class AsyncRunner:
     async def insist[T](self, make: Callable[[], Steps[T]], still: Callable[[], bool]) -> T:
         """Run the steps that `make` returns. While storage fails and `still()` holds, run them again after a pause, made anew.
 
-        For steps that may be repeated after an error half-way. Raises `StorageError`.
+        For steps that may be repeated after an error half-way. Raises `StorageError`: `OutcomeUnknown` if any of the runs did, since what
+        that run has written may be stored, although a later run was refused.
         """
         repeated = 0
+        doubt: OutcomeUnknown | None = None
         while True:
             try:
                 return await self.run(make())
-            except Rejected:
-                raise
-            except StorageError:
-                if not still():
-                    raise
+            except StorageError as error:
+                doubt = error if isinstance(error, OutcomeUnknown) else doubt
+                if isinstance(error, Rejected) or not still():
+                    if doubt is None or doubt is error:
+                        raise
+                    raise OutcomeUnknown(f"{doubt}; then {error}") from error
             await self._clock.sleep(self._chance() * backoff.exponential(FIRST_PAUSE, repeated, LONGEST_PAUSE))
             repeated += 1
 

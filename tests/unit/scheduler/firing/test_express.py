@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.core.errors import OutcomeUnknown, Unavailable
+from shared.core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from shared.delivery.channels.fake import DELIVERED
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler.protocol.gate import parse_gate
@@ -196,6 +196,40 @@ async def test_one_lost_answer_changes_nothing_for_the_caller(
     assert [each.id for each in world.receiver.received] == [made["id"]]
     assert (await world.demo.event(made["id"]))["state"] == "delivered"
     assert world.rows(SHARDS) == []
+
+
+@pytest.mark.parametrize("then", [Unavailable("busy"), Rejected("no rights")])
+async def test_an_event_that_may_be_stored_in_an_express_shard_is_not_stored_in_another_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, then: StorageError
+) -> None:
+    first = await world.demo.create(delay="PT1.9S", payload=1)
+    [gate] = [row for row in world.rows(EVENTS) if row.rk == "gate"]
+    write, get = world.tables.write, world.tables.get
+    away = False
+
+    async def lost(table: str, pk: str, ops: tuple[Op, ...]) -> Any:
+        nonlocal away
+        if pk != gate.pk or world.clock.monotonic() > until:
+            return await write(table, pk, ops)
+        if away:
+            raise then
+        away = True
+        await write(table, pk, ops)
+        raise OutcomeUnknown("the answer was lost")
+
+    async def silent(table: str, pk: str, rk: str) -> Any:
+        if away and pk == gate.pk and world.clock.monotonic() <= until:
+            raise Unavailable("busy")
+        return await get(table, pk, rk)
+
+    until = world.clock.monotonic() + 40
+    monkeypatch.setattr(world.tables, "write", lost)
+    monkeypatch.setattr(world.tables, "get", silent)
+    answer = await world.demo.post("/api/v1/events", {"delay": "PT0S", "payload": 2})
+    assert answer.status == 503, "the caller learns that it is unknown"
+    await world.run(180)
+    assert len(world.events()) == 2
+    assert len({each.id for each in world.receiver.received}) == 2 and first["id"] in {each.id for each in world.receiver.received}
 
 
 async def test_what_the_end_of_a_process_leaves_is_delivered_by_the_next_one_once_the_gate_is_old(world: World) -> None:
