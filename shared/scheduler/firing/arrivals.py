@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown, StorageError
 from ...storage.ports import Row
-from ..keys import event_row, minute_start, server_id
+from ..keys import event_row, minute_start, server_id, shard_tenant
 from ..protocol.ingest import Entry
 from ..rows import EventToStore
 from ..timings import EXPRESS_LINGER, EXPRESS_STAY
@@ -33,6 +33,7 @@ class Arrivals:
     def __init__(self, shard: str, wake: Millis, most: int) -> None:
         """most: number of events that the shard takes."""
         self.shard, self.wake, self._most = shard, wake, most
+        self.tenant = shard_tenant(shard)
         self.closed = False
         self.bytes = 0
         self.gap = math.inf

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError, Unavailable
@@ -37,6 +37,8 @@ CLOSE_WITHIN = 1.0
 """Seconds that owners get at the orderly end of a process."""
 BYTES = 8 * 1024 * 1024
 """Most bytes in the shards of express delivery of a process."""
+TENANT_SHARE = 0.5
+"""One tenant's largest part of each of these bounds: a tenant whose receivers are slow does not send the others the usual way."""
 
 
 class Express:
@@ -110,9 +112,8 @@ class Express:
 
     async def _has_room(self, tenant: str, events: Sequence[EventToStore]) -> bool:
         """Return True if the events can be delivered at once, within the bounds of this process."""
-        if self._leaving or self.in_flight + len(events) > self._most or len(self._served) >= SHARDS:
-            return False
-        if sum(each.bytes for each in self._served) + sum(event.size for event in events) > BYTES:
+        size = sum(event.size for event in events)
+        if not self._fits(tenant, len(events), size):
             return False
         wanted: dict[str, int] = {}
         for event in events:
@@ -122,7 +123,20 @@ class Express:
             if not await self._flow.takes_now(tenant, channel, count):
                 return False
         # Others may have joined while the channels were read.
-        return not self._leaving and self.in_flight + len(events) <= self._most
+        return self._fits(tenant, len(events), size)
+
+    def _fits(self, tenant: str, count: int, size: int) -> bool:
+        """Return True if `count` events of `size` bytes are within the bounds of this process, and of the tenant's part of them."""
+        if self._leaving:
+            return False
+        own = [each for each in self._served if each.tenant == tenant]
+        return self._within(1.0, self._served, count, size) and self._within(TENANT_SHARE, own, count, size)
+
+    def _within(self, part: float, shards: Collection[Arrivals], count: int, size: int) -> bool:
+        """Return True if the shards take that much more within this part of the bounds. One event always fits into an empty part."""
+        if len(shards) >= part * SHARDS or sum(each.bytes for each in shards) + size > part * BYTES:
+            return False
+        return sum(each.in_flight for each in shards) + count <= max(1, part * self._most)
 
     def _join(self, tenant: str, event: EventToStore, now: Millis) -> tuple[Address, asyncio.Future[str | StorageError | None]]:
         """Add an event to the tenant's shard, or to a new one."""

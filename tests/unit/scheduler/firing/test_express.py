@@ -119,6 +119,16 @@ async def test_more_than_the_bound_go_the_usual_way(world: World) -> None:
     assert len(world.receiver.received) == 6
 
 
+async def test_a_tenant_with_many_events_leaves_room_for_others(world: World) -> None:
+    acme = await world.tenant("acme")
+    for _ in range(5):
+        await acme.create(delay="PT1.9S", payload=1)
+    assert world.app.scheduler.express.in_flight == 2 and await messages(world) == 1, "half of the bound; the others go the usual way"
+    made = await world.demo.create(delay="PT0S", payload=1)
+    await world.clock.advance(0.1, settle=15)
+    assert [each.id for each in world.receiver.received] == [made["id"]]
+
+
 async def test_a_paused_channel_gets_nothing(world: World) -> None:
     await world.admin.post("/api/v1/tenants/demo/channels/default/pause", {})
     made = await world.demo.create(delay="PT0S", payload=1)
