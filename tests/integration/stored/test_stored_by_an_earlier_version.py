@@ -18,8 +18,9 @@ from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import BeatApplied, Registered, ServerReport
 from shared.leases.rows import fleet_key
 from shared.leases.rules import ServerSession
+from shared.scheduler.state_backfill import FORMER_ENDS_WITHIN, TICKED, TWICE
 from shared.storage.memory import MemoryTables
-from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_SWEEPS
+from shared.storage.names import ALL_QUEUES, ALL_TABLES, PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from shared.storage.ports import Upsert
 from shared.testing import Tocsin
 from tests.paths import ROOT
@@ -71,6 +72,29 @@ async def test_the_api_answers_as_the_earlier_version_did(kit: Tocsin, recorded:
         assert {each["id"] for each in found["items"]} == {each["id"] for each in listed}
         return
     assert found == recorded["body"]
+
+
+async def test_lists_by_state_find_what_the_earlier_version_left_before_and_after_the_pass(kit: Tocsin) -> None:
+    tables, backfill = kit._storage.tables, kit.app.scheduler.state_backfill
+    events = (await get(kit, "events?limit=1000"))["items"]
+
+    async def sweep() -> None:
+        backfill.watch((await tables.query(SWEEPS, PK_TICKS)).rows)
+        await backfill.run_once(kit.clock.now())
+
+    async def lists_are_right() -> None:
+        for state in ("dead", "retrying"):
+            wanted = sorted(each["id"] for each in events if each["state"] == state)
+            assert wanted and sorted(each["id"] for each in (await get(kit, f"events?state={state}"))["items"]) == wanted
+
+    await sweep()
+    assert not await backfill.complete(), "the earlier version may still be at work"
+    await lists_are_right()
+    await kit.clock.advance(FORMER_ENDS_WITHIN / 1000)
+    await tables.write(SWEEPS, PK_TICKS, (Upsert(TICKED, {"at": kit.clock.now(), "failed": 0, TWICE: kit.clock.now()}),))
+    await sweep()
+    assert await backfill.complete()
+    await lists_are_right()
 
 
 async def state_of(kit: Tocsin, event: str) -> str:
