@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from . import totals
 from .cluster import figures as cluster
 from .cluster import pair
 from .events import (
@@ -67,6 +68,8 @@ BENCHES: Final[dict[str, Bench]] = {
     "tenants-1000": Bench("lateness of 100 single events a second of 1,000 tenants", sparse_tenants.tenants_1000),
     "moved-30": Bench("lateness of 30 events a second that are moved by PATCH", sparse_tenants.moved),
     # Lists and totals
+    "list-dead": Bench("empty lists of dead events, with 500,000 open events", totals.dead),
+    "stats-open": Bench("/stats, /load over a day and /metrics, with 500,000 open events", totals.totals),
     # Virtual time, and the service's own CPU
     "quiet": Bench("billed time of lone events, on virtual time", quiet.measure),
     "cpu": Bench("CPU per event, storage in memory", twin.cpu),

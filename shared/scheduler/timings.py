@@ -222,6 +222,10 @@ LONGEST_QUEUE_WAIT: Millis = KEEP_FINISHED - 60 * MINUTE
 
 An older one may have been stored before, delivered and removed by retention: it is rejected.
 """
+NOTE_AFTER = 2.0
+"""Seconds without a new event after which a writer notes the number of events on a shard's index row; twice as long each further time."""
+NOTE_FROM = 20
+"""Events from which a shard's number is noted: a smaller one costs totals one read, and its events no transaction."""
 RETENTION_RUN_FOR = 120.0
 """Seconds that one run of retention may take; the next run continues."""
 REJECT_RETENTION_RUN_FOR = 60.0

@@ -125,7 +125,7 @@ def refiled_in_two_steps(session: owning.OwnerSession, old: str, key: str, wake:
     yield Write(SHARDS, partition, (Insert(key, props),))
 
 
-def index_before_ledger(shard: str, gate: Any, entry: Any, named: str) -> Steps[None]:
+def index_before_ledger(shard: str, gate: Any, entry: Any, named: str, *_: Any, **__: Any) -> Steps[None]:
     """A finish that removes the index row before the ledger has the shard."""
     for key in sorted({named, gate.index} - {""}):
         yield Write(SHARDS, keys.index_partition(shard), (Delete(key, ANY),))

@@ -18,7 +18,8 @@ from ...fleets.watch.figures import FleetFigures
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from ...scheduler.keys import GATE, index_partitions, index_shard, shard_tenant
 from ...scheduler.protocol.dispatch import rounds_of
-from ...scheduler.protocol.gate import Gate, parse_gate
+from ...scheduler.protocol.gate import Counts, Gate, parse_gate
+from ...scheduler.protocol.index_counts import counts_of_row
 from ...scheduler.queries.totals import Totals
 from ...scheduler.rules import may_take
 from ...scheduler.timings import OWNER_SILENT, STUCK_ROUNDS
@@ -115,7 +116,16 @@ class Metrics:
         seen.unread = found_rows.count(None)
         rows = [row for found in found_rows for row in found or ()]
         seen.shards.update(str(row.props["state"]) for row in rows)
-        nearest = {index_shard(row.rk): row for row in sorted(rows, key=lambda row: int(row.props["wake"]))[:MOST_GATES]}
+        left = []
+        for row in rows:
+            counts = counts_of_row(row, seen.now)
+            if counts is None:
+                left.append(row)
+                continue
+            seen.read += 1
+            if (tenant := seen.tenants.get(str(row.props["tenant"]))) is not None:
+                _add_unfinished(tenant, counts)
+        nearest = {index_shard(row.rk): row for row in sorted(left, key=lambda row: int(row.props["wake"]))[:MOST_GATES]}
         for (shard, row), found in zip(nearest.items(), await asyncio.gather(*map(self._gate, nearest)), strict=True):
             seen.read += found != "away"
             tenant = seen.tenants.get(shard_tenant(shard))
@@ -123,8 +133,7 @@ class Metrics:
             if found is None or found == "away" or found[0].state == "done" or tenant is None:
                 continue
             gate, served = found
-            tenant.unfinished.update(gate.counts._asdict())
-            tenant.unfinished["scheduled"] += gate.counts.open - gate.counts.retrying
+            _add_unfinished(tenant, gate.counts)
             if not served and int(row.props["wake"]) + OWNER_SILENT <= seen.now:
                 tenant.overdue += gate.counts.open
                 tenant.stuck += gate.counts.open if rounds_of(row) >= STUCK_ROUNDS else 0
@@ -183,3 +192,8 @@ class Metrics:
             if "QueueNotFound" in str(error):
                 return None
             raise
+
+
+def _add_unfinished(tenant: TenantFigures, counts: Counts) -> None:
+    tenant.unfinished.update(counts._asdict())
+    tenant.unfinished["scheduled"] += counts.open - counts.retrying

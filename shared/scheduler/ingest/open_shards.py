@@ -15,7 +15,16 @@ from ..keys import MIRRORED, event_row, minute_start, place_of, placed, shard_ke
 from ..protocol.ingest import Entry, OpenShard
 from ..rows import EventToStore
 from ..rules import opens_at
-from ..timings import CROWDED_SECOND, CROWDED_SHARDS, CROWDED_SLICE, DISPATCH_AHEAD, MANY_EVENTS, MESSAGE_TAKEN_WITHIN, MINUTE
+from ..timings import (
+    CROWDED_SECOND,
+    CROWDED_SHARDS,
+    CROWDED_SLICE,
+    DISPATCH_AHEAD,
+    MANY_EVENTS,
+    MESSAGE_TAKEN_WITHIN,
+    MINUTE,
+    NOTE_AFTER,
+)
 from .account_rotation import AccountRotation
 
 OPEN_SHARDS = 512
@@ -53,6 +62,13 @@ class FillingShard:
 
     opened: OpenShard
     pending: deque[PendingEntry] = field(default_factory=deque)
+    index: str = ""
+    """ETag of the index row as this writer has left it; '' if another process has changed it, or may have."""
+    noted: bool = False
+    """The index row has, or may have, the counts of the shard."""
+    pause: float = NOTE_AFTER
+    """Seconds without a new event after which the counts are noted; doubled each time."""
+    noting: asyncio.Task[None] | None = None
     task: asyncio.Task[None] | None = None
     filed: asyncio.Task[None] | None = None
     visible: Millis | None = None

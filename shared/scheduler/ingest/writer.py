@@ -24,11 +24,11 @@ from ..keys import HOME, MIRRORED, Address, place_of, server_id
 from ..mirror.pair import Mirror
 from ..protocol.changing import find
 from ..protocol.dispatch import ShardMessage, announce
-from ..protocol.ingest import Entry, FreshId, KnownId, append, file_shard, known_id, register_id
+from ..protocol.ingest import Entry, FreshId, KnownId, append, drop_counts, file_shard, known_id, note_counts, register_id
 from ..protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on_side
 from ..rows import EventToStore
 from ..rules import visible_at
-from ..timings import DISPATCH_AHEAD, ENOUGH_EVENTS, GROUP_WAIT, URGENT_FILL_TIME
+from ..timings import DISPATCH_AHEAD, ENOUGH_EVENTS, GROUP_WAIT, NOTE_FROM, URGENT_FILL_TIME
 from .account_rotation import AccountRotation
 from .open_shards import FillingShard, FillingShards, PendingEntry, Sink
 
@@ -283,7 +283,7 @@ class Writer:
     def _file(self, filling: FillingShard) -> Steps[None]:
         opened = filling.opened
         near = opened.wake <= self._clock.now() + DISPATCH_AHEAD
-        yield from file_shard(opened.shard, opened.wake, sent=near)
+        filling.index = yield from file_shard(opened.shard, opened.wake, sent=near)
         if filling.mirrored and self._mirror is not None and not self._mirror.whole:
             yield from on_side(SECOND, file_shard(opened.shard, opened.wake, sent=False))
 
@@ -292,6 +292,8 @@ class Writer:
         started = self._clock.monotonic()
         try:
             await self._filed(filling)
+            if filling.noted:
+                await self._unnote(filling)
             while filling.pending:
                 if len(filling.pending) < ENOUGH_EVENTS and not filling.closed:
                     await self._clock.sleep(GROUP_WAIT)
@@ -314,6 +316,42 @@ class Writer:
             filling.task = None
             if filling.pending:
                 filling.task = asyncio.create_task(self._fill(tenant, filling))
+            else:
+                self._note_later(filling)
+
+    def _note_later(self, filling: FillingShard) -> None:
+        """Note the number of events of a shard once no more come, unless its message is sent soon: then only its gate knows."""
+        held = filling.opened.held
+        far = filling.opened.wake > self._clock.now() + DISPATCH_AHEAD
+        if filling.index and far and filling.noting is None and held is not None and held.gate.counts.accepted >= NOTE_FROM:
+            filling.noting = asyncio.create_task(self._note(filling))
+
+    async def _note(self, filling: FillingShard) -> None:
+        opened = filling.opened
+        try:
+            while True:
+                before = opened.next_number
+                await self._clock.sleep(filling.pause)
+                if opened.next_number == before and filling.task is None:
+                    break
+            if opened.held is None or opened.lost or filling.closed or opened.wake <= self._clock.now() + DISPATCH_AHEAD:
+                return
+            filling.pause *= 2
+            # From here on the next group takes the counts off again, before it is written.
+            filling.noted, etag = True, filling.index
+            filling.index = await self._runner.run(note_counts(opened, opened.held.gate.counts, etag))
+        except StorageError as error:
+            filling.index = ""
+            log.debug("The counts of a shard were not noted: %s", error, extra={"action": "counts_unnoted"})
+        finally:
+            filling.noting = None
+
+    async def _unnote(self, filling: FillingShard) -> None:
+        """Take the counts off the index row."""
+        if filling.noting is not None:
+            await asyncio.wait((filling.noting,))
+        filling.index = await self._runner.run(drop_counts(filling.opened))
+        filling.noted = False
 
     def _urgent(self, filling: FillingShard) -> bool:
         """Return True if an owner is to come as soon as the message is sent."""

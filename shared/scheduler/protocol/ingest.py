@@ -28,6 +28,7 @@ from ..keys import (
     shard_tenant,
 )
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, seal
+from .index_counts import COUNTS, counts_props
 from .state_rows import file_states
 
 
@@ -65,8 +66,9 @@ class Appended(NamedTuple):
     stored: dict[str, str]
 
 
-def file_shard(shard: str, wake: Millis, *, sent: bool) -> Steps[None]:
-    """Insert the index row. Its key is unique to shard and wake-up: if it exists, an earlier attempt or another process made it."""
+def file_shard(shard: str, wake: Millis, *, sent: bool) -> Steps[str]:
+    """Insert the index row; return its ETag. Its key is unique to shard and wake-up: if it exists, an earlier attempt or another process
+    made it, and the ETag is ''."""
     props: Props = {
         "state": "sent" if sent else "pending",
         "wake": wake,
@@ -76,7 +78,30 @@ def file_shard(shard: str, wake: Millis, *, sent: bool) -> Steps[None]:
     while True:
         answer = yield from write(SHARDS, index_partition(shard), Insert(index_key(shard, wake), props))
         if isinstance(answer, Applied | WriteRefused):
-            return
+            return answer.etags[0] if isinstance(answer, Applied) else ""
+
+
+def note_counts(opened: OpenShard, counts: Counts, etag: str) -> Steps[str]:
+    """Note the counts of a shard on its index row. Call `drop_counts` before the next event is added.
+
+    etag: of the row as this writer left it. Returns its new ETag; '' if it has changed since, or if the answer is lost.
+    """
+    answer = yield from write(SHARDS, index_partition(opened.shard), Merge(opened.index, counts_props(opened.wake, counts), etag))
+    return answer.etags[0] if isinstance(answer, Applied) else ""
+
+
+def drop_counts(opened: OpenShard) -> Steps[str]:
+    """Take the counts off the index row, so that totals read the gate; return its ETag, '' if there is no such row any more.
+
+    The row is written in any case: a note whose answer was lost then has an old ETag.
+    """
+    while True:
+        row = yield from get(SHARDS, index_partition(opened.shard), opened.index)
+        if row is None:
+            return ""
+        answer = yield from write(SHARDS, index_partition(opened.shard), Merge(row.rk, {COUNTS: ""}, row.etag))
+        if isinstance(answer, Applied):
+            return answer.etags[0]
 
 
 def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:

@@ -19,6 +19,7 @@ from .. import rules, timings
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from .changing import finish_move
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
+from .index_counts import counts_props
 from .ingest import Entry
 from .redriving import note_redriven, point_sources
 from .state_rows import ListedState, file_counted, has_retried, remove_state
@@ -258,6 +259,7 @@ def refile(session: OwnerSession, old: str, key: str, wake: Millis, *, retries_o
         "resent": 0,
         "rounds": 0,
         "events": 0,
+        **counts_props(wake, session.held.gate.counts),
     }
     if old != key:
         answer = yield from write(SHARDS, partition, Delete(old, ANY), Insert(key, props))

@@ -28,7 +28,7 @@ async def load(call: Call[Scheduler, None, LoadQuery]) -> Answer:
     scheduler = call.service
     first = minute_start(call.query.from_ if call.query.from_ is not None else scheduler.clock.now())
     end = first + HOUR if call.query.to is None else _end(call.query.to)
-    return Answer(200, {"items": await scheduler.stats.load(call.tenant, *_checked(first, end))})
+    return Answer(200, await scheduler.stats.load(call.tenant, *_checked(first, end)))
 
 
 @minutes.get("v1/history", answers={200: HistoryOut})

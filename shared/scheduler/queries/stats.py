@@ -1,11 +1,14 @@
-"""Counts of a tenant's events, from the gates of unfinished shards and the ledger of the last day. Never from process memory."""
+"""Counts of a tenant's events: from the index rows of unfinished shards, or their gates where those do not have them, and the ledger of the
+last day. Never from process memory."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import batched
 from typing import Any
 
 from ...core.clock import Clock, Millis, to_text
@@ -33,6 +36,7 @@ from ..model import MOST_HELD_SHARDS
 from ..protocol.changing import ORIGIN
 from ..protocol.dispatch import rounds_of
 from ..protocol.gate import Counts, parse_gate
+from ..protocol.index_counts import counts_of_row
 from ..protocol.redriving import parse_redriven, redriven_by_channel
 from ..rules import may_take
 from ..timings import OPEN_COUNT_FRESH_FOR, OWNER_SILENT, STUCK_ROUNDS
@@ -40,6 +44,9 @@ from . import ledger
 from .held import is_waiting
 
 IN_FLIGHT = 32
+GATES_AT_ONCE = 256
+READ_FOR = 2.0
+"""Seconds after which `GET /stats` and `GET /load` begin to read no more gates. Their answers are then incomplete."""
 
 
 type Blocks = Callable[[str], Awaitable[Mapping[str, Block | None]]]
@@ -81,6 +88,21 @@ class TenantStats:
         gate = parse_gate(row.props)
         return gate.counts, gate.state == "owned" and not may_take(gate, row.read_at - row.timestamp)
 
+    async def _counted(self, rows: Mapping[str, Row], now: Millis, within: float = math.inf) -> tuple[dict[str, tuple[Counts, bool]], bool]:
+        """Return the counts of unfinished shards, and True for those that an owner serves, by shard; and whether some could not be read.
+
+        rows: their index rows, by shard. A gate is read only where its index row does not have the counts, the earliest wake-up first, for
+        at most `within` seconds.
+        """
+        found = {shard: (counts, False) for shard, row in rows.items() if (counts := counts_of_row(row, now)) is not None}
+        left = sorted(rows.keys() - found.keys(), key=lambda shard: (int(rows[shard].props["wake"]), shard))
+        until = self._clock.monotonic() + within
+        for some in batched(left, GATES_AT_ONCE):
+            if self._clock.monotonic() >= until:
+                break
+            found.update(zip(some, await asyncio.gather(*map(self._gate, some)), strict=True))
+        return {shard: found[shard] for shard in rows if shard in found}, len(found) < len(rows)
+
     async def _lag(self, shards: Iterable[str]) -> Millis:
         """Return the largest delay of the copies of these shards."""
 
@@ -95,8 +117,9 @@ class TenantStats:
         known = self._open.get(tenant)
         if known is not None and self._clock.monotonic() - known[0] < OPEN_COUNT_FRESH_FOR:
             return known[1]
-        gates = await asyncio.gather(*(self._gate(index_shard(row.rk)) for row in await self._unfinished(tenant)))
-        total = sum(counts.open for counts, _ in gates)
+        unfinished = {index_shard(row.rk): row for row in await self._unfinished(tenant)}
+        gates, _ = await self._counted(unfinished, self._clock.now())
+        total = sum(counts.open for counts, _ in gates.values())
         self._open[tenant] = (self._clock.monotonic(), total)
         return total
 
@@ -115,7 +138,7 @@ class TenantStats:
     async def of(self, tenant: str, now: Millis) -> dict[str, Any]:
         """Return the answer of `GET /stats`."""
         unfinished = {index_shard(row.rk): row for row in await self._unfinished(tenant)}
-        gates = dict(zip(unfinished, await asyncio.gather(*map(self._gate, unfinished)), strict=True))
+        gates, incomplete = await self._counted(unfinished, now, READ_FOR)
         # Read last, so that nothing is missed. A shard that finishes meanwhile is in the index and in the ledger, and counts once.
         entries = await load_rows(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), NEWS)
         for row in entries:
@@ -155,6 +178,7 @@ class TenantStats:
         held, partial = await self._held([shard for _, shard in waiting], blocks, now)
         lag = await self._lag(shard for shard in gates if place_of(shard) == MIRRORED) if self._copy else None
         return {
+            "incomplete": incomplete,
             "mirror_lag_ms": lag,
             "open": sum(counts.open for counts, _ in gates.values()),
             "overdue": overdue,
@@ -194,23 +218,26 @@ class TenantStats:
         shards = [shard for shard, (counts, _) in gates.items() if counts.dead]
         return Counter(dict(zip(shards, await asyncio.gather(*map(one, shards)), strict=True)))
 
-    async def load(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
+    async def load(self, tenant: str, first: Millis, end: Millis) -> dict[str, Any]:
         """Return the answer of `GET /load`: for each minute from `first` up to but not including `end`, the open events of shards filed for
         it. Both are starts of minutes."""
         minutes = dict.fromkeys(range(first, end, MINUTE), 0)
         # The year 9999 has no minute after its last.
         found = await self._unfinished(tenant, minute_text(first), minute_text(end) if end <= MAX_TIME else None)
         filed = {index_shard(row.rk): row for row in found}
-        for row, (counts, _) in zip(filed.values(), await asyncio.gather(*map(self._gate, filed)), strict=True):
-            minutes[minute_start(int(row.props["wake"]))] += counts.open
-        return [{"minute": to_text(minute), "scheduled": count} for minute, count in minutes.items()]
+        gates, incomplete = await self._counted(filed, self._clock.now(), READ_FOR)
+        for shard, (counts, _) in gates.items():
+            minutes[minute_start(int(filed[shard].props["wake"]))] += counts.open
+        items = [{"minute": to_text(minute), "scheduled": count} for minute, count in minutes.items()]
+        return {"items": items, "incomplete": incomplete}
 
     async def history(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
         """Return the answer of `GET /history`: results of the events planned for the minutes from `first` up to but not including `end`."""
         start, stop = minute_text(first), minute_text(end) if end <= MAX_TIME else NEWS
-        unfinished = {index_shard(row.rk): str(row.props["bucket"]) for row in await self._unfinished(tenant)}
+        rows = await self._unfinished(tenant)
+        unfinished = {index_shard(row.rk): str(row.props["bucket"]) for row in rows}
         planned = {shard: bucket for shard, bucket in unfinished.items() if start <= bucket < stop}
-        gates = dict(zip(planned, await asyncio.gather(*map(self._gate, planned)), strict=True))
+        gates, _ = await self._counted({index_shard(row.rk): row for row in rows if index_shard(row.rk) in planned}, self._clock.now())
         minutes: dict[str, _Minute] = {}
         # As in `of`: read last, so that a shard that finishes meanwhile counts once.
         for row in await load_rows(self._tables, LEDGER, tenant, start, stop):

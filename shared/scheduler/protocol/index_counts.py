@@ -1,0 +1,31 @@
+"""Counts on index rows: totals need not read the gate of a shard that nobody writes to.
+
+A writer notes them when its shard is full, and an owner whenever its shard rests. They are those of the gate, and belong to one wake-up: a
+version that does not know them keeps the property when it files the shard for another one. From the moment at which a shard's message is
+sent, its owner may be at work, and only the gate knows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...core.clock import Millis
+from ...storage.ports import Props, Row
+from .gate import Counts
+
+COUNTS: Final = "counts"
+"""Property of an index row: the wake-up that the counts belong to, and the seven counts, with commas between."""
+
+
+def counts_props(wake: Millis, counts: Counts) -> Props:
+    """Return the property of an index row that is filed for `wake`."""
+    return {COUNTS: ",".join(map(str, (wake, *counts)))}
+
+
+def counts_of_row(row: Row, now: Millis) -> Counts | None:
+    """Return the counts of an index row's shard; None if only the gate knows them."""
+    text = str(row.props.get(COUNTS, ""))
+    wake, _, counts = text.partition(",")
+    if not counts or wake != str(row.props["wake"]) or row.props["state"] == "sent" or int(wake) <= now:
+        return None
+    return Counts(*map(int, counts.split(",")))
