@@ -21,6 +21,8 @@ LOADS = {
     "60 a minute, due in 6 to 40 s": Traffic(60, 10),
     "10 a second, due in 6 to 40 s": Traffic(600, 2),
     "100 a second, due in 6 to 40 s": Traffic(6000, 0.5),
+    "30 a second of 300 tenants, due in 5 to 30 s": Traffic(1800, 1, (5.0, 30.0), tenants=300),
+    "100 a second of 1,000 tenants, due in 5 to 30 s": Traffic(6000, 0.5, (5.0, 30.0), tenants=1000),
 }
 
 

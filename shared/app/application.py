@@ -193,6 +193,7 @@ class Application:
         try:
             for app in sides:
                 await app.scheduler.express.close()
+                await app.scheduler.writer.announcer.close()
                 await app.watch.close()
                 await app.failover.close()
                 await app.kafka.close()

@@ -93,6 +93,7 @@ class Scheduler:
         """Let owners start nothing new and release their shards, because the process is about to end."""
         self.express.leave()
         self.firing.leave()
+        self.writer.announcer.leave()
 
     async def remains(self, tenant: str) -> bool:
         """Return True if anything is stored that a tenant of this name could look up. Raises `StorageError`."""

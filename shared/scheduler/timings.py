@@ -164,6 +164,10 @@ BACKLOG_TENANT_SHARE = 0.5
 
 # Ingest.
 
+HELD_FOR = 2.0
+"""Seconds for which a process that announces many shards holds an announcement, so that others go in the same message."""
+ANNOUNCE_TOGETHER: Millis = 2_000
+"""Shards whose messages are to become visible within the same period of this length share one, which comes as early as the first needs."""
 GROUP_WAIT = 0.003
 """Seconds that the first event of a transaction waits for others."""
 ENOUGH_EVENTS = 16

@@ -38,6 +38,12 @@ def test_no_function_runs_while_a_retry_waits() -> None:
     assert found.unfinished == 0 and found.mean_run <= 2.0
 
 
+def test_many_tenants_with_few_events_are_punctual_and_share_executions() -> None:
+    found = play(Traffic(per_minute=1800, minutes=0.4, lead=(5.0, 30.0), tenants=300))
+    assert found.unfinished == 0 and min(found.late) >= 0 and found.late_at(0.99) <= 50
+    assert found.per_event < 0.4, "some 0.9 shards an event"
+
+
 def test_steady_stream_shares_shards() -> None:
     found = play(Traffic(per_minute=300, minutes=0.6))
     assert found.per_event < 0.1 and found.requests.total() < 3.5 * len(found.late)

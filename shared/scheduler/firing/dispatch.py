@@ -27,7 +27,7 @@ from ..event_clock import EventClock
 from ..keys import MIRRORED, place_of, shard_tenant
 from ..mirror.pair import Mirror, MirrorGuard
 from ..protocol import owning
-from ..protocol.dispatch import ShardMessage, ended_owner, parse_message, postpone, send
+from ..protocol.dispatch import ShardMessage, ended_owner, parse_messages, postpone, send
 from ..protocol.gate import parse_gate, read_gate
 from ..queries.ledger import entry_for
 from ..timings import BUSY_OWNERS, MIRROR_ASKED_AGAIN_AFTER, TAKEN_WITHIN
@@ -109,7 +109,24 @@ class Firing:
 
         Retries and backlogs keep their slots, which bound how much of them a process serves beside punctual events.
         """
-        message = parse_message(text)
+        messages = parse_messages(text)
+        if len(messages) == 1:
+            await self._serve_one(messages[0], retries)
+            return
+        for defect in await asyncio.gather(*(self._serve_of_many(message, retries) for message in messages)):
+            if defect is not None:
+                raise defect
+
+    async def _serve_of_many(self, message: ShardMessage, retries: bool) -> Exception | None:
+        """Serve one shard of a message for several, which the host does not repeat for one of them. Return a defect in it."""
+        try:
+            await self._serve_one(message, retries)
+        except Exception as error:
+            await self._failed(message, error)
+            return None if isinstance(error, StorageError) else error
+        return None
+
+    async def _serve_one(self, message: ShardMessage, retries: bool) -> None:
         began = self._clock.monotonic()
         row = await self._runner.insist(lambda: read_gate(message.shard), lambda: self._patient(began))
         tenant, size = shard_tenant(message.shard), int(row.props["bytes"]) if row else 0
@@ -248,10 +265,14 @@ class Firing:
         """Handle a shard's message that failed five times: log it, and leave the shard to the index, which sends messages ever less often.
         """
         try:
-            message = parse_message(text)
+            messages = parse_messages(text)
         except ValueError:
             log.error("A message without a shard's name was dropped", extra={"action": "poison_dropped", "text": text[:200]})
             return
+        for message in messages:
+            await self._poisoned(message)
+
+    async def _poisoned(self, message: ShardMessage) -> None:
         rounds = await self._runner.run(postpone(message, self._clock.now()))
         if rounds is None:
             # The shard was served through another message since, or is filed for another minute: that index row will send its message.

@@ -23,13 +23,14 @@ from ...storage.ports import Props, Row
 from ..keys import HOME, MIRRORED, Address, place_of, server_id
 from ..mirror.pair import Mirror
 from ..protocol.changing import find
-from ..protocol.dispatch import ShardMessage, announce
+from ..protocol.dispatch import ShardMessage
 from ..protocol.ingest import Entry, FreshId, KnownId, append, drop_counts, file_shard, known_id, note_counts, register_id
 from ..protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on_side
 from ..rows import EventToStore
 from ..rules import visible_at
 from ..timings import DISPATCH_AHEAD, ENOUGH_EVENTS, GROUP_WAIT, NOTE_FROM, URGENT_FILL_TIME
 from .account_rotation import AccountRotation
+from .announcer import Announcer
 from .open_shards import FillingShard, FillingShards, PendingEntry, Sink
 
 log = logging.getLogger(__name__)
@@ -88,6 +89,8 @@ class Writer:
         self._express = express
         self._mirror = mirror
         self._runner, self._clock, self._ids = runner, clock, ids
+        self.announcer = Announcer(runner, clock)
+        """Sends the messages of its shards."""
         self._rota = AccountRotation(fresh, clock)
         self._fillings = FillingShards(ids, settings, self._rota)
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
@@ -428,9 +431,7 @@ class Writer:
         opened = filling.opened
         filling.visible, filling.announced = max(visible_at(opened.wake, events), self._clock.now()), events
         if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
-            message = ShardMessage(opened.shard, opened.index)
-            if not await self._runner.run(announce(message, filling.visible)):
-                log.info("Shard %s waits for the sweep", message.shard, extra={"action": "announce_unsent"})
+            await self.announcer.announce(ShardMessage(opened.shard, opened.index), filling.visible)
 
     def term(self, since: Millis | None = None) -> int:
         """Return the epoch under which the second account of a pair accepts an event; see `Mirror.term`. 0 in any other account."""

@@ -5,7 +5,7 @@ Messages are hints. The index row is the truth about unfinished shards, so a mes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,9 @@ from ...storage.ports import Applied, Merge, Props, Row
 from ..keys import index_partition, index_shard
 from ..rules import DispatchDecision, dispatch_decision, may_recover, may_take
 from .gate import Gate, parse_gate, process_of, read_gate
+
+MOST_TOGETHER = 64
+"""Most shards of one message: some 8 KB of the queue's 48."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,26 @@ class ShardMessage:
         return orjson.dumps({"shard": self.shard, "index": self.index, **ended}).decode()
 
 
+def text_together(messages: Sequence[ShardMessage]) -> str:
+    """Return one text for several messages. A release that does not know the member `more` serves the first; the index asks for the others.
+    """
+    first, *rest = messages
+    more = {"more": [[each.shard, each.index] for each in rest]} if rest else {}
+    return orjson.dumps({**orjson.loads(first.text()), **more}).decode()
+
+
 def parse_message(text: str) -> ShardMessage:
-    """Parse `ShardMessage.text`; ValueError for anything else."""
+    """Parse `ShardMessage.text`, or the first message of `text_together`; ValueError for anything else."""
+    return parse_messages(text)[0]
+
+
+def parse_messages(text: str) -> list[ShardMessage]:
+    """Parse `text_together`; ValueError for anything else."""
     found = orjson.loads(text)
     if not isinstance(found, dict) or not isinstance(found.get("shard"), str) or not isinstance(found.get("index"), str):
         raise ValueError("not a shard message")
-    return ShardMessage(found["shard"], found["index"], str(found.get("ended", "")))
+    more = [ShardMessage(str(shard), str(index)) for shard, index in found.get("more", ())]
+    return [ShardMessage(found["shard"], found["index"], str(found.get("ended", ""))), *more]
 
 
 def queue_for(*, retries_only: bool) -> str:
@@ -180,10 +197,16 @@ def send(message: ShardMessage, at: Millis, *, retries_only: bool = False) -> St
 
 def announce(message: ShardMessage, at: Millis, *, retries_only: bool = False) -> Steps[bool]:
     """Send the message of a shard whose index row says `sent`; if the queue refuses it, leave the shard to the sweep."""
-    if (yield from send(message, at, retries_only=retries_only)):
+    return (yield from announce_together([message], at, retries_only=retries_only))
+
+
+def announce_together(messages: Sequence[ShardMessage], at: Millis, *, retries_only: bool = False) -> Steps[bool]:
+    """Send one message for several shards whose index rows say `sent`; if the queue refuses it, leave them to the sweep."""
+    if (yield from effects.send(queue_for(retries_only=retries_only), text_together(messages), at)):
         return True
-    partition = index_partition(message.shard)
-    row = yield from get(SHARDS, partition, message.index)
-    if row is not None and row.props["state"] == "sent":
-        yield from write(SHARDS, partition, Merge(row.rk, {"state": "pending"}, row.etag))
+    for message in messages:
+        partition = index_partition(message.shard)
+        row = yield from get(SHARDS, partition, message.index)
+        if row is not None and row.props["state"] == "sent":
+            yield from write(SHARDS, partition, Merge(row.rk, {"state": "pending"}, row.etag))
     return False

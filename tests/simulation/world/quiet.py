@@ -50,6 +50,8 @@ class Traffic:
     retries: tuple[float, ...] = ()
     """Pauses before further attempts, in seconds; empty for the tenant's own."""
     seed: int = 1
+    tenants: int = 1
+    """Each post is of one of them, at random."""
 
 
 class Execution(NamedTuple):
@@ -176,7 +178,7 @@ def play(traffic: Traffic) -> Figures:
     """Post for the given time, and go on until every event has ended."""
     world = World(traffic.seed, "none")
     profile = world.profile
-    profile.instances, profile.tenants, profile.skew, profile.drift, profile.page_rows = 0, 1, 0, 0.0, 1000
+    profile.instances, profile.tenants, profile.skew, profile.drift, profile.page_rows = 0, traffic.tenants, 0, 0.0, 1000
     profile.events_per_second = profile.open_events = None
     world.settings = world.settings.model_copy(
         update={"shard_events": 990, "deliver_concurrency": 256, "target_concurrency": 64, "backlog_per_second": 2000}
@@ -199,7 +201,7 @@ async def _story(world: World, traffic: Traffic, figures: Figures) -> Figures:
     keeper = await world.open()
     platform.run(platform.start())
     sweeps = [world.loop.create_task(platform.sweep(keeper, period, offset)) for period, offset in ((SCAN, 0.0), (STALE, 20.0))]
-    chance = Random(f"{traffic.seed}/posts")
+    chance, whose = Random(f"{traffic.seed}/posts"), Random(f"{traffic.seed}/tenants")
     calls: list[asyncio.Task[None]] = []
     pause = 60.0 / traffic.per_minute
     count = round(traffic.per_minute * traffic.minutes)
@@ -208,7 +210,7 @@ async def _story(world: World, traffic: Traffic, figures: Figures) -> Figures:
     for _ in range(count):
         await asyncio.sleep(pause if traffic.evenly else chance.expovariate(1 / pause))
         due = world.start + round(1000 * (world.loop.now + chance.uniform(*traffic.lead)))
-        calls.append(world.loop.create_task(_post(keeper, due, traffic.retries)))
+        calls.append(world.loop.create_task(_post(keeper, whose.randrange(traffic.tenants), due, traffic.retries)))
     await asyncio.gather(*calls)
     figures.seconds = world.loop.now - began
     while len(figures.late) < count or (world.rows(SHARDS) and world.loop.now < began + figures.seconds + 3_600):  # noqa: ASYNC110
@@ -221,7 +223,7 @@ async def _story(world: World, traffic: Traffic, figures: Figures) -> Figures:
     return figures
 
 
-async def _post(keeper: Instance, due: Millis, pauses: tuple[float, ...]) -> None:
+async def _post(keeper: Instance, tenant: int, due: Millis, pauses: tuple[float, ...]) -> None:
     retry = {"retry": {"schedule": [f"PT{pause:g}S" for pause in pauses]}} if pauses else {}
-    answer = await call(keeper, "events_create", "t0", body=orjson.dumps({"due": to_text(due), "payload": 1, **retry}))
+    answer = await call(keeper, "events_create", f"t{tenant}", body=orjson.dumps({"due": to_text(due), "payload": 1, **retry}))
     assert answer.status == 201, answer.body
