@@ -21,8 +21,10 @@ class Lane:
         self.in_flight = 0
         self.limits: tuple[Limit, ...] = ()
         self.line = WaitingLine()
-        self.waiting = 0
+        self.in_line = 0
         """Deliveries in line."""
+        self.held = 0
+        """Due events behind the line: their owners have as many deliveries in flight and in line as the channel can use."""
         self.waits_since = 0.0
         """Monotonic time at which the line began."""
         self.owners: dict[object, int] = {}
@@ -41,6 +43,11 @@ class Lane:
         self._mean = 0.0
         self._begun, self._begun_sum = 0, 0.0
         self._touched = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """Deliveries that wait for their turn."""
+        return self.in_line + self.held
 
     def enter(self, owner: object) -> None:
         """Note that an event of the channel was claimed."""

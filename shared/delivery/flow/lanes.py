@@ -47,7 +47,7 @@ class Slot:
 
     async def __aenter__(self) -> Slot:
         lanes, lane = self._lanes, self._lane
-        if lane.waiting or not lane.may_start():
+        if lane.in_line or not lane.may_start():
             self.waited = True
             self._limits = await lanes.turn(lane, self._backlog)
         else:
@@ -121,7 +121,7 @@ class Lanes:
         turn = lane.line.join(backlog=backlog)
         if not lane.waiting:
             lane.waits_since = self._clock.monotonic()
-        lane.waiting += 1
+        lane.in_line += 1
         if lane.limits:
             self._limited.setdefault(lane.tenant, {})[lane] = None
             self.keep(lane)
@@ -131,7 +131,7 @@ class Lanes:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
-                lane.waiting -= 1
+                lane.in_line -= 1
             else:
                 # The turn came at the same instant as the cancellation: pass it on.
                 self.leave(lane, self._granted.pop(turn))
@@ -166,9 +166,9 @@ class Lanes:
 
     def _call(self, lane: Lane) -> bool:
         """Give the next delivery of the lane its turn; return True if there was one."""
-        turn = lane.line.next() if lane.waiting and lane.may_start() else None
+        turn = lane.line.next() if lane.in_line and lane.may_start() else None
         if turn is not None:
-            lane.waiting -= 1
+            lane.in_line -= 1
             self._granted[turn] = lane.start()
             turn.set_result(None)
         # Deliveries that were cancelled at this instant are not counted out yet.

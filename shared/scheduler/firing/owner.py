@@ -1,6 +1,6 @@
 """The owner of one shard: it serves the shard from load to rest or finish.
 
-Deliveries run side by side, each in a task that begins at its due time. One loop talks to the store: about once a second a transaction
+Deliveries run side by side, in tasks that begin at the due times. One loop talks to the store: about once a second a transaction
 settles the deliveries that ended and claims the events that are due next. The transaction is also the owner's heartbeat.
 """
 
@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Literal
 
 from ...core.clock import Clock, Millis
@@ -38,6 +37,7 @@ from ..timings import (
 )
 from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, unclaimed
+from .crews import Crew
 from .due_times import DueTimes
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,8 @@ class Owner:
         self._tenant = shard_tenant(session.shard)
         self._started = clock.monotonic()
         self._running: dict[str, asyncio.Task[None] | Lane] = {}
-        """Claimed events whose attempt has not ended, with its task; with its lane until the event is due."""
+        """Claimed events whose attempt has not ended, with its task; with its lane until it has one."""
+        self._crews: dict[Lane, Crew] = {}
         self._due_times = DueTimes(clock, self._begin)
         self._paused: set[str] = set()
         """Channels of claimable events that were paused when flow control was last asked."""
@@ -173,8 +174,8 @@ class Owner:
         """Undo the claims of events that still wait for a slot."""
         self._flow.given_back(len(row_keys))
         for rk in list(row_keys):
+            self._cancel(rk, self._running.pop(rk))
             self._attempts.waiting.discard(rk)
-            self._cancel(self._running.pop(rk))
             self._add_outcome(rk, unclaimed(self._session.rows[rk].props))
 
     def _take_outcomes(self, todo: rules.Agenda) -> dict[str, rules.RowOutcome]:
@@ -256,15 +257,18 @@ class Owner:
     def _begin(self, event: tuple[Row, Lane]) -> None:
         """Attempt the delivery of a claimed event, which is due."""
         row, lane = event
-        self._running[row.rk] = task = asyncio.create_task(self._deliver(row, lane))
-        # A callback and not the task itself, because a task that is cancelled before it begins runs none of its code.
-        task.add_done_callback(partial(lane.leave, self))
+        crew = self._crews.get(lane)
+        if crew is None:
+            crew = self._crews[lane] = Crew(lane, self, self._clock, self._deliver, self._running, self._attempts.waiting)
+        crew.begin(row)
 
-    def _cancel(self, begun: asyncio.Task[None] | Lane) -> None:
-        if isinstance(begun, Lane):
-            begun.leave(self)
-        else:
+    def _cancel(self, rk: str, begun: asyncio.Task[None] | Lane) -> None:
+        if isinstance(begun, asyncio.Task):
             begun.cancel()
+            return
+        begun.leave(self)
+        if begun in self._crews:
+            self._crews[begun].drop(rk)
 
     async def _pause(self, todo: rules.Agenda) -> None:
         """Wait until the next tick, until the oldest outcome must be settled, or until the last running delivery has ended."""
@@ -344,6 +348,6 @@ class Owner:
         self._permission.end()
         self._due_times.close()
         tasks = [task for task in self._running.values() if isinstance(task, asyncio.Task)]
-        for begun in self._running.values():
-            self._cancel(begun)
+        for rk, begun in self._running.items():
+            self._cancel(rk, begun)
         await asyncio.gather(*tasks, return_exceptions=True)
