@@ -22,7 +22,7 @@ SMALL_SHARD = 64 * 1024
 MOST_SHARDS = 1_000
 """Most small shards that are served side by side. Further ones keep their slots, so that the platform sees work and adds instances."""
 TENANT_SHARE = 0.5
-"""One tenant's largest part of `MOST_SHARDS`: a tenant whose receivers are slow does not fill it."""
+"""One tenant's largest part of `MOST_SHARDS`, and of the bytes: a tenant whose receivers are slow does not fill them."""
 
 
 class SmallShard(NamedTuple):
@@ -53,14 +53,14 @@ class SharedInvocation:
     def __init__(self, clock: Clock, limit: int) -> None:
         """limit: most bytes of small shards in work."""
         self._clock, self._limit = clock, limit
-        self._bytes = 0
+        self._bytes: Counter[str] = Counter()
         self._tenants: Counter[str] = Counter()
         self._group: _Group | None = None
         """What the present lead takes; None if the next small shard leads."""
 
     def admits(self, tenant: str, size: int) -> bool:
         """Return True if a shard of `size` bytes can be served beside the others now."""
-        if size > SMALL_SHARD or self._bytes + size > self._limit:
+        if size > SMALL_SHARD or self._bytes.total() + size > self._limit or self._bytes[tenant] + size > self._limit * TENANT_SHARE:
             return False
         return self._tenants.total() < MOST_SHARDS and self._tenants[tenant] < MOST_SHARDS * TENANT_SHARE
 
@@ -117,10 +117,10 @@ class SharedInvocation:
 
     def _enter(self, shard: SmallShard) -> None:
         self._tenants[shard.tenant] += 1
-        self._bytes += shard.size
+        self._bytes[shard.tenant] += shard.size
 
     def _leave(self, shard: SmallShard) -> None:
-        self._bytes -= shard.size
+        self._bytes[shard.tenant] -= shard.size
         self._tenants[shard.tenant] -= 1
         if not self._tenants[shard.tenant]:
-            del self._tenants[shard.tenant]
+            del self._tenants[shard.tenant], self._bytes[shard.tenant]

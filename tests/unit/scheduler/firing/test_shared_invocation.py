@@ -174,7 +174,15 @@ async def test_bytes_and_places_are_bounded_and_no_tenant_has_all(small: SharedI
     await leading
     assert small.admits("a", 1)
     tight = SharedInvocation(SettableClock(START), 1000)
-    assert tight.admits("a", 1000) and not tight.admits("a", 1001)
+    assert tight.admits("a", 500) and not tight.admits("a", 501), "half of the bytes for one tenant"
+    large = [Played("a", 500), Played("b", 400)]
+    leading = await lead(tight, large[0])
+    await tight.serve(large[1].shard)
+    assert not tight.admits("a", 1) and tight.admits("b", 100) and tight.admits("c", 100) and not tight.admits("c", 101)
+    for played in large:
+        played.end.set()
+    await leading
+    assert tight.admits("a", 500)
 
 
 # With the whole application.
