@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import time
 from datetime import datetime
 from typing import cast
+
+from devhost.loops import chosen_loop, loop_factory
 
 _NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
@@ -103,4 +106,4 @@ async def main() -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(main())
+        asyncio.run(main(), loop_factory=loop_factory(chosen_loop(os.environ)))
