@@ -178,7 +178,7 @@ class TenantStats:
         held, partial = await self._held([shard for _, shard in waiting], blocks, now)
         lag = await self._lag(shard for shard in gates if place_of(shard) == MIRRORED) if self._copy else None
         return {
-            "incomplete": incomplete,
+            **({"incomplete": True} if incomplete else {}),
             "mirror_lag_ms": lag,
             "open": sum(counts.open for counts, _ in gates.values()),
             "overdue": overdue,
@@ -229,7 +229,7 @@ class TenantStats:
         for shard, (counts, _) in gates.items():
             minutes[minute_start(int(filed[shard].props["wake"]))] += counts.open
         items = [{"minute": to_text(minute), "scheduled": count} for minute, count in minutes.items()]
-        return {"items": items, "incomplete": incomplete}
+        return {"items": items, **({"incomplete": True} if incomplete else {})}
 
     async def history(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
         """Return the answer of `GET /history`: results of the events planned for the minutes from `first` up to but not including `end`."""

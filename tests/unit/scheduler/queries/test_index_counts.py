@@ -38,7 +38,7 @@ async def full_shards(world: World, count: int) -> None:
 async def figures(world: World) -> tuple[int, int]:
     """Open events by `/stats`, and those planned for noon by `/load`."""
     found, load = (await world.demo.get("/api/v1/stats")).json(), (await world.demo.get(LOAD)).json()
-    assert not found["incomplete"] and not load["incomplete"]
+    assert "incomplete" not in found and "incomplete" not in load
     return found["open"], load["items"][0]["scheduled"]
 
 
