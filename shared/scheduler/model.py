@@ -264,7 +264,7 @@ class StatsOut(Strict):
     open: int
     overdue: int
     stuck: int
-    incomplete: bool = Field(False, description="True if not all unfinished shards could be counted in time; the open events are more.")
+    incomplete: bool = Field(False, description="True if not all shards were counted in time: more events are open. Otherwise left out.")
     delivered: int
     dead: int
     lapsed: int
@@ -297,7 +297,7 @@ class LoadOut(Strict):
     """Every minute of the range in order, including minutes without events."""
 
     items: list[LoadMinute]
-    incomplete: bool = Field(False, description="True if not all unfinished shards could be counted in time; some minutes have more.")
+    incomplete: bool = Field(False, description="True if not all shards were counted in time: some minutes have more. Otherwise left out.")
 
 
 class HistoryQuery(Query):
