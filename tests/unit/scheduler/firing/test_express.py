@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from shared.core.errors import OutcomeUnknown, Rejected, StorageError, Unavailab
 from shared.delivery.channels.fake import DELIVERED
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler.protocol.gate import parse_gate
+from shared.storage import spread_storage
+from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, LEDGER, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Op
 
@@ -269,3 +272,38 @@ async def test_unavailable_storage_leaves_the_event_to_the_usual_way(world: Worl
     assert refused == [SHARDS] and await messages(world) == 1
     await world.run(5)
     assert [each.id for each in world.receiver.received] == [made["id"]]
+
+
+async def test_queued_events_go_the_usual_way(world: World) -> None:
+    made = await world.demo.post("/api/v1/events", {"delay": "PT0S", "payload": 1, "durability": "fast"})
+    assert made.status == 202
+    await world.run(6)
+    assert world.app.scheduler.counters["shards_express"] == 0 and len(world.receiver.received) == 1
+
+
+async def test_shards_are_spread_over_the_accounts() -> None:
+    world = World(express_events=5)
+    world.storage = spread_storage([MemoryTables(world.clock) for _ in range(3)], MemoryQueues(world.clock), world.clock)
+    await world.open()
+    made = []
+    for _ in range(6):
+        made.append((await world.demo.create(delay="PT0S", payload=1))["id"])
+        await settled(world)
+        # Not so soon after the last one that they share a shard.
+        await world.clock.advance(3.0)
+    assert [each.id for each in world.receiver.received] == made
+    assert {each[0] for each in made} == {"0", "1", "2"}
+    await world.close()
+
+
+@pytest.mark.parametrize("limits", [{"deliveries_per_second": 1.0}, {"concurrency": 1}])
+async def test_limits_of_a_channel_hold(world: World, limits: dict[str, float]) -> None:
+    answer = await world.admin.put("/api/v1/tenants/demo/channels/slow", {"type": "queue", "queue": "sink", "limits": limits})
+    assert answer.status in (200, 201), answer
+    world.receiver.takes = 1.0
+    for _ in range(4):
+        await world.demo.create(delay="PT0S", payload=1, channel="slow")
+    await world.run(20)
+    began = [each.began for each in world.receiver.received]
+    assert len(began) == 4 and world.app.scheduler.counters["shards_express"] >= 1
+    assert all(later - earlier >= 900 for earlier, later in pairwise(began))

@@ -278,3 +278,15 @@ async def test_readiness_shows_each_account(pair: PairWorld) -> None:
     answer = await pair.nobody.get("/api/readyz")
     assert answer.json()["storage"] == {"reachable": True, "accounts": {"0": True, "m": True}}
     assert {each["role"]: each["reachable"] for each in (await pair.storage_status())["accounts"]} == {"home": True, "second": True}
+
+
+async def test_mirrored_events_are_left_out_of_express_delivery_and_others_are_not() -> None:
+    world = PairWorld(express_events=5)
+    await world.open()
+    mirrored = await world.demo.create(delay="PT0S", durability="mirrored")
+    assert world.app.scheduler.counters["shards_express"] == 0
+    plain = await world.demo.create(delay="PT0S")
+    assert world.app.scheduler.counters["shards_express"] == 1
+    await world.run(6)
+    assert {each.id for each in world.receiver.received} == {mirrored["id"], plain["id"]}
+    await world.close()
