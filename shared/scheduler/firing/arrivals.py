@@ -35,6 +35,8 @@ class Arrivals:
         self.shard, self.wake, self._most = shard, wake, most
         self.tenant = shard_tenant(shard)
         self.closed = False
+        self.named: EventToStore | None = None
+        """The first event, if a client chose its id. Only the first transaction may store it."""
         self.bytes = 0
         self.gap = math.inf
         """Seconds between the tenant's last two events."""
@@ -76,11 +78,16 @@ class Arrivals:
         row = event_row(self._next)
         self._next += 1
         self.bytes += event.size
-        event.props["id"] = server_id(self.shard, row)
+        if event.id is None:
+            event.props["id"] = server_id(self.shard, row)
         result: asyncio.Future[str | StorageError | None] = asyncio.get_running_loop().create_future()
         self.pending.append(Arrival(Entry(row, event.props, event.size), result))
         self.stir()
         return row, result
+
+    def leave_out_named(self) -> None:
+        """Send the first event, whose id is in use, the usual way."""
+        _tell(self.pending.popleft(), None)
 
     def take(self, room: int) -> list[Entry]:
         """Choose the events of the next transaction, at most `room`, and return them."""

@@ -19,11 +19,11 @@ from ...delivery.flow.service import Flow
 from ...engine.async_runner import AsyncRunner
 from ..ingest.account_rotation import AccountRotation
 from ..ingest.writer import Stored
-from ..keys import Address, place_of, placed, shard_key
+from ..keys import Address, event_row, place_of, placed, shard_key
 from ..protocol import express, owning
-from ..protocol.ingest import file_shard
+from ..protocol.ingest import KnownId, file_shard, known_id, register_id
 from ..rows import EventToStore
-from ..timings import EXPRESS_AHEAD
+from ..timings import EXPRESS_AHEAD, EXPRESS_NAMED_APART
 from .arrivals import Arrivals
 from .dispatch import Firing
 
@@ -64,6 +64,8 @@ class Express:
         self._served: dict[Arrivals, asyncio.Task[None]] = {}
         self._last: dict[str, float] = {}
         """Monotonic time of each tenant's last event."""
+        self._last_named: dict[str, float] = {}
+        """The same of its last event with an id of the client."""
         self._leaving = False
 
     @property
@@ -96,7 +98,12 @@ class Express:
         Return results in the order given. None: the event is not stored, and goes the usual way.
         """
         now = self._clock.now()
-        due = [event for event in events if event.id is None and event.durability == "standard" and event.due <= now + EXPRESS_AHEAD]
+        if len(events) == 1 and events[0].id is not None:
+            try:
+                return [await self._store_named(tenant, events[0], now)]
+            except StorageError as error:
+                return [error]
+        due = [event for event in events if event.id is None and _is_for_express(event, now)]
         if not due or not await self._has_room(tenant, due):
             return [None] * len(events)
         chosen = set(map(id, due))
@@ -109,6 +116,23 @@ class Express:
             else:
                 results.append(etag if isinstance(etag, StorageError) else None)
         return results
+
+    async def _store_named(self, tenant: str, event: EventToStore, now: Millis) -> Stored | None:
+        """Store an event with an id of the client, in a shard of its own. None: it goes the usual way. Raises `StorageError`."""
+        moment = self._clock.monotonic()
+        if not _is_for_express(event, now) or moment - self._last_named.get(tenant, -math.inf) < EXPRESS_NAMED_APART:
+            return None
+        if not await self._has_room(tenant, [event]) or await self._runner.run(known_id(tenant, str(event.id))) is not None:
+            # A repeated request must not open a shard that stays empty.
+            return None
+        _remember(self._last_named, tenant, moment)
+        arrivals = self._begin(tenant, max(event.due, now))
+        arrivals.named = event
+        row, result = arrivals.join(event, moment, math.inf)
+        etag = await result
+        if isinstance(etag, StorageError):
+            raise etag
+        return None if etag is None else Stored(Address(arrivals.shard, row), str(event.id), etag)
 
     async def _has_room(self, tenant: str, events: Sequence[EventToStore]) -> bool:
         """Return True if the events can be delivered at once, within the bounds of this process."""
@@ -141,8 +165,8 @@ class Express:
     def _join(self, tenant: str, event: EventToStore, now: Millis) -> tuple[Address, asyncio.Future[str | StorageError | None]]:
         """Add an event to the tenant's shard, or to a new one."""
         moment = self._clock.monotonic()
-        gap = moment - self._last.pop(tenant, -math.inf)
-        self._last[tenant] = moment
+        gap = moment - self._last.get(tenant, -math.inf)
+        _remember(self._last, tenant, moment)
         arrivals = self._open.get(tenant)
         if arrivals is None or not arrivals.accepts(event, now):
             arrivals = self._begin(tenant, max(event.due, now))
@@ -154,15 +178,13 @@ class Express:
         shard = shard_key(tenant, placed(self._ids.name(), self._rota.next()))
         arrivals = Arrivals(shard, wake, self._shard_events)
         self._open[tenant] = arrivals
-        while len(self._last) > 2 * SHARDS:
-            del self._last[next(iter(self._last))]
         self._served[arrivals] = asyncio.create_task(self._run(tenant, arrivals))
         return arrivals
 
     async def _run(self, tenant: str, arrivals: Arrivals) -> None:
         """Open the shard and serve it to its end."""
         try:
-            await self._open_and_serve(arrivals)
+            await self._open_and_serve(tenant, arrivals)
         except StorageError as error:
             # Its index row makes a sweep look at the shard.
             log.debug("Shard %s is left to the sweep: %s", arrivals.shard, error, extra={"action": "express_left"})
@@ -180,13 +202,31 @@ class Express:
             if self._open.get(tenant) is arrivals:
                 del self._open[tenant]
 
-    async def _open_and_serve(self, arrivals: Arrivals) -> None:
+    async def _open_and_serve(self, tenant: str, arrivals: Arrivals) -> None:
         session = express.begin(arrivals.shard, arrivals.wake, f"o{self._ids.name()}", self._firing.process_name)
         # From then on no sweep can overlook what is stored in the shard. Events that arrive meanwhile go into its first transaction.
         await self._runner.run(file_shard(arrivals.shard, arrivals.wake, sent=True))
+        if arrivals.named is not None:
+            # Before the event is stored, so that the id names one place.
+            event, here = arrivals.named, Address(arrivals.shard, event_row(0))
+            if isinstance(await self._runner.run(register_id(tenant, str(event.id), event.hash, here)), KnownId):
+                arrivals.leave_out_named()
         sent = self._clock.monotonic()
         entries = arrivals.take(owning.MAX_CHANGES)
         serving = await self._runner.run(express.store_first(session, entries))
         arrivals.settle(session.rows)
         if serving:
             await self._firing.serve_own(session, arrivals, sent)
+
+
+def _is_for_express(event: EventToStore, now: Millis) -> bool:
+    """Return True if the event is due now, and nothing else than its delivery is to be done about it."""
+    return event.durability == "standard" and event.due <= now + EXPRESS_AHEAD and event.props["state"] == "scheduled"
+
+
+def _remember(moments: dict[str, float], tenant: str, moment: float) -> None:
+    """Note the moment of a tenant's last event; forget the tenants that were heard of longest ago."""
+    moments.pop(tenant, None)
+    moments[tenant] = moment
+    while len(moments) > 2 * SHARDS:
+        del moments[next(iter(moments))]

@@ -96,7 +96,7 @@ class Ingest:
             if failure is not None:
                 raise failure
             return queued
-        return self.admitted(ready, (await self._writer.store(tenant, [ready]))[0])
+        return self.admitted(ready, (await self._writer.store(tenant, [ready], posted=True))[0])
 
     async def batch(self, tenant: str, raw: bytes, *, lines: bool) -> list[Admitted | Queued | Problem]:
         """Store or queue the events of a JSON array or of JSON lines, each independently of the others. Return results in the order sent.
@@ -141,7 +141,8 @@ class Ingest:
         storing = [(number, each.event) for number, each in ready[:granted] if each.queued is None]
         queueing = [(number, each) for number, each in ready[:granted] if each.queued is not None]
         stored, put = await asyncio.gather(
-            self._writer.store(tenant, [event for _, event in storing]), self._outbox.put([each.parcel for _, each in queueing])
+            self._writer.store(tenant, [event for _, event in storing], posted=True),
+            self._outbox.put([each.parcel for _, each in queueing]),
         )
         for (number, checked), outcome in zip(storing, stored, strict=True):
             await pace.spend(0)

@@ -96,13 +96,16 @@ class Writer:
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
-    async def store(self, tenant: str, events: Sequence[EventToStore]) -> list[Stored | StorageError]:
-        """Store events independently: one event's failure does not affect another. Return results in the order given."""
+    async def store(self, tenant: str, events: Sequence[EventToStore], *, posted: bool = False) -> list[Stored | StorageError]:
+        """Store events independently: one event's failure does not affect another. Return results in the order given.
+
+        posted: a caller waits for the answer, so this process delivers the events itself that are due now.
+        """
         results: list[Stored | StorageError | None] = [None] * len(events)
         todo = sorted(range(len(events)), key=lambda number: events[number].due)
         if any(event.id is not None for event in events):
-            todo = await self._firsts(tenant, events, todo, results)
-        await self._store(tenant, events, todo, results)
+            todo = await self._firsts(tenant, events, todo, results, posted)
+        await self._store(tenant, events, todo, results, posted)
         unstored = Unavailable("no shard stayed open for the event; try again")
         return [result if result is not None else unstored for result in results]
 
@@ -130,7 +133,7 @@ class Writer:
             filling.task = asyncio.create_task(self._fill(tenant, filling))
 
     async def _firsts(
-        self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None]
+        self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None], posted: bool
     ) -> list[int]:
         """Store the first event of each client id while no other task of this process stores one of that id; return the numbers that are
         left.
@@ -147,7 +150,7 @@ class Writer:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._naming.update(((tenant, name), done) for name in free)
             try:
-                await self._store(tenant, events, list(free.values()), results)
+                await self._store(tenant, events, list(free.values()), results, posted)
             finally:
                 for name in free:
                     del self._naming[tenant, name]
@@ -163,9 +166,9 @@ class Writer:
         return [number for number in todo if number not in ended and results[number] is None]
 
     async def _store(
-        self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None]
+        self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None], posted: bool
     ) -> None:
-        if self._express is not None and todo:
+        if self._express is not None and posted and todo:
             for number, result in zip(todo, await self._express(tenant, [events[each] for each in todo]), strict=True):
                 results[number] = result
             todo = [number for number in todo if results[number] is None]

@@ -14,7 +14,7 @@ from shared.delivery.channels.ports import Verdict
 from shared.scheduler.protocol.gate import parse_gate
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
-from shared.storage.names import EVENTS, LEDGER, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
+from shared.storage.names import EVENTS, IDS, LEDGER, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Op
 
 from ..harness import World
@@ -106,12 +106,32 @@ async def test_an_event_that_is_due_in_a_moment_waits_for_its_time(world: World)
     assert (await world.demo.event(made["id"]))["late_ms"] == 0
 
 
-async def test_what_is_due_later_or_has_an_id_of_the_client_goes_the_usual_way(world: World) -> None:
+async def test_what_is_due_later_goes_the_usual_way(world: World) -> None:
     later = await world.demo.create(delay="PT3S", payload=1)
-    named = await world.demo.create(id="mine", delay="PT0S", payload=1)
-    assert world.app.scheduler.express.in_flight == 0 and await messages(world) == 2
+    assert world.app.scheduler.express.shards == 0 and await messages(world) == 1
     await world.run(8)
-    assert {each.id for each in world.receiver.received} == {later["id"], named["id"]}
+    assert {each.id for each in world.receiver.received} == {later["id"]}
+
+
+async def test_an_event_with_an_id_of_the_client_has_a_shard_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    transactions = record(world, monkeypatch)
+    await world.demo.create(id="mine", delay="PT0S", payload=1)
+    await settled(world)
+    assert [table for table, _ in transactions] == [SHARDS, IDS, EVENTS, EVENTS, LEDGER, SHARDS]
+    again = await world.demo.post("/api/v1/events", {"id": "mine", "delay": "PT0S", "payload": 1})
+    assert (again.status, again.json()["state"]) == (200, "delivered")
+    other = await world.demo.post("/api/v1/events", {"id": "mine", "delay": "PT0S", "payload": 2})
+    assert other.status == 409
+    assert [each.id for each in world.receiver.received] == ["mine"] and len(transactions) == 6
+
+
+async def test_events_with_ids_that_follow_each_other_closely_share_shards_in_the_usual_way(world: World) -> None:
+    for number in range(5):
+        await world.demo.create(id=f"mine-{number}", delay="PT0S", payload=1)
+    await settled(world)
+    assert world.app.scheduler.counters["shards_express"] == 1 and await messages(world) == 1
+    await world.run(6)
+    assert len(world.receiver.received) == 5
 
 
 async def test_more_than_the_bound_go_the_usual_way(world: World) -> None:
