@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from shared.core.clock import Millis
 from shared.delivery.flow.rules import ClaimHold
 from shared.delivery.flow.service import Flow
 from shared.engine.effects import LOST, Get, Steps, Write
 from shared.scheduler import changes, keys, rules
-from shared.scheduler.firing import owner, permission
+from shared.scheduler.firing import due_times, permission
 from shared.scheduler.ingest import queue_consumer, writer
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
 from shared.scheduler.rows import EventToStore, withdrawn
@@ -20,6 +21,7 @@ from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Ups
 from tests.model.checking.mutants import patched
 
 _withdrawn = withdrawn
+_add = due_times.DueTimes.add
 _step, _append, _agenda, _may_change, _merge_gate = owning.step, ingest.append, rules.agenda, rules.may_change, gate.merge_gate
 
 
@@ -133,15 +135,9 @@ def index_before_ledger(shard: str, gate: Any, entry: Any, named: str, *_: Any, 
     yield Write(LEDGER, keys.shard_tenant(shard), (Upsert(f"{gate.bucket or owning.bucket_of(named)}:{shard}", props),))
 
 
-async def started_at_once(self: owner.Owner, row: Any, lane: Any) -> None:
+def started_at_once(self: due_times.DueTimes[Any], at: Millis, event: Any) -> None:
     """A delivery that does not wait for its time."""
-    try:
-        outcome = await self._attempts.attempt(row.rk, row.props, lane)
-        if outcome is not None:
-            self._outcomes[row.rk] = outcome
-    finally:
-        self._running.pop(row.rk, None)
-        self._stir.set()
+    _add(self, 0, event)
 
 
 async def nothing_held(self: Flow, *_: Any) -> dict[str, ClaimHold]:
@@ -190,7 +186,7 @@ PLANTED: dict[str, list[tuple[Place, Callable[..., Any]]]] = {
     "an id is taken over unseen": [((writer, "register_id"), id_overwritten)],
     "a rest is refiled in two steps": [((owning, "refile"), refiled_in_two_steps)],
     "the index row goes before the ledger": [((owning, "close"), index_before_ledger)],
-    "deliveries do not wait": [((owner.Owner, "_deliver"), started_at_once)],
+    "deliveries do not wait": [((due_times.DueTimes, "add"), started_at_once)],
     "pauses are not looked at": [
         ((Flow, "holds"), nothing_held),
         ((Flow, "blocks"), lambda self, target: False),
