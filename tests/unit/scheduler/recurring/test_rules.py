@@ -37,11 +37,11 @@ def fired(definition: Definition, now: Millis = NOW) -> list[str]:
 @pytest.mark.parametrize(
     ("policy", "within", "expected"),
     [
-        ("none", "PT1H", ["07:59", "08:00", "08:01", "08:02", "08:03", "08:04"]),
-        ("last", "PT1H", ["07:58", "07:59", "08:00", "08:01", "08:02", "08:03", "08:04"]),
-        ("all", "PT4M", ["07:56", "07:57", "07:58", "07:59", "08:00", "08:01", "08:02", "08:03", "08:04"]),
-        ("all", "PT1M", ["07:59", "08:00", "08:01", "08:02", "08:03", "08:04"]),
-        ("last", "PT1M", ["07:59", "08:00", "08:01", "08:02", "08:03", "08:04"]),
+        ("none", "PT1H", ["07:59", "08:00", "08:01", "08:02", "08:03", "08:04", "08:05"]),
+        ("last", "PT1H", ["07:58", "07:59", "08:00", "08:01", "08:02", "08:03", "08:04", "08:05"]),
+        ("all", "PT4M", ["07:56", "07:57", "07:58", "07:59", "08:00", "08:01", "08:02", "08:03", "08:04", "08:05"]),
+        ("all", "PT1M", ["07:59", "08:00", "08:01", "08:02", "08:03", "08:04", "08:05"]),
+        ("last", "PT1M", ["07:59", "08:00", "08:01", "08:02", "08:03", "08:04", "08:05"]),
     ],
 )
 def test_catch_up_is_as_the_policy_says_within_its_window(policy: str, within: str, expected: list[str]) -> None:
@@ -74,7 +74,7 @@ def test_jitter_is_no_lateness() -> None:
 
 def test_what_was_taken_is_not_fired_again() -> None:
     given = replace(schedule(NOW), taken=(NOW + MINUTE,))
-    assert fired(given) == ["08:02", "08:03", "08:04"]
+    assert fired(given) == ["08:02", "08:03", "08:04", "08:05"]
     assert pointed_at(given, NOW).pointer == "n:202701150802:demo:tick"
 
 
@@ -121,9 +121,9 @@ def test_new_revision_takes_over_what_was_taken_back_and_leaves_what_has_fired()
     before = replace(schedule(NOW + 2 * MINUTE), ahead=(NOW + MINUTE, NOW + 2 * MINUTE))
     after = redefined(before, before.spec, b"[]", NOW, "n2")
     done = undone(after, [NOW + 2 * MINUTE], [NOW + MINUTE], NOW)
-    assert done.undo is None and fired(done) == ["08:02", "08:03", "08:04"]
+    assert done.undo is None and fired(done) == ["08:02", "08:03", "08:04", "08:05"]
     done = undone(after, [NOW + MINUTE], [NOW + 2 * MINUTE], NOW)
-    assert fired(done) == ["08:01", "08:03", "08:04"]
+    assert fired(done) == ["08:01", "08:03", "08:04", "08:05"]
 
 
 def test_other_rule_holds_from_now_on() -> None:
