@@ -138,6 +138,30 @@ async def test_events_of_both_versions_are_each_delivered_once(tenant: Tenant) -
     assert sorted(tenant.hits("flaky")) == sorted(retried)
 
 
+async def test_dead_events_of_both_versions_are_in_the_lists_of_both_once(tenant: Tenant) -> None:
+    tenant.receiver.script(f"/{tenant.name}/flaky", *[status(400)] * 12, status(204))
+    due = text_of(now_ms() + 3_000)
+    dead = [await tenant.both[number % 2].create(due=due, channel="flaky") for number in range(12)]
+
+    async def listed(api: Api, path: str) -> list[str]:
+        return [each["id"] for each in await api.all(path)]
+
+    for api in tenant.both:
+        for path in ("events?state=dead&limit=5", "dead-letters?limit=5"):
+
+            async def complete(api: Api = api, path: str = path) -> bool:
+                return sorted(await listed(api, path)) == sorted(dead)
+
+            await eventually(complete, f"{path} of all dead events", pause=0.5)
+    assert (await tenant.former.post(f"events/{dead[0]}/redrive", {})).status == 202
+
+    async def delivered() -> bool:
+        return (await states(tenant.present))[dead[0]] == "delivered"
+
+    await eventually(delivered, "the redriven event", pause=0.5)
+    assert sorted(await listed(tenant.present, "dead-letters")) == sorted(dead[1:])
+
+
 async def test_a_schedule_of_one_version_is_served_and_changed_by_the_other(tenant: Tenant) -> None:
     async def ticked(payload: str) -> bool:
         return sum(hit.json() == payload for hit in tenant.receiver.at(f"/{tenant.name}/ticks")) >= 2
