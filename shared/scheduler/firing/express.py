@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Collection, Sequence
 
+from ...core import tracing
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError, Unavailable
 from ...core.ids import Ids
@@ -178,7 +179,9 @@ class Express:
         shard = shard_key(tenant, placed(self._ids.name(), self._rota.next()))
         arrivals = Arrivals(shard, wake, self._shard_events)
         self._open[tenant] = arrivals
-        self._served[arrivals] = asyncio.create_task(self._run(tenant, arrivals))
+        # The owner serves events of many requests: its work is no part of the first one's trace.
+        with tracing.taking_in(None):
+            self._served[arrivals] = asyncio.create_task(self._run(tenant, arrivals))
         return arrivals
 
     async def _run(self, tenant: str, arrivals: Arrivals) -> None:

@@ -144,6 +144,19 @@ async def test_attempt_is_linked_to_the_work_on_its_shard_a_part_of_the_invocati
     assert ids(delivery)[0] == TRACE
 
 
+async def test_owner_of_an_express_shard_is_no_part_of_its_first_request(spans: InMemorySpanExporter) -> None:
+    world = await World(express_events=10).open()
+    made = [(await world.demo.post(EVENTS, {**BODY, "delay": "PT0.5S"}, {"traceparent": GIVEN})).json()["id"] for _ in range(2)]
+    await world.run(5)
+    await world.close()
+    [owner] = finished(spans, "serve shard")
+    assert owner.parent is None and ids(owner)[0] != TRACE
+    requests = {ids(span)[1] for span in finished(spans, "POST")}
+    attempts = finished(spans, "deliver")
+    assert {ids(span)[2] for span in attempts} == requests and len(attempts) == len(made)
+    assert {link.context.span_id for span in attempts for link in span.links} == {owner.get_span_context().span_id}
+
+
 async def test_event_taken_in_before_traces_were_switched_on_gets_one_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.demo.post(EVENTS, BODY)
     spans = provided(monkeypatch)
