@@ -198,6 +198,8 @@ class Stats(_AnswerModel):
     """Events that are due and whose channel is paused, or has a circuit breaker that is not closed."""
     held_partial: bool = False
     """True if more events may be held than `held` counts."""
+    incomplete: bool = False
+    """True if not all unfinished shards were counted in time: more events are open."""
     lapsed: int = 0
     cancelled: int = 0
     mirror_lag_ms: int | None = None
