@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 FAILED = "failed:"
-"""How the note of a benchmark begins that ended with an error."""
+"""The first words of the note of a benchmark that ended with an error."""
 _HOLDS = {"<=": operator.le, ">=": operator.ge, "==": operator.eq, ">": operator.gt}
 
 

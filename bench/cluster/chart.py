@@ -10,7 +10,7 @@ from typing import Any, Final
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 360, 80, 24, 40, 48
 SERIES: Final = {"stored_per_second": ("stored", "#2f6db3", ""), "fired_per_second": ("delivered", "#b3572f", "6 4")}
-"""Of each series: its name, its colour, and the dashes of its line."""
+"""The name, the colour and the dashes of the line of each series."""
 STEPS: Final = (1, 2, 5)
 
 

@@ -78,7 +78,7 @@ class Load:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run has shown. Times in seconds."""
+    """The result of a run. Times in seconds."""
 
     load: Load
     stored_in: float = 0.0

@@ -28,7 +28,7 @@ POLICY: Final = TransportPolicy()
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What Azure publishes for table and queue storage: entities a second, messages a second, and the seconds that a request takes."""
+    """The limits that Azure publishes for table and queue storage: entities and messages a second, and the seconds that a request takes."""
 
     account: float = 20_000
     partition: float = 2_000
@@ -153,9 +153,7 @@ class LimitedTables:
         cursor: str | None = None,
     ) -> Page:
         def ask() -> Page:
-            return run_through(
-                self._inner.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
-            )
+            return run_through(self._inner.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor))
 
         return await self._connection.repeated(table, pk, ask)
 

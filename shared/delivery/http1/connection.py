@@ -59,7 +59,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def answer(self) -> AnswerReader:
-        """What was read of the present answer."""
+        """The part of the present answer that was read."""
         return self._answer
 
     def abort(self) -> None:

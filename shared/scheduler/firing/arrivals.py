@@ -12,12 +12,9 @@ from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown, StorageError
 from ...storage.ports import Row
 from ..keys import event_row, minute_start, server_id, shard_tenant
-from ..protocol.ingest import Entry
+from ..protocol.ingest import GROUP_BYTES, Entry
 from ..rows import EventToStore
 from ..timings import EXPRESS_LINGER, EXPRESS_STAY
-
-GROUP_BYTES = 3 * 1024 * 1024
-"""Most bytes in one transaction."""
 
 
 class Arrival(NamedTuple):

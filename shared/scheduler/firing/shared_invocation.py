@@ -56,7 +56,7 @@ class SharedInvocation:
         self._bytes: Counter[str] = Counter()
         self._tenants: Counter[str] = Counter()
         self._group: _Group | None = None
-        """What the present lead takes; None if the next small shard leads."""
+        """The shards that were handed to the present lead; None if the next small shard leads."""
 
     def admits(self, tenant: str, size: int) -> bool:
         """Return True if a shard of `size` bytes can be served beside the others now."""

@@ -24,7 +24,7 @@ from ..keys import HOME, MIRRORED, Address, place_of, server_id
 from ..mirror.pair import Mirror
 from ..protocol.changing import find
 from ..protocol.dispatch import ShardMessage
-from ..protocol.ingest import Entry, FreshId, KnownId, append, drop_counts, file_shard, known_id, note_counts, register_id
+from ..protocol.ingest import GROUP_BYTES, Entry, FreshId, KnownId, append, drop_counts, file_shard, known_id, note_counts, register_id
 from ..protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on_side
 from ..rows import EventToStore
 from ..rules import visible_at
@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 
 GROUP = 99
 """Events in one transaction; the gate is the hundredth row."""
-GROUP_BYTES = 3 * 1024 * 1024
 
 IN_FLIGHT = 16
 TRIES = 20

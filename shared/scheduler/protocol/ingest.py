@@ -31,6 +31,9 @@ from .gate import Counts, Gate, HeldGate, fence, merge_gate, seal
 from .index_counts import COUNTS, counts_props
 from .state_rows import file_states
 
+GROUP_BYTES = 3 * 1024 * 1024
+"""Most bytes of events in one transaction; storage takes 4 MiB."""
+
 
 class Entry(NamedTuple):
     """An event that is ready to be stored in a shard."""

@@ -43,7 +43,7 @@ from ..keys import (
 from ..rules import FINAL
 from .changing import CAME, ORIGIN
 from .gate import HeldGate, parse_gate, seal
-from .ingest import Entry, file_shard
+from .ingest import GROUP_BYTES, Entry, file_shard
 from .owning import close
 
 type Side = Literal["first", "second"]
@@ -54,7 +54,6 @@ FENCE_PK, FENCE_ROW = "storage", "mirror"
 AGAIN_PK = "again"
 """Partition of `TocsinSweeps`: mirrored shards that were changed after they were finished, and must be copied once more."""
 GROUP = 99
-GROUP_BYTES = 3 * 1024 * 1024
 
 
 class Fence(NamedTuple):

@@ -29,7 +29,7 @@ class Promise[S](NamedTuple):
 
 
 class Fairness(NamedTuple):
-    """What an endless run owes to its actions.
+    """The fairness that an endless run must show to its actions.
 
     strong: of an action, True if it is strongly fair. unfair: of an action, True if it may be left undone after all. finite: of a step's
     label, True if such steps happen a finite number of times, so that none is in the endless part.

@@ -164,7 +164,7 @@ def _nothing(_: str) -> bool:
 
 
 class Assumptions(NamedTuple):
-    """What is assumed beside the fairness that the specification states."""
+    """The assumptions beside the fairness that the specification states."""
 
     time_out: bool = True
     """A lease whose holder cannot take its checkpoint any more times out."""

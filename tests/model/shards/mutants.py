@@ -217,7 +217,7 @@ def delete_then_insert() -> list[Patch]:
 
 
 def joining_unsealed() -> list[Patch]:
-    """Who finds no copy of a joining event moves the event elsewhere, although its writer may still store the copy."""
+    """A process that finds no copy of a joining event moves the event elsewhere, although its writer may still store the copy."""
 
     def read_named(place: Address) -> Any:
         return (yield Get(EVENTS, place.shard, place.row))

@@ -324,7 +324,7 @@ async def test_occurrence_that_a_user_cancelled_stays_cancelled_through_a_change
 
 
 async def test_occurrence_that_was_claimed_once_fires_as_it_is_whatever_changes(world: World) -> None:
-    """Of two processes that carry out one change, one may see the claim, and the other that it was given back."""
+    """Two processes may carry out one change: one sees the claim, and the other sees that it was given back."""
     await put(world.demo)
     claimed = next(row for row in world.events() if row.props["due"] == START + 2 * MINUTE)
     await world.tables.write(EVENTS, claimed.pk, [Merge(claimed.rk, {"epoch": 1, "tries": 0}, claimed.etag)])
