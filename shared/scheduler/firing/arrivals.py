@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import NamedTuple
 
 from ...core.clock import Millis
@@ -24,12 +24,21 @@ class Arrival(NamedTuple):
     result: asyncio.Future[str | StorageError | None]
 
 
+class ExpressLoad:
+    """Totals over shards of express delivery: of all in a process, or of one tenant's."""
+
+    __slots__ = ("bytes", "events", "shards")
+
+    def __init__(self) -> None:
+        self.shards = self.events = self.bytes = 0
+
+
 class Arrivals:
     """The events that arrive at a shard while its owner serves it. They are stored with the owner's next transaction."""
 
-    def __init__(self, shard: str, wake: Millis, most: int) -> None:
-        """most: number of events that the shard takes."""
-        self.shard, self.wake, self._most = shard, wake, most
+    def __init__(self, shard: str, wake: Millis, most: int, loads: Sequence[ExpressLoad]) -> None:
+        """most: number of events that the shard takes. loads: totals that include this shard until `leave`."""
+        self.shard, self.wake, self._most, self._loads = shard, wake, most, loads
         self.tenant = shard_tenant(shard)
         self.closed = False
         self.named: EventToStore | None = None
@@ -47,11 +56,33 @@ class Arrivals:
         self.stir: Callable[[], None] = lambda: None
         """Wakes the owner."""
         self._next = 0
+        self._counted = 0
+        """Events of this shard in the totals."""
+        for load in loads:
+            load.shards += 1
 
     @property
     def in_flight(self) -> int:
         """Events that are not delivered yet."""
         return len(self.pending) + len(self.storing) + len(self.running)
+
+    def recount(self) -> None:
+        """Bring the totals up to date. Called after each change of `pending`, `storing` and `running`."""
+        self._count(self.in_flight)
+
+    def leave(self) -> None:
+        """Take the shard out of the totals, because it is not served any more."""
+        self._count(0)
+        for load in self._loads:
+            load.shards -= 1
+            load.bytes -= self.bytes
+        self._loads = ()
+
+    def _count(self, events: int) -> None:
+        more, self._counted = events - self._counted, events
+        if more:
+            for load in self._loads:
+                load.events += more
 
     @property
     def lingers(self) -> bool:
@@ -75,16 +106,20 @@ class Arrivals:
         row = event_row(self._next)
         self._next += 1
         self.bytes += event.size
+        for load in self._loads:
+            load.bytes += event.size
         if event.id is None:
             event.props["id"] = server_id(self.shard, row)
         result: asyncio.Future[str | StorageError | None] = asyncio.get_running_loop().create_future()
         self.pending.append(Arrival(Entry(row, event.props, event.size), result))
+        self.recount()
         self.stir()
         return row, result
 
     def leave_out_named(self) -> None:
         """Send the first event, whose id is in use, the usual way."""
         _tell(self.pending.popleft(), None)
+        self.recount()
 
     def take(self, room: int) -> list[Entry]:
         """Choose the events of the next transaction, at most `room`, and return them."""
@@ -105,6 +140,7 @@ class Arrivals:
             row = rows.get(each.entry.row)
             _tell(each, row.etag if row is not None else None)
         self.storing = []
+        self.recount()
 
     def fail(self, error: BaseException) -> None:
         """Tell the callers that the last transaction failed. Events that are certainly not stored go the usual way."""
@@ -113,12 +149,14 @@ class Arrivals:
         for each in self.storing:
             _tell(each, failure if unsure else None)
         self.storing = []
+        self.recount()
 
     def close(self) -> None:
         """Take no more events, and send those that wait the usual way."""
         self.closed = True
         while self.pending:
             _tell(self.pending.popleft(), None)
+        self.recount()
 
 
 def _tell(arrival: Arrival, result: str | StorageError | None) -> None:

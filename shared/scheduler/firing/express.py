@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from ...core import tracing
 from ...core.clock import Clock, Millis
@@ -25,7 +25,7 @@ from ..protocol import express, owning
 from ..protocol.ingest import KnownId, file_shard, known_id, register_id
 from ..rows import EventToStore
 from ..timings import EXPRESS_AHEAD, EXPRESS_NAMED_APART
-from .arrivals import Arrivals
+from .arrivals import Arrivals, ExpressLoad
 from .dispatch import Firing
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ BYTES = 8 * 1024 * 1024
 """Most bytes in the shards of express delivery of a process."""
 TENANT_SHARE = 0.5
 """One tenant's largest part of each of these bounds: a tenant whose receivers are slow does not send the others the usual way."""
+_NO_LOAD = ExpressLoad()
 
 
 class Express:
@@ -63,6 +64,9 @@ class Express:
         self._open: dict[str, Arrivals] = {}
         """The shard of each tenant that took its last event."""
         self._served: dict[Arrivals, asyncio.Task[None]] = {}
+        self._load = ExpressLoad()
+        self._tenant_loads: dict[str, ExpressLoad] = {}
+        """The load of each tenant that has a shard."""
         self._last: dict[str, float] = {}
         """Monotonic time of each tenant's last event."""
         self._last_named: dict[str, float] = {}
@@ -72,7 +76,7 @@ class Express:
     @property
     def in_flight(self) -> int:
         """Events of express delivery that are not delivered yet."""
-        return sum(each.in_flight for each in self._served)
+        return self._load.events
 
     @property
     def shards(self) -> int:
@@ -154,14 +158,14 @@ class Express:
         """Return True if `count` events of `size` bytes are within the bounds of this process, and of the tenant's part of them."""
         if self._leaving:
             return False
-        own = [each for each in self._served if each.tenant == tenant]
-        return self._within(1.0, self._served, count, size) and self._within(TENANT_SHARE, own, count, size)
+        own = self._tenant_loads.get(tenant, _NO_LOAD)
+        return self._within(1.0, self._load, count, size) and self._within(TENANT_SHARE, own, count, size)
 
-    def _within(self, part: float, shards: Collection[Arrivals], count: int, size: int) -> bool:
-        """Return True if the shards take that much more within this part of the bounds. One event always fits into an empty part."""
-        if len(shards) >= part * SHARDS or sum(each.bytes for each in shards) + size > part * BYTES:
+    def _within(self, part: float, load: ExpressLoad, count: int, size: int) -> bool:
+        """Return True if the load may grow that much within this part of the bounds. One event always fits into an empty part."""
+        if load.shards >= part * SHARDS or load.bytes + size > part * BYTES:
             return False
-        return sum(each.in_flight for each in shards) + count <= max(1, part * self._most)
+        return load.events + count <= max(1, part * self._most)
 
     def _join(self, tenant: str, event: EventToStore, now: Millis) -> tuple[Address, asyncio.Future[str | StorageError | None]]:
         """Add an event to the tenant's shard, or to a new one."""
@@ -177,7 +181,8 @@ class Express:
     def _begin(self, tenant: str, wake: Millis) -> Arrivals:
         """Open a shard for a tenant's events of the minute of `wake`."""
         shard = shard_key(tenant, placed(self._ids.name(), self._rota.next()))
-        arrivals = Arrivals(shard, wake, self._shard_events)
+        own = self._tenant_loads.setdefault(tenant, ExpressLoad())
+        arrivals = Arrivals(shard, wake, self._shard_events, (self._load, own))
         self._open[tenant] = arrivals
         # The owner serves events of many requests: its work is no part of the first one's trace.
         with tracing.taking_in(None):
@@ -201,6 +206,9 @@ class Express:
             log.exception("Express delivery raised an unexpected error", extra={"action": "express_failed"})
         finally:
             arrivals.close()
+            arrivals.leave()
+            if not self._tenant_loads[tenant].shards:
+                del self._tenant_loads[tenant]
             del self._served[arrivals]
             if self._open.get(tenant) is arrivals:
                 del self._open[tenant]

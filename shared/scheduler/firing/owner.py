@@ -177,6 +177,7 @@ class Owner:
             self._cancel(rk, self._running.pop(rk))
             self._attempts.waiting.discard(rk)
             self._add_outcome(rk, unclaimed(self._session.rows[rk].props))
+        self._recount()
 
     def _take_outcomes(self, todo: rules.Agenda) -> dict[str, rules.RowOutcome]:
         ready = {**self._outcomes, **todo.settle}
@@ -253,6 +254,12 @@ class Owner:
             lane.enter(self)
             self._running[rk] = lane
             self._due_times.add(max(int(row.props["due"]), int(row.props.get("next", 0))), (row, lane))
+        self._recount()
+
+    def _recount(self) -> None:
+        """Bring the totals of express delivery up to date."""
+        if self._arrivals is not None:
+            self._arrivals.recount()
 
     def _begin(self, event: tuple[Row, Lane]) -> None:
         """Attempt the delivery of a claimed event, which is due."""
@@ -314,6 +321,7 @@ class Owner:
         finally:
             if self._running.get(row.rk) is asyncio.current_task():
                 del self._running[row.rk]
+                self._recount()
             if self._all_ended():
                 self._stir.set()
 

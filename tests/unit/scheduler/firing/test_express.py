@@ -11,6 +11,8 @@ import pytest
 from shared.core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from shared.delivery.channels.fake import DELIVERED
 from shared.delivery.channels.ports import Verdict
+from shared.scheduler.firing.arrivals import ExpressLoad
+from shared.scheduler.firing.express import Express
 from shared.scheduler.protocol.gate import parse_gate
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
@@ -29,6 +31,23 @@ async def world() -> AsyncIterator[World]:
     opened = await World(express_events=5).open()
     yield opened
     await opened.close()
+
+
+@pytest.fixture(autouse=True)
+def totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare the totals with the shards each time that they decide, in all tests."""
+    fits = Express._fits
+
+    def compared(self: Express, tenant: str, count: int, size: int) -> bool:
+        for shards, load in (
+            (list(self._served), self._load),
+            ([each for each in self._served if each.tenant == tenant], self._tenant_loads.get(tenant, ExpressLoad())),
+        ):
+            found = (len(shards), sum(each.in_flight for each in shards), sum(each.bytes for each in shards))
+            assert (load.shards, load.events, load.bytes) == found
+        return fits(self, tenant, count, size)
+
+    monkeypatch.setattr(Express, "_fits", compared)
 
 
 def record(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Transaction]:
