@@ -40,6 +40,7 @@ from ..scheduler.mirror.pair import MirrorPair, MirrorTimeouts
 from ..scheduler.protocol.mirroring import Side
 from ..scheduler.service import Scheduler
 from ..storage import Storage, open_storage
+from ..tenants.model import Limits
 from ..tenants.routes import TenantServices
 from ..tenants.store import TenantDirectory
 from .ports import Ports
@@ -81,7 +82,8 @@ class Application:
         self.runner = AsyncRunner(home, clock)
         planning = Planning(self.runner)
         self.arm = ArmClient(settings.client_id, settings.arm_api_version)
-        maintenance = Maintenance(home, clock, MaintenanceDrain(self.runner, planning, clock), internal_events, self.arm)
+        drain = MaintenanceDrain(self.runner, planning, clock)
+        maintenance = Maintenance(home, clock, drain, internal_events, self.arm, self._limits)
         self.maintenance, self.maintenance_sweeps = maintenance.service, maintenance.watch
         self.checkpoints = CheckpointService(home, self.runner, clock, ids, maintenance.pending)
         self.watch = FleetWatch(home, self.runner, planning, clock, internal_events, self.checkpoints.stuck)
@@ -90,12 +92,12 @@ class Application:
             self.runner,
             clock,
             self.directory.home,
-            partition_limit=self._partition_limit,
+            tenant_limits=self._limits_now,
             on_fleet_end=(self.checkpoints.end, self.maintenance.end, self.watch.forget),
             on_tenant_end=(self.checkpoints.forget,),
         )
         # Leases
-        self.beats = HttpServers(self.runner, clock, self.watch.takeover.nudge)
+        self.beats = HttpServers(self.runner, clock, self.watch.takeover.nudge, self._limits)
         self.control = ManualControls(self.runner, planning, clock)
         self.resizes = ResizeService(self.runner, planning, clock, self.fleets.room, self.watch.takeover.nudge)
         self.views = LeaseViews(home, self.runner, clock, self.checkpoints.turn_taker)
@@ -120,8 +122,13 @@ class Application:
         jobs = timer_jobs(self, publishing, kafka=bool(sources))
         self.timers = Timers(tables, storage.queues, clock, jobs, under_way, self.scheduler.state_backfill.watch)
 
-    async def _partition_limit(self, tenant: str) -> int | None:
-        return (await self.directory.home(tenant)).spec.limits.partitions
+    async def _limits_now(self, tenant: str) -> Limits:
+        return (await self.directory.home(tenant)).spec.limits
+
+    async def _limits(self, tenant: str) -> Limits:
+        """Return a tenant's limits, which may be a few seconds old."""
+        found = await self.directory.tenant(tenant)
+        return found.limits if found is not None else Limits()
 
     @classmethod
     async def open(

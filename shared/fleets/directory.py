@@ -29,8 +29,8 @@ from ..leases.rows import FLEET, INDEX, PARTITIONS, SERVERS, Fleet, fleet_key, p
 from ..leases.service.resize.model import resizing_out
 from ..leases.unreadable_rows import parse_rows, unreadable_servers
 from ..storage.names import FLEETS
-from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Tables, Upsert
-from ..tenants.model import MOST_PARTITIONS
+from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Row, Tables, Upsert
+from ..tenants.model import MOST_FLEETS, MOST_PARTITIONS, Limits
 from ..tenants.rows import ATTEMPTS
 from ..tenants.store import contended
 from ..web.etag import check_if_match, etag_of
@@ -42,13 +42,11 @@ from .model import FleetIn, FleetOut
 
 log = logging.getLogger(__name__)
 
+READ_AT_ONCE: Final = 16
+"""Fleets whose rows are read at the same time."""
 
-MAX_FLEETS: Final = 100
-"""Fleets of one tenant."""
-
-
-type PartitionLimit = Callable[[str], Awaitable[int | None]]
-"""Returns the most partitions that a tenant's fleets may have together; None for the default."""
+type TenantLimits = Callable[[str], Awaitable[Limits]]
+"""Returns the limits of a tenant; raises 404 if it has ended."""
 type FleetHook = Callable[[str], Awaitable[None]]
 """Receives the partition key of a fleet that ends."""
 type TenantHook = Callable[[str], Awaitable[None]]
@@ -65,7 +63,7 @@ class FleetDirectory:
         clock: Clock,
         require_tenant: Callable[[str], Awaitable[object]],
         *,
-        partition_limit: PartitionLimit | None = None,
+        tenant_limits: TenantLimits | None = None,
         on_fleet_end: Sequence[FleetHook] = (),
         on_tenant_end: Sequence[TenantHook] = (),
     ) -> None:
@@ -73,10 +71,10 @@ class FleetDirectory:
 
         require_tenant: reads a tenant from storage; raises 404 if it is missing or ending. on_fleet_end: removes what other rooms keep of
         the fleet with a key. on_tenant_end: removes what other rooms keep of a tenant's ended fleets. Hooks raise `StorageError` and can be
-        repeated. partition_limit: returns a tenant's own limit on partitions, or None.
+        repeated. tenant_limits: returns a tenant's own limits; without it, the defaults apply.
         """
         self._tables, self._runner, self._clock, self._require_tenant = tables, runner, clock, require_tenant
-        self._partition_limit = partition_limit
+        self._tenant_limits = tenant_limits
         self._growing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """A lock per tenant, held while a call adds partitions."""
         self._on_fleet_end, self._on_tenant_end = tuple(on_fleet_end), tuple(on_tenant_end)
@@ -97,11 +95,23 @@ class FleetDirectory:
     async def page(self, tenant: str, limit: int, after: str = "") -> tuple[list[FleetOut], str | None]:
         """Return a tenant's fleets by name after `after`, and the last name if there are more."""
         entries = [each for each in await self._entries(tenant) if each.name > after]
-        rows = await asyncio.gather(*(self._tables.get(FLEETS, entry.key, FLEET) for entry in entries[:limit]))
-        # A fleet without its own row is being created, or is ending.
-        there = [(entry.name, parse_fleet(row.props)) for entry, row in zip(entries, rows, strict=False) if row is not None]
+        there = await self._definitions(entries[:limit])
         items = [await self._with_progress(tenant, fleet_out(name, fleet), fleet) for name, fleet in there]
         return items, entries[limit - 1].name if len(entries) > limit else None
+
+    async def _definitions(self, entries: Sequence[FleetEntry]) -> list[tuple[str, Fleet]]:
+        """Return the fleets by name. A fleet without its own row is being created, or is ending; it is left out."""
+        slots = asyncio.Semaphore(READ_AT_ONCE)
+
+        async def read_one(entry: FleetEntry) -> Row | None:
+            async with slots:
+                return await self._tables.get(FLEETS, entry.key, FLEET)
+
+        rows = await asyncio.gather(*map(read_one, entries))
+        return [(entry.name, parse_fleet(row.props)) for entry, row in zip(entries, rows, strict=True) if row is not None]
+
+    async def _limits(self, tenant: str) -> Limits:
+        return await self._tenant_limits(tenant) if self._tenant_limits is not None else Limits()
 
     async def _with_progress(self, tenant: str, out: FleetOut, fleet: Fleet) -> FleetOut:
         """Return the fleet with the progress of its resize."""
@@ -203,8 +213,11 @@ class FleetDirectory:
             entry = await self._find(key)
         async with self.room(tenant, name, spec.partitions):
             if entry is None:
-                if len(await self._entries(tenant)) >= MAX_FLEETS:
-                    raise conflict("too-many-fleets", f"the tenant has {MAX_FLEETS} fleets, the maximum")
+                own = (await self._limits(tenant)).fleets
+                limit = MOST_FLEETS if own is None else own
+                if (count := len(await self._entries(tenant))) >= limit:
+                    detail = f"the tenant has {count:,} fleets, and its limit is {limit:,}"
+                    raise conflict("too-many-fleets", f"{detail}; an operator can raise limits.fleets")
                 made = await self._tables.write(FLEETS, INDEX, [Insert(key, entry_props(self._clock.now()))])
                 if not isinstance(made, Applied):
                     return None
@@ -236,11 +249,9 @@ class FleetDirectory:
             yield
 
     async def _require_room(self, tenant: str, name: str, partitions: int) -> None:
-        own = await self._partition_limit(tenant) if self._partition_limit is not None else None
+        own = (await self._limits(tenant)).partitions
         limit = MOST_PARTITIONS if own is None else own
-        entries = await self._entries(tenant)
-        rows = await asyncio.gather(*(self._tables.get(FLEETS, entry.key, FLEET) for entry in entries))
-        counts = {entry.name: parse_fleet(row.props).partitions for entry, row in zip(entries, rows, strict=True) if row is not None}
+        counts = {name: fleet.partitions for name, fleet in await self._definitions(await self._entries(tenant))}
         before = counts.pop(name, 0)
         total = sum(counts.values()) + partitions
         if partitions > before and total > limit:

@@ -98,17 +98,23 @@ def _is_early(event: EventRow | NodeEntry, settings: MaintenanceSettings) -> boo
 
 
 def receive(
-    view: FleetEvents, report: NodeRow, settings: MaintenanceSettings, held: Mapping[str, int], whole: bool, now: Millis
+    view: FleetEvents,
+    report: NodeRow,
+    settings: MaintenanceSettings,
+    held: Mapping[str, int],
+    whole: bool,
+    now: Millis,
+    most_nodes: int = MAX_NODES,
 ) -> AcceptedAgentReport | AgentReportRefusal:
     """Apply an agent's report.
 
-    held: number of partitions that nodes still have. whole: the view has all nodes. A repeated report (the same seq) is answered again, but
-    stored once.
+    held: number of partitions that nodes still have. whole: the view has all nodes. most_nodes: nodes that the fleet may have after a new
+    one reports. A repeated report (the same seq) is answered again, but stored once.
     """
     before = view.nodes.get(report.node)
     if before is not None and report.seq < before.seq:
         return "stale-seq"
-    if before is None and len(view.nodes) >= MAX_NODES:
+    if before is None and len(view.nodes) >= most_nodes:
         return "too-many-nodes"
     node = _updated_node(before, report, now)
     nodes = {**view.nodes, node.node: node}

@@ -83,6 +83,14 @@ MOST_PARTITIONS = 20_000
 """Most partitions of all fleets of a tenant without its own limit."""
 
 
+MOST_FLEETS = 100
+"""Most fleets of a tenant without its own limit."""
+MOST_AGENTS = 1000
+"""Most nodes of a fleet with an agent, for a tenant without its own limit."""
+MOST_SERVERS = 1000
+"""Most servers of a fleet over HTTP, for a tenant without its own limit."""
+
+
 class Limits(Strict):
     """The limits of a tenant. Null: only the limits of the product apply."""
 
@@ -94,9 +102,22 @@ class Limits(Strict):
     partitions: Maybe[Annotated[int, Field(ge=0, le=1_000_000)]] = Field(
         None, description=f"Most partitions of all its fleets together; by default {MOST_PARTITIONS:,}."
     )
+    # A sweep visits 2,000 fleets in a tick, and a storage partition answers with 2,000 rows a second.
+    fleets: Maybe[Annotated[int, Field(ge=0, le=1000)]] = Field(None, description=f"Most fleets; by default {MOST_FLEETS:,}.")
+    agents: Maybe[Annotated[int, Field(ge=0, le=2000)]] = Field(
+        None, description=f"Most nodes of a fleet with an agent; by default {MOST_AGENTS:,}."
+    )
+    servers: Maybe[Annotated[int, Field(ge=0, le=2000)]] = Field(
+        None, description=f"Most servers of a fleet over HTTP; by default {MOST_SERVERS:,}."
+    )
     payload_bytes: int | None = Field(None, ge=1, le=262_144)
     deliveries_per_second: float | None = Field(None, gt=0, le=1_000_000)
     concurrency: int | None = Field(None, ge=1, le=10_000)
+
+
+async def no_limits(tenant: str) -> Limits:
+    """Return no limits of a tenant's own, so that the defaults apply."""
+    return Limits()
 
 
 class Tenant(Strict):

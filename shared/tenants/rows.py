@@ -65,9 +65,16 @@ FORMER_RETRY = Retry.model_validate({"attempts": 8, "first": "PT5S", "max": "PT1
 """Former versions stored all four figures of every tenant; these are what a tenant got that named none."""
 
 
+ADDED_LIMITS: Final = ("fleets", "agents", "servers")
+"""Limits that former versions refuse in the body. They have a property of their own; former versions use the product's limits."""
+
+
 def _spec_props(spec: Tenant) -> Props:
-    """Return the properties that hold a tenant's settings. Former versions can read them: they know no `schedule` in the body."""
-    props: Props = {"body": spec.model_dump_json(exclude={"retry": {"schedule"}}), "retry_as_given": True}
+    """Return the properties that hold a tenant's settings. Former versions can read them: they know neither `schedule` nor some limits."""
+    body = spec.model_dump_json(exclude={"retry": {"schedule"}, "limits": set(ADDED_LIMITS)})
+    props: Props = {"body": body, "retry_as_given": True}
+    if added := {name: value for name in ADDED_LIMITS if (value := getattr(spec.limits, name)) is not None}:
+        props["more_limits"] = orjson.dumps(added).decode()
     if spec.retry.schedule is not None:
         props["retry_schedule"] = orjson.dumps(spec.retry.schedule).decode()
     return props
@@ -75,6 +82,9 @@ def _spec_props(spec: Tenant) -> Props:
 
 def _spec_of(props: Props) -> Tenant:
     spec = Tenant.model_validate_json(str(props["body"]))
+    if "more_limits" in props:
+        added = {name: value for name, value in orjson.loads(str(props["more_limits"])).items() if name in ADDED_LIMITS}
+        spec = spec.model_copy(update={"limits": spec.limits.model_copy(update=added)})
     if not props.get("retry_as_given") and spec.retry == FORMER_RETRY:
         return spec.model_copy(update={"retry": Retry()})
     if "retry_schedule" in props:

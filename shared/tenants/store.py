@@ -154,6 +154,7 @@ class TenantDirectory:
             written = await rows.write_one(self._tables, rows.PK_TENANTS, op)
             self._homes.drop(name)
             if isinstance(written, Applied):
+                log_limits(name, home.spec if home is not None else Tenant(), spec)
                 return shown(new), etag_of(written.etags[0]), home is None
             return CONFLICT
 
@@ -257,6 +258,14 @@ class TenantDirectory:
 def shown(home: Home) -> TenantOut:
     """Return the tenant as the API shows it."""
     return TenantOut(name=home.name, created=home.created, **home.spec.__dict__ | {"retry": home.spec.retry.filled()})
+
+
+def log_limits(tenant: str, before: Tenant, after: Tenant) -> None:
+    """Log a change of a tenant's limits."""
+    old, new = (spec.limits.model_dump(exclude_none=True) for spec in (before, after))
+    if old != new:
+        extra = {"action": "tenant_limits_changed", "tenant": tenant, "before": old, "after": new}
+        log.info("The limits of tenant %s are now %s; they were %s", tenant, new or "the defaults", old or "the defaults", extra=extra)
 
 
 def contended() -> Problem:

@@ -14,7 +14,6 @@ from shared.delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, HttpC
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
 from shared.delivery.http1.answer import MAX_ANSWER_BYTES, MOST_INFORMATIONAL
-from shared.fleets.directory import MAX_FLEETS
 from shared.leases.model import MAX_CLAIMS
 from shared.leases.protocol.http_servers import MAX_SERVERS
 from shared.leases.rows import MAX_PARTITIONS
@@ -23,7 +22,7 @@ from shared.leases.service.control.verbs import MAX_INTENTS
 from shared.maintenance.rows import MAX_NODES, MAX_OPEN
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, EventIn
-from shared.tenants.model import MOST_PARTITIONS, MOST_SCHEDULES, Retry
+from shared.tenants.model import MOST_AGENTS, MOST_FLEETS, MOST_PARTITIONS, MOST_SCHEDULES, MOST_SERVERS, Limits, Retry
 from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
 from shared.web.parsing import MAX_OUTSIDE_CONTAINERS
 from tests.paths import ROOT
@@ -63,15 +62,15 @@ LIMITS = {
     "informational (1xx) answers before it": MOST_INFORMATIONAL,
     "stored error of an attempt": MAX_ERROR,
     "honoured `Retry-After`": int(MAX_RETRY_AFTER * 1000) // DAY,
-    "fleets of a tenant": MAX_FLEETS,
+    "fleets of a tenant, unless its limits say otherwise": MOST_FLEETS,
     "partitions of a fleet": MAX_PARTITIONS,
     "partitions of all fleets of a tenant, unless its limits say otherwise": MOST_PARTITIONS,
-    "servers of a fleet over HTTP": MAX_SERVERS,
+    "servers of a fleet over HTTP, unless the tenant's limits say otherwise": MOST_SERVERS,
     "partitions of one server over HTTP": MAX_HELD,
     "claims in one request": MAX_CLAIMS,
     "manual controls of a fleet": MAX_INTENTS,
     "replicas of a fleet": MAX_REPLICAS,
-    "nodes of a fleet with an agent": MAX_NODES,
+    "nodes of a fleet with an agent, unless the tenant's limits say otherwise": MOST_AGENTS,
     "open Scheduled Events of a fleet": MAX_OPEN,
     "further storage accounts for shards": MAX_ACCOUNTS,
     "events of a shard": Settings.model_fields["shard_events"].default,
@@ -79,7 +78,15 @@ LIMITS = {
 UNCHECKED = {"pause between attempts", "flexible window"}
 
 
+def test_the_bounds_of_the_tenants_own_limits_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "reference" / "limits.md").read_text()
+    rows = re.findall(r"^\| `limits\.(\w+)` \| .+? \| ([\d,]+) \|$", page, re.MULTILINE)
+    found = {name: int(value.replace(",", "")) for name, value in rows}
+    assert found == {name: bound(Limits, name, "maximum") for name in ("fleets", "agents", "servers", "partitions", "schedules")}
+    assert (MOST_SERVERS, MOST_AGENTS) == (MAX_SERVERS, MAX_NODES), "the protocols' defaults are the tenants'"
+
+
 def test_the_limits_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| (.+?) \| ([\d,]+)\b.* \|$", (ROOT / "docs" / "reference" / "limits.md").read_text(), re.MULTILINE)
-    documented = {name: int(value.replace(",", "")) for name, value in rows if name not in UNCHECKED}
+    documented = {name: int(value.replace(",", "")) for name, value in rows if name not in UNCHECKED and not name.startswith("`limits.")}
     assert documented == LIMITS

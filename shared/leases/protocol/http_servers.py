@@ -53,7 +53,7 @@ from .takeover import read_owners
 TRIES: Final = 8
 """Attempts to write while other writes come in between."""
 MAX_SERVERS: Final = 1000
-"""Living servers that a fleet accepts over HTTP, and rows of dead ones that it keeps."""
+"""Living servers that a fleet accepts over HTTP unless its tenant's limit says otherwise, and rows of dead ones that it keeps."""
 MAX_REMOVED: Final = 50
 """Rows of dead servers that are removed at a time."""
 
@@ -132,9 +132,10 @@ def parse_terms(text: str) -> tuple[float, float]:
 
 
 def beat(
-    key: str, name: str, heartbeat: ServerHeartbeat, now: Millis, grace: float = FENCE_MARGIN
+    key: str, name: str, heartbeat: ServerHeartbeat, now: Millis, grace: float = FENCE_MARGIN, most: int | None = None
 ) -> Steps[HeartbeatAccepted | ServerRejected | NameOccupied]:
     """Renew a server's row, or register its incarnation. Usually one read and one write. now: wall time, for expiries.
+    most: living servers that the fleet may have after one registers; None for `MAX_SERVERS`.
 
     Raises `OutcomeUnknown` if answers keep getting lost.
     """
@@ -164,7 +165,7 @@ def beat(
             assert fleet is not None
             if fleet.closed:
                 return ServerRejected("contended")
-            if row is None and not (yield from _room(key)):
+            if row is None and not (yield from _room(key, MAX_SERVERS if most is None else most)):
                 return ServerRejected("full")
             new = yield from _newcomer(key, name, heartbeat, fleet, found, now)
             entry = Insert(server_key(name), new) if row is None else Replace(server_key(name), new, row.etag)
@@ -353,12 +354,12 @@ def _unknown(key: str) -> Steps[ServerRejected]:
     return ServerRejected("missing" if row is None else "fenced")
 
 
-def _room(key: str) -> Steps[bool]:
-    """Return True if the fleet accepts another server. If it keeps too many dead ones, remove those that died first."""
+def _room(key: str, most: int) -> Steps[bool]:
+    """Return True if the fleet has fewer than `most` servers. If it keeps too many dead ones, remove those that died first."""
     rows = yield from load(FLEETS, key, *SERVERS)
     known, _ = unreadable_rows.parse_rows(rows, parse_server)
     dead = sorted((row for row, server in known if server.state == "dead"), key=lambda row: row.timestamp)
-    if len(rows) - len(dead) >= MAX_SERVERS:
+    if len(rows) - len(dead) >= most:
         return False
     if len(dead) >= MAX_SERVERS:
         # If the write is refused or its answer is lost, the next request tries again.

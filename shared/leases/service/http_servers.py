@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ...core.clock import Clock
 from ...core.errors import Problem
 from ...engine.async_runner import AsyncRunner
+from ...tenants.model import Limits, no_limits
 from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
 from .. import rules
@@ -33,11 +34,18 @@ _WHY = {
 class HttpServers:
     """Serves requests of servers that speak HTTP. One per process, without state.
 
-    nudge: called at each heartbeat with tenant, fleet and heartbeat interval (seconds); must return at once.
+    nudge: called at each heartbeat with tenant, fleet and heartbeat interval (seconds); must return at once. tenant_limits: returns the
+    limits of a tenant; called when a server registers.
     """
 
-    def __init__(self, runner: AsyncRunner, clock: Clock, nudge: OnHeartbeat = lambda tenant, fleet, beat: None) -> None:
-        self._runner, self._clock, self._nudge = runner, clock, nudge
+    def __init__(
+        self,
+        runner: AsyncRunner,
+        clock: Clock,
+        nudge: OnHeartbeat = lambda tenant, fleet, beat: None,
+        tenant_limits: Callable[[str], Awaitable[Limits]] = no_limits,
+    ) -> None:
+        self._runner, self._clock, self._nudge, self._tenant_limits = runner, clock, nudge, tenant_limits
 
     async def beat(self, tenant: str, fleet: str, node: str, request: BeatIn) -> dict[str, Any]:
         """Apply a heartbeat and return its answer.
@@ -46,7 +54,8 @@ class HttpServers:
         """
         incarnation = str(request.incarnation)
         heartbeat = ServerHeartbeat(incarnation, request.seq, request.fault_domain, request.capacity, request.load, request.keep)
-        done = await self._runner.run(http_servers.beat(fleet_key(tenant, fleet), node, heartbeat, self._clock.now()))
+        own = (await self._tenant_limits(tenant)).servers if request.seq == 1 else None
+        done = await self._runner.run(http_servers.beat(fleet_key(tenant, fleet), node, heartbeat, self._clock.now(), most=own))
         if isinstance(done, HeartbeatAccepted):
             h, v = http_servers.parse_terms(done.server.http.terms)
             self._nudge(tenant, fleet, h)
@@ -58,6 +67,10 @@ class HttpServers:
         if done.why == "evicted":
             extra = {"action": "lease_evicted", "fleet": fleet_key(tenant, fleet), "server": node}
             log.warning("Server %s of fleet %s has released none of its pending partitions and is evicted", node, fleet, extra=extra)
+        if done.why == "full":
+            most = http_servers.MAX_SERVERS if own is None else own
+            detail = f"the fleet has as many live servers as the tenant's limit allows, {most:,}"
+            raise conflict("too-many-servers", f"{detail}; an operator can raise limits.servers")
         raise _refused(done.why)
 
     async def claim(
@@ -116,6 +129,4 @@ def _refused(why: str) -> Problem:
         return not_found("fleet")
     if why == "contended":
         return contended()
-    if why == "full":
-        return conflict("too-many-servers", f"the fleet has {http_servers.MAX_SERVERS:,} live servers, the maximum")
     return conflict({"stale": "stale-seq", "evicted": "fenced"}.get(why, why), _WHY[why])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from ...checkpoints.turns import PendingImpact
@@ -12,6 +12,7 @@ from ...core.errors import Problem, StorageError
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...engine.json_codec import TooLarge
 from ...leases.rows import Fleet, fleet_key
+from ...tenants.model import Limits, no_limits
 from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
 from .. import rules
@@ -28,9 +29,8 @@ log = logging.getLogger(__name__)
 ATTEMPTS: Final = 10
 """Attempts after conflicts. They are frequent, because all agents of a scope report the same event at once."""
 
-_REFUSED: Final[Mapping[rules.AgentReportRefusal, str]] = {
+_REFUSED: Final[Mapping[str, str]] = {
     "stale-seq": "a later report of this node has been stored",
-    "too-many-nodes": f"a fleet has at most {MAX_NODES:,} nodes with agents",
     "too-many-events": f"a fleet has at most {MAX_OPEN:,} open events",
 }
 
@@ -48,8 +48,15 @@ class Leases(Protocol):
 class MaintenanceService:
     """Serves agents, operators and Event Grid. One per process; keeps no state."""
 
-    def __init__(self, store: MaintenanceStore, settings: Callable[[Fleet], MaintenanceSettings], leases: Leases) -> None:
-        self._store, self._settings, self._leases = store, settings, leases
+    def __init__(
+        self,
+        store: MaintenanceStore,
+        settings: Callable[[Fleet], MaintenanceSettings],
+        leases: Leases,
+        tenant_limits: Callable[[str], Awaitable[Limits]] = no_limits,
+    ) -> None:
+        """tenant_limits: returns the limits of a tenant; called for the first report of a node."""
+        self._store, self._settings, self._leases, self._tenant_limits = store, settings, leases, tenant_limits
 
     # -- agents
 
@@ -72,7 +79,12 @@ class MaintenanceService:
             before = read.view.nodes.get(node.node)
             asked = rules.nodes_to_drain(read.view, node, settings)
             held = await self._leases.held(key, asked) if asked else {}
-            accepted = rules.receive(read.view, node, settings, held, read.whole, read.now)
+            own = (await self._tenant_limits(tenant)).agents if before is None else None
+            most = MAX_NODES if own is None else own
+            accepted = rules.receive(read.view, node, settings, held, read.whole, read.now, most)
+            if accepted == "too-many-nodes":
+                detail = f"the fleet has as many nodes with agents as the tenant's limit allows, {most:,}"
+                raise conflict(accepted, f"{detail}; an operator can raise limits.agents")
             if not isinstance(accepted, rules.AcceptedAgentReport):
                 raise conflict(accepted, _REFUSED[accepted])
             if before is None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from ...checkpoints.turns import NO_PENDING, PendingImpact
 from ...core.clock import Clock
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.ports import Tables
 from ...tenants.cache import Cached
+from ...tenants.model import Limits, no_limits
 from . import figures
 from .arm import Acknowledge
 from .definition import read_maintenance_settings
@@ -22,10 +25,18 @@ MOST_PENDING = 1000
 class Maintenance:
     """Maintenance in one process: the service, the timers' sweep and the views of others."""
 
-    def __init__(self, tables: Tables, clock: Clock, leases: Leases, publisher: EventPublisher, acknowledge: Acknowledge) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        clock: Clock,
+        leases: Leases,
+        publisher: EventPublisher,
+        acknowledge: Acknowledge,
+        tenant_limits: Callable[[str], Awaitable[Limits]] = no_limits,
+    ) -> None:
         store = MaintenanceStore(tables)
         self._tables, self._store = tables, store
-        self.service = MaintenanceService(store, read_maintenance_settings, leases)
+        self.service = MaintenanceService(store, read_maintenance_settings, leases, tenant_limits)
         """Serves agents, operators and Event Grid."""
         self.watch = MaintenanceSweep(tables, clock, store, read_maintenance_settings, leases, publisher, acknowledge)
         """Serves the timers."""

@@ -402,6 +402,27 @@ async def test_retry_is_stored_as_it_was_given_and_shown_with_what_follows(world
     assert body["retry"].keys() == retry.keys() - {"schedule"}
 
 
+async def test_limits_that_a_former_version_does_not_know_are_stored_apart(world: World) -> None:
+    limits = Limits(fleets=300, agents=500, servers=0, partitions=7)
+    await world.directory.put("acme", Tenant(limits=limits))
+    shown, _ = await world.other.get("acme")
+    assert shown.limits == limits
+    [row] = [row for row in world.tables.rows(TENANTS) if row.rk == "acme"]
+    assert json.loads(str(row.props["body"]))["limits"].keys().isdisjoint({"fleets", "agents", "servers"})
+    # The PUT of a former version keeps none of them, and the defaults apply.
+    props = {name: value for name, value in row.props.items() if name != "more_limits"}
+    await world.tables.write(TENANTS, rows.PK_TENANTS, [Replace("acme", props, row.etag)])
+    assert (await world.other.get("acme"))[0].limits == Limits(partitions=7)
+
+
+async def test_a_change_of_limits_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    for limits in (Limits(), Limits(fleets=300), Limits(fleets=300), Limits()):
+        await world.directory.put("acme", Tenant(limits=limits))
+    found = [record.__dict__ for record in caplog.records if record.__dict__.get("action") == "tenant_limits_changed"]
+    assert [(each["before"], each["after"]) for each in found] == [({}, {"fleets": 300}), ({"fleets": 300}, {})]
+
+
 @pytest.mark.parametrize(
     ("retry", "fault"),
     [

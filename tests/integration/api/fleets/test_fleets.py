@@ -287,12 +287,27 @@ async def test_fleets_are_listed_by_name_and_by_page_and_each_tenant_sees_its_ow
     assert sorted(row.rk for row in world.rows(FLEETS, INDEX)) == ["acme:web", "demo:a", "demo:b", "demo:c"]
 
 
-async def test_a_tenant_has_so_many_fleets_at_most(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "MAX_FLEETS", 2)
+async def test_a_tenant_has_so_many_fleets_at_most_and_an_operator_can_raise_the_limit(world: World) -> None:
+    assert (await world.admin.put("/api/v1/tenants/demo", {"limits": {"fleets": 2}})).status == 200
     for name in ("a", "b"):
         assert (await world.demo.put(f"{ALL}/{name}", {"partitions": 1})).status == 201
-    assert (await world.demo.put(WEB, {"partitions": 1})).code == "too-many-fleets"
+    refused = await world.demo.put(WEB, {"partitions": 1})
+    assert (refused.status, refused.code) == (409, "too-many-fleets")
+    assert "has 2 fleets, and its limit is 2; an operator can raise limits.fleets" in refused.json()["detail"]
     assert (await world.demo.put(f"{ALL}/b", {"partitions": 1})).status == 200
+    assert (await world.admin.put("/api/v1/tenants/demo", {"limits": {"fleets": 3}})).status == 200
+    assert (await world.demo.put(WEB, {"partitions": 1})).status == 201
+    # A lower limit takes nothing away.
+    assert (await world.admin.put("/api/v1/tenants/demo", {"limits": {"fleets": 0}})).status == 200
+    assert (await world.demo.put(WEB, {"partitions": 1})).status == 200
+    assert (await world.demo.put(f"{ALL}/d", {"partitions": 1})).code == "too-many-fleets"
+    assert (await world.admin.put("/api/v1/tenants/demo", {"limits": {"fleets": 1001}})).status == 422
+
+
+async def test_a_tenant_without_a_limit_of_fleets_has_the_default(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "MOST_FLEETS", 1)
+    assert (await world.demo.put(WEB, {"partitions": 1})).status == 201
+    assert (await world.demo.put(f"{ALL}/b", {"partitions": 1})).code == "too-many-fleets"
 
 
 async def test_partitions_of_a_tenant_are_limited_together_in_calls_at_the_same_time(world: World) -> None:

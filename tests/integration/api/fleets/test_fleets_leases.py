@@ -10,7 +10,7 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.leases.model import BeatIn
-from shared.leases.protocol import http_servers, membership, takeover
+from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import BeatApplied, Registered, ServerReport
 from shared.leases.rows import server_key
 from shared.leases.rules import ServerSession
@@ -321,11 +321,14 @@ async def test_a_server_of_the_library_and_one_that_speaks_http_share_a_fleet(fl
     assert nodes == {"a": False, "k": True}
 
 
-async def test_more_servers_than_a_fleet_takes_are_reported(fleet: World, a: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_servers, "MAX_SERVERS", 1)
+async def test_more_servers_than_a_fleet_takes_are_refused_until_an_operator_raises_the_limit(fleet: World, a: Node) -> None:
+    assert (await fleet.admin.put("/api/v1/tenants/demo", {"limits": {"servers": 1}})).status == 200
     refused = await Node(fleet.demo, "b", 2).beat()
     assert (refused.status, refused.code) == (409, "too-many-servers")
+    assert "an operator can raise limits.servers" in refused.json()["detail"]
     await a.beats()
+    assert (await fleet.admin.put("/api/v1/tenants/demo", {"limits": {"servers": 2}})).status == 200
+    await Node(fleet.demo, "b", 3).beats()
 
 
 async def test_manual_controls_are_shown_with_their_subjects(fleet: World, a: Node) -> None:

@@ -216,6 +216,17 @@ async def test_events_of_others_beyond_what_a_fleet_keeps_do_not_cut_an_agent_of
     assert (await b.report()).code == "too-many-events", "what is its own is not left out unseen"
 
 
+async def test_more_nodes_than_a_fleet_takes_are_refused_until_an_operator_raises_the_limit(db: World) -> None:
+    a, b = agents(db, "a", "b")
+    assert (await db.admin.put("/api/v1/tenants/demo", {"limits": {"agents": 1}})).status == 200
+    await a.reports()
+    refused = await b.report()
+    assert (refused.status, refused.code) == (409, "too-many-nodes") and "raise limits.agents" in refused.json()["detail"]
+    await a.reports()
+    assert (await db.admin.put("/api/v1/tenants/demo", {"limits": {"agents": 2}})).status == 200
+    await b.reports()
+
+
 # -- wire
 
 

@@ -194,6 +194,7 @@ def test_a_fleet_takes_so_many_servers_and_forgets_dead_ones_for_new_ones(bench:
     monkeypatch.setattr(http_servers, "MAX_SERVERS", 2)
     register(bench, "a"), register(bench, "b")
     assert bench.drive(http_servers.beat(KEY, "c", ServerHeartbeat("c1", 1), 0)) == ServerRejected("full")
+    assert bench.drive(http_servers.beat(KEY, "c", ServerHeartbeat("c1", 1), 0, most=1)) == ServerRejected("full")
     # A server that owns the partition keeps it, and comes back under its name.
     assert isinstance(bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i1", 2), 0)), HeartbeatAccepted)
     for name in ("a", "b"):
