@@ -64,6 +64,18 @@ class _AnswerModel(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
+class ReceiverAnswer(_AnswerModel):
+    """The head of a receiver's answer, with the channel's secrets masked."""
+
+    content_type: str | None = None
+    body: str | None = None
+    """The beginning, at most 4 KiB. None for a compressed body."""
+    truncated: bool = False
+    """True if the body goes on."""
+    headers: Mapping[str, str] | None = None
+    """None unless the channel keeps them."""
+
+
 class Attempt(_AnswerModel):
     """One attempt to deliver an event."""
 
@@ -73,6 +85,8 @@ class Attempt(_AnswerModel):
     status: int | None = None
     error: str | None = None
     took_ms: int = 0
+    answer: ReceiverAnswer | None = None
+    """Only of an event that was read by its id, and only if the channel keeps it: by default, of failed attempts."""
 
 
 class EventRetry(_AnswerModel):

@@ -105,6 +105,9 @@ class Settings(BaseSettings):
     deliver_concurrency: int = Field(256, ge=1, description="Deliveries in flight per process.")
     tenant_concurrency: int = Field(128, ge=1, description="Deliveries in flight per process and tenant.")
     target_concurrency: int = Field(64, ge=1, description="Deliveries in flight per process and channel.")
+    keep_answers: bool = Field(
+        True, description="Keep the heads of receivers' answers as channels ask for it. Off: none is kept, whatever a channel asks."
+    )
     express_events: int = Field(
         200,
         ge=0,

@@ -8,6 +8,8 @@ from typing import Any
 import orjson
 
 from ..core.clock import Millis, to_text
+from ..delivery.channels import answer_heads
+from ..delivery.channels.answer_heads import AnswerHead
 
 HISTORY = 20
 """Number of attempts that are kept."""
@@ -44,15 +46,17 @@ def with_unknown(props: Mapping[str, Any]) -> str:
     return with_attempt(props, at, "unknown", None, OWNER_LOST, 0)
 
 
-def attempts_for_api(props: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the attempts as the API shows them, the oldest first."""
-    return [_shown(*entry) for entry in history_of(props)]
+def attempts_for_api(props: Mapping[str, Any], answers: Mapping[Millis, AnswerHead] = {}) -> list[dict[str, Any]]:
+    """Return the attempts as the API shows them, the oldest first. answers: by the times of their attempts."""
+    return [_shown(*entry[:5], answer=answers.get(entry[0])) for entry in history_of(props)]
 
 
-def _shown(at: Millis, outcome: str, status: int | None, error: str | None, took: int) -> dict[str, Any]:
+def _shown(at: Millis, outcome: str, status: int | None, error: str | None, took: int, *, answer: AnswerHead | None) -> dict[str, Any]:
     entry: dict[str, Any] = {"at": to_text(at), "outcome": outcome, "took_ms": took}
     if status is not None:
         entry["status"] = status
     if error is not None:
         entry["error"] = error
+    if answer is not None:
+        entry["answer"] = answer_heads.shown(answer)
     return entry

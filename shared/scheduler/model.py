@@ -127,6 +127,15 @@ class EventPatch(Strict):
         return self
 
 
+class AnswerOut(Strict):
+    """The head of a receiver's answer. The secrets of the channel are masked in it."""
+
+    content_type: Maybe[str] = None
+    body: Maybe[str] = Field(None, description="The beginning, at most 4 KiB. Missing for a compressed body.")
+    truncated: Maybe[bool] = Field(None, description="True if the body goes on.")
+    headers: Maybe[dict[str, str]] = Field(None, description="Only if the channel asks for them (`answer_headers`).")
+
+
 class AttemptOut(Strict):
     """One delivery attempt."""
 
@@ -135,6 +144,7 @@ class AttemptOut(Strict):
     status: Maybe[int] = None
     error: Maybe[str] = None
     took_ms: int
+    answer: Maybe[AnswerOut] = Field(None, description="In `GET /events/{id}` only, for attempts whose channel keeps it (`answers`).")
 
 
 class HeldOut(Strict):

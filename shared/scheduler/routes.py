@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..core.clock import Millis
 from ..core.errors import Problem
+from ..delivery.channels.answer_heads import AnswerHead
 from ..storage.ports import Row
 from ..web.paging.cursor import decode_cursor, encode_cursor
 from ..web.problem import invalid, not_found
@@ -76,8 +79,8 @@ async def events_batch(call: Call[Scheduler, bytes]) -> Answer:
     return Answer(200, {"accepted": accepted, "rejected": len(lines) - accepted, "results": lines})
 
 
-async def _shown(call: Call[Scheduler, Any, Any], status: int, row: Row) -> Answer:
-    return Answer(status, await call.service.event_views.one(row), etag=etag_of_row(row))
+async def _shown(call: Call[Scheduler, Any, Any], status: int, row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> Answer:
+    return Answer(status, await call.service.event_views.one(row, answers), etag=etag_of_row(row))
 
 
 def _status(made: Admitted | Queued) -> int:
@@ -98,7 +101,7 @@ async def events_get(call: Call[Scheduler]) -> Answer:
     lookup, event_id = call.service.lookup, call.params["id"]
     row = await lookup.event(call.tenant, event_id)
     if row is not None:
-        return await _shown(call, 200, row)
+        return await _shown(call, 200, row, await lookup.answers(row))
     waiting = lookup.queued(call.tenant, event_id)
     if waiting is None:
         raise not_found("event")

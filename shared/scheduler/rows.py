@@ -20,6 +20,7 @@ import orjson
 
 from ..core.clock import Millis, to_text
 from ..core.durations import format_duration
+from ..delivery.channels.answer_heads import AnswerHead
 from ..storage.ports import Props, Row
 from ..tenants.model import Durability
 from ..web.etag import etag_of
@@ -170,8 +171,11 @@ def shown_state(props: Mapping[str, Any]) -> str:
     return "scheduled" if state in GOING else state
 
 
-def representation(row: Row) -> dict[str, Any]:
-    """Return the event's representation, ready for orjson; the payload is passed through unchanged."""
+def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[str, Any]:
+    """Return the event's representation, ready for orjson; the payload is passed through unchanged.
+
+    answers: the heads of receivers' answers, by the times of their attempts.
+    """
     props = row.props
     state = shown_state(props)
     due = int(props["target_due"] if props["state"] in GOING else props["due"])
@@ -187,7 +191,7 @@ def representation(row: Row) -> dict[str, Any]:
         # Both are unknown for an event that was cancelled before it was stored.
         shown["channel"] = props["channel"]
         shown["payload"] = orjson.Fragment(body_of(props))
-    shown["attempts"] = attempt_history.attempts_for_api(props)
+    shown["attempts"] = attempt_history.attempts_for_api(props, answers)
     if "durability" in props:
         shown["durability"] = props["durability"]
     if int(props.get("expires", NEVER)) != NEVER:

@@ -25,6 +25,7 @@ from ..delivery.flow.rules import FREE, ClaimHold
 from ..storage.ports import Props
 from ..tenants.model import Durability
 from . import attempt_history
+from .answer_rows import KeptAnswer
 from .attempt_history import with_unknown
 from .firing.retries import RetryPolicy, given_up
 from .keys import MINUTE, digest
@@ -62,6 +63,8 @@ class RowOutcome(NamedTuple):
 
     state: Literal["delivered", "retrying", "dead", "lapsed", "scheduled"]
     props: Props
+    answer: KeptAnswer | None = None
+    """The head of the receiver's answer, if it is kept."""
 
 
 def tally(states: Iterable[str]) -> Counts:

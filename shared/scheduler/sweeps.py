@@ -20,6 +20,7 @@ from ..engine.queries import load_rows
 from ..storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ..storage.ports import ANY, Applied, Delete, Merge, Row, Tables, Where, WriteRefused
 from . import timings
+from .answer_rows import ANSWERS, END_ANSWERS, FIRST_ANSWER
 from .firing import backlog as pacing
 from .keys import (
     END_EVENTS,
@@ -233,6 +234,8 @@ class Sweeps:
             if (event_id := _chosen_id(row)) is not None:
                 await self._free_id("", tenant, event_id, row)
                 await self._free_use("", tenant, event_id)
+        if any(ANSWERS in row.props for row in rows):
+            await self._remove_answers("", shard)
         for some in batched(rows, DELETES):
             # With their ETags: a dead row that is redriven at this moment is kept, and its shard too.
             if not isinstance(await self._tables.write(EVENTS, shard, tuple(Delete(row.rk, row.etag) for row in some)), Applied):
@@ -254,6 +257,8 @@ class Sweeps:
             if (event_id := _chosen_id(row)) is not None:
                 await self._free_id(side, tenant, event_id, row)
                 await self._free_use(side, tenant, event_id)
+        if any(ANSWERS in row.props for row in rows):
+            await self._remove_answers(side, shard)
         for some in batched(rows, DELETES):
             await self._tables.write(side + EVENTS, shard, tuple(Delete(row.rk, ANY) for row in some))
         await self._tables.write(side + EVENTS, shard, (Delete(GATE, ANY),))
@@ -261,6 +266,19 @@ class Sweeps:
             await self._tables.write(side + SWEEPS, state_partition(shard), (Delete(state_key("dead", shard), ANY),))
         for found in (NEWS + key, key):
             await self._tables.write(side + LEDGER, tenant, (Delete(found, ANY),))
+
+    async def _remove_answers(self, side: str, shard: str) -> None:
+        """Remove a shard's rows with answers: before its event rows, which show that there are any."""
+        cursor: str | None = None
+        while True:
+            page = await self._tables.query(
+                side + EVENTS, shard, first=FIRST_ANSWER, end=END_ANSWERS, select=("at",), limit=DELETES, cursor=cursor
+            )
+            if page.rows:
+                await self._tables.write(side + EVENTS, shard, tuple(Delete(row.rk, ANY) for row in page.rows))
+            cursor = page.next
+            if cursor is None:
+                return
 
     async def _linked(self, rows: Iterable[Row], now: Millis) -> bool:
         """Return True if one of these events has moved on and is still to be found.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+import orjson
 from pydantic import TypeAdapter
 
 from ..core.clock import Clock, Millis
@@ -18,7 +19,7 @@ from ..delivery.flow import circuit_breaker
 from ..delivery.flow.circuit_breaker import CLOSED, Breaker
 from ..delivery.flow.rules import Block, block
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
-from ..engine.row_codec import Format, RowCodec
+from ..engine.row_codec import Format, RowCodec, Spread
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Delete, Insert, Props, Replace, Row, Tables
 from ..web.etag import check_if_match, etag_of
@@ -51,14 +52,28 @@ class StoredChannel(NamedTuple):
         return _CHANNEL.encode(self)
 
 
+_KEPT = ("answers", "answer_headers")
+
+
+def _spec_props(spec: ChannelSpec) -> Props:
+    """Return the properties that hold a channel's settings. Former versions can read them: they know no settings of answers in the body."""
+    kept = spec.model_dump(mode="json", include=set(_KEPT), exclude_defaults=True)
+    props: Props = {"body": spec.model_dump_json(exclude=set(_KEPT))}
+    return props | {"kept_answers": orjson.dumps(kept).decode()} if kept else props
+
+
+def _spec_of(props: Props) -> ChannelSpec:
+    spec = _SPEC.validate_json(str(props["body"]))
+    return spec.model_copy(update=orjson.loads(str(props["kept_answers"]))) if "kept_answers" in props else spec
+
+
 _CHANNEL: Final = RowCodec(
     StoredChannel,
     formats={
-        "spec": Format(lambda spec: spec.model_dump_json(), lambda text: _SPEC.validate_json(str(text))),
+        "spec": Spread(_spec_props, _spec_of),
         "generations": RowCodec(Generations, names={"current": "generation"}),
         "breaker": Format(Breaker.text, lambda text: circuit_breaker.parse(str(text))),
     },
-    names={"spec": "body"},
     added=("paused_at", "breaker"),
     given=("name", "etag"),
 )

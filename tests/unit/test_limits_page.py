@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from shared.checkpoints.rows import MAX_REPLICAS
 from shared.core.durations import MAX_DURATION
 from shared.core.settings import MAX_ACCOUNTS, Settings
+from shared.delivery.channels.answer_heads import KEPT_BODY, KEPT_FIELDS
 from shared.delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, HttpChannel
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
@@ -61,6 +62,8 @@ LIMITS = {
     "answer of a receiver that is read": MAX_ANSWER_BYTES,
     "informational (1xx) answers before it": MOST_INFORMATIONAL,
     "stored error of an attempt": MAX_ERROR,
+    "stored body of an answer, of each of the last 20 attempts": KEPT_BODY,
+    "stored header fields of an answer, if the channel asks": KEPT_FIELDS,
     "honoured `Retry-After`": int(MAX_RETRY_AFTER * 1000) // DAY,
     "fleets of a tenant, unless its limits say otherwise": MOST_FLEETS,
     "partitions of a fleet": MAX_PARTITIONS,

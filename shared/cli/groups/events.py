@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -81,6 +81,23 @@ def get(session: CommandSession, id: Id) -> None:
     session.screen.gap()
     rows = [(each["at"], each["outcome"], each.get("status"), duration_text(each["took_ms"]), each.get("error")) for each in attempts]
     session.screen.table(("at", "outcome", "status", "took", "error"), rows, title="attempts")
+    answered = [each for each in attempts if each.get("answer")]
+    if answered:
+        _add_answer(session, answered[-1])
+
+
+def _add_answer(session: CommandSession, attempt: Mapping[str, Any]) -> None:
+    """Show the head of the answer to an attempt."""
+    answer = attempt["answer"]
+    session.screen.gap()
+    kind = answer.get("content_type") or "no content type"
+    session.screen.line(f"answer at {attempt['at']}: {kind}", style="bold")
+    for name, value in (answer.get("headers") or {}).items():
+        session.screen.line(f"{name}: {value}")
+    for line in (answer.get("body") or "").splitlines():
+        session.screen.line(line)
+    if answer.get("truncated"):
+        session.screen.line("... (the rest was not kept)")
 
 
 def list_(

@@ -24,11 +24,12 @@ from ...core import signing
 from ...core.clock import Clock, SystemClock
 from ...core.settings import Settings
 from ..egress_guard import Egress, EgressRefused, SafeResolver
-from ..http1.answer import AnswerRefused
+from ..http1.answer import AnswerReader, AnswerRefused
 from ..http1.connection import Connection, ConnectionLost
 from ..http1.pool import ConnectionPool, NotConnected, Place
 from ..name_lookups import NameLookups, NameUnresolved, ResolveHost, system_lookup
 from . import cloudevents, rules
+from .answer_heads import READ_BODY, Masks, head_of, masks_of
 from .model import HttpChannel
 from .ports import OutgoingDelivery, SecondVerdict, Target, Verdict
 
@@ -73,6 +74,8 @@ class _Plan:
     """The request line and the headers that all deliveries share."""
     timeout: float = 0.0
     """Seconds for all of an attempt."""
+    masks: tuple[tuple[str, ...], Masks] | None = None
+    """The masks of kept answers, with the signing secrets that they were made for; made with the first answer that is kept."""
 
 
 class NameFailed(OSError):
@@ -182,6 +185,7 @@ class HttpSender:
         self._clock: Clock = clock or SystemClock()
         self._lookup, self._new_socket, self._tls = lookup, new_socket, tls
         self._per_host = settings.deliver_concurrency
+        self._keeps_answers = settings.keep_answers
         self._pool: ConnectionPool | None = None
         self._names: NameLookups | None = None
         self._plans: dict[tuple[str, str], _Plan] = {}
@@ -198,7 +202,7 @@ class HttpSender:
             request = _request(plan, target, delivery)
             if connection is None:
                 connection = await self._connect(plan, target, ends_at)
-            return await self._post(connection, request, ends_at)
+            return await self._post(plan, target, connection, request, ends_at)
         except (AnswerRefused, OSError, ValueError) as error:
             verdict = _verdict_of(error, plan, connection)
             # A receiver may close an idle connection at the moment of the write. This POST has an id and may arrive twice, and a back-off
@@ -213,19 +217,26 @@ class HttpSender:
         try:
             # Other kept connections may have been closed with the first one.
             connection = await self._connect(plan, target, ends_at)
-            verdict = await self._post(connection, _request(plan, target, second), ends_at)
+            verdict = await self._post(plan, target, connection, _request(plan, target, second), ends_at)
         except (AnswerRefused, OSError, ValueError) as error:
             verdict = _verdict_of(error, plan, connection)
         return SecondVerdict.of(verdict, second.fired, first_error)
 
-    async def _post(self, connection: Connection, request: bytes, ends_at: float) -> Verdict:
+    async def _post(self, plan: _Plan, target: Target, connection: Connection, request: bytes, ends_at: float) -> Verdict:
+        kept = plan.spec.answers
+        reader = None if kept == "none" or not self._keeps_answers else AnswerReader(READ_BODY, keep_accepted=kept == "all")
         try:
-            answer = await connection.post(request, ends_at)
+            answer = await connection.post(request, ends_at, reader)
         except asyncio.CancelledError:
             connection.abort()
             raise
         assert answer.status is not None  # the head was read
-        return rules.judge(answer.status, answer.retry_after, self._clock.now())
+        verdict = rules.judge(answer.status, answer.retry_after, self._clock.now())
+        if not answer.fields:
+            return verdict
+        if plan.masks is None or plan.masks[0] != target.secrets:
+            plan.masks = target.secrets, masks_of(plan.spec, target.secrets)
+        return verdict._replace(answer=head_of(answer, plan.masks[1], fields=plan.spec.answer_headers))
 
     def _plan(self, target: Target) -> _Plan:
         key = (target.tenant, target.name)

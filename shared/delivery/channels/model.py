@@ -30,8 +30,13 @@ class _Limited(Strict):
     limits: Maybe[ChannelLimits] = None
 
 
+MASK = "***"
+"""Stands for a secret value in an answer; a client that sends it back keeps the stored value."""
 _SERVICE_QUEUES = ("tocsin-", "azure-webjobs-")
 """The beginnings of the names of the service's own queues."""
+
+
+KeptAnswers = Literal["failed", "all", "none"]
 
 
 class HttpChannel(_Limited):
@@ -41,6 +46,10 @@ class HttpChannel(_Limited):
     url: Annotated[str, StringConstraints(min_length=8, max_length=2048)]
     headers: dict[str, str] = Field(default_factory=dict, max_length=32, repr=False)
     timeout: Annotated[Duration, Field(ge=100, le=60_000)] = 15_000
+    answers: KeptAnswers = Field(
+        "failed", description="The attempts whose answer's head (content type, up to 4 KiB of the body) is kept with the attempt."
+    )
+    answer_headers: bool = Field(False, description="Keep the answer's header fields too.")
 
 
 class QueueChannel(_Limited):

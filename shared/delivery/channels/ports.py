@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from ...core.clock import Millis
 from ..flow.circuit_breaker import CLOSED, Breaker
+from .answer_heads import AnswerHead
 from .model import ChannelSpec
 
 
@@ -56,6 +57,8 @@ class Verdict(NamedTuple):
     error: str | None = None
     """One line, at most 500 characters, without secrets."""
     retry_after: float | None = None
+    answer: AnswerHead | None = None
+    """The head of the receiver's answer, masked, if it is kept."""
 
 
 class SecondVerdict(Verdict):

@@ -10,10 +10,8 @@ from yarl import URL
 from ..egress_guard import Egress, grid_problem
 from ..kafka.connection import Login, problem_of
 from .http import is_ours
-from .model import ChannelSpec, EventGridChannel, HttpChannel, KafkaChannel, QueueChannel, is_service_queue
+from .model import MASK, ChannelSpec, EventGridChannel, HttpChannel, KafkaChannel, QueueChannel, is_service_queue
 
-MASK = "***"
-"""Stands for a secret value in an answer; a client that sends it back keeps the stored value."""
 MAX_HEADER_VALUE = 4096
 MAX_HEADERS_TOTAL = 16 * 1024
 """Characters of all names and values together, so that a channel fits one property of a row."""

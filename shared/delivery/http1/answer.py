@@ -1,6 +1,7 @@
 """Reads the answers of receivers: the status, `Retry-After`, and where the answer ends. Pure: bytes in, no I/O.
 
-The bodies of answers are passed over. All bounds are in bytes of the answer, so the result does not depend on how the network cut it.
+The bodies of answers are passed over; a caller that wants to keep their beginning gives the number of bytes. All bounds are in bytes of
+the answer, so the result does not depend on how the network cut it.
 """
 
 from __future__ import annotations
@@ -38,11 +39,21 @@ class AnswerReader:
     """Reads one answer."""
 
     __slots__ = (
-        *("_buffer", "_chunked", "_informational", "_line_end", "_read", "_scanned", "_skip", "_trailer"),
-        *("complete", "head_read", "retry_after", "reusable", "status"),
+        *("_buffer", "_chunked", "_informational", "_keep", "_keep_accepted", "_line_end", "_read", "_scanned", "_skip", "_trailer"),
+        *("_until_closed", "complete", "cut", "fields", "head_read", "kept", "retry_after", "reusable", "status"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, keep: int = 0, *, keep_accepted: bool = False) -> None:
+        """keep: bytes of the body that are kept, if the status is not 2xx or `keep_accepted` is true."""
+        self._keep, self._keep_accepted = keep, keep_accepted
+        self.kept: bytes | bytearray = b""
+        """The beginning of the body, up to `keep` bytes."""
+        self.cut = False
+        """True if the body goes on behind what is kept."""
+        self.fields = b""
+        """The fields of the final head as sent, if its body is kept."""
+        self._until_closed = False
+        """True if the body is kept and ends with the connection."""
         self.status: int | None = None
         """The final status, as soon as its line was read."""
         self.retry_after: str | None = None
@@ -87,6 +98,11 @@ class AnswerReader:
             self._pass_over(rest)
         if self._read > MAX_ANSWER_BYTES:
             self._end(reusable=False)
+
+    def end_with_connection(self) -> None:
+        """Note that the connection has ended. A body that is not complete by then was cut."""
+        if self._until_closed:
+            self.complete = True
 
     def _read_heads(self, data: bytes) -> bytes | None:
         """Read informational answers and the final head; return the bytes behind it, or None if it is not complete."""
@@ -150,23 +166,37 @@ class AnswerReader:
             raise AnswerRefused(NOT_HTTP)
         self.head_read = True
         length = int(lengths.pop()) if lengths else None
+        if self._keep and (self._keep_accepted or not 200 <= status < 300):
+            self.fields = head[begun:]
+        else:
+            self._keep = 0
         if status in (204, 304) or status < 200:
             # What some receivers send behind such a head, in spite of the standard, must not be read as the next answer.
             self._end(reusable=kept and status >= 200 and not codings and (not length or status == 304))
         elif codings == [b"chunked"]:
             self._chunked, self.reusable = True, kept and length is None
         elif codings or length is None or length > MAX_ANSWER_BYTES:
-            # The body ends with the connection, or beyond the bound: there is no point in reading it.
-            self._end(reusable=False)
+            # The body ends with the connection, or beyond the bound: there is no point in reading more of it than is kept.
+            self._until_closed = bool(self._keep) and not codings
+            self.cut = length is not None
+            if not self._until_closed:
+                self._end(reusable=False)
         elif length == 0:
             self._end(reusable=kept)
         else:
             self._skip, self.reusable = length, kept
 
     def _pass_over(self, data: bytes) -> None:
-        """Pass over bytes of the body."""
+        """Pass over bytes of the body, and keep its beginning."""
         at = 0
+        if self._until_closed:
+            self._keep_some(data)
+            if len(self.kept) >= self._keep:
+                self.cut = True
+                self._end(reusable=False)
+            return
         if not self._chunked:
+            self._keep_some(data[: self._skip])
             self._skip -= len(data)
             if self._skip <= 0:
                 self._end(reusable=self.reusable and self._skip == 0)
@@ -174,6 +204,8 @@ class AnswerReader:
         while at < len(data):
             if self._skip:
                 taken = min(self._skip, len(data) - at)
+                # The line end behind a chunk is not part of the body.
+                self._keep_some(data[at : at + min(taken, max(0, self._skip - 2))])
                 self._skip -= taken
                 at += taken
                 continue
@@ -190,6 +222,15 @@ class AnswerReader:
             if self.complete:
                 self.reusable = self.reusable and at == len(data)
                 return
+
+    def _keep_some(self, data: bytes) -> None:
+        if self._keep:
+            room = self._keep - len(self.kept)
+            # In place: a body that comes in many small pieces must not be copied with each of them.
+            kept = self.kept if isinstance(self.kept, bytearray) else bytearray(self.kept)
+            kept += data[:room]
+            self.kept = kept
+            self.cut = self.cut or len(data) > room
 
     def _read_line(self, line: bytes | bytearray) -> None:
         """Read a line between chunks, or one of the trailer."""

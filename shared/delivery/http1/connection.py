@@ -44,14 +44,15 @@ class Connection(asyncio.Protocol):
         """True if a request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def post(self, request: bytes, deadline: float) -> asyncio.Future[AnswerReader]:
+    def post(self, request: bytes, deadline: float, answer: AnswerReader | None = None) -> asyncio.Future[AnswerReader]:
         """Send a request; return a future of its answer, whose head was read.
 
-        deadline: loop time by which the head must have been read. The future raises TimeoutError, `AnswerRefused` and `ConnectionLost`.
+        deadline: loop time by which the head must have been read. answer: reads the answer, for callers that keep some of it. The future
+        raises TimeoutError, `AnswerRefused` and `ConnectionLost`.
         A caller that gives up calls `abort`.
         """
         assert self._transport is not None and self.waiter is None
-        self._answer = AnswerReader()
+        self._answer = answer or AnswerReader()
         waiter = self.waiter = self._loop.create_future()
         self._limit(deadline)
         self._transport.write(request)
@@ -102,6 +103,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self.waiter is not None and self._answer.head_read:
+            self._answer.end_with_connection()
             self._resolve()
         else:
             number = error.errno if isinstance(error, OSError) else None

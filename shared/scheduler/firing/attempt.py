@@ -16,6 +16,7 @@ from ...delivery.flow.lane import Lane
 from ...delivery.flow.service import Flow
 from ...storage.ports import Props
 from .. import rules
+from ..answer_rows import kept
 from ..attempt_history import ERROR_LENGTH, with_attempt
 from ..rows import body_of
 from ..timings import CHANNEL_UNREAD_WAIT, INTERNAL_FAILURE_WAIT, MOST_LOST_OWNERS
@@ -120,9 +121,10 @@ class DeliveryAttempts:
         if verdict.outcome == "delivered":
             history = with_attempt(props, fired, "delivered", verdict.status, None, now - fired)
             late = max(0, fired - delivery.due)
-            return rules.RowOutcome("delivered", {**sends, "ended": now, "late": late, "history": history})
+            change: Props = {**sends, "ended": now, "late": late, "history": history}
+            return rules.RowOutcome("delivered", change, kept(verdict.answer, fired, int(props["tries"])))
         outcome = self._failed(props, fired, verdict, now - fired, free=probe and circuit_breaker.is_failure(*verdict[:2]))
-        return outcome._replace(props={**sends, **outcome.props})
+        return outcome._replace(props={**sends, **outcome.props}, answer=kept(verdict.answer, fired, int(props["tries"])))
 
     def failed_inside(self, props: Mapping[str, Any], error: Exception) -> rules.RowOutcome:
         """Return the outcome of an attempt that ended with an error of the service itself."""

@@ -42,6 +42,9 @@ from .due_times import DueTimes
 
 log = logging.getLogger(__name__)
 
+ANSWER_BYTES = 1024 * 1024
+"""Most bytes of answers in one transaction: more than one answer has, and a quarter of what a transaction may have."""
+
 
 class Owner:
     """Serves one shard that was just taken."""
@@ -111,7 +114,7 @@ class Owner:
         else:
             self._shed()
         outcomes = self._take_outcomes(todo)
-        room = owning.MAX_CHANGES - len(outcomes)
+        room = owning.MAX_CHANGES - owning.rows_of(outcomes)
         arrivals = self._arrivals
         if arrivals is not None:
             if going:
@@ -125,7 +128,7 @@ class Owner:
                 return False
             rows, epoch = self._session.rows, self._session.epoch
             left = any(rk in rows and rules.needs_claim(rows[rk].props, epoch) for rk in claims)
-            if len(outcomes) + len(claims) < owning.MAX_CHANGES and not left and self._running:
+            if owning.rows_of(outcomes) + len(claims) < owning.MAX_CHANGES and not left and self._running:
                 await self._pause(todo)
             return True
         if todo.finished and not self._running and not (arrivals is not None and arrivals.stays(self._clock.monotonic())):
@@ -181,7 +184,14 @@ class Owner:
 
     def _take_outcomes(self, todo: rules.Agenda) -> dict[str, rules.RowOutcome]:
         ready = {**self._outcomes, **todo.settle}
-        taken = {rk: ready[rk] for rk in list(ready)[: owning.MAX_CHANGES]}
+        taken: dict[str, rules.RowOutcome] = {}
+        rows = size = 0
+        for rk, outcome in ready.items():
+            rows += 1 if outcome.answer is None else 2
+            size += 0 if outcome.answer is None else outcome.answer.size
+            if rows > owning.MAX_CHANGES or size > ANSWER_BYTES:
+                break
+            taken[rk] = outcome
         for rk in taken:
             self._outcomes.pop(rk, None)
         # What is left over goes with the next transaction, which follows at once.
@@ -333,9 +343,7 @@ class Owner:
         retries = todo.retries if wake == todo.rest else all(row.props["state"] == "retrying" for row in open_rows)
         near = wake <= now + DISPATCH_AHEAD
         # Again, because a shard that is not released must wait until its owner counts as gone.
-        rested = await self._runner.insist(
-            lambda: owning.rest(session, wake, retries_only=retries, sent=near), self._permission.covers_now
-        )
+        rested = await self._runner.insist(lambda: owning.rest(session, wake, retries_only=retries, sent=near), self._permission.covers_now)
         if rested and near:
             message = ShardMessage(session.shard, session.held.gate.index)
             # Held events are due before the wake-up.

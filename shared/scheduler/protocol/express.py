@@ -21,7 +21,7 @@ from .. import rules
 from ..keys import GATE, index_key, minute_text
 from .gate import Gate, HeldGate, merge_gate
 from .ingest import Entry
-from .owning import OwnerSession, add_rows, changed, claimed_props, close, counted, plan, read_rows, refence
+from .owning import OwnerSession, add_rows, answer_ops, changed, claimed_props, close, counted, plan, read_rows, refence
 from .state_rows import file_counted, has_retried
 
 NOT_STORED = ""
@@ -64,15 +64,16 @@ def settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome]) 
     `session.rows` still shows as claimed are to be settled by `owning.step`.
     """
     changes = plan(session, outcomes, ())
+    answers = answer_ops(session, outcomes, changes)
     counts = counted(session, changes)
     yield from file_counted(session.shard, counts, session.bucket, session.filed)
     gate = replace(session.held.gate, state="done", counts=counts)
     ops: list[Op] = [merge_gate(gate, session.held.etag)]
     ops += [Merge(rk, change, session.rows[rk].etag) for rk, change in changes.items()]
-    answer = yield from write(EVENTS, session.shard, *ops)
+    answer = yield from write(EVENTS, session.shard, *ops, *answers)
     if isinstance(answer, Applied):
         session.held = HeldGate(gate, answer.etags[0])
-        for (rk, change), etag in zip(changes.items(), answer.etags[1:], strict=True):
+        for (rk, change), etag in zip(changes.items(), answer.etags[1 : 1 + len(changes)], strict=True):
             session.rows[rk] = changed(session.rows[rk], change, etag)
         return True
     if not (yield from refence(session)):

@@ -16,6 +16,7 @@ from ...engine.effects import Steps, get, write
 from ...storage.names import EVENTS, LEDGER, SHARDS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row, WriteRefused
 from .. import rules, timings
+from ..answer_rows import add_answer
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from .changing import finish_move
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
@@ -25,7 +26,7 @@ from .redriving import note_redriven, point_sources
 from .state_rows import ListedState, file_counted, has_retried, remove_state
 
 MAX_CHANGES = 99
-"""Event rows in one transaction; the gate is the hundredth."""
+"""Rows in one transaction beside the gate, which is the hundredth: event rows, and rows with answers."""
 
 
 @dataclass(slots=True)
@@ -132,6 +133,7 @@ def step(
     refusals = 0
     while True:
         changes = plan(session, pending, wanted)
+        answers = answer_ops(session, pending, changes)
         fresh = [entry for entry in entries if entry.row not in session.rows]
         counts = counted(session, changes)
         yield from file_counted(session.shard, counts, session.bucket, session.filed)
@@ -141,12 +143,13 @@ def step(
         ops: list[Op] = [merge_gate(gate, session.held.etag)]
         ops += [Merge(rk, change, session.rows[rk].etag) for rk, change in changes.items()]
         ops += [Insert(entry.row, claimed_props(session, entry)) for entry in fresh]
+        ops += answers
         answer = yield from write(EVENTS, session.shard, *ops)
         if isinstance(answer, Applied):
             session.held = HeldGate(gate, answer.etags[0])
             for (rk, change), etag in zip(changes.items(), answer.etags[1:], strict=False):
                 session.rows[rk] = changed(session.rows[rk], change, etag)
-            add_rows(session, fresh, answer.etags[1 + len(changes) :])
+            add_rows(session, fresh, answer.etags[1 + len(changes) : 1 + len(changes) + len(fresh)])
             return True
         if isinstance(answer, WriteRefused) and 0 < answer.at <= len(changes):
             refusals += 1
@@ -205,6 +208,20 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
         if rk not in changes and rules.needs_claim(props, session.epoch):
             changes[rk] = rules.claim_props(props, session.epoch)
     return changes
+
+
+def rows_of(outcomes: Mapping[str, rules.RowOutcome]) -> int:
+    """Return the number of rows that a transaction writes to settle the outcomes."""
+    return sum(1 if outcome.answer is None else 2 for outcome in outcomes.values())
+
+
+def answer_ops(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], changes: Mapping[str, Props]) -> list[Op]:
+    """Return the operations that keep the answers of outcomes which `changes` settle; their places are added to the changes."""
+    return [
+        add_answer(session.rows[rk], change, outcome.answer)
+        for rk, change in changes.items()
+        if (outcome := outcomes.get(rk)) is not None and outcome.answer is not None and change["state"] == outcome.state
+    ]
 
 
 def changed(row: Row, change: Props, etag: str) -> Row:

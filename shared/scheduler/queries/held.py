@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...core.clock import Clock, Millis, to_text
+from ...delivery.channels.answer_heads import AnswerHead
 from ...delivery.flow.rules import Block, block
 from ...storage.ports import Props, Row
 from ...tenants.store import TenantDirectory
@@ -21,20 +22,20 @@ class EventViews:
     def __init__(self, directory: TenantDirectory, clock: Clock) -> None:
         self._directory, self._clock = directory, clock
 
-    async def one(self, row: Row) -> dict[str, Any]:
-        """Return the event's representation. Raises `StorageError`."""
+    async def one(self, row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[str, Any]:
+        """Return the event's representation. answers: by the times of their attempts. Raises `StorageError`."""
         if not is_waiting(row.props, self._clock.now()):
-            return representation(row)
-        [shown] = await self.all([row])
+            return representation(row, answers)
+        [shown] = await self.all([row], answers)
         return shown
 
-    async def all(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
+    async def all(self, rows: Iterable[Row], answers: Mapping[Millis, AnswerHead] = {}) -> list[dict[str, Any]]:
         """Return the events' representations. Reads each channel with due events once; its state is at most 1 s old."""
         rows, now = list(rows), self._clock.now()
         asked = sorted({(shard_tenant(row.pk), str(row.props["channel"])) for row in rows if is_waiting(row.props, now)})
         targets = await asyncio.gather(*(self._directory.target(*each) for each in asked))
         found = {each: block(target.paused, target.breaker) for each, target in zip(asked, targets, strict=True) if target is not None}
-        return [_view(row, found.get((shard_tenant(row.pk), str(row.props["channel"]))), now) for row in rows]
+        return [_view(row, found.get((shard_tenant(row.pk), str(row.props["channel"]))), now, answers) for row in rows]
 
 
 def is_waiting(props: Props, now: Millis) -> bool:
@@ -42,8 +43,8 @@ def is_waiting(props: Props, now: Millis) -> bool:
     return props["state"] in rules.WAITING and rules.due_at(props) <= now
 
 
-def _view(row: Row, blocked: Block | None, now: Millis) -> dict[str, Any]:
-    shown = representation(row)
+def _view(row: Row, blocked: Block | None, now: Millis, answers: Mapping[Millis, AnswerHead]) -> dict[str, Any]:
+    shown = representation(row, answers)
     if blocked is None or not is_waiting(row.props, now):
         return shown
     # The time of the next attempt has passed, and the new one is unknown.

@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
+from ...delivery.channels.answer_heads import AnswerHead
 from ...engine.async_runner import AsyncRunner
+from ...engine.queries import load_rows
 from ...storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import MAX_PAGE, Row, Tables, Where
+from ..answer_rows import heads_by_time, places_of, range_of
 from ..ingest.queued_ids import Queued, QueuedIds
 from ..keys import (
     END_EVENTS,
@@ -156,6 +159,14 @@ class EventLookup:
             return None
         row = await self._runner.run(find(address))
         return row if row is not None and row.props["id"] == event_id else None
+
+    async def answers(self, row: Row) -> dict[Millis, AnswerHead]:
+        """Return the heads of receivers' answers that were kept for an event, by the times of their attempts."""
+        found: dict[Millis, AnswerHead] = {}
+        for place in places_of(row.props):
+            first, end = range_of(place)
+            found |= heads_by_time(await load_rows(self._tables, EVENTS, place.shard, first, end))
+        return found
 
     def queued(self, tenant: str, event_id: str) -> Queued | None:
         """Parse the id of an event that no table has; return None unless it was given to this tenant and may still be queued."""

@@ -8,6 +8,7 @@ import pytest
 
 from shared.cli.exits import Exit
 from shared.cli.groups import events_tail
+from shared.delivery.channels.answer_heads import AnswerHead
 from shared.delivery.channels.ports import Verdict
 
 from .conftest import Command
@@ -41,11 +42,13 @@ def test_list_is_cut_at_the_limit_and_json_is_a_document_a_line(tocsin: Command)
 
 
 def test_dead_event_shows_its_attempts_and_is_redriven(tocsin: Command) -> None:
-    tocsin.kit.receiver.script("broken", Verdict("final", 400, error="said 400"), Verdict("delivered", 200))
+    refusal = Verdict("final", 400, error="said 400", answer=AnswerHead("text/plain", "no such order\x1b[2J"))
+    tocsin.kit.receiver.script("broken", refusal, Verdict("delivered", 200))
     tocsin.ok("events", "create", "--delay", "PT1S", "--id", "broken")
     tocsin.kit.advance(seconds=90)
     shown = tocsin.ok("events", "get", "broken")
     assert "state" in shown.out and "dead" in shown.out and "said 400" in shown.out
+    assert ": text/plain\nno such order\\x1b[2J\n" in shown.out and "\x1b[2J" not in shown.out
     assert tocsin.ok("events", "list", "--state", "dead").row("broken")[2] == "dead"
     refused = tocsin("events", "redrive", "--all")
     assert refused.code == Exit.USAGE and "--yes" in refused.err

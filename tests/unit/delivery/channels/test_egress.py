@@ -14,6 +14,7 @@ from yarl import URL
 
 from shared.core.errors import UnsafeSettings
 from shared.delivery.channels.http import HttpSender
+from shared.delivery.channels.ports import Verdict
 from shared.delivery.egress_guard import Egress, EgressRefused, SafeResolver, addr_info, refusal
 
 from .conftest import Listen, http_target, make_delivery, make_settings
@@ -159,7 +160,7 @@ async def test_a_literal_address_that_is_not_public_is_refused_before_any_socket
 async def test_a_name_that_resolves_to_what_is_not_public_is_refused_without_telling_the_address(text: str) -> None:
     sender = HttpSender(make_settings(), lookup=scripted({"evil.example": [[text]]}), new_socket=no_sockets)
     verdict = await sender.send(http_target("https://evil.example/x?token=abc"), make_delivery())
-    assert verdict == ("final", None, "egress refused: https://evil.example:443/x: the host has no publicly routable address", None)
+    assert verdict == Verdict("final", None, "egress refused: https://evil.example:443/x: the host has no publicly routable address")
     await sender.close()
 
 
@@ -315,5 +316,5 @@ async def test_the_socket_is_the_last_guard_whatever_the_resolver_said(monkeypat
 async def test_a_name_that_does_not_resolve_is_tried_again() -> None:
     sender = HttpSender(make_settings(), lookup=scripted({}), new_socket=no_sockets)
     verdict = await sender.send(http_target("https://nowhere.example/hook?key=s3cret"), make_delivery())
-    assert verdict == ("retry", None, "https://nowhere.example:443/hook: the host's name could not be resolved", None)
+    assert verdict == Verdict("retry", None, "https://nowhere.example:443/hook: the host's name could not be resolved")
     await sender.close()

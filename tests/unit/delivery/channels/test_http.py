@@ -149,7 +149,7 @@ async def test_a_receiver_that_does_not_answer_is_left_after_the_time_out(listen
     receiver = await listen(note)
     verdict = await sender.send(http_target(url(receiver, "/hook?token=abc"), timeout=800), make_delivery())
     assert received.is_set()
-    assert verdict == ("retry", None, f"http://127.0.0.1:{receiver.port}/hook: no answer within 0.8 s", None)
+    assert verdict == Verdict("retry", None, f"http://127.0.0.1:{receiver.port}/hook: no answer within 0.8 s")
     await receiver.idle.wait()
 
 
@@ -175,7 +175,7 @@ async def test_a_refused_connection_is_tried_again(sender: HttpSender) -> None:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
         verdict = await sender.send(http_target(f"http://127.0.0.1:{port}/a/b?token=abc#frag"), make_delivery())
-    assert verdict == ("retry", None, f"http://127.0.0.1:{port}/a/b: could not connect: Connection refused", None)
+    assert verdict == Verdict("retry", None, f"http://127.0.0.1:{port}/a/b: could not connect: Connection refused")
 
 
 def reset(writer: asyncio.StreamWriter) -> None:

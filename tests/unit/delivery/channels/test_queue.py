@@ -10,7 +10,7 @@ import pytest
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Rejected, Unavailable
 from shared.delivery.channels.model import QueueChannel
-from shared.delivery.channels.ports import Target
+from shared.delivery.channels.ports import Target, Verdict
 from shared.delivery.channels.queue import QueueSender, identity_accounts
 from shared.storage.azure.account import Identity
 from shared.storage.memory import MemoryQueues
@@ -36,7 +36,7 @@ async def test_a_delivery_becomes_one_cloudevent_message() -> None:
 
 async def test_a_missing_queue_is_tried_again_and_named() -> None:
     verdict = await QueueSender(MemoryQueues(SettableClock(NOW))).send(to_queue(), make_delivery())
-    assert verdict == ("retry", None, "queue orders does not exist", None)
+    assert verdict == Verdict("retry", None, "queue orders does not exist")
 
 
 async def test_a_message_over_the_limit_is_final_and_one_at_the_limit_is_not() -> None:

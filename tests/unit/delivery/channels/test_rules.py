@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.delivery.channels.ports import Verdict
 from shared.delivery.channels.rules import MAX_RETRY_AFTER, judge, one_line, retry_after
 
 from .conftest import NOW
@@ -14,7 +15,7 @@ from .conftest import NOW
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 206, 299])
 def test_2xx_is_delivered(status: int) -> None:
     verdict = judge(status, "120", NOW)
-    assert verdict == ("delivered", status, None, None)
+    assert verdict == Verdict("delivered", status)
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599, 101, 700])
