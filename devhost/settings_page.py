@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from shared.core.node_logs.outputs import SETTINGS as NODE_SETTINGS
 from shared.core.settings import Settings, env_name
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
@@ -30,9 +31,23 @@ The app does not start with a value out of range or with an unsafe combination.
 """
 
 
+_NODES = """
+## Nodes
+
+The [agent](agent.md) and servers with a [keeper](../how-to/serve-partitions.md) read these from their environment.
+The table is generated from `shared/core/node_logs/outputs.py`.
+[Send the logs of a node](../how-to/node-logs.md) shows how to use them.
+
+| setting | meaning |
+| --- | --- |
+"""
+
+
 def page() -> str:
     """The whole page."""
-    return _HEAD + "".join(_row(name, info) for name, info in Settings.model_fields.items())
+    app = "".join(_row(name, info) for name, info in Settings.model_fields.items())
+    nodes = "".join(f"| `{each.name}` | {each.meaning}{' Secret.' if each.secret else ''} |\n" for each in NODE_SETTINGS)
+    return _HEAD + app + _NODES + nodes
 
 
 def _row(name: str, info: FieldInfo) -> str:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
+    from ..core.node_logs.outputs import export_logs
     from ..storage.blocking import HttpTables
     from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Replace, Upsert
     from ..storage.ports import WriteRefused as Refused
@@ -47,9 +48,11 @@ __all__ = [
     "StorageError",
     "Unavailable",
     "Upsert",
+    "export_logs",
 ]
 
 _HOMES = {
+    "export_logs": "..core.node_logs.outputs",
     "HttpTables": "..storage.blocking",
     "FencedBatch": ".node.fencing",
     "StaleEpoch": ".node.fencing",

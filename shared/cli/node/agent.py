@@ -12,11 +12,16 @@ from ..failures import CommandFailed
 from ..help import add_command
 
 if TYPE_CHECKING:
+    from ...core.node_logs.outputs import LogOutputs
     from ...maintenance.agent.config.config import Config
     from ...maintenance.agent.service import Agent
 
+LOG_ADVICE = "Correct the option or the environment variable. docs/how-to/node-logs.md shows examples."
 ADVICE = "Correct the file, and check it with tocsin agent --config FILE --check. docs/reference/agent.md explains each setting."
-_FORMAT_HELP = "Format of log lines: text or json. Default: text on a terminal, else json."
+_FORMAT_HELP = "Format of log lines on standard error: text or json. Default: text on a terminal, else json."
+_OTLP_HELP = "Send log lines to this collector, too, such as https://collector.example:4318. Also: OTEL_EXPORTER_OTLP_ENDPOINT."
+_JOURNALD_HELP = "Send log lines to journald with structured fields, instead of standard error. Also: TOCSIN_LOG_JOURNALD=true."
+_SYSLOG_HELP = "Send log lines to syslog, too: udp://10.0.0.5:514 or unix:/dev/log. Also: TOCSIN_LOG_SYSLOG."
 
 
 def register(app: typer.Typer) -> None:
@@ -40,6 +45,9 @@ def run(
     check: Annotated[bool, typer.Option("--check", help="Read the settings file, print a summary, and exit.")] = False,
     unit: Annotated[bool, typer.Option("--unit", help="Print a systemd unit file for this program, and exit.")] = False,
     log: Annotated[Literal["text", "json"] | None, typer.Option(help=_FORMAT_HELP)] = None,
+    otlp: Annotated[str, typer.Option(help=_OTLP_HELP, show_default=False)] = "",
+    journald: Annotated[bool, typer.Option("--journald", help=_JOURNALD_HELP)] = False,
+    syslog: Annotated[str, typer.Option(help=_SYSLOG_HELP, show_default=False)] = "",
     json: Annotated[bool, typer.Option("--json", help="With --check: print the summary as JSON.")] = False,
 ) -> None:
     """Watch Azure's Scheduled Events on this machine: prepare for them, approve them, and restore the node afterwards.
@@ -50,6 +58,7 @@ def run(
     Examples:
         tocsin agent --config /etc/tocsin/agent.toml --check
         tocsin agent --config /etc/tocsin/agent.toml
+        tocsin agent --config /etc/tocsin/agent.toml --journald --otlp https://collector.example:4318
     """
     if unit:
         typer.echo(unit_file(config), nl=False)
@@ -61,7 +70,7 @@ def run(
     if check:
         _check(config, settings, json)
         return
-    raise typer.Exit(_run_agent(settings, once=once, style=log or ""))
+    raise typer.Exit(_run_agent(settings, _log_outputs(otlp, journald, syslog), once=once, style=log or ""))
 
 
 def unit_file(config: Path | None) -> str:
@@ -102,30 +111,59 @@ def _check(path: Path, config: Config, as_json: bool) -> None:
             typer.echo(f"  {key}: {text}")
 
 
-def _run_agent(config: Config, *, once: bool, style: str) -> int:
+def _log_outputs(otlp: str, journald: bool, syslog: str) -> LogOutputs:
+    import os
+
+    from ...core.node_logs.outputs import BadOutput, read_outputs
+
+    try:
+        return read_outputs(os.environ, otlp=otlp, journald=journald, syslog=syslog)
+    except BadOutput as bad:
+        raise CommandFailed(str(bad), advice=LOG_ADVICE, status=Exit.USAGE) from None
+
+
+def _run_agent(config: Config, outputs: LogOutputs, *, once: bool, style: str) -> int:
     import logging
     import os
+    import sys
     import threading
 
+    from ...core.node_logs.outputs import export_logs
     from ...maintenance.agent.observability.logs import set_up
     from ...maintenance.agent.service import Agent, CannotStart
 
-    set_up(style)
+    root, printing = logging.getLogger(), set_up(style)
+    if outputs.journald and not style and not sys.stderr.isatty():
+        # Under systemd, lines on standard error go to the journal, too. They are kept for what journald does not accept.
+        root.removeHandler(printing)
+    app = config.app
+    export = export_logs(
+        node=config.node.name or config.node.vm or os.uname().nodename,
+        fleet=config.settings.fleet,
+        service="tocsin-agent",
+        outputs=outputs,
+        secrets=(app.key,) if app is not None else (),
+        logger=root,
+        fallback=None if printing in root.handlers else printing,
+    )
 
     def crash(thrown: threading.ExceptHookArgs) -> None:
         # An agent that runs in part is worse than none. systemd starts it again, and its journal holds what it was doing.
         trace = (thrown.exc_type, thrown.exc_value or thrown.exc_type(), thrown.exc_traceback)
         message = "A thread of the agent failed; the process exits"
-        logging.getLogger(__name__).critical(message, exc_info=trace, extra={"action": "agent_failed"})
+        logging.getLogger(__name__).critical(message, exc_info=trace, extra={"action": "agent_failed", **agent.about()})
+        export.close()
         os._exit(Exit.FAILED)
 
+    agent = Agent(config, once=once, log_counts=lambda: export.counts)
     threading.excepthook = crash
-    agent = Agent(config, once=once)
     _obey_signals(agent)
     try:
         seen = agent.run()
     except CannotStart as refused:
         raise CommandFailed(str(refused), advice="Nothing was done. Correct the cause, then start the agent again.") from None
+    finally:
+        export.close()
     return Exit.UNREACHABLE if once and not seen else Exit.OK
 
 

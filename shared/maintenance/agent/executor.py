@@ -9,15 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...core.http_exchange import HttpReply, TransportFailure
 from .app.messages import event_of
 from .app.reporter import Reporter
 from .effects import Approve, RunHook, SendResult
 from .hooks.runner import Hook, HookResult, HookRunner, RunningHook
-from .http_exchange import HttpReply, TransportFailure
 from .imds.client import Imds
 from .imds.clock import clock_error
 from .loop import interpret_approval, interpret_poll
 from .model import HookKind, NodeState
+from .observability.context import LogContext
 from .observability.figures import AgentFigures
 from .observations import DocumentRead, HookEnded, Observation, PollFailed
 from .timings import MIN_POLL_INTERVAL
@@ -42,7 +43,9 @@ class ThreadedExecutor:
         poll: float,
         wall: Callable[[], int],
         steady: Callable[[], float],
+        context: LogContext | None = None,
     ) -> None:
+        self._context = LogContext() if context is None else context
         self._imds, self._hooks, self._runner, self._reporter, self._deliver, self._figures = (
             imds,
             hooks,
@@ -112,7 +115,9 @@ class ThreadedExecutor:
             self._figures.add("tocsin_agent_hook_runs_total", hook=effect.kind, outcome=ran.outcome)
             self._figures.add("tocsin_agent_hook_seconds_total", ran.seconds, hook=effect.kind)
             fields = {"hook": effect.kind, "outcome": ran.outcome, "code": "" if ran.code is None else ran.code, "output": ran.output}
-            log.info("Output of hook %s", effect.kind, extra={"action": "agent_hook_output", "event_id": event_id, "fields": fields})
+            log.info(
+                "Output of hook %s", effect.kind, extra={"action": "agent_hook_output", **self._context.about(event_id), "fields": fields}
+            )
             self._runs.pop(effect.run, None)
             self._deliver(HookEnded(effect.run, ran.outcome == "done", _describe(ran)))
 

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
+from ...core.http_exchange import HttpReply, TransportFailure
 from .config.settings import AgentSettings
 from .decisions import step
 from .dry_run import replace_effect
 from .effects import AgentEffect, Approve, PollNow, RunHook, SendReport, SendResult, StopHook, WriteLog
-from .http_exchange import HttpReply, TransportFailure
 from .imds.document import read
 from .model import NodeState, Now, UnreadableDocument
+from .observability.context import LogContext
 from .observability.figures import AgentFigures
 from .observations import ApprovalPosted, DocumentRead, Observation, PollFailed
 
@@ -64,7 +65,7 @@ class EffectExecutor(Protocol):
 
 
 class AgentLoop:
-    """Holds the agent's state and applies each observation. wall: milliseconds since 1970; steady: seconds."""
+    """Holds the agent's state and applies each observation. wall: milliseconds since 1970; steady: seconds. context: of log lines."""
 
     def __init__(
         self,
@@ -76,7 +77,9 @@ class AgentLoop:
         *,
         wall: Callable[[], int],
         steady: Callable[[], float],
+        context: LogContext | None = None,
     ) -> None:
+        self._context = LogContext() if context is None else context
         self.settings, self.state = settings, state
         self._memory, self._executor, self._figures = memory, executor, figures
         self._wall, self._steady = wall, steady
@@ -94,6 +97,7 @@ class AgentLoop:
             self._memory.save(after)
             waiting.popleft()
             self.state = after
+            self._context.follow(after)
             for effect in effects:
                 if self.settings.dry_run and (instead := replace_effect(effect)) is not None:
                     self._write(instead.log)
@@ -127,7 +131,7 @@ class AgentLoop:
     def _write(self, line: WriteLog) -> None:
         if line.level == "warning":
             self._figures.add("tocsin_agent_warnings_total", action=line.action)
-        extra = {"action": line.action, "event_id": line.event_id, "fields": line.fields}
+        extra = {"action": line.action, **self._context.about(line.event_id), "fields": line.fields}
         log.log(_LEVELS[line.level], "%s", line.text, extra=extra)
 
     def _count(self) -> None:

@@ -12,6 +12,7 @@ import os
 import queue
 import resource
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from .imds.identity import disown, identify, remembered
 from .journal import Disk, DiskFolder, Journal, ReportBacklog, make_private_folder
 from .loop import AgentLoop, NullJournal
 from .model import EventPhase, EventRecord, NodeState
+from .observability.context import LogContext
 from .observability.figures import AgentFigures
 from .observability.health import AgentHealth, HealthServer
 from .observations import Observation, StartUp, StopRequested, Tick
@@ -62,15 +64,19 @@ class Agent:
         disk: Disk | None = None,
         client: AppClient | None = None,
         boot_id: str = "",
+        log_counts: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
+        """log_counts: the lines of the log's outputs, by outcome."""
         self.config, self.figures = config, AgentFigures()
         self._once, self._dry = once, config.settings.dry_run
         self._imds: Imds = imds if imds is not None else HttpImds(config.imds, api_version=config.api_version)
         self._runner, self._disk, self._client = runner, disk, client
+        self._log_counts = log_counts
         self._boot_id = boot_id or BOOT.read_text().strip()
         self._inbox: queue.SimpleQueue[Observation] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._machine = Machine(config.node.vm)
+        self._context = self._new_context()
         self._loop: AgentLoop | None = None
         self._reporter: Reporter | None = None
         self._progress, self._trouble = steady(), "the machine is not identified yet"
@@ -81,6 +87,10 @@ class Agent:
         """End soon. A running hook is stopped, the state is saved, and nothing is restored or approved any more."""
         self._stopping.set()
         self._inbox.put(StopRequested())
+
+    def about(self) -> dict[str, str]:
+        """Return the fields of a log line about the agent: node, fleet, and the event that is under way."""
+        return self._context.about()
 
     def health(self) -> AgentHealth:
         """Return the agent's health now."""
@@ -106,6 +116,8 @@ class Agent:
         used = resource.getrusage(resource.RUSAGE_SELF)
         self.figures.put("process_cpu_seconds_total", used.ru_utime + used.ru_stime)
         self.figures.put("process_resident_memory_bytes", resident())
+        for outcome, lines in self._log_counts().items():
+            self.figures.put("tocsin_agent_log_lines_total", lines, outcome=outcome)
         return self.figures.text()
 
     # -- the process
@@ -146,7 +158,7 @@ class Agent:
         if where is None:
             return
         try:
-            server = HealthServer(*where, self.health, self.metrics)
+            server = HealthServer(*where, self.health, self.metrics, self.about)
         except OSError as error:
             text = f"the health endpoint cannot listen on {where[0]}:{where[1]}: {error.strerror}; set another health.address"
             raise CannotStart(text) from None
@@ -161,12 +173,13 @@ class Agent:
             if isinstance(found, Machine):
                 if disown(disk, before, found):
                     text = "The state in this folder belongs to another machine, %s. It is set aside"
-                    log.warning(text, before.vm if before else "", extra={"action": "agent_state_of_another"})
+                    log.warning(text, before.vm if before else "", extra={"action": "agent_state_of_another", **self.about()})
                 self._machine, self._trouble = found, ""
+                self._context = self._new_context()
                 return True
             if self._trouble != found.reason:
                 self._trouble = found.reason
-                log.warning("The machine cannot be identified: %s", found.reason, extra={"action": "agent_machine_unknown"})
+                log.warning("The machine cannot be identified: %s", found.reason, extra={"action": "agent_machine_unknown", **self.about()})
             self._progress = steady()
             if self._once:
                 return False
@@ -178,9 +191,8 @@ class Agent:
         if runner is None and not self._dry:
             runner = processes = ProcessRunner(self.config.state / "hooks")
             for name in processes.end_leftovers():
-                log.warning(
-                    "The hook %s of an earlier agent was still running and was ended", name, extra={"action": "agent_leftover_ended"}
-                )
+                extra = {"action": "agent_leftover_ended", **self.about()}
+                log.warning("The hook %s of an earlier agent was still running and was ended", name, extra=extra)
         if self.config.app is not None and not self._dry:
             self._reporter = Reporter(
                 self._client if self._client is not None else AppClient(self.config.app),
@@ -192,6 +204,7 @@ class Agent:
                 wall=SystemClock().now,
                 steady=steady,
                 chance=SystemIds().chance,
+                context=self._context,
             )
             self._reporter.start()
             stack.callback(self._reporter.close, SHUTDOWN_WAIT)
@@ -207,12 +220,14 @@ class Agent:
             poll=self.config.poll,
             wall=SystemClock().now,
             steady=steady,
+            context=self._context,
         )
         journal = Journal(disk)
         loaded = journal.load()
         memory = NullJournal() if self._dry else journal
         settings = replace(self.config.settings, vm=self._machine.vm)
-        self._loop = AgentLoop(settings, loaded.state, memory, worker, self.figures, wall=SystemClock().now, steady=steady)
+        wall, context = SystemClock().now, self._context
+        self._loop = AgentLoop(settings, loaded.state, memory, worker, self.figures, wall=wall, steady=steady, context=context)
         self._observe(self._loop, StartUp(self._boot_id, loaded.found, loaded.marker))
         worker.start()
         stack.callback(worker.close)
@@ -261,9 +276,8 @@ class Agent:
                 break
             except OSError as error:
                 if not self._trouble:
-                    log.error(
-                        "The state cannot be saved, so the agent does nothing: %s", error.strerror, extra={"action": "agent_state_unsaved"}
-                    )
+                    extra = {"action": "agent_state_unsaved", **self.about()}
+                    log.error("The state cannot be saved, so the agent does nothing: %s", error.strerror, extra=extra)
                 self._trouble, self._progress = f"the state cannot be saved: {error.strerror}", steady()
                 if self._stopping.wait(TICK):
                     return
@@ -273,6 +287,9 @@ class Agent:
         self._progress = steady()
         if self._reporter is not None:
             self._reporter.latest(loop.state)
+
+    def _new_context(self) -> LogContext:
+        return LogContext(self._identity()["node"], self.config.settings.fleet)
 
     def _identity(self) -> dict[str, str]:
         return {"node": self.config.node.name or self._machine.vm, "vm": self._machine.vm}

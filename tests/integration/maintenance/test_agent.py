@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
+import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared.extras.emulator import Emulator
+from tests.unit.core.node_logs.collector import JsonCollector
+from tests.unit.core.node_logs.test_formats import parsed
 
 from .agents import Agent, until
 from .conftest import MakeAgent
@@ -48,6 +54,56 @@ async def test_platform_event_is_prepared_approved_and_recovered_from(imds: Emul
     [event_id] = {line["event_id"] for line in agent.lines if line.get("event_id")}
     assert event_id == imds.event("update").shown.id.lower()
     assert {"agent_event_seen", "agent_prepared", "agent_approving", "agent_approved", "agent_event_gone"} <= set(agent.actions())
+
+
+@pytest.fixture
+def outputs(tmp_path: Path) -> Iterator[tuple[JsonCollector, list[dict[str, bytes]], str]]:
+    """A collector, and the lines that a socket in place of journald's gets, with its path."""
+    lines: list[dict[str, bytes]] = []
+
+    def read(server: socket.socket) -> None:
+        while datagram := server.recv(300_000):
+            lines.append(parsed(datagram))
+
+    path = str(tmp_path / "journal")
+    with JsonCollector() as collector, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(path)
+        reader = threading.Thread(target=read, args=(server,), daemon=True)
+        reader.start()
+        yield collector, lines, path
+        # An empty datagram ends the reader.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+            client.sendto(b"", path)
+        reader.join()
+
+
+async def test_each_line_of_a_maintenance_leaves_the_node_with_the_event_id_and_no_secret(
+    imds: Emulator, make: MakeAgent, outputs: tuple[JsonCollector, list[dict[str, bytes]], str]
+) -> None:
+    collector, journal, path = outputs
+    agent = make(hooks={"caught_up": "", "prepare": 'echo "headers: $OTEL_EXPORTER_OTLP_HEADERS, and s3cret-of-mine"'})
+    secret = {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=s3cret-of-mine"}
+    agent.start("--otlp", collector.url, environment={"TOCSIN_LOG_JOURNALD": path, **secret})
+    await until(lambda: agent.said("agent_caught_up"), "it looks", [agent])
+    imds.do(update())
+    await imds.until(lambda world: imds.event("update").started_at is not None)
+    imds.do({"complete": "update"})
+    await until(lambda: len(agent.said("agent_caught_up")) == 2, "the node has caught up", [agent])
+    metrics = (await agent.ask("/metrics"))[1]
+    assert agent.end() == 0
+    event_id = imds.event("update").shown.id.lower()
+    for lines, key, act in (
+        (collector.lines, "event_id", "action"),
+        ([{name: value.decode() for name, value in each.items()} for each in journal], "TOCSIN_EVENT_ID", "TOCSIN_ACTION"),
+    ):
+        actions = [line[act] for line in lines]
+        begin, end = actions.index("agent_event_seen"), len(actions) - actions[::-1].index("agent_caught_up")
+        assert [line for line in lines[begin:end] if line.get(key) != event_id] == [] and end - begin >= 15
+        assert [line for line in lines if line.get(key.replace("event_id", "node").replace("EVENT_ID", "NODE")) != "n1"] == []
+        assert "headers: , and ***" in str(lines) and "s3cret-of-mine" not in str(lines)
+        assert actions[-1] == "agent_stops"
+    assert collector.requests[0]["api-key"] == "s3cret-of-mine"
+    assert re.search(r'tocsin_agent_log_lines_total{outcome="sent"} \d\d', metrics)
 
 
 async def test_event_of_a_user_is_approved_at_once_and_nothing_is_run(imds: Emulator, make: MakeAgent) -> None:

@@ -16,13 +16,14 @@ from urllib.parse import quote, urlencode
 
 from ....core import backoff
 from ....core.clock import Millis
+from ....core.http_exchange import HttpReply, TransportFailure, exchange
 from ..config.config import AppSettings
 from ..decisions.step import prepared_events
 from ..effects import SendResult
-from ..http_exchange import HttpReply, TransportFailure, exchange
 from ..imds.client import Machine
 from ..journal import ReportBacklog
 from ..model import NodeState
+from ..observability.context import LogContext
 from ..observability.figures import AgentFigures
 from ..observations import AppUnreachable, Observation
 from ..timings import APP_ANSWER, FAR_RETRY, FIRST_REPORT, NEAR_RETRY, USUAL_REPORT
@@ -71,7 +72,9 @@ class Reporter:
         wall: Callable[[], Millis],
         steady: Callable[[], float],
         chance: Callable[[], float],
+        context: LogContext | None = None,
     ) -> None:
+        self._context = LogContext(node) if context is None else context
         self._app_client, self._backlog, self._observe, self._figures = app_client, backlog, observe, figures
         self._node, self._machine, self._steady, self._chance = node, machine, steady, chance
         self._seq, self._leap, self._failures = wall(), LEAP, 0
@@ -119,7 +122,11 @@ class Reporter:
                 self.run_once()
             except OSError as error:
                 # An error of the disk: an exchange raises none.
-                log.warning("Waiting reports cannot be stored: %s", error.strerror, extra={"action": "agent_reports_unkept"})
+                log.warning(
+                    "Waiting reports cannot be stored: %s",
+                    error.strerror,
+                    extra={"action": "agent_reports_unkept", **self._context.about()},
+                )
                 self._later()
                 # The node must not wait for an answer to a report that it could not send.
                 self._observe(AppUnreachable(f"reports cannot be kept: {error.strerror}"))
@@ -199,7 +206,9 @@ class Reporter:
         self._away(why, "refused")
         if answer.status not in (400, 413, 422):
             return False
-        log.warning("The app refuses a report, which is dropped: %s", why, extra={"action": "agent_report_refused"})
+        log.warning(
+            "The app refuses a report, which is dropped: %s", why, extra={"action": "agent_report_refused", **self._context.about()}
+        )
         return True
 
     def _apply_receipt(self, receipt: ReportReceipt) -> None:
@@ -238,7 +247,8 @@ class Reporter:
             elif answer.status >= 300:
                 # A lease that was lost meanwhile is another agent's: nothing is left to do.
                 text = "The app takes no result of approval %s: status %s"
-                log.info(text, result.approval_id, answer.status, extra={"action": "agent_result_refused"})
+                extra = {"action": "agent_result_refused", **self._context.about(result.approval_id.rpartition(".")[0])}
+                log.info(text, result.approval_id, answer.status, extra=extra)
 
 
 def _detail(body: bytes) -> str:

@@ -16,9 +16,9 @@ from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from ....core.errors import TocsinError
+from ....core.http_exchange import root_of
 from ..hooks.recipes import RECIPES
 from ..hooks.runner import Hook
-from ..http_exchange import root_of
 from ..imds.client import API_VERSION, BASE
 from ..model import EVENT_TYPES, Action, EventSource, HookKind
 from ..policy import ActionRule

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ....core import backoff
 from ..effects import RunHook
-from ..model import EventPhase, EventRecord, HookKind, HookRun, Restore
+from ..model import EventPhase, EventRecord, HookKind, HookRun, NodeState, Restore
 from ..observations import HookEnded
 from ..timings import ASK_FIRST, ASK_MOST, FIRST_LOOK, OVERDUE
 from . import permission
@@ -152,7 +152,7 @@ def apply_hook_end(work: StepInProgress, end: HookEnded) -> None:
     if run is None or run.number != end.run:
         return
     work.set(run=None)
-    record = work.events.get(run.event_id)
+    record = last_done(work.node) if run.kind == "caught_up" else work.events.get(run.event_id)
     if run.stopping:
         work.log("agent_hook_stopped", f"{run.kind} was stopped", record)
         return
@@ -272,9 +272,15 @@ def _asked(work: StepInProgress, end: HookEnded) -> None:
     asks = work.node.asks + 1
     if end.ok:
         work.set(in_step=True, asks=0)
-        work.log("agent_caught_up", "the node has caught up with the other nodes")
+        work.log("agent_caught_up", "the node has caught up with the other nodes", last_done(work.node))
     else:
         work.set(asks=asks, ask_at=work.now.steady + back_off(asks, ASK_FIRST, ASK_MOST))
+
+
+def last_done(state: NodeState) -> EventRecord | None:
+    """Return the event that was over last, which the node catches up after; None if there is none."""
+    done = [record for record in state.events.values() if record.done_at is not None]
+    return max(done, key=lambda each: each.done_at or 0, default=None)
 
 
 def _awaiting(work: StepInProgress) -> list[EventRecord]:

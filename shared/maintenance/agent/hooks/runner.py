@@ -33,7 +33,7 @@ KEPT: Final = 16 * 1024
 """Bytes of output that are kept, from its end."""
 LONGEST_VARIABLE: Final = 32 * 1024
 """Largest environment variable in bytes. Linux accepts at most 128 KiB, and the whole event is on stdin."""
-SECRETS: Final = frozenset({"TOCSIN_KEY"})
+SECRETS: Final = frozenset({"TOCSIN_KEY", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_LOGS_HEADERS"})
 """Variables of the agent's environment that hooks do not get."""
 GATE: Final = 'read -r go && exec "$@" </proc/self/fd/{}'
 """Shell code that delays a hook until its note is written. If the agent ends before that, the hook never starts."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
-from ..http_exchange import HttpReply, TransportFailure, exchange
+from ....core.http_exchange import HttpReply, TransportFailure, exchange
 from ..timings import FIRST_ANSWER, LATER_ANSWER
 
 BASE: Final = "http://169.254.169.254"

@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict, fields
 from typing import Final
 
+from ....core.http_exchange import TransportFailure
 from ...azure_names import same_name
 from ..config.config import NodeSettings
-from ..http_exchange import TransportFailure
 from ..journal import MARK, REPORTS, STATE, Disk, replace
 from .client import Imds, Machine
 

@@ -27,6 +27,10 @@ FAMILIES: Final[Mapping[str, tuple[Literal["counter", "gauge"], str]]] = {
     "tocsin_agent_reports_total": ("counter", "Reports to the app, by outcome: taken, refused, silence."),
     "tocsin_agent_reports_waiting": ("gauge", "Reports on disk that the app has not received yet."),
     "tocsin_agent_warnings_total": ("counter", "Warnings in the log, by action."),
+    "tocsin_agent_log_lines_total": (
+        "counter",
+        "Log lines for a collector, journald or syslog, by outcome: sent, refused, dropped.",
+    ),
     "tocsin_agent_stalls_total": ("counter", "Ticks that came more than 3 s late because the machine was frozen."),
     "tocsin_agent_stalled_seconds_total": ("counter", "Total time for which the machine was frozen."),
     "process_cpu_seconds_total": ("counter", "Processor time of the agent, without its hooks."),

@@ -38,9 +38,12 @@ class AgentHealth:
 class HealthServer:
     """Serves the endpoints on `host`:`port` (0: a free one) from its own threads. Raises OSError if the port is taken."""
 
-    def __init__(self, host: str, port: int, look: Callable[[], AgentHealth], metrics: Callable[[], str]) -> None:
+    def __init__(
+        self, host: str, port: int, look: Callable[[], AgentHealth], metrics: Callable[[], str], about: Callable[[], dict[str, str]] = dict
+    ) -> None:
+        """about: fields of log lines."""
         self._server = _Server((host, port), _Handler)
-        self._server.look, self._server.metrics = look, metrics
+        self._server.look, self._server.metrics, self._server.about = look, metrics, about
 
     @property
     def port(self) -> int:
@@ -61,11 +64,12 @@ class _Server(ThreadingHTTPServer):
     allow_reuse_address = True
     look: Callable[[], AgentHealth]
     metrics: Callable[[], str]
+    about: Callable[[], dict[str, str]]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         # A client that closed the connection needs no log line.
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
-            log.exception("A health request failed", extra={"action": "agent_health_failed"})
+            log.exception("A health request failed", extra={"action": "agent_health_failed", **self.about()})
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -11,13 +11,14 @@ from ....core.clock import to_text
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as a JSON object: at, level, action, event_id, text, and the record's fields."""
+    """Formats a record as a JSON object: at, level, action, event_id, node, fleet, text, and the record's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {"at": to_text(int(record.created * 1000)), "level": record.levelname.lower()}
         line["action"] = getattr(record, "action", "")
         if event_id := getattr(record, "event_id", ""):
             line["event_id"] = event_id
+        line |= {key: value for key in ("node", "fleet", "event_ids") if (value := getattr(record, key, ""))}
         line["text"] = record.getMessage()
         line |= {key: value for key, value in getattr(record, "fields", {}).items() if key not in line}
         if record.exc_info:
@@ -36,9 +37,13 @@ class TextLines(logging.Formatter):
         return text + (f"\n{self.formatException(record.exc_info)}" if record.exc_info else "")
 
 
-def set_up(style: str = "", stream: IO[str] | None = None) -> None:
-    """Log to `stream` (default: standard error) as "json" or "text"; by default as text on a terminal, else as JSON."""
+def set_up(style: str = "", stream: IO[str] | None = None) -> logging.Handler:
+    """Log to `stream` (default: standard error) as "json" or "text"; by default as text on a terminal, else as JSON.
+
+    Returns the handler.
+    """
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextLines() if style == "text" or (not style and stream.isatty()) else JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    return handler

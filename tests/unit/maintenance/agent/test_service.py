@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from shared.core.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.app.reporter import AppClient
 from shared.maintenance.agent.config.config import AppSettings, Config, NodeSettings, load
 from shared.maintenance.agent.effects import Approve, RunHook
 from shared.maintenance.agent.executor import ThreadedExecutor
 from shared.maintenance.agent.hooks.runner import Hook, HookResult
-from shared.maintenance.agent.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.identity import identify
 from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal

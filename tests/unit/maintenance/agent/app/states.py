@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from shared.maintenance.agent.http_exchange import HttpReply
+from shared.core.http_exchange import HttpReply
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState, ScheduledEvent
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from shared.core.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.app.reporter import AppClient, Reporter
 from shared.maintenance.agent.config.config import AppSettings
 from shared.maintenance.agent.effects import SendResult
-from shared.maintenance.agent.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.journal import DiskFolder, ReportBacklog
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
 from shared.maintenance.agent.observability.figures import AgentFigures

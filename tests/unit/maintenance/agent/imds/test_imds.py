@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.maintenance.agent.http_exchange import HttpReply, TransportFailure
+from shared.core.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.imds.client import HttpImds, Machine, read_machine
 
 

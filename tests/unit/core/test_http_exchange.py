@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from shared.maintenance.agent.http_exchange import HttpReply, TransportFailure, exchange, root_of
+from shared.core.http_exchange import HttpReply, TransportFailure, exchange, root_of
 from tests.unit.maintenance.agent.byte_server import Peer, Say, peer, saying
 
 
