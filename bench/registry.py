@@ -12,6 +12,7 @@ from .cluster import pair
 from .events import (
     batch,
     conditions,
+    day_outage,
     due_now,
     event_rows,
     firing,
@@ -24,7 +25,7 @@ from .events import (
     transactions,
     twin,
 )
-from .leases import azurite, virtual_time
+from .leases import azurite, throttled, virtual_time
 from .report import Figure
 from .tools.stage import Run
 
@@ -76,6 +77,7 @@ BENCHES: Final[dict[str, Bench]] = {
     "storage-cpu": Bench("CPU of requests to table storage, and of their rows", storage_cpu.measure),
     "memory": Bench("memory with a million future events", twin.memory),
     "backlog": Bench("transactions of due work beside a backlog", twin.backlog),
+    "day-outage": Bench("fresh events while a million overdue ones drain, after a day's outage", day_outage.measure, 3_600.0),
     # Several instances, on virtual time
     "cluster": Bench("a million events on four instances, in and out within a minute each", cluster.seed, 3_600.0),
     "cluster-scale": Bench("throughput of 1, 2, 4, 8 and 16 instances", cluster.scale, 3_600.0),
@@ -85,5 +87,6 @@ BENCHES: Final[dict[str, Bench]] = {
     "leases-fast": Bench("the same, fast profile", virtual_time.of("fast")),
     "leases-economy": Bench("the same, economy profile", virtual_time.of("economy")),
     "leases-seed": Bench("the same, profile of the seed", virtual_time.of("seed")),
+    "leases-throttled": Bench("leases on storage that refuses requests, with slower scans and without", throttled.measure),
     "leases-azurite": Bench("64 keepers on Azurite", azurite.measure),
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
+from ..core.pressure import MEMORY
 from ..engine.moments import ReceivedAt, SentAt
 from .profiles import DRIFT, Profile
 from .rows import ActiveIntents, Expected, Fleet, Partition, Server
@@ -324,6 +325,26 @@ def suspects(
         name for name in others if ages.get(name, 0.0) > OVERDUE_BEATS * profile.beat or now >= sights[name].first.ripens(profile.takeover)
     }
     return old | (others & set(sorted(looking)[:SCANNERS]))
+
+
+PRESSURE_BEATS: Final = 12.0
+"""Heartbeat intervals over which a server smooths the share of requests that storage refuses, if that is longer than `MEMORY`."""
+LOOK_WITHIN: Final = 0.55
+"""Share of T within which a scanner scans again, however busy storage is. With its jitter, it then still sees each server's next heartbeat
+before it would give standby assignments for that server."""
+
+
+def pressure_memory(profile: Profile) -> float:
+    """Return the seconds over which a server smooths the share of refused requests."""
+    return max(MEMORY, PRESSURE_BEATS * profile.beat)
+
+
+def stretched_scan(every: float, stretch: float, profile: Profile) -> float:
+    """Return the seconds between scans while storage refuses requests. every: without pressure. stretch: the factor, 1 or more.
+
+    A scanner scans within `LOOK_WITHIN` of T; any other server waits at most twice as long as without pressure.
+    """
+    return max(every, min(every * stretch, max(LOOK_WITHIN * profile.takeover, 2 * every)))
 
 
 type ScanDuty = Literal["scan", "balance", "claim"]

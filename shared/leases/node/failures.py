@@ -24,6 +24,18 @@ class RequestFailures:
     def __init__(self, server: str, keeper_state: KeeperState) -> None:
         self._server, self._keeper_state = server, keeper_state
         self._streak: Counter[bool] = Counter()
+        self._high = False
+
+    def record(self, refused: bool) -> None:
+        """Count a request to storage, and log it once when storage begins to refuse many of them, and once when that ends."""
+        self._keeper_state.record_request(refused)
+        high = self._keeper_state.stretch > 1
+        if high and not self._high:
+            text = "Storage refuses many requests of server %s: it scans less often, and sends its heartbeats as before"
+            log.warning(text, self._server, extra={"action": "lease_storage_throttled"})
+        elif self._high and not high:
+            log.info("Storage accepts the requests of server %s again", self._server, extra={"action": "lease_storage_recovered"})
+        self._high = high
 
     def missed(self) -> None:
         """Count a request with a lost answer."""
@@ -40,6 +52,7 @@ class RequestFailures:
         # A person must act on a request that storage refuses. Log this once, not for every attempt.
         level = logging.ERROR if refused and self._streak[refused] == 1 else logging.DEBUG
         log.log(level, "A lease request failed: %s", error, extra={"action": "lease_request_failed"})
-        if not refused and self._streak[refused] == _AWAY:
+        # While storage throttles, a few refusals in a row are usual.
+        if not refused and self._streak[refused] == _AWAY and not self._high:
             text = "Storage does not answer server %s, which keeps trying: %s"
             log.warning(text, self._server, error, extra={"action": "lease_storage_away"})

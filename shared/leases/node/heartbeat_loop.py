@@ -16,6 +16,7 @@ from ...core.clock import Millis
 from ...core.errors import StorageError
 from ...core.ids import Ids
 from ...engine.effects import Work, wait
+from ...engine.observed import observed
 from .. import rules
 from ..planner_input import read_fleet
 from ..profiles import Profile
@@ -68,7 +69,7 @@ class HeartbeatLoop:
 
     def open(self) -> Work[Fleet | None]:
         """Read the fleet, however long it takes. Return None if the keeper is stopped meanwhile. Raises `FleetMissing`."""
-        return (yield from self._registration.open())
+        return (yield from observed(self._registration.open(), self._failures.record))
 
     def serve(self, proof: Callable[[str], tuple[str, ...]]) -> Work[bool]:
         """Register and send heartbeats until the keeper is stopped; register again after each fencing.
@@ -76,6 +77,9 @@ class HeartbeatLoop:
         Return False if the fleet has changed since `open`, or the storage service was rolled back: then open it again. proof: records an
         incarnation durably, and returns the incarnations that have certainly ended. Raises `NameInUse`.
         """
+        return (yield from observed(self._serve(proof), self._failures.record))
+
+    def _serve(self, proof: Callable[[str], tuple[str, ...]]) -> Work[bool]:
         yield from self._registration.pause(self._ids.chance() * self._profile.beat / 4)
         while (session := (yield from self._registration.join(lambda: self.publish, proof))) is not None:
             if not (yield from self._registration.confirm()):

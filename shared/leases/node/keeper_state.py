@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from ...core.pressure import StoragePressure
 from .. import rules
 from ..rows import MAX_ORDERS, Expected, Fleet
 from ..rules import Claim, HandOff, ServerSession
@@ -56,6 +57,7 @@ class KeeperState:
         self._quarantine = -_NEVER
         self.lost_epochs: dict[int, int] = {}
         """Epochs under which this server acted before a rollback of the storage service, and that the stored rows may not show."""
+        self._pressure = StoragePressure()
         self._drained = self._stopped = _NEVER
         self.stopping = self.keeping = False
         self.ended = False
@@ -153,6 +155,16 @@ class KeeperState:
     def shed_duties(self) -> frozenset[rules.ScanDuty]:
         """Return the duties to skip while storage is slow."""
         return rules.duties_to_skip(self.failures)
+
+    def record_request(self, refused: bool) -> None:
+        """Count a request to storage, and whether storage refused it or did not answer."""
+        with self._lock:
+            self._pressure = self._pressure.observe(refused, self._steady(), rules.pressure_memory(self.fleet.profile))
+
+    @property
+    def stretch(self) -> float:
+        """The factor on the intervals of scans and plans while storage refuses requests; 1 while it does not."""
+        return self._pressure.factor(self._steady(), rules.pressure_memory(self.fleet.profile))
 
     def released_partitions(self) -> dict[int, float]:
         """Return released partitions, and when (steady seconds) to check that a successor has claimed them."""

@@ -15,6 +15,7 @@ from typing import Final
 from ...core.clock import Millis
 from ...core.errors import Rejected, StorageError
 from ...engine.effects import Work, get, wait
+from ...engine.observed import observed
 from ...storage.names import FLEETS
 from .. import generations, rules, unreadable_rows
 from ..planner import PartitionMove, PartitionPlan
@@ -40,6 +41,8 @@ HEARD = 1.05
 """Heartbeat intervals after which a server has received an order: its next heartbeat has read it."""
 GENTLE = frozenset({"balance", "over capacity", "draining", "pinned"})
 """Reasons of moves for which the owner continues until its successor is ready."""
+FEW_OLD = 2
+"""Servers with old observations that are read one by one. More are read by one query first."""
 MISSES = 2
 """Orders of one plan that may fail before the plan is abandoned."""
 ALONE, YOUNG = 0.15, 4
@@ -86,8 +89,16 @@ class ScanLoop:
     def _profile(self) -> Profile:
         return self._keeper_state.fleet.profile
 
+    @property
+    def _poll_interval(self) -> float:
+        """Seconds between reads of wanted partitions, or of servers that are expected to end."""
+        return min(POLL * self._keeper_state.stretch, self._profile.beat / 4)
+
     def run(self) -> Work[None]:
         """Scan, fence, plan and find claims until the keeper has ended."""
+        yield from observed(self._run(), self._keeper_state.record_request)
+
+    def _run(self) -> Work[None]:
         self._next_scan = self._steady() + self._profile.beat / 2
         while not self._keeper_state.ended:
             try:
@@ -98,9 +109,10 @@ class ScanLoop:
                 level = logging.ERROR if isinstance(error, Rejected) and not self._refused else logging.DEBUG
                 self._refused = self._refused or isinstance(error, Rejected)
                 log.log(level, "A scan of the fleet failed: %s", error, extra={"action": "lease_scan_failed"})
-                now = self._steady()
-                self._next_scan = max(self._next_scan, now + self._profile.beat * (0.25 + 0.25 * self._chance()))
-                self._next_fence = max(self._next_fence, now + self._profile.beat / 4)
+                now, stretch = self._steady(), self._keeper_state.stretch
+                # Servers that repeat their scans soon would keep storage busy, and the scans of all of them would fail together again.
+                self._next_scan = max(self._next_scan, now + stretch * self._profile.beat * (0.25 + 0.25 * self._chance()))
+                self._next_fence = max(self._next_fence, now + stretch * self._profile.beat / 4)
                 self._next_poll = max(self._next_poll, now + min(POLL * 4, self._profile.beat / 4))
                 self._next_sweep = max(self._next_sweep, now + POLL * 4)
                 self._next_ask = max(self._next_ask, now + min(POLL * 4, self._profile.beat / 4))
@@ -139,7 +151,7 @@ class ScanLoop:
         if session is None:
             # A server that waits for its registration, possibly for T, has then also observed which other servers were silent.
             if now >= self._next_scan and "scan" not in shed:
-                self._next_scan = now + self._profile.beat
+                self._next_scan = now + rules.stretched_scan(self._profile.beat, self._keeper_state.stretch, self._profile)
                 yield from takeover.observe_servers(self._key, self._sights)
             return
         if session.incarnation != self._incarnation:
@@ -155,12 +167,12 @@ class ScanLoop:
             self._generation, self._next_scan = fleet.generation, now if self._looks else self._next_scan
             self._due = self._due or self._looks
         if now >= self._next_ask and self._keeper_state.expected_servers():
-            self._next_ask = now + min(POLL, self._profile.beat / 4)
+            self._next_ask = now + self._poll_interval
             if "claim" not in shed and (yield from self._standby.ask()):
                 self._next_poll = now
         wants = self._keeper_state.wanted_partitions()
         if wants and now >= self._next_poll:
-            self._next_poll = now + min(POLL, self._profile.beat / 4) * max(1, len(wants) // takeover.FEW)
+            self._next_poll = now + self._poll_interval * max(1, len(wants) // takeover.FEW)
             if fleet.former:
                 self._next_poll, wants = now + generations.poll_interval(fleet, POLL), self._some(wants)
             if "claim" not in shed:
@@ -170,6 +182,7 @@ class ScanLoop:
         if "scan" in shed:
             self._next_scan = max(self._next_scan, now + self._profile.beat / 2)
             return
+        yield from self._observe_many(now)
         yield from self._fence(now)
         if self._looks and now >= self._next_fence:
             yield from self._standby.foresee(self._suspects, now)
@@ -218,22 +231,33 @@ class ScanLoop:
         if progress is None or progress.done:
             self._next_sweep, self._next_scan, self._due = _NEVER, now, True
 
+    def _observe_many(self, now: float) -> Work[None]:
+        """Read all servers at once if many observations are old: after a time without scans most of them have sent heartbeats."""
+        foreseen = self._standby.due(self._suspects) if self._looks else {}
+        old = {name for name, _ in self._ripe(now)} | {name for name, at in foreseen.items() if now >= at}
+        if now >= self._next_fence and len(old) > FEW_OLD:
+            yield from takeover.observe_servers(self._key, self._sights)
+
     def _fence(self, now: float) -> Work[None]:
         """Fence servers that have been silent for T. A fencing makes a scan and a plan due."""
         if now < self._next_fence:
             return
-        for name, sight in sorted(self._sights.items()):
-            if name in self._suspects and now >= sight.first.ripens(self._profile.takeover):
-                found = yield from takeover.fence(self._key, name, self._sights, self._profile.takeover)
-                if found == "fenced":
-                    self._keeper_state.counts["fenced"] += 1
-                    log.warning("Server %s has been silent for too long and is fenced", name, extra={"action": "lease_fenced"})
-                if found == "lives":
-                    self._next_fence = now + self._profile.beat / 4
-                    if not self._looks and self._sights[name].first != sight.first:
-                        self._suspects.discard(name)
-                else:
-                    self._next_scan, self._due = now, True
+        for name, sight in self._ripe(now):
+            found = yield from takeover.fence(self._key, name, self._sights, self._profile.takeover)
+            if found == "fenced":
+                self._keeper_state.counts["fenced"] += 1
+                log.warning("Server %s has been silent for too long and is fenced", name, extra={"action": "lease_fenced"})
+            if found == "lives":
+                self._next_fence = now + self._profile.beat / 4
+                if not self._looks and self._sights[name].first != sight.first:
+                    self._suspects.discard(name)
+            else:
+                self._next_scan, self._due = now, True
+
+    def _ripe(self, now: float) -> list[tuple[str, ServerObservation]]:
+        """Return the observations that are T old, of servers that are watched."""
+        timeout, watched = self._profile.takeover, sorted(self._suspects & self._sights.keys())
+        return [(name, self._sights[name]) for name in watched if now >= self._sights[name].first.ripens(timeout)]
 
     def _look(self, now: float) -> Work[None]:
         self._keeper_state.counts["scans"] += 1
@@ -244,7 +268,7 @@ class ScanLoop:
         looking = [server.name for server in servers if server.state != "dead" and server.scans]
         every = rules.scan_interval(self._server, looking, self._profile)
         # Jitter, so that scanners do not read at the same moment.
-        self._next_scan = now + every * (0.9 + 0.2 * self._chance())
+        self._next_scan = now + rules.stretched_scan(every, self._keeper_state.stretch, self._profile) * (0.9 + 0.2 * self._chance())
         known = frozenset((server.name, server.incarnation, server.state, server.capacity) for server in servers)
         self._looks = every <= self._profile.beat
         ages = {server.name: max(0, row.read_at - row.timestamp) / 1000 for server, row in zip(servers, rows, strict=True)}
@@ -290,7 +314,7 @@ class ScanLoop:
         # A partition of its server's former incarnation does not move, but it has no owner until an order is followed.
         open_ = found.moves or any(facts.orders(found, member.name) != ([], []) for member in facts.members)
         beats = PLAN_SOON if facts.fleet.former else self._patience if open_ else PLAN_EVERY if self._ordered else PLAN_ANEW
-        self._next_plan = now + beats * self._profile.beat
+        self._next_plan = now + beats * self._profile.beat * self._keeper_state.stretch
         later = self._not_yet(found, now)
         ready = [member.name for member in facts.members if not member.draining and member.name not in facts.intents.drained]
         self._keeper_state.alone = not [name for name in ready if name != self._server]

@@ -185,6 +185,7 @@ class Node:
 
     def _lost(self, partition: int, reason: str) -> None:
         self.world.note(self.host.name, f"lost {partition}", reason)
+        self.world.counts[f"lost: {reason}"] += 1
         self.serving.pop(partition, None)
 
     def _exit(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ from tests.simulation.checks.truth import Time, Violation
 DATA = "Data"
 SPINS = 200
 """Waits of a task that end at once, in a row: beyond that it runs hot."""
+SMOOTHED = 5.0
+"""Seconds over which a storage with a capacity smooths what is asked of it."""
 _AFTER = 1e-7
 """Seconds that a wait ends late, so that a clock's rounding does not end it early."""
 
@@ -70,7 +73,8 @@ class Weather:
     """The network's faults. Chances per request; times in seconds.
 
     delay: of each way, as a rule, and at most. slow: chance of a delay of up to `slow_up_to`. lose: of the request, or of the answer.
-    fail: an answer 500, applied or not. refuse: 503, certainly not applied.
+    fail: an answer 500, applied or not. refuse: 503, certainly not applied. capacity: rows that storage reads and writes in a second; it
+    refuses what is more. 0 for no limit.
     """
 
     delay: tuple[float, float] = (0.001, 0.03)
@@ -79,6 +83,20 @@ class Weather:
     lose: float = 0.0
     fail: float = 0.0
     refuse: float = 0.0
+    capacity: float = 0.0
+
+
+class Throttle:
+    """Storage that serves so many rows a second: of what is asked for, smoothed over some seconds, it refuses the share that is more."""
+
+    def __init__(self) -> None:
+        self._asked, self._at = 0.0, 0.0
+
+    def refuses(self, rows: int, capacity: float, now: float, chance: float) -> bool:
+        """Return True if this request is refused. chance: 0 to 1, drawn for it."""
+        self._asked = self._asked * math.exp((self._at - now) / SMOOTHED) + max(1, rows) / SMOOTHED
+        self._at = now
+        return chance > capacity / self._asked
 
 
 class Host:
@@ -244,7 +262,12 @@ class Task:
             world.at(bound, self._answered, ticket, effect, None)
 
     def _handle(self, ticket: int, effect: Get | Load | Write, cursor: str | None, answer_at: float | None) -> None:
-        store, found = self.world.store, None
+        store, found, weather = self.world.store, None, self.world.weather
+        if weather.capacity and self._is_throttled(effect, cursor, weather.capacity):
+            self.world.counts["fault: throttled"] += 1
+            if answer_at is not None:
+                self.world.at(answer_at, self._answered, ticket, effect, Unavailable("503"))
+            return
         if type(effect) is Write:
             found = run_through(store.write(effect.table, effect.pk, effect.ops))
             self.world.note(self.host.name, effect, found)
@@ -256,6 +279,14 @@ class Task:
             found = run_through(store.query(effect.table, effect.pk, first=effect.first, end=effect.end, cursor=cursor))
         if answer_at is not None:
             self.world.at(answer_at, self._answered, ticket, effect, found)
+
+    def _is_throttled(self, effect: Get | Load | Write, cursor: str | None, capacity: float) -> bool:
+        rows, world = 1, self.world
+        if type(effect) is Write:
+            rows = len(effect.ops)
+        elif type(effect) is Load:
+            rows = len(run_through(world.store.query(effect.table, effect.pk, first=effect.first, end=effect.end, cursor=cursor)).rows)
+        return world.throttle.refuses(rows, capacity, world.time.seconds, world.random.random())
 
     def _answered(self, ticket: int, effect: Get | Load | Write, found: Any) -> None:
         """found: None when no answer came in time."""
@@ -289,7 +320,7 @@ class World:
         self.time = Time()
         self.store = Store(self.time, page_rows=page_rows, tick=tick)
         run_through(self.store.ensure([FLEETS, DATA]))
-        self.weather = Weather()
+        self.weather, self.throttle = Weather(), Throttle()
         self.loses: Callable[[Host, Any], str] = lambda host, effect: ""
         """Asked with each request, for those who want one lost: its `answer`, or the `request`."""
         self.counts: Counter[str] = Counter()
