@@ -1,4 +1,5 @@
-"""An outage and what follows: for three quarters of an hour nothing runs; then every instance comes back, with the host's real triggers.
+"""An outage and what follows: for three quarters of an hour, or as long as asked, nothing runs. Then every instance comes back, with the
+host's real triggers.
 
 Each instance polls each queue as the platform does: up to sixteen messages at a time, the next fetch when eight or fewer are in work, a
 pause after an empty one that doubles from a tenth of a second to two seconds. Time is virtual, code and storage are the app's own and its
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import batched
 from math import ceil
@@ -43,7 +45,8 @@ TAKES = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The load: shards of `SHARD_EVENTS` due during the outage, and events a second due after it."""
+    """The load: shards due during the outage, and events a second due after it. outage: seconds. shard_events: the most in a shard. slots:
+    deliveries at once, per instance and channel. takes: seconds that the receiver takes."""
 
     seed: int = 1
     late_shards: int = 300
@@ -55,6 +58,15 @@ class Scenario:
     tenants: int = 1
     one_by_one: bool = False
     """The platform runs one invocation at a time per queue and instance."""
+    outage: float = OUTAGE
+    shard_events: int = SHARD_EVENTS
+    slots: int = SLOTS
+    takes: float = TAKES
+
+    @property
+    def late_events(self) -> int:
+        """Events that are due during the outage."""
+        return self.late_shards * self.shard_events
 
 
 class Arrival(NamedTuple):
@@ -119,10 +131,10 @@ class Figures:
 
 
 class Line:
-    """The receiver. It takes a tenth of a second per delivery, and keeps them."""
+    """The receiver. It takes about `takes` seconds per delivery, and keeps them."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, takes: float) -> None:
+        self.world, self.takes = world, takes
         self.arrivals: list[Arrival] = []
 
     def at(self, instance: Instance) -> Carrier:
@@ -139,7 +151,7 @@ class Carrier:
         world = self._line.world
         at = world.start + round(world.loop.now * 1000)
         self._line.arrivals.append(Arrival(delivery.id, delivery.due, at, self._instance.name, target.tenant))
-        await asyncio.sleep(TAKES * world.random.uniform(0.5, 1.5))
+        await asyncio.sleep(self._line.takes * world.random.uniform(0.5, 1.5))
         return Verdict("delivered", 200)
 
     async def close(self) -> None:
@@ -161,9 +173,9 @@ class Platform(Host):
 
     def run(self, instance: Instance) -> None:
         for queue in (QUEUE_SHARDS, QUEUE_RETRIES):
-            instance.spawn(self._poll(instance, queue))
+            instance.spawn(self._poll_queue(instance, queue))
 
-    async def _poll(self, instance: Instance, queue: str) -> None:
+    async def _poll_queue(self, instance: Instance, queue: str) -> None:
         world = self._world
         # Instances do not start in step.
         await asyncio.sleep(world.random.uniform(0.0, LONGEST_PAUSE))
@@ -211,43 +223,49 @@ class Platform(Host):
         self.parked = max([self.parked, *((each.visible - now) / 1000 for each in messages)])
 
 
-def play(scenario: Scenario) -> Figures:
+type Progress = Callable[[float, float], object]
+"""Called with what is done, and with the whole."""
+
+
+def play(scenario: Scenario, progress: Progress = lambda done, whole: None) -> Figures:
     """The outage and what follows, until nothing is left to do."""
     world = World(scenario.seed, "none")
     profile = world.profile
     profile.latency, profile.instances, profile.tenants, profile.skew, profile.drift = 0.01, 0, scenario.tenants, 0, 0.0
     profile.events_per_second = profile.open_events = None
     change = {
-        "shard_events": SHARD_EVENTS,
+        "shard_events": scenario.shard_events,
         "deliver_concurrency": 256,
-        "target_concurrency": SLOTS,
+        "target_concurrency": scenario.slots,
         "backlog_per_second": scenario.rate,
     }
     world.settings = world.settings.model_copy(update=change)
     world.note = lambda *_: None  # type: ignore[method-assign]
-    line = Line(world)
+    line = Line(world, scenario.takes)
     world.receiver = line  # type: ignore[assignment]
     with quietly(99):
-        return world.script(_story(world, scenario, line))
+        return world.script(_story(world, scenario, line, progress))
 
 
-async def _story(world: World, scenario: Scenario, line: Line) -> Figures:
-    ended = world.start + int(OUTAGE * 1000)
+async def _story(world: World, scenario: Scenario, line: Line, progress: Progress) -> Figures:
+    ended = world.start + int(scenario.outage * 1000)
     world.host = platform = Platform(world, one_by_one=scenario.one_by_one)
     keeper = await world.open()
     expected: Counter[str] = Counter()
-    late = [world.random.randrange(world.start + 1, ended) for _ in range(scenario.late_shards * SHARD_EVENTS)]
+    late = [world.random.randrange(world.start + 1, ended) for _ in range(scenario.late_events)]
     first, last = ended + 30_000, ended + 30_000 + int(scenario.fresh_for * 1000)
     fresh = [world.random.randrange(first, last) for _ in range(int(scenario.fresh_per_second * scenario.fresh_for))]
+    whole = 2 * (len(late) + len(fresh))
     for tenant in range(scenario.tenants):
         for dues in (late, fresh):
-            expected += await _store(keeper, f"t{tenant}", dues[tenant :: scenario.tenants])
-    await asyncio.sleep(OUTAGE - world.loop.now)
+            expected += await _store(keeper, f"t{tenant}", dues[tenant :: scenario.tenants], lambda stored: progress(stored, whole))
+    await asyncio.sleep(scenario.outage - world.loop.now)
     instances = [platform.start() for _ in range(scenario.instances)]
     for instance in instances:
         platform.run(instance)
     timer = world.loop.create_task(platform.sweep(instances, SCAN))
-    while world.rows(SHARDS) and world.loop.now < OUTAGE + 3_600:  # noqa: ASYNC110  nobody tells when all is done
+    while world.rows(SHARDS) and world.loop.now < scenario.outage + 3_600:
+        progress(whole // 2 + len(line.arrivals), whole)
         await asyncio.sleep(5.0)
     timer.cancel()
     if platform.failures:
@@ -260,12 +278,13 @@ async def _story(world: World, scenario: Scenario, line: Line) -> Figures:
     return Figures(ended, line.arrivals, shards, platform.parked, len(world.rows(SHARDS)), platform.most_queued, expected)
 
 
-async def _store(keeper: Instance, tenant: str, dues: list[Millis]) -> Counter[str]:
-    """Events due at these times; their ids."""
+async def _store(keeper: Instance, tenant: str, dues: list[Millis], progress: Callable[[int], object]) -> Counter[str]:
+    """Events due at these times; their ids. progress: called with the number of stored ones."""
     found: Counter[str] = Counter()
     for some in batched(sorted(dues), MOST_IN_BATCH, strict=False):
         body: list[dict[str, Any]] = [{"due": to_text(due), "payload": 1} for due in some]
         answer = await call(keeper, "events_batch", tenant, body=orjson.dumps(body))
         assert answer.body["accepted"] == len(some), answer.body
         found.update(line["id"] for line in answer.body["results"])
+        progress(found.total())
     return found
