@@ -89,6 +89,15 @@ class Attempt(_AnswerModel):
     """Only of an event that was read by its id, and only if the channel keeps it: by default, of failed attempts."""
 
 
+class LateReason(_AnswerModel):
+    """A part of an event's lateness."""
+
+    reason: str
+    """accepted-late, paused, breaker, owner-lost, rate, concurrency, storage, not-taken, retry or other."""
+    ms: int
+    text: str
+
+
 class EventRetry(_AnswerModel):
     """The parts of its tenant's retry policy that an event overrides; None for the others."""
 
@@ -133,6 +142,8 @@ class Event(_AnswerModel):
     """Set while the channel holds the event although it is due."""
     delivered_at: datetime | None = None
     late_ms: int | None = None
+    late_because: tuple[LateReason, ...] = ()
+    """The parts of its lateness from 100 ms on, the longest first."""
     error: str | None = None
     """The reason why the event is dead."""
     etag: str | None = None

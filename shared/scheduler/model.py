@@ -14,6 +14,7 @@ from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.params import Moment, Paging, Query
 from ..web.fields.types import Maybe, Name, Stamp, Strict
 from .ingest.queued_ids import SHAPE
+from .late_reasons import LateReason
 
 MAX_EVENT_BYTES = 512 * 1024
 """Largest request with one event, and largest element of a batch, in bytes."""
@@ -154,6 +155,14 @@ class HeldOut(Strict):
     until: Maybe[Stamp] = Field(None, description="When a delivery may probe the receiver. Missing for a pause.")
 
 
+class LateReasonOut(Strict):
+    """A part of an event's lateness."""
+
+    reason: LateReason
+    ms: int
+    text: str
+
+
 class EventOut(Strict):
     """An event with its current state."""
 
@@ -179,6 +188,9 @@ class EventOut(Strict):
     held: Maybe[HeldOut] = Field(None, description="While the event is due and its channel lets nothing through. Not part of the ETag.")
     delivered_at: Maybe[Stamp] = None
     late_ms: Maybe[int] = None
+    late_because: Maybe[list[LateReasonOut]] = Field(
+        None, description="The parts of its lateness, the longest first. Of a delivered event they add up to `late_ms`, up to 100 ms."
+    )
     error: Maybe[str] = None
 
 

@@ -26,6 +26,7 @@ from ..tenants.model import Durability
 from ..web.etag import etag_of
 from . import attempt_history
 from .keys import shard_tenant
+from .late_reasons import late_because
 from .model import EventIn
 from .rules import GOING, NEVER, asked_due
 
@@ -211,6 +212,9 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
     if state == "delivered":
         shown["delivered_at"] = to_text(int(props["ended"]))
         shown["late_ms"] = props["late"]
+    late = int(props["late"]) if state == "delivered" else None
+    if reasons := late_because(props, late):
+        shown["late_because"] = reasons
     if state in ("dead", "lapsed") and "error" in props:
         shown["error"] = props["error"]
     return shown

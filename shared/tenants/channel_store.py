@@ -12,7 +12,7 @@ from ..core.clock import Clock, Millis
 from ..core.errors import Problem
 from ..delivery.channels.model import Channel, ChannelSpec
 from ..delivery.channels.outputs import ChannelOut
-from ..delivery.channels.ports import Target
+from ..delivery.channels.ports import EndedHold, Target
 from ..delivery.channels.validation import find_faults, is_signed, mask_secrets, restore_secrets
 from ..delivery.egress_guard import Egress
 from ..delivery.flow import circuit_breaker
@@ -45,6 +45,7 @@ class StoredChannel(NamedTuple):
     reason: str
     paused_at: Millis = 0
     breaker: Breaker = CLOSED
+    ended_holds: tuple[EndedHold, ...] = ()
     etag: str = ""
 
     def props(self) -> Props:
@@ -67,14 +68,24 @@ def _spec_of(props: Props) -> ChannelSpec:
     return spec.model_copy(update=orjson.loads(str(props["kept_answers"]))) if "kept_answers" in props else spec
 
 
+def _holds_text(holds: tuple[EndedHold, ...]) -> str:
+    return orjson.dumps([list(hold) for hold in holds]).decode()
+
+
+def _holds_of(text: Any) -> tuple[EndedHold, ...]:
+    return tuple(EndedHold(*hold) for hold in orjson.loads(str(text)))
+
+
 _CHANNEL: Final = RowCodec(
     StoredChannel,
     formats={
         "spec": Spread(_spec_props, _spec_of),
         "generations": RowCodec(Generations, names={"current": "generation"}),
+        "ended_holds": Format(_holds_text, _holds_of),
         "breaker": Format(Breaker.text, lambda text: circuit_breaker.parse(str(text))),
     },
     added=("paused_at", "breaker"),
+    sparse=("ended_holds",),
     given=("name", "etag"),
 )
 
@@ -106,7 +117,8 @@ class Channels:
             return None
         valid = rules.in_use(stored.generations, self._clock.now())
         secrets = tuple(rules.secret_of(self._signing_key, home.name, name, generation) for generation in valid)
-        return Target(home.name, name, stored.spec, secrets, stored.paused, stored.reason, stored.paused_at, stored.breaker)
+        held = (stored.paused, stored.reason, stored.paused_at, stored.breaker, stored.ended_holds)
+        return Target(home.name, name, stored.spec, secrets, *held)
 
     async def get(self, tenant: str, name: str) -> tuple[Any, str]:
         """Return the channel's representation and entity tag; raise 404."""
@@ -274,6 +286,8 @@ class Channels:
                 # The cached channel is older than the one just read.
                 self._drop(home.name, name)
                 return old, new
+            if old is not None:
+                new = new._replace(ended_holds=_ended_holds(old, new, self._clock.now()))
             op = Insert(rk, new.props()) if row is None else Replace(rk, new.props(), row.etag)
             written = await rows.write_one(self._tables, pk, op)
             self._drop(home.name, name)
@@ -308,6 +322,19 @@ class Channels:
             "secret": secret,
         }
         return _OUT.validate_python({**mask_secrets(stored.spec).model_dump(mode="json"), **state})
+
+
+MOST_ENDED_HOLDS = 5
+
+
+def _ended_holds(old: StoredChannel, new: StoredChannel, now: Millis) -> tuple[EndedHold, ...]:
+    """Return the channel's ended holds after a change, the latest last."""
+    ended = list(old.ended_holds)
+    if old.paused and not new.paused:
+        ended.append(EndedHold("paused", old.paused_at, now))
+    if old.breaker.state != "closed" and new.breaker.state == "closed":
+        ended.append(EndedHold("breaker", old.breaker.since, now))
+    return tuple(ended[-MOST_ENDED_HOLDS:])
 
 
 def _flow(found: Breaker) -> dict[str, Any]:

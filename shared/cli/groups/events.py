@@ -76,8 +76,12 @@ def get(session: CommandSession, id: Id) -> None:
     if session.json:
         session.emit(found)
         return
-    attempts = found.pop("attempts", None) or ()
+    attempts, reasons = found.pop("attempts", None) or (), found.pop("late_because", None) or ()
     session.screen.fields(found)
+    if reasons:
+        session.screen.gap()
+        why = [(each["ms"], each["reason"], each["text"]) for each in reasons]
+        session.screen.table(("ms", "reason", "why"), why, title="late because")
     session.screen.gap()
     rows = [(each["at"], each["outcome"], each.get("status"), duration_text(each["took_ms"]), each.get("error")) for each in attempts]
     session.screen.table(("at", "outcome", "status", "took", "error"), rows, title="attempts")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ...core.durations import readable_duration
 from .documents import to_json
 
 if TYPE_CHECKING:
@@ -150,17 +151,8 @@ def count_of(number: int, thing: str) -> str:
 
 
 def duration_text(millis: Any) -> str:
-    """Return milliseconds as a duration for people: 850 ms, 12.3 s, 4 min 5 s, 3 h 10 min; - for None."""
-    if millis is None:
-        return "-"
-    if abs(millis) < 1000:
-        return f"{millis:g} ms"
-    if abs(millis) < 60_000:
-        return f"{millis / 1000:.1f} s"
-    seconds = round(millis / 1000)
-    if seconds < 3600:
-        return f"{seconds // 60} min {seconds % 60} s"
-    return f"{seconds // 3600} h {seconds % 3600 // 60} min" if seconds < 172_800 else f"{seconds // 86_400} d {seconds % 86_400 // 3600} h"
+    """Return milliseconds as a duration for people; - for None."""
+    return "-" if millis is None else readable_duration(millis)
 
 
 def ranges_text(numbers: Sequence[int]) -> str:

@@ -11,6 +11,14 @@ from .answer_heads import AnswerHead
 from .model import ChannelSpec
 
 
+class EndedHold(NamedTuple):
+    """A span of time in which the channel let nothing through. Times in milliseconds."""
+
+    reason: Literal["paused", "breaker"]
+    first: Millis
+    end: Millis
+
+
 @dataclass(slots=True, frozen=True)
 class Target:
     """A channel with its settings, state and currently valid webhook secrets (newest first; http only)."""
@@ -26,6 +34,8 @@ class Target:
     """Reason of the pause, as a person wrote it."""
     paused_at: Millis = 0
     breaker: Breaker = CLOSED
+    ended_holds: tuple[EndedHold, ...] = ()
+    """The latest pauses and openings of the breaker that have ended."""
 
 
 @dataclass(slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from . import rules
 from .circuit_breaker import Tally
 from .rules import LaneLoad
@@ -107,6 +109,10 @@ class Lane:
         if self.in_flight >= self.window:
             return False
         return not self.limits or all(limit.ready() for limit in self.limits)
+
+    def reason_to_wait(self) -> Literal["rate", "concurrency"]:
+        """Return the reason why a delivery that waits now does so."""
+        return "rate" if any(isinstance(limit, RateLimit) and not limit.ready() for limit in self.limits) else "concurrency"
 
     def start(self) -> tuple[Limit, ...]:
         """Start one delivery; return the limits that it counts against."""

@@ -159,6 +159,8 @@ class ClaimHold(NamedTuple):
     """Claim events that have not failed yet first: a probe must test the channel and not one bad event."""
     paused: bool = False
     """It ends only when a user resumes the channel."""
+    full: bool = False
+    """The channel has as many deliveries as it can take."""
 
 
 FREE: Mapping[str, ClaimHold] = {}

@@ -125,12 +125,12 @@ class Flow:
         if room >= count:
             return None
         if room > 0 or owner in lane.owners:
-            return ClaimHold(now + 1_000 + round(1000 * min(turn, rules.AHEAD)), max(0, room))
+            return ClaimHold(now + 1_000 + round(1000 * min(turn, rules.AHEAD)), max(0, room), full=True)
         # Each shard that is sent away gets the time after those sent away before it. It comes back half-way to that time: its estimate is
         # better then, and other deliveries may have been faster.
         lane.booked = min(max(lane.booked, clock + turn) + count / max(rules.capacity(load), 1e-6), clock + 2 * rules.LATEST)
         wait = max(rules.SOONEST, load.shut, (lane.booked - clock) / 2)
-        return ClaimHold(now + round(wait * 1000))
+        return ClaimHold(now + round(wait * 1000), full=True)
 
     async def _behind(self, lane: Lane, target: Target, now: Millis, fresh: bool) -> ClaimHold:
         """Return the hold of a channel whose breaker is not closed: no event, or the probe."""

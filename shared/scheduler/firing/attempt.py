@@ -18,10 +18,12 @@ from ...storage.ports import Props
 from .. import rules
 from ..answer_rows import kept
 from ..attempt_history import ERROR_LENGTH, with_attempt
+from ..late_reasons import Span, with_waits
 from ..rows import body_of
 from ..timings import CHANNEL_UNREAD_WAIT, INTERNAL_FAILURE_WAIT, MOST_LOST_OWNERS
 from .permission import StartPermission
 from .retries import RetryPolicy, after_failure
+from .waits import Waits
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +58,9 @@ class DeliveryAttempts:
     """Makes the delivery attempts of one owner."""
 
     def __init__(
-        self, tenant: TenantDelivery, permission: StartPermission, *, clock: Clock, ids: Ids, send: SendDelivery, flow: Flow
+        self, tenant: TenantDelivery, permission: StartPermission, waits: Waits, *, clock: Clock, ids: Ids, send: SendDelivery, flow: Flow
     ) -> None:
-        self.tenant, self.permission = tenant, permission
+        self.tenant, self.permission, self.waits = tenant, permission, waits
         self._clock, self._ids, self._send, self._flow = clock, ids, send, flow
         self.waiting: set[str] = set()
         """Row keys of events that wait for a slot; nothing has been started for them."""
@@ -75,9 +77,11 @@ class DeliveryAttempts:
         if self._flow.blocks(target):
             return unclaimed(props)
         self.waiting.add(rk)
-        backlog = rules.in_backlog(punctual_at(props), self._clock.now())
+        lined_up, reason = self._clock.now(), lane.reason_to_wait()
+        backlog = rules.in_backlog(punctual_at(props), lined_up)
         async with self._flow.lanes.slot(lane, backlog=backlog) as slot:
             self.waiting.discard(rk)
+            in_line = Span(reason, lined_up, self._clock.now())
             # After a wait the channel may have been paused, or its breaker may have opened; and the wait for a slot, or for storage, may
             # have taken longer than the last heartbeat covers.
             waited = slot.waited or lane.opened != opened or not self.permission.covers_now()
@@ -95,6 +99,7 @@ class DeliveryAttempts:
             fired = self._clock.now()
             if rules.lapsed(props, fired):
                 return rules.lapse(props, {"ended": fired})
+            waits = with_waits(props, self.waits.parts(props, punctual_at(props), fired, target, in_line))
             trace = props.get("trace")
             delivery = OutgoingDelivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace)
             if not self._flow.admits(target):
@@ -112,11 +117,11 @@ class DeliveryAttempts:
         probe = self._flow.is_probe(target)
         if (turn := self._flow.ended(target, lane, delivery.id, verdict, now)) is not None:
             await turn
-        sends: Props = {}
+        sends: Props = waits
         if isinstance(verdict, SecondVerdict):
             # Each send is recorded and has a number. The connection failed and not the receiver, so the first send costs no attempt.
             history = with_attempt(props, fired, "retry", None, verdict.first_error, verdict.sent_at - fired)
-            sends = rules.send_for_free(props) | {"tries": int(props["tries"]) + 1}
+            sends = {**waits, **rules.send_for_free(props), "tries": int(props["tries"]) + 1}
             props, fired = {**props, **sends, "history": history}, verdict.sent_at
         if verdict.outcome == "delivered":
             history = with_attempt(props, fired, "delivered", verdict.status, None, now - fired)

@@ -37,6 +37,7 @@ from .owner import Owner
 from .permission import StartPermission
 from .retries import RetryPolicy, policy_of
 from .shared_invocation import SharedInvocation, SmallShard
+from .waits import Waits
 
 log = logging.getLogger(__name__)
 
@@ -228,7 +229,8 @@ class Firing:
         policy = await self._policies(tenant)
         view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel))
         permission = StartPermission(self._clock, taken_at, guard)
-        attempts = DeliveryAttempts(view, permission, clock=self._clock, ids=self._ids, send=self._send, flow=self._flow)
+        waits = Waits(self._clock, succeeds_lost=session.succeeds_lost, taken_at=taken_at)
+        attempts = DeliveryAttempts(view, permission, waits, clock=self._clock, ids=self._ids, send=self._send, flow=self._flow)
         serving = Owner(
             session,
             attempts,

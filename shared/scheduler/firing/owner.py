@@ -94,7 +94,9 @@ class Owner:
                 return
             if self._arrivals is None:
                 # Storage that refuses for a moment costs no take-over, while this owner may still start deliveries.
+                began = self._clock.monotonic()
                 permission.ended = not await self._runner.insist(lambda: owning.load(self._session), permission.covers_now)
+                self._attempts.waits.storage(began)
             else:
                 self._start_claimed()
             permission.start_watch()
@@ -158,6 +160,9 @@ class Owner:
             # An owner that claims nothing more does not ask: it might win the breaker's probe and not make it.
             if holds := await self._flow.holds(self, self._tenant, wanted, fresh):
                 self._paused.update(name for name, hold in holds.items() if hold.paused)
+                for name, hold in holds.items():
+                    if hold.full:
+                        self._attempts.waits.full(name, self._flow.lanes.lane(self._tenant, name).reason_to_wait(), hold.until)
                 todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, holds, patience)
         return todo
 
@@ -223,6 +228,7 @@ class Owner:
             return self._lose()
         # Validity counts from the SEND; a step that had to fence and try again only makes this earlier than necessary.
         self._permission.renew(sent)
+        self._attempts.waits.storage(sent)
         self._start_claimed()
         return True
 

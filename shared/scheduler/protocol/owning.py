@@ -42,6 +42,9 @@ class OwnerSession:
     filed: set[ListedState] = field(default_factory=set)
     """The states of which the shard is known to have its row (`state_rows`)."""
 
+    succeeds_lost: bool = False
+    """True if the owner before this one disappeared: it had not released the shard."""
+
     @property
     def epoch(self) -> int:
         return self.held.gate.epoch
@@ -96,7 +99,7 @@ def take(
         mine = replace(gate, state="owned", holder=owner, epoch=gate.epoch + 1, process=runs_in)
         answer = yield from write(EVENTS, shard, merge_gate(mine, row.etag))
         if isinstance(answer, Applied):
-            return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named)
+            return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named, succeeds_lost=gate.state == "owned")
 
 
 def load(session: OwnerSession) -> Steps[bool]:

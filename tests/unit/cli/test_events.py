@@ -59,6 +59,14 @@ def test_dead_event_shows_its_attempts_and_is_redriven(tocsin: Command) -> None:
     assert tocsin("events", "redrive", "broken").code == Exit.REFUSED
 
 
+def test_late_event_says_why(tocsin: Command) -> None:
+    tocsin.kit.receiver.script("tried-twice", Verdict("retry", 503), Verdict("delivered", 200))
+    tocsin.ok("events", "create", "--delay", "PT1S", "--id", "tried-twice", "--payload", "1")
+    tocsin.kit.advance(minutes=30)
+    shown = tocsin.ok("events", "get", "tried-twice").out
+    assert "late because\n" in shown and " between failed attempts\n" in shown
+
+
 def test_one_of_several_that_fails_does_not_stop_the_others(tocsin: Command) -> None:
     for name in ("first", "last"):
         tocsin.ok("events", "create", "--delay", "PT1H", "--id", name)

@@ -1,0 +1,70 @@
+"""What one owner observes of the times in which its events wait, so that a late event can say why."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from ...core.clock import Clock, Millis
+from ...delivery.channels.ports import Target
+from ..attempt_history import history_of
+from ..late_reasons import LATE_FROM, LateReason, Span, between_attempts, split
+
+MOST_SPANS = 50
+"""Spans of a kind that are remembered, the latest ones."""
+
+type LaneReason = Literal["rate", "concurrency"]
+
+
+class Waits:
+    """The observations of one owner."""
+
+    def __init__(self, clock: Clock, *, succeeds_lost: bool, taken_at: float) -> None:
+        """succeeds_lost: the owner before this one disappeared. taken_at: monotonic time at which the shard was asked for."""
+        self._clock = clock
+        self._taken = clock.now() - round((clock.monotonic() - taken_at) * 1000)
+        self._before: LateReason = "owner-lost" if succeeds_lost else "not-taken"
+        self._storage: deque[Span] = deque(maxlen=MOST_SPANS)
+        self._full: dict[str, deque[Span]] = {}
+        """Of each channel, when it could take no more."""
+        self.storage(taken_at)
+
+    def storage(self, began: float) -> None:
+        """Note a request to storage that has ended. began: monotonic time."""
+        took = round((self._clock.monotonic() - began) * 1000)
+        if took >= LATE_FROM:
+            now = self._clock.now()
+            self._storage.append(Span("storage", now - took, now))
+
+    def full(self, channel: str, reason: LaneReason, until: Millis) -> None:
+        """Note that the channel takes no more events before `until`, when it is looked at again."""
+        now = self._clock.now()
+        spans = self._full.setdefault(channel, deque(maxlen=MOST_SPANS))
+        if spans and spans[-1].end >= now and spans[-1].reason == reason:
+            now = spans.pop().first
+        spans.append(Span(reason, now, max(now, until)))
+
+    def parts(self, props: Mapping[str, Any], first: Millis, fired: Millis, target: Target, own: Span | None) -> dict[LateReason, Millis]:
+        """Return the reasons for the wait of an attempt that should have started at `first` and started at `fired`, in milliseconds each.
+
+        own: the time for which it waited in line.
+        """
+        found: dict[LateReason, Millis] = {}
+        if fired - first < LATE_FROM and "next" not in props:
+            return found
+        if fired - first >= LATE_FROM:
+            found = split(first, fired, self._spans(target, own))
+        history = history_of(props)
+        if pause := between_attempts(props, history[-1][0] if history else None):
+            found["retry"] = pause
+        return found
+
+    def _spans(self, target: Target, own: Span | None) -> Iterator[Span]:
+        yield Span(self._before, 0, self._taken)
+        for hold in target.ended_holds:
+            yield Span(hold.reason, hold.first, hold.end)
+        yield from self._storage
+        yield from self._full.get(target.name, ())
+        if own is not None:
+            yield own

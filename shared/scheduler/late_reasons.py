@@ -1,0 +1,95 @@
+"""Why an event was late: the parts of its lateness, by reason. Pure.
+
+An owner observes spans of time with a reason each. The part of an event's wait that a span covers has its reason; where spans overlap, the
+one that is further up in `REASONS` counts. The parts are stored with the event (`waits`, JSON) when an attempt ends that began
+`LATE_FROM` or more after its time, so a punctual delivery costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+import orjson
+
+from ..core.clock import Millis
+from ..core.durations import readable_duration
+
+LATE_FROM: Millis = 100
+"""Lateness from which its reasons are noted."""
+WAITS = "waits"
+"""Property of an event row: milliseconds by reason, over all attempts."""
+
+LateReason = Literal["accepted-late", "paused", "breaker", "owner-lost", "rate", "concurrency", "storage", "not-taken", "retry", "other"]
+REASONS: Final[tuple[LateReason, ...]] = get_args(LateReason)
+_TEXTS: Final[Mapping[LateReason, str]] = {
+    "accepted-late": "it was due {} before it was accepted",
+    "paused": "its channel was paused for {} of its wait",
+    "breaker": "it waited {} because the channel's circuit breaker was open",
+    "owner-lost": "it waited {} because the process that served it had disappeared",
+    "rate": "it waited {} for the deliveries per second of its channel or tenant",
+    "concurrency": "it waited {} for earlier deliveries to its channel, tenant or process to end",
+    "storage": "it waited {} for storage, which was slow or refused requests",
+    "not-taken": "it waited {} until a process took it up",
+    "retry": "it waited {} between failed attempts",
+    "other": "{} have no recorded reason",
+}
+
+
+class Span(NamedTuple):
+    """A span of time with a reason to wait. Times in milliseconds; the end is exclusive."""
+
+    reason: LateReason
+    first: Millis
+    end: Millis
+
+
+def split(first: Millis, end: Millis, spans: Iterable[Span]) -> dict[LateReason, Millis]:
+    """Return the parts of the time from `first` to `end` that the spans cover, each instant counted once."""
+    found: dict[LateReason, Millis] = {}
+    free = [(first, end)] if end > first else []
+    for span in sorted(spans, key=lambda span: REASONS.index(span.reason)):
+        left: list[tuple[Millis, Millis]] = []
+        for start, stop in free:
+            since, until = max(start, span.first), min(stop, span.end)
+            if since >= until:
+                left.append((start, stop))
+                continue
+            found[span.reason] = found.get(span.reason, 0) + until - since
+            left += [part for part in ((start, since), (until, stop)) if part[0] < part[1]]
+        free = left
+    return found
+
+
+def waits_of(props: Mapping[str, Any]) -> dict[LateReason, Millis]:
+    """Return the noted parts of an event's lateness."""
+    found: dict[LateReason, Millis] = orjson.loads(str(props.get(WAITS, "{}")))
+    return found
+
+
+def with_waits(props: Mapping[str, Any], more: Mapping[LateReason, Millis]) -> dict[str, Any]:
+    """Return the change of an event's row that adds these parts; empty if there are none."""
+    if not any(more.values()):
+        return {}
+    before = waits_of(props)
+    total = {reason: before.get(reason, 0) + more.get(reason, 0) for reason in REASONS}
+    return {WAITS: orjson.dumps({reason: ms for reason, ms in total.items() if ms}).decode()}
+
+
+def between_attempts(props: Mapping[str, Any], last_attempt: Millis | None) -> Millis:
+    """Return the planned pause before the present attempt, from the start of the one before."""
+    return max(0, int(props["next"]) - last_attempt) if last_attempt is not None and "next" in props else 0
+
+
+def late_because(props: Mapping[str, Any], late: Millis | None) -> Sequence[Mapping[str, Any]]:
+    """Return the reasons as the API shows them, the longest first. late: milliseconds, of a delivered event."""
+    if late is not None and late < LATE_FROM:
+        return ()
+    parts = waits_of(props)
+    accepted_late = int(props["created"]) - int(props["due"])
+    if accepted_late >= LATE_FROM and (late is not None or parts):
+        parts["accepted-late"] = accepted_late
+    if late is not None and (rest := late - sum(parts.values())) >= LATE_FROM:
+        parts["other"] = rest
+    ordered = sorted(parts.items(), key=lambda part: (-part[1], REASONS.index(part[0])))
+    return [{"reason": reason, "ms": ms, "text": _TEXTS[reason].format(readable_duration(ms))} for reason, ms in ordered]

@@ -1,0 +1,135 @@
+"""Late events say why, in milliseconds that add up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.core.errors import Unavailable
+from shared.scheduler import late_reasons, timings
+from shared.scheduler.late_reasons import LATE_FROM, REASONS, Span, split
+from shared.storage.names import EVENTS
+from shared.storage.ports import Op
+
+from ..harness import World
+from .flowing import AGAIN, DEFAULT, DELIVERED, batch, channel
+
+_TIMES = st.integers(0, 60)
+_SPAN = st.builds(lambda reason, first, length: Span(reason, first, first + length), st.sampled_from(REASONS), _TIMES, _TIMES)
+
+
+@given(_TIMES, _TIMES, st.lists(_SPAN, max_size=8))
+def test_each_instant_has_the_reason_that_comes_first_in_the_list(first: int, length: int, spans: list[Span]) -> None:
+    wanted: dict[str, int] = {}
+    for now in range(first, first + length):
+        here = [span.reason for span in spans if span.first <= now < span.end]
+        if here:
+            reason = min(here, key=REASONS.index)
+            wanted[reason] = wanted.get(reason, 0) + 1
+    assert split(first, first + length, spans) == wanted
+
+
+async def reasons(world: World, event_id: str) -> dict[str, int]:
+    """The reasons of a delivered event, which must add up."""
+    event = await world.demo.event(event_id)
+    assert event["state"] == "delivered"
+    found = {each["reason"]: each["ms"] for each in event.get("late_because", ())}
+    assert abs(sum(found.values()) - event["late_ms"]) < LATE_FROM, (found, event["late_ms"])
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    return found
+
+
+async def test_punctual_event_says_nothing_and_stores_nothing(world: World) -> None:
+    made = await world.demo.create(delay="PT5S")
+    await world.run(10)
+    assert await reasons(world, made["id"]) == {} and not any(late_reasons.WAITS in row.props for row in world.rows(EVENTS))
+
+
+async def test_pause_is_a_reason(world: World) -> None:
+    made = await world.demo.create(delay="PT5S")
+    await world.admin.post(f"{DEFAULT}/pause")
+    await world.run(65)
+    await world.admin.post(f"{DEFAULT}/resume")
+    await world.run(30)
+    found = await reasons(world, made["id"])
+    assert next(iter(found)) == "paused" and 59_000 <= found["paused"] <= 61_000
+    shown = (await world.demo.event(made["id"]))["late_because"][0]["text"]
+    assert shown == f"its channel was paused for 1 min {round(found['paused'] / 1000) - 60} s of its wait"
+
+
+async def test_retries_are_a_reason_and_so_is_what_delayed_them(world: World) -> None:
+    made = await world.demo.create(delay="PT5S", retry={"schedule": ["PT30S", "PT1M"]})
+    world.receiver.script(made["id"], AGAIN, AGAIN, DELIVERED)
+    await world.run(150)
+    found = await reasons(world, made["id"])
+    assert next(iter(found)) == "retry" and found["retry"] >= 90_000
+
+
+async def test_open_breaker_is_a_reason(world: World) -> None:
+    ids = await batch(world, 30)
+    world.receiver.otherwise = AGAIN
+    await world.run(20)
+    late = await world.demo.create(delay="PT1S")
+    await world.run(20)
+    world.receiver.otherwise = DELIVERED
+    await world.run(300)
+    found = await reasons(world, late["id"])
+    assert found["breaker"] > 10_000
+    assert sum([sum((await reasons(world, id)).values()) > 0 for id in ids[:5]]) == 5
+
+
+async def test_rate_and_concurrency_are_reasons(world: World) -> None:
+    await channel(world, limits={"deliveries_per_second": 2})
+    limited = await batch(world, 40)
+    await world.run(40)
+    found = [await reasons(world, id) for id in limited]
+    assert max(each.get("rate", 0) for each in found) > 10_000
+    assert sum(each.get("rate", 0) for each in found) > 0.8 * sum(sum(each.values()) for each in found)
+    await channel(world, limits=None)
+    world.receiver.takes = 3.0
+    crowded = await batch(world, 200, due="2027-01-15T08:01:00Z")
+    await world.run(60)
+    found = [await reasons(world, id) for id in crowded]
+    assert max(each.get("concurrency", 0) for each in found) > 5_000
+
+
+async def test_lost_owner_is_a_reason(world: World) -> None:
+    world.receiver.takes = 1000.0
+    made = await world.demo.create(delay="PT5S")
+    await world.run(8)
+    await world.close()
+    world.receiver.takes = 0.0
+    await world.open()
+    await world.run(180)
+    found = await reasons(world, made["id"])
+    assert next(iter(found)) == "owner-lost" and found["owner-lost"] > timings.OWNER_SILENT / 2
+
+
+async def test_nobody_there_is_a_reason_and_an_overdue_event_is_not_blamed_on_the_service(world: World) -> None:
+    made = await world.demo.create(delay="PT5S")
+    await world.clock.advance(200)
+    await world.run(40)
+    assert next(iter(await reasons(world, made["id"]))) == "not-taken"
+    old = await world.demo.create(due="2027-01-01T00:00:00Z")
+    await world.run(10)
+    assert next(iter(await reasons(world, old["id"]))) == "accepted-late"
+
+
+async def test_storage_that_refuses_is_a_reason(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await world.demo.create(delay="PT5S")
+    write, refusing = world.tables.write, True
+
+    async def refuse(table: str, pk: str, ops: list[Op]) -> Any:
+        if refusing and table == EVENTS and world.now >= 1_800_000_003_000:
+            raise Unavailable("503")
+        return await write(table, pk, ops)
+
+    monkeypatch.setattr(world.tables, "write", refuse)
+    await world.run(9)
+    refusing = False
+    await world.run(60)
+    found = await reasons(world, made["id"])
+    assert next(iter(found)) == "storage" and found["storage"] > 3_000
