@@ -10,6 +10,8 @@ from ..core.durations import Duration, Time
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.types import Maybe, NodeName, Note, Stamp, Strict
 from .decisions.approvals import ApprovalOutcome
+from .decisions.caller_probes import MAX_PROBED, ProbeVerdict
+from .latency import BUCKETS, ProbePhase
 from .rows import GrantState, LedgerSource, LedgerStatus, NodePhaseName
 from .rule_settings import GuardMode
 
@@ -18,6 +20,8 @@ MAX_REPORTED = 500
 """Largest number of events in one report."""
 MAX_NAMED = 1000
 """Largest number of VMs that one event names."""
+MAX_COUNT = 2**31 - 1
+"""Largest count of probes."""
 
 Id = Annotated[
     str,
@@ -64,6 +68,24 @@ class EntryIn(Strict):
     )
 
 
+class LatenciesIn(Strict):
+    """Results of a caller probe since the agent's process began."""
+
+    buckets: dict[Annotated[int, Field(ge=0, lt=BUCKETS)], Annotated[int, Field(ge=1, le=MAX_COUNT)]] = Field(
+        default_factory=dict, description="Number of answers by bucket: bucket n ends at 0.1 * 2 ** (n / 4) ms."
+    )
+    failures: int = Field(0, ge=0, le=MAX_COUNT)
+    slow: int = Field(0, ge=0, le=MAX_COUNT, description="Answers slower than the bound on p99.")
+
+
+class ProbeIn(Strict):
+    """An agent's caller probe. Only for an app whose last answer had `settings.probe`."""
+
+    state: Annotated[Text300, Field(min_length=1, description="ready, or the reason why this agent cannot run the probe.")]
+    run: Text64 = Field("", description="Names the agent's process.")
+    events: dict[Id, dict[ProbePhase, LatenciesIn]] = Field(default_factory=dict, max_length=MAX_PROBED)
+
+
 class AgentReportIn(Strict):
     """An agent's report of its node. Each report is complete."""
 
@@ -81,6 +103,7 @@ class AgentReportIn(Strict):
         None, description="true: the node has caught up since it was restored. Otherwise it counts as caught up after `catch_up`."
     )
     resource_id: Text300 | None = Field(None, description="The VM's Azure resource id, for the transport `arm`.")
+    probe: ProbeIn | None = Field(None, description="State and results of the fleet's caller probe.")
 
 
 class LeasedOut(Strict):
@@ -150,6 +173,22 @@ class RuleOut(Strict):
     max_seconds: Maybe[int] = Field(default=None, description="Matches only impacts known to last at most this, in seconds.")
 
 
+class ProbeSettingsOut(Strict):
+    """The fleet's caller probe, as agents run it."""
+
+    url: Maybe[str] = None
+    command: Maybe[str] = None
+    every_ms: int
+    timeout_ms: int
+    slow_ms: Maybe[int] = Field(default=None, description="The bound on p99: slower answers are counted.")
+
+
+class ProbeOrderOut(Strict):
+    """The events for which the agent probes now, with the phase in which its probes count for each."""
+
+    events: dict[str, ProbePhase]
+
+
 class AgentSettingsOut(Strict):
     """The fleet's settings for its agents. They keep them over restarts, and use them while the app cannot be reached."""
 
@@ -162,6 +201,7 @@ class AgentSettingsOut(Strict):
         description="The first rule that matches decides. If the agent's file has a matching rule too, the stricter of the two counts."
     )
     guard: GuardMode = Field(description="prepare: an agent waits for permission before it prepares. approve: it needs none.")
+    probe: Maybe[ProbeSettingsOut] = None
 
 
 class AgentReportAnswer(Strict):
@@ -175,6 +215,7 @@ class AgentReportAnswer(Strict):
     rehearsals: list[RehearsalOut]
     monitors: MonitorsOut
     settings: AgentSettingsOut
+    probe: Maybe[ProbeOrderOut] = None
 
 
 class ResultIn(Strict):
@@ -215,6 +256,34 @@ class ImpactOut(Strict):
     lasted_ms: int | None = Field(description="Time from its start to its end; null while it is open, or if its start was not seen.")
 
 
+class LatenciesOut(Strict):
+    """Callers' latency in one phase of an event."""
+
+    probes: int
+    failures: int = Field(description="Probes without a good answer in time.")
+    p50_ms: float | None = Field(description="Median latency of the answers; null without answers. At most 19 % too high.")
+    p99_ms: float | None = Field(description="p99 of the answers. It is above the bound only if the bound is really passed.")
+
+
+class BoundOut(Strict):
+    """What callers may notice of maintenance."""
+
+    p99_ms: Maybe[int] = None
+    failures: Maybe[float] = None
+
+
+class CallerProbeOut(Strict):
+    """What callers noticed of an event."""
+
+    verdict: ProbeVerdict = Field(
+        description="pending: probes go on. within: no bound is passed. not-measured: there is no result while a node caught up."
+    )
+    passed: list[str] = Field(description="A sentence for each bound that is passed.")
+    bound: Maybe[BoundOut] = None
+    phases: dict[ProbePhase, LatenciesOut] = Field(description="Results by phase. Phases without probes are left out.")
+    nodes: list[str] = Field(description="Nodes with agents that probed.")
+
+
 class MaintenanceEventOut(Strict):
     """A scheduled event, merged from the agents' reports."""
 
@@ -235,6 +304,10 @@ class MaintenanceEventOut(Strict):
     permission: Maybe[PermissionOut] = Field(default=None, description="Whether its nodes may prepare. Only with the guard `prepare`.")
     alarms: list[str]
     impact: ImpactOut
+    catch_up_ms: Maybe[dict[str, int]] = Field(
+        default=None, description="Time from each node's return to service until its agent reported that it has caught up."
+    )
+    probe: Maybe[CallerProbeOut] = None
 
 
 class MaintenanceEventList(Strict):

@@ -21,6 +21,7 @@ from ..core.clock import Millis
 from ..engine.json_codec import JsonCodec
 from ..storage.ports import Props, Row
 from .azure_names import folded
+from .latency import Latencies, LatencyBound, ProbePhase
 
 INDEX: Final = ":maintenance"
 """A partition of its own: no tenant's name is empty."""
@@ -90,7 +91,8 @@ class NodeRow:
 
     vm: its name in documents. scope: names the nodes that get the same documents. at: time of the report. entries: its events.
     restored: time of its last return to service. caught_up: it has reported since then that it is in step with the others.
-    leaving: leases were asked to leave it. resource_id: of the VM, for approvals through Azure Resource Manager; '' if not reported.
+    leaving: leases were asked to leave it. resource_id: of the VM, for approvals through Azure Resource Manager; '' if not reported. probe:
+    `ready` if the agent can run the fleet's caller probe, else the reason why it cannot; '' if it did not say.
     """
 
     node: str
@@ -108,6 +110,7 @@ class NodeRow:
     restored: Millis = 0
     caught_up: bool = True
     leaving: bool = False
+    probe: str = ""
 
     def entry(self, event_id: str) -> NodeEntry | None:
         """Return the node's entry about an event; None if it has none."""
@@ -146,6 +149,14 @@ class EventHold:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeRun:
+    """One agent's results of the caller probe for an event, by phase. run: names the process, which counts from 0."""
+
+    run: str
+    phases: Mapping[ProbePhase, Latencies]
+
+
+@dataclass(frozen=True, slots=True)
 class EventRow:
     """A scheduled event, merged from the agents' reports.
 
@@ -153,7 +164,9 @@ class EventRow:
     phases: state of each named node at the end. observed: milliseconds of impact that nodes measured. listed: an agent's document had it.
     azure: the end that Event Grid reported. cleared: time at which an agent was first allowed to approve it. returns: number of times it
     came back after its end. differs: time since which agents report different things about it; 0 while they agree. alarms: its alarms.
-    told: the notices that were published about it.
+    told: the notices that were published about it. probes: results of the caller probe by the agent's node; '' has those of processes that
+    have ended. bound: the fleet's bound on them when the last one came. caught_up: milliseconds that each node needed to catch up, where
+    its agent reported it.
     """
 
     event_id: str
@@ -180,6 +193,9 @@ class EventRow:
     hold: EventHold | None = None
     alarms: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
+    probes: Mapping[str, ProbeRun] = field(default_factory=dict)
+    bound: LatencyBound | None = None
+    caught_up: Mapping[str, Millis] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ..core.clock import Millis
+from .latency import LatencyBound
 from .timings import HAND_OFF
 
 type GuardMode = Literal["approve", "prepare"]
@@ -32,6 +33,17 @@ class FleetRule(NamedTuple):
         )
 
 
+class ProbeSettings(NamedTuple):
+    """The fleet's caller probe: a GET of `url`, or else the command that nodes' files have under the name `command`. every: time from start
+    to start. timeout: a probe without an answer for this time has failed."""
+
+    url: str = ""
+    command: str = ""
+    every: Millis = 1_000
+    timeout: Millis = 5_000
+    bound: LatencyBound = LatencyBound()
+
+
 @dataclass(frozen=True, slots=True)
 class MaintenanceSettings:
     """A fleet's maintenance settings.
@@ -40,7 +52,8 @@ class MaintenanceSettings:
     unless it reports earlier that it has caught up. per: the unit within which fault domains are counted. domains_down: number of them that
     may be down at once. early: all events are approved before their time, one fault domain after the other. hand_off: time that leases need
     to leave a node. require_central, rules: passed to the agents, like lead and leads. silence: nodes with an agent that is silent for
-    longer do not delay the approval of a user's event. guard: the domain guard judges approvals only, or also who prepares.
+    longer do not delay the approval of a user's event. guard: the domain guard judges approvals only, or also who prepares. probe: what
+    agents measure for callers; None for nothing.
     """
 
     lead: Millis = 30_000
@@ -55,6 +68,7 @@ class MaintenanceSettings:
     rules: tuple[FleetRule, ...] = ()
     silence: Millis = 30_000
     guard: GuardMode = "approve"
+    probe: ProbeSettings | None = None
 
     def approves(self, kind: str, source: str, duration: int) -> bool:
         """Return true if the fleet's rules let an event be approved by itself. duration: of its impact in seconds; -1 if unknown."""

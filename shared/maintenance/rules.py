@@ -19,10 +19,12 @@ from zlib import crc32
 from ..checkpoints.turns import PendingImpact
 from ..core.clock import Millis
 from .decisions import approvals as approval_rules
-from .decisions import domain_guard, reservations
+from .decisions import caller_probes, domain_guard, reservations
 from .decisions.approvals import ApprovalOutcome, Leased
+from .decisions.caller_probes import ProbeReport
 from .decisions.merging import has_departed, merge, settle_event
 from .decisions.monitors import elect, monitor_alarm
+from .latency import ProbePhase
 from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, GuardRow, MonitorsRow, NodeEntry, NodeRow
 from .rule_settings import MaintenanceSettings
 from .timings import BUSY_INTERVAL, IDLE_INTERVAL, KEEP_EVENTS, REFUSED_INTERVAL
@@ -45,6 +47,7 @@ class AgentAnswer:
     """The answer to an agent's report.
 
     holds: reasons by event id. permissions: the events that the node asks to prepare for, with the reason of a refusal, '' for permission.
+    probes: the events for which the agent runs the caller probe, with the phases in which it counts.
     """
 
     next_report: Millis
@@ -54,6 +57,7 @@ class AgentAnswer:
     rehearsals: tuple[EventRow, ...] = ()
     monitors: MonitorsRow = field(default_factory=MonitorsRow)
     permissions: Mapping[str, str] = field(default_factory=dict)
+    probes: Mapping[str, ProbePhase] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +71,11 @@ class AcceptedAgentReport:
     guard: GuardRow
 
 
-def needs_all_nodes(view: FleetEvents, report: NodeRow) -> bool:
+def needs_all_nodes(view: FleetEvents, report: NodeRow, settings: MaintenanceSettings, now: Millis) -> bool:
     """Return true if a decision on this report needs the rows of all nodes. Mostly false: it does not while no event is open."""
     if any(event.open for event in view.events.values()) or any(entry.listed for entry in report.entries):
+        return True
+    if any(caller_probes.may_be_probed(event, settings, now) for event in view.events.values()):
         return True
     before = view.nodes.get(report.node)
     return (before is None and not view.monitors.secondary) or any(
@@ -105,11 +111,12 @@ def receive(
     whole: bool,
     now: Millis,
     most_nodes: int = MAX_NODES,
+    probed: ProbeReport | None = None,
 ) -> AcceptedAgentReport | AgentReportRefusal:
     """Apply an agent's report.
 
     held: number of partitions that nodes still have. whole: the view has all nodes. most_nodes: nodes that the fleet may have after a new
-    one reports. A repeated report (the same seq) is answered again, but stored once.
+    one reports. probed: the agent's results of the caller probe. A repeated report (the same seq) is answered again, but stored once.
     """
     before = view.nodes.get(report.node)
     if before is not None and report.seq < before.seq:
@@ -133,6 +140,7 @@ def receive(
             is_open -= 1
             continue
         events[entry.event_id] = merged
+    events |= caller_probes.with_report(events, before, node, report.caught_up, probed, settings, now)
     after = FleetEvents(nodes, events, view.monitors, view.alarms, view.guard)
     if whole:
         after = _settle(after, settings, now)
@@ -153,14 +161,16 @@ def receive(
             changed[ready.event_id] = replace(ready, cleared=now)
             monitors = replace(monitors, decisions=monitors.decisions + 1)
     urgent = reservations.is_urgent((after.events[event_id] for event_id, why in permissions.items() if why), settings, now)
+    probes = caller_probes.order_for(node, after, settings, now) if whole else {}
     answer = AgentAnswer(
-        REFUSED_INTERVAL if urgent else next_report(node, after, now),
+        REFUSED_INTERVAL if urgent else BUSY_INTERVAL if probes else next_report(node, after, now),
         tuple(approvals),
         holds,
         _commands(node, after, settings, leases, now),
-        tuple(_rehearsal_for(each, node, now) for each in changed.values() if each.rehearsal and each.open and node.node in each.nodes),
+        tuple(_rehearsal_for(each, node, now) for each in changed.values() if caller_probes.rehearses(each, node, settings, now)),
         monitors,
         permissions,
+        probes,
     )
     return AcceptedAgentReport(node, changed, monitors, answer, after.guard)
 

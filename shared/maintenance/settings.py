@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from ..checkpoints.settings import DAY, Span
 from ..core.durations import Duration
+from ..web.fields.error_texts import Shaped
 from ..web.fields.types import Maybe, Strict
 from .rule_settings import GuardMode
 
@@ -59,6 +61,56 @@ class MaintenanceRule(Strict):
         return self
 
 
+MAX_UNANSWERED = 8
+"""Probes of one agent that may be under way at a time."""
+
+
+def _probe_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and "@" not in parts.netloc and not parts.fragment
+    except ValueError:
+        valid = False
+    if not valid or any(not "!" <= letter <= "~" for letter in url):
+        raise ValueError("expected an http or https address without user and fragment, like https://db.example/ping")
+    return url
+
+
+class ProbeBound(Strict):
+    """What callers may notice of maintenance. A bound that is left out is not checked."""
+
+    p99_ms: Maybe[Annotated[int, Field(ge=1, le=60_000)]] = Field(
+        default=None, description="Largest p99 of the answers' latency, in milliseconds."
+    )
+    failures: Maybe[Annotated[float, Field(ge=0, le=1)]] = Field(default=None, description="Largest share of probes that may fail.")
+
+
+class CallerProbe(Strict):
+    """A request that agents make as a caller does, before and during maintenance. Either `url` or `command`."""
+
+    url: Maybe[Annotated[str, StringConstraints(min_length=1, max_length=500), AfterValidator(_probe_url)]] = Field(
+        default=None, description="Address for a GET. The files of the nodes must allow its host in `probe.hosts`."
+    )
+    command: Maybe[
+        Annotated[
+            str,
+            StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$"),
+            Shaped("a name: 1 to 64 of letters, digits and inner . _ -"),
+        ]
+    ] = Field(default=None, description="Name of a command in `probe.commands` of the nodes' files. The command itself is set there only.")
+    every: Annotated[Duration, Field(ge=200, le=60_000, description="Time from the start of one probe to the start of the next.")] = 1_000
+    timeout: Annotated[Duration, Field(ge=100, le=60_000, description="A probe without an answer for this time has failed.")] = 5_000
+    bound: Maybe[ProbeBound] = Field(default=None, description="A rehearsal in which a bound is passed has failed.")
+
+    @model_validator(mode="after")
+    def _is_one_kind_and_bounded(self) -> Self:
+        if (self.url is None) == (self.command is None):
+            raise ValueError("set either url or command")
+        if self.timeout > MAX_UNANSWERED * self.every:
+            raise ValueError(f"timeout is more than {MAX_UNANSWERED} times every; use a shorter timeout, or a longer every")
+        return self
+
+
 class FleetMaintenance(Strict):
     """Settings for Azure's Scheduled Events."""
 
@@ -88,6 +140,7 @@ class FleetMaintenance(Strict):
     )
     early: bool = Field(False, exclude_if=_is_false, description="Events are approved before their time, one fault domain after the other.")
     rules: list[MaintenanceRule] = Field(default_factory=list, max_length=50)
+    probe: Maybe[CallerProbe] = Field(default=None, description="Measures callers' latency before and during maintenance.")
 
     def with_guard(self, usual: GuardMode) -> FleetMaintenance:
         """Return these settings, with this guard if none was named."""

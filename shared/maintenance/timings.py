@@ -53,5 +53,14 @@ days ahead must not block all others."""
 REFUSED_INTERVAL: Final[Millis] = 1_000
 """Interval at which an agent reports while it waits for permission to prepare, and its time has come."""
 
+PROBE_AHEAD: Final[Millis] = 300_000
+"""Agents probe as callers from this time before a node prepares, so that there is something to compare with."""
+
+PROBE_AFTER: Final[Millis] = 3_600_000
+"""Agents probe no longer than this, plus the fleet's catch-up time, after an event's end. Restoring takes a part of it."""
+
+BASELINE_WAIT: Final[Millis] = IDLE_INTERVAL + IDLE_INTERVAL // 10 + BUSY_SILENCE
+"""A rehearsal waits this long for the first results of the fleet's caller probe. An idle agent reports within this time."""
+
 KEEP_EVENTS: Final[Millis] = 90 * 86_400_000
 """Time for which the ledger keeps an event that is over."""

@@ -23,6 +23,7 @@ from ...core.errors import TocsinError
 from ...core.ids import SystemIds
 from .app.messages import event_of
 from .app.reporter import AppClient, Reporter
+from .caller_probe import CallerProber
 from .config.config import Config
 from .config.file_trust import find_untrusted_state
 from .decisions.approvals import unasked
@@ -194,6 +195,8 @@ class Agent:
                 extra = {"action": "agent_leftover_ended", **self.about()}
                 log.warning("The hook %s of an earlier agent was still running and was ended", name, extra=extra)
         if self.config.app is not None and not self._dry:
+            prober = CallerProber(self.config.probe, run=SystemIds().name(), steady=steady)
+            stack.callback(prober.close)
             self._reporter = Reporter(
                 self._client if self._client is not None else AppClient(self.config.app),
                 ReportBacklog(disk, MAX_WAITING),
@@ -205,6 +208,7 @@ class Agent:
                 steady=steady,
                 chance=SystemIds().chance,
                 context=self._context,
+                prober=prober,
             )
             self._reporter.start()
             stack.callback(self._reporter.close, SHUTDOWN_WAIT)

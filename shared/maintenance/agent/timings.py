@@ -75,6 +75,9 @@ LONGEST_REPORT: Final = 900.0
 USUAL_REPORT: Final = 300.0
 """Time between two reports where the app's answer does not say it."""
 
+PROBE_READY: Final = 10.0
+"""Time within which an agent that learns of the fleet's caller probe reports whether it can run it."""
+
 NEAR_RETRY: Final = 5.0
 """Longest pause between two attempts to report while an event is near."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 from ...leases.rows import Fleet
-from ..rule_settings import FleetRule, MaintenanceSettings
+from ..latency import LatencyBound
+from ..rule_settings import FleetRule, MaintenanceSettings, ProbeSettings
+from ..settings import CallerProbe
 from ..stored_settings import read_parts
 from ..timings import HAND_OFF
 
@@ -28,4 +30,10 @@ def read_maintenance_settings(fleet: Fleet) -> MaintenanceSettings:
         tuple(FleetRule(rule.action, rule.type, rule.source, rule.max_seconds, rule.early) for rule in settings.rules),
         silence=settings.silence,
         guard=settings.guard,
+        probe=_probe(settings.probe) if settings.probe is not None else None,
     )
+
+
+def _probe(probe: CallerProbe) -> ProbeSettings:
+    bound = LatencyBound(probe.bound.p99_ms, probe.bound.failures) if probe.bound is not None else LatencyBound()
+    return ProbeSettings(probe.url or "", probe.command or "", probe.every, probe.timeout, bound)

@@ -17,6 +17,8 @@ from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
 from .. import rules
 from ..azure_names import distinct
+from ..decisions.caller_probes import ProbeReport
+from ..latency import Latencies
 from ..model import AgentReportIn, RehearseIn, ResultIn
 from ..rows import GUARD, MAX_NODES, MAX_OPEN, MONITORS, EventRow, FleetEvents, MaintenanceRow, NodeEntry, NodeRow, event_key, node_key
 from ..rule_settings import MaintenanceSettings
@@ -66,13 +68,13 @@ class MaintenanceService:
         Raises 404, 409 `stale-seq`, `too-many-nodes`, `too-many-events`, `changed-meanwhile`, 422, `StorageError`.
         """
         key, settings = await self._of(tenant, fleet)
-        node = _node(body)
+        node, probed = _node(body), _probed(body)
         lost_one = False
 
         async def attempt() -> dict[str, Any] | WriteConflict:
             nonlocal lost_one
             read = await self._store.read(key, node.node)
-            if rules.needs_all_nodes(read.view, node) or node.node not in read.view.nodes:
+            if rules.needs_all_nodes(read.view, node, settings, read.now) or node.node not in read.view.nodes:
                 # An event that could not be inserted may be in the ledger as one that ended long ago.
                 back = lost_one and any(entry.listed and entry.event_id not in read.view.events for entry in node.entries)
                 read = await self._store.read(key, whole=True, old=back)
@@ -81,7 +83,7 @@ class MaintenanceService:
             held = await self._leases.held(key, asked) if asked else {}
             own = (await self._tenant_limits(tenant)).agents if before is None else None
             most = MAX_NODES if own is None else own
-            accepted = rules.receive(read.view, node, settings, held, read.whole, read.now, most)
+            accepted = rules.receive(read.view, node, settings, held, read.whole, read.now, most, probed)
             if accepted == "too-many-nodes":
                 detail = f"the fleet has as many nodes with agents as the tenant's limit allows, {most:,}"
                 raise conflict(accepted, f"{detail}; an operator can raise limits.agents")
@@ -332,7 +334,22 @@ def _node(body: AgentReportIn) -> NodeRow:
         body.resource_id or "",
         tuple(entries.values()),
         caught_up=bool(body.caught_up),
+        probe=body.probe.state if body.probe is not None else "",
     )
+
+
+def _probed(body: AgentReportIn) -> ProbeReport | None:
+    probe = body.probe
+    if probe is None:
+        return None
+    events = {
+        event_id: {
+            phase: Latencies({str(at): count for at, count in found.buckets.items()}, found.failures, found.slow)
+            for phase, found in phases.items()
+        }
+        for event_id, phases in probe.events.items()
+    }
+    return ProbeReport(probe.state, probe.run, events)
 
 
 def _changed(read: StoredEvents, accepted: rules.AcceptedAgentReport) -> dict[str, MaintenanceRow]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.clock import Millis, to_text
-from ..decisions import reservations
+from ..decisions import caller_probes, reservations
 from ..decisions.approvals import Leased
+from ..latency import Latencies, LatencyBound, p99_of, percentile
 from ..rows import EventRow, FleetEvents, NodeRow
-from ..rule_settings import FleetRule, MaintenanceSettings
+from ..rule_settings import FleetRule, MaintenanceSettings, ProbeSettings
 from ..rules import AgentAnswer
 
 
@@ -32,8 +33,15 @@ def answer_out(answer: AgentAnswer, settings: MaintenanceSettings) -> dict[str, 
             "require_central": settings.require_central,
             "rules": [_rule(each) for each in settings.rules],
             "guard": settings.guard,
-        },
-    }
+        }
+        | (_probe_settings(settings.probe) if settings.probe is not None else {}),
+    } | ({"probe": {"events": dict(answer.probes)}} if answer.probes else {})
+
+
+def _probe_settings(probe: ProbeSettings) -> dict[str, Any]:
+    what = {"url": probe.url} if probe.url else {"command": probe.command}
+    slow = {"slow_ms": probe.bound.p99} if probe.bound.p99 is not None else {}
+    return {"probe": {**what, "every_ms": probe.every, "timeout_ms": probe.timeout, **slow}}
 
 
 def _permission(refused: str) -> dict[str, str]:
@@ -71,7 +79,34 @@ def event_out(event: EventRow, view: FleetEvents, settings: MaintenanceSettings,
         since = view.guard.reserved.get(event.event_id)
         reserved = {} if since is None else {"reserved": to_text(since)}
         shown["permission"] = _permission(reservations.refusal(event, view, settings, now) or "") | reserved
+    if event.caught_up:
+        shown["catch_up_ms"] = dict(sorted(event.caught_up.items()))
+    probed = caller_probes.is_probed(event, view, settings, now)
+    if probed or event.probes:
+        shown["probe"] = _caller_probe(event, probed)
     return shown
+
+
+def _caller_probe(event: EventRow, probed: bool) -> dict[str, Any]:
+    bound = event.bound or LatencyBound()
+    limits = {"p99_ms": bound.p99, "failures": bound.failures}
+    stated = {name: value for name, value in limits.items() if value is not None}
+    return {
+        "verdict": caller_probes.verdict(event, probed),
+        "passed": caller_probes.bounds_passed(event),
+        "phases": {phase: _latencies(found, bound) for phase, found in caller_probes.results(event).items()},
+        "nodes": sorted(event.probes.keys() - {caller_probes.FORMER}),
+    } | ({"bound": stated} if stated else {})
+
+
+def _latencies(found: Latencies, bound: LatencyBound) -> dict[str, Any]:
+    p50, p99 = percentile(found, 0.5), p99_of(found, bound)
+    return {
+        "probes": found.probes,
+        "failures": found.failures,
+        "p50_ms": None if p50 is None or p99 is None else round(min(p50, p99), 2),
+        "p99_ms": None if p99 is None else round(p99, 2),
+    }
 
 
 def impact(event: EventRow) -> dict[str, Any]:

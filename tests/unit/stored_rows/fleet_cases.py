@@ -26,6 +26,7 @@ from shared.leases.rows import (
     parse_server,
 )
 from shared.leases.service.sweep_memory import LastPlan, last_plan_props, parse_last_plan
+from shared.maintenance.latency import Latencies, LatencyBound
 from shared.maintenance.rows import (
     AlarmsRow,
     ApprovalRow,
@@ -35,6 +36,7 @@ from shared.maintenance.rows import (
     MonitorsRow,
     NodeEntry,
     NodeRow,
+    ProbeRun,
     encode_row,
     parse_alarms,
     parse_event,
@@ -199,7 +201,7 @@ def _maintenance() -> list[Case]:
     nodes = {
         "maintenance node": NodeRow("n1", "vm-1", "scope", 1, NOW),
         "maintenance node with everything set": NodeRow(
-            "n1", "vm-1", "scope", 2, NOW, "westeurope", "fd1", "boot", 3, True, "/subscriptions/x", entries, NOW - 1, False, True
+            "n1", "vm-1", "scope", 2, NOW, "westeurope", "fd1", "boot", 3, True, "/subscriptions/x", entries, NOW - 1, False, True, "ready"
         ),
     }
     events = {
@@ -229,6 +231,9 @@ def _maintenance() -> list[Case]:
             hold=EventHold("h1", "key:ab12", "wait", NOW),
             alarms=("late n1",),
             told=("late n1", "gone"),
+            probes={"n2": ProbeRun("run.1", {"before": Latencies({"13": 60}), "one_node": Latencies({"13": 9, "40": 1}, 2, 1)})},
+            bound=LatencyBound(250, 0.01),
+            caught_up={"n1": 12_000},
         ),
         "maintenance event of wide characters in several pieces": EventRow(
             "E2", "scope", "Freeze", "started", NOW, resources=("\N{ANCHOR}\U0001f4a5" * 9000,)

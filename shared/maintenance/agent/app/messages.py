@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
+from urllib.parse import urlsplit
 
 from ....core.clock import to_text
 from ...azure_names import same_name
+from ...latency import PHASES
 from ...not_before import read_time
 from ...rule_settings import GuardMode
+from ..caller_probe import ProbeOrder, ProbeTarget
 from ..decisions.work import OVER
 from ..imds.client import Machine
 from ..model import ElectedMonitors, EventPhase, EventRecord, LeasedApproval, NodeState, ScheduledEvent
@@ -36,10 +39,11 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class ReportReceipt:
-    """A parsed answer. next: seconds until the app expects the next report."""
+    """A parsed answer. next: seconds until the app expects the next report. probe: what it says about the fleet's caller probe."""
 
     answer: AppAnswer
     next: float
+    probe: ProbeOrder = field(default_factory=ProbeOrder)
 
 
 def body_of(state: NodeState, node: str, machine: Machine) -> dict[str, Any]:
@@ -86,9 +90,10 @@ def read_answer(body: bytes, sent: float, prepared: frozenset[str]) -> ReportRec
             refused={event_id: str(each.get("reason") or "") for event_id, each in asked.items() if each["state"] != "granted"},
         )
         wait = raw.get("next_report_ms", 1000 * USUAL_REPORT) / 1000
+        probe = _probe_order(raw)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         return f"the app's answer cannot be read ({type(error).__name__}: {error})"
-    return ReportReceipt(answer, min(max(wait, SHORTEST_REPORT), LONGEST_REPORT))
+    return ReportReceipt(answer, min(max(wait, SHORTEST_REPORT), LONGEST_REPORT), probe)
 
 
 def _chosen(records: Iterable[EventRecord]) -> list[EventRecord]:
@@ -205,6 +210,22 @@ def _policy(raw: Any) -> FleetPolicy | None:
     # A former release of the app sends no guard, and answers no agent that asks.
     guard: GuardMode = "prepare" if raw.get("guard") == "prepare" else "approve"
     return FleetPolicy("", _seconds(raw["lead_ms"]), leads, bool(raw["require_central"]), rules, guard)
+
+
+def _probe_order(raw: dict[str, Any]) -> ProbeOrder:
+    """Parse what the answer says about the caller probe. A phase of a later release is left out: its probes count for nothing."""
+    probe = (raw.get("settings") or {}).get("probe")
+    if probe is None:
+        return ProbeOrder()
+    url, command, slow = probe.get("url") or "", probe.get("command") or "", probe.get("slow_ms")
+    if not isinstance(url, str) or not isinstance(command, str) or any(not "!" <= letter <= "~" for letter in url):
+        raise ValueError("not a caller probe")
+    # Raises ValueError for a port that is none.
+    if url and (urlsplit(url).scheme not in ("http", "https") or urlsplit(url).port == 0):
+        raise ValueError("not the address of a caller probe")
+    target = ProbeTarget(url, command, _seconds(probe["every_ms"]), _seconds(probe["timeout_ms"]), None if slow is None else int(slow))
+    asked = (raw.get("probe") or {}).get("events") or {}
+    return ProbeOrder(target, {str(event_id): phase for event_id, phase in asked.items() if phase in PHASES})
 
 
 def _rule(raw: dict[str, Any]) -> ActionRule:

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 from ....core import backoff
 from ....core.clock import Millis
 from ....core.http_exchange import HttpReply, TransportFailure, exchange
+from ..caller_probe import CallerProber
 from ..config.config import AppSettings
 from ..decisions.step import prepared_events
 from ..effects import SendResult
@@ -26,7 +27,7 @@ from ..model import NodeState
 from ..observability.context import LogContext
 from ..observability.figures import AgentFigures
 from ..observations import AppUnreachable, Observation
-from ..timings import APP_ANSWER, FAR_RETRY, FIRST_REPORT, NEAR_RETRY, USUAL_REPORT
+from ..timings import APP_ANSWER, FAR_RETRY, FIRST_REPORT, NEAR_RETRY, PROBE_READY, USUAL_REPORT
 from .messages import ReportReceipt, body_of, near, read_answer
 
 log = logging.getLogger(__name__)
@@ -73,10 +74,11 @@ class Reporter:
         steady: Callable[[], float],
         chance: Callable[[], float],
         context: LogContext | None = None,
+        prober: CallerProber | None = None,
     ) -> None:
         self._context = LogContext(node) if context is None else context
         self._app_client, self._backlog, self._observe, self._figures = app_client, backlog, observe, figures
-        self._node, self._machine, self._steady, self._chance = node, machine, steady, chance
+        self._node, self._machine, self._steady, self._chance, self._prober = node, machine, steady, chance, prober
         self._seq, self._leap, self._failures = wall(), LEAP, 0
         self._bell = threading.Condition()
         self._changes: deque[NodeState] = deque()
@@ -182,10 +184,15 @@ class Reporter:
     def _send_report(self, body: Mapping[str, Any], prepared: frozenset[str]) -> bool:
         """Send one report. Returns false if the app is away. A report that is refused for good is dropped, because it would block all later
         ones."""
+        probed = self._prober.report() if self._prober is not None else None
         for _ in range(3):
             self._seq += 1
             sent = self._steady()
-            answer = self._app_client.post("reports", {**body, "seq": self._seq})
+            answer = self._app_client.post("reports", {**body, "seq": self._seq} | ({"probe": probed} if probed is not None else {}))
+            if not isinstance(answer, TransportFailure) and answer.status in (400, 422) and probed is not None:
+                # An instance of a former release of the app refuses fields that it does not know. The results come with a later report.
+                probed = None
+                continue
             if isinstance(answer, TransportFailure) or answer.status != 409:
                 break
             if _problem(answer.body, "type").endswith("stale-seq"):
@@ -217,6 +224,9 @@ class Reporter:
         # Long intervals are spread: whole fleets start at one time.
         spread = 1.0 if receipt.next < USUAL_REPORT / 10 else 0.75 + 0.25 * self._chance()
         self._due = self._steady() + receipt.next * spread
+        if self._prober is not None and self._prober.follow(receipt.probe):
+            # The app chooses among agents that say that they can run the probe.
+            self._due = min(self._due, self._steady() + PROBE_READY * self._chance())
         self._observe(receipt.answer)
 
     def _away(self, why: str, outcome: str) -> bool:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from ....core.errors import TocsinError
 from ....core.http_exchange import root_of
+from ..caller_probe import ProbeConsent
 from ..hooks.recipes import RECIPES
 from ..hooks.runner import Hook
 from ..imds.client import API_VERSION, BASE
@@ -36,6 +37,7 @@ _LARGEST = 1024 * 1024
 _KEY = re.compile(r"[A-Za-z0-9._~+/-]{8,200}=*")
 _NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 _FLEET = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _PORT = re.compile(r"[0-9]{1,5}")
 _MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -72,7 +74,7 @@ class NodeSettings:
 @dataclass(frozen=True, slots=True)
 class Config:
     """The whole file. settings.vm is empty if IMDS supplies it. poll: seconds between polls. health: address of the endpoint; None for
-    none."""
+    none. probe: what the fleet may probe from this node."""
 
     state: Path
     node: NodeSettings
@@ -83,6 +85,7 @@ class Config:
     poll: float
     app: AppSettings | None
     health: tuple[str, int] | None
+    probe: ProbeConsent = field(default_factory=ProbeConsent)
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> Config:
@@ -180,8 +183,9 @@ def _read(top: Section, wrong: list[str], environment: Mapping[str, str], folder
     fleet = app.fleet if app is not None else ""
     settings = replace(settings, central=app is not None, fleet=fleet, require_central=require_central, patience=patience, stale=stale)
     health = _health(top.section("health"))
+    probe = _probe(top.section("probe"))
     top.close()
-    return Config(state, node, settings, hooks, url, version, poll, app, health)
+    return Config(state, node, settings, hooks, url, version, poll, app, health, probe)
 
 
 def _node(section: Section) -> NodeSettings:
@@ -335,6 +339,25 @@ def _hook(section: Section, folder: Path) -> Hook:
     environment = section.pairs("environment")
     section.close()
     return Hook(command, call, str(folder / where) if where else "", deadline, environment)
+
+
+def _probe(section: Section) -> ProbeConsent:
+    hosts = section.texts("hosts")
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            section.add_fault("hosts", f"{host!r} is not a host like db.example or db.example:8080")
+    table = section.section("commands")
+    commands: dict[str, tuple[str, ...]] = {}
+    names = table.keys()
+    for name in names:
+        commands[name] = table.texts(name)
+        if not _NODE.fullmatch(name):
+            table.add_fault(name, "is not a name: 1 to 64 letters, digits and inner . _ -")
+        elif commands[name] and (found := find_untrusted_hook(Hook(commands[name]))):
+            table.add_fault(name, found)
+    table.close()
+    section.close()
+    return ProbeConsent(frozenset(host.lower() for host in hosts), commands)
 
 
 def _health(section: Section) -> tuple[str, int] | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shared.maintenance.agent.caller_probe import ProbeConsent
 from shared.maintenance.agent.config.config import BadConfig, Config, NodeSettings, load
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.hooks.runner import Hook
@@ -70,6 +71,10 @@ path = "hooks"
 
 [health]
 address = "[::1]:9000"
+
+[probe]
+hosts = ["db.example", "[fd00::1]:8080"]
+commands = {reads = ["/usr/local/bin/read-a-row", "--quick"]}
 """
 
 
@@ -109,6 +114,7 @@ def test_every_setting_reaches_its_place(folder: Path) -> None:
     assert (config.state, config.imds, config.api_version, config.poll) == (Path("/srv/agent"), "http://127.0.0.1:8080", "2019-08-01", 0.5)
     assert (config.node.name, config.node.scope, config.node.location, config.node.fault_domain) == ("n1", "avset-1", "westeurope", "2")
     assert config.health == ("::1", 9000)
+    assert config.probe == ProbeConsent(frozenset({"db.example", "[fd00::1]:8080"}), {"reads": ("/usr/local/bin/read-a-row", "--quick")})
     assert config.hooks == {
         "prepare": Hook(("/usr/local/bin/leave", "--now"), deadline=20, environment={"MODE": "fast"}),
         "restore": Hook(call="ours.hooks:join", path=str(folder / "hooks")),
@@ -166,7 +172,7 @@ type = "Reboot"
         "rules[1].action: missing; use approve, prepare, hold or ignore",
         "maintenance.after_reboot: 'perhaps' is not one of keep, prepare",
         "maintenance.leed_seconds: no such setting; did you mean lead_seconds?",
-        "polls: no such setting; known settings: state, node, imds, app, recipe, hooks, maintenance, rules, health",
+        "polls: no such setting; known settings: state, node, imds, app, recipe, hooks, maintenance, rules, health, probe",
     ]
 
 

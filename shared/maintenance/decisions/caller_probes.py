@@ -1,0 +1,238 @@
+"""Decides which agents run the fleet's caller probe, in which phase of an event each probe counts, and what the results say. Pure.
+
+Two agents of each quorum unit of an event probe while it comes, lasts, and its nodes catch up. The answer to each report says for which
+events the agent probes, and in which phase these are; the next report brings the results so far. They are counts since the start of the
+agent's process, so that a report that is repeated or lost changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from ...core.clock import Millis
+from ..latency import CATCHING_UP, PHASES, READY, Latencies, ProbePhase, merged, passed_bounds
+from ..rows import EventRow, FleetEvents, NodeRow, ProbeRun
+from ..rule_settings import MaintenanceSettings, ProbeSettings
+from ..timings import BASELINE_WAIT, PROBE_AFTER, PROBE_AHEAD
+from .domain_guard import is_live, quorum_unit
+
+type ProbeVerdict = Literal["pending", "within", "passed", "not-measured"]
+
+PROBERS: Final = 2
+"""Agents that probe for one event."""
+MAX_PROBERS: Final = 8
+"""Agents whose results one event keeps. Others take over from agents that fall silent."""
+MAX_PROBED: Final = 8
+"""Events for which one agent probes at a time. Their rows stay small, and so do reports."""
+FORMER: Final = ""
+"""Key of the results of agents' processes that have ended."""
+
+_OUT: Final = frozenset({"STARTED", "RESTORING", "RESTORE_FAILED"})
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """The part of an agent's report about the caller probe. state: `ready`, or the reason why the agent cannot probe. run: names its
+    process. events: results by event and phase."""
+
+    state: str
+    run: str = ""
+    events: Mapping[str, Mapping[ProbePhase, Latencies]] = field(default_factory=dict)
+
+
+def is_out(node: NodeRow) -> bool:
+    """Return true if a node serves no callers: its agent took it out of service, or it was struck."""
+    return node.disabled or any(entry.phase in _OUT for entry in node.entries)
+
+
+def is_catching_up(node: NodeRow, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true if a node serves again, and has not caught up yet."""
+    return not is_out(node) and not node.caught_up and now < node.restored + settings.catch_up
+
+
+def may_be_probed(event: EventRow, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true unless the probes for an event are over, as far as its row alone shows it."""
+    if settings.probe is None:
+        return False
+    return event.open or (now - event.ended <= settings.catch_up + PROBE_AFTER and not event.phases.keys() <= event.caught_up.keys())
+
+
+def is_probed(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true from some minutes before an event's nodes prepare until they have caught up. view: has all nodes."""
+    if not may_be_probed(event, settings, now):
+        return False
+    if not event.open:
+        return any(is_out(node) or is_catching_up(node, settings, now) for node in view.named(event))
+    if event.rehearsal or event.status == "started" or event.grant is not None or event.not_before is None:
+        return True
+    early = settings.approves_early(event.type, event.source, event.duration)
+    return early or now >= event.not_before - settings.lead_of(event.type) - PROBE_AHEAD
+
+
+def phase_of(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> ProbePhase | None:
+    """Return the phase in which probes count for an event; None while only nodes of other events are away, or one has fallen silent."""
+    named = view.named(event)
+    units = {quorum_unit(node, settings) for node in named}
+    nodes = [node for node in view.nodes.values() if quorum_unit(node, settings) in units and is_live(node, view, now)]
+    out = {node.node for node in nodes if is_out(node)}
+    behind = {node.node for node in nodes if is_catching_up(node, settings, now)}
+    if not any(node.node in out | behind for node in named):
+        # Its nodes serve. If others do not, this is no calm time to compare with.
+        return None if out or behind or not all(is_live(node, view, now) for node in named) else "before"
+    if out:
+        return "out"
+    if len(behind) == 1:
+        return "one_node"
+    domains: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        domains.setdefault((quorum_unit(node, settings), node.domain), []).append(node.node)
+    whole = any(len(members) > 1 and behind.issuperset(members) for members in domains.values())
+    return "domain" if whole else "some_nodes"
+
+
+def probers(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> list[str]:
+    """Return the nodes with agents that probe for an event: those that serve and that no event names, if there are such nodes.
+
+    Agents that have probed for it go on. The second one is in another fault domain if possible.
+    """
+    named = {node.node for node in view.named(event)}
+    units = {quorum_unit(view.nodes[name], settings) for name in named}
+
+    def is_concerned(node: NodeRow) -> bool:
+        return node.node in named or any(entry.listed and entry.phase != "FOREIGN" for entry in node.entries)
+
+    def rank(node: NodeRow) -> tuple[bool, bool, bool, bool, str]:
+        reports_often = any(entry.listed for entry in node.entries)
+        return is_concerned(node), is_catching_up(node, settings, now), node.node not in event.probes, not reports_often, node.node
+
+    # The agent of a machine that is struck measures the machine's own pause. A rehearsal strikes none.
+    able = [
+        node
+        for node in view.nodes.values()
+        if node.probe == READY
+        and quorum_unit(node, settings) in units
+        and is_live(node, view, now)
+        and (not is_out(node) or (event.rehearsal and node.node in named))
+    ]
+    chosen = sorted(able, key=rank)
+    if not chosen:
+        return []
+    first, *others = chosen
+    others.sort(key=lambda node: (is_concerned(node), node.domain == first.domain, rank(node)))
+    return [node.node for node in (first, *others[: PROBERS - 1])]
+
+
+def order_for(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> dict[str, ProbePhase]:
+    """Return the events for which a node's agent probes now, with their phases. view: has all nodes."""
+    found: dict[str, ProbePhase] = {}
+    if settings.probe is None or node.probe != READY:
+        return found
+    near = sorted(
+        (event for event in view.events.values() if may_be_probed(event, settings, now)),
+        key=lambda event: (event.status == "scheduled", event.not_before or event.seen, event.event_id),
+    )
+    for event in near:
+        if len(found) < MAX_PROBED and is_probed(event, view, settings, now) and node.node in probers(event, view, settings, now):
+            phase = phase_of(event, view, settings, now)
+            if phase is not None:
+                found[event.event_id] = phase
+    return found
+
+
+def rehearses(event: EventRow, node: NodeRow, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true if a node's agent runs its hooks for a rehearsal.
+
+    In a fleet with a caller probe it begins once there is something to compare with, or that has been waited for long enough.
+    """
+    if not event.rehearsal or not event.open or node.node not in event.nodes:
+        return False
+    measured = settings.probe is None or bool(event.probes) or now - event.seen > BASELINE_WAIT
+    return measured or node.entry(event.event_id) is not None
+
+
+def with_report(
+    events: Mapping[str, EventRow],
+    before: NodeRow | None,
+    node: NodeRow,
+    caught_up: bool,
+    probed: ProbeReport | None,
+    settings: MaintenanceSettings,
+    now: Millis,
+) -> dict[str, EventRow]:
+    """Return the events that a report changes: with the agent's results, and with the time that its node needed to catch up.
+
+    before: the node before the report. caught_up: the report says that the node has caught up.
+    """
+    was_behind = before is not None and (not before.caught_up or (before.disabled and not node.disabled))
+    changed: dict[str, EventRow] = {}
+    for event_id, event in events.items():
+        if not event.open and now - event.ended > settings.catch_up + PROBE_AFTER:
+            continue
+        made = _with_caught_up(event, node, now) if caught_up and was_behind else event
+        if probed is not None and settings.probe is not None and event_id in probed.events:
+            made = with_results(made, node, probed, settings.probe)
+        if made is not event:
+            changed[event_id] = made
+    return changed
+
+
+def with_results(event: EventRow, node: NodeRow, report: ProbeReport, probe: ProbeSettings) -> EventRow:
+    """Return an event with an agent's results for it."""
+    phases = {phase: report.events[event.event_id][phase] for phase in PHASES if phase in report.events[event.event_id]}
+    if not _probes(phases):
+        return event
+    before = event.probes.get(node.node)
+    kept = dict(event.probes)
+    if before is not None and before.run != report.run:
+        # The agent's process was restarted, and counts from 0.
+        kept[FORMER] = ProbeRun("", _sum([before, *([kept[FORMER]] if FORMER in kept else [])]))
+    elif before is None and len(kept.keys() - {FORMER}) >= MAX_PROBERS:
+        return event
+    elif before is not None and _probes(before.phases) >= _probes(phases):
+        # An older report that was late.
+        return event
+    kept[node.node] = ProbeRun(report.run, phases)
+    return replace(event, probes=kept, bound=probe.bound)
+
+
+def _with_caught_up(event: EventRow, node: NodeRow, now: Millis) -> EventRow:
+    """Return an event with the time that a node needed to catch up, which its agent reports just now."""
+    entry = node.entry(event.event_id)
+    ours = entry is not None and entry.phase == "DONE" and node.restored >= event.seen
+    if not ours or node.node in event.caught_up:
+        return event
+    return replace(event, caught_up={**event.caught_up, node.node: now - node.restored})
+
+
+def _probes(phases: Mapping[ProbePhase, Latencies]) -> int:
+    return sum(found.probes for found in phases.values())
+
+
+def _sum(runs: list[ProbeRun]) -> dict[ProbePhase, Latencies]:
+    phases = {phase: merged(run.phases[phase] for run in runs if phase in run.phases) for phase in PHASES}
+    return {phase: found for phase, found in phases.items() if found.probes}
+
+
+def results(event: EventRow) -> dict[ProbePhase, Latencies]:
+    """Return the results of all agents for an event, by phase, without empty ones."""
+    return _sum(list(event.probes.values()))
+
+
+def bounds_passed(event: EventRow) -> list[str]:
+    """Return a sentence for each bound that was passed during an event."""
+    return passed_bounds(results(event), event.bound)
+
+
+def verdict(event: EventRow, probed: bool) -> ProbeVerdict:
+    """Return the verdict on an event's probes. probed: they go on.
+
+    A bound that is passed once stays so for the count of all probes only, so nothing is final before the end.
+    """
+    if probed:
+        return "pending"
+    if bounds_passed(event):
+        return "passed"
+    found = results(event)
+    return "within" if any(phase in found for phase in CATCHING_UP) else "not-measured"
