@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..exits import Exit
 from ..session import CommandSession, add_commands, api_path, without_fields
 from ..terminal.output import duration_text
 from ..terminal.watching import MAX_INTERVAL, refresh
@@ -17,6 +18,17 @@ _ID_HELP = "Id of the Scheduled Event. tocsin maintenance list shows it."
 Id = Annotated[str, typer.Argument(metavar="EVENT", help=_ID_HELP, show_default=False)]
 Reason = Annotated[str, typer.Option("--reason", help="Reason for the decision, such as 'the backup is done'. It is stored with it.")]
 OPEN_STATUSES = ("scheduled", "started")
+PHASES = {
+    "before": "before",
+    "out": "a node is out",
+    "one_node": "one node catches up",
+    "some_nodes": "some nodes catch up",
+    "domain": "a fault domain catches up",
+}
+"""Phases of the caller probe, for people."""
+VERDICTS = {"pending": "agents probe", "within": "within the bounds", "passed": "a bound is passed", "not-measured": "not measured"}
+BAR = 24
+"""Columns of the longest bar of latency."""
 
 
 def register(app: typer.Typer) -> None:
@@ -56,7 +68,7 @@ def show(session: CommandSession, fleet: Fleet, event_id: Id) -> None:
         session.emit(found)
         return
     nodes, impact, duration = found["nodes"], found["impact"], found["duration_s"]
-    rest = without_fields(found, "nodes", "approval", "impact", "duration_s", "permission")
+    rest = without_fields(found, "nodes", "approval", "impact", "duration_s", "permission", "probe", "catch_up_ms")
     takes = {"takes": _advertised_duration(duration), "alarms": ", ".join(found["alarms"]), "resources": ", ".join(found["resources"])}
     session.screen.fields({**rest, **takes, **_permission(found)})
     session.screen.gap()
@@ -66,6 +78,58 @@ def show(session: CommandSession, fleet: Fleet, event_id: Id) -> None:
     session.screen.fields(found["approval"] or {"state": "none"}, title="approval")
     session.screen.gap()
     session.screen.fields(dict(_impact(impact)), title="impact")
+    _show_callers(session, found)
+
+
+def _show_callers(session: CommandSession, event: Mapping[str, Any]) -> None:
+    """Show what callers noticed of an event, and how long its nodes needed to catch up."""
+    probe, caught_up = event.get("probe"), event.get("catch_up_ms", {})
+    if caught_up:
+        session.screen.gap()
+        session.screen.fields({node: duration_text(took) for node, took in sorted(caught_up.items())}, title="time to catch up")
+    if probe is None:
+        return
+    bound = probe.get("bound", {})
+    limits = [f"p99 {bound['p99_ms']} ms"] if "p99_ms" in bound else []
+    limits += [f"{bound['failures']:.2%} failures"] if "failures" in bound else []
+    session.screen.gap()
+    fields = {
+        "verdict": VERDICTS.get(probe["verdict"], probe["verdict"]),
+        "bounds": ", ".join(limits),
+        "probed by": ", ".join(probe["nodes"]),
+    }
+    session.screen.fields(fields, title="callers")
+    session.screen.gap()
+    columns = ("phase", "probes", "failed", "p50", "p99", "p50 and p99")
+    session.screen.table(columns, latency_rows(probe), empty="no probes")
+    for sentence in probe["passed"]:
+        session.screen.line(sentence, style="red")
+
+
+def latency_rows(probe: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
+    """Yield callers' latency by phase as rows of a table. The last column is a chart: p50 is dark, p99 light, and the bound is a line."""
+    bound = probe.get("bound", {}).get("p99_ms")
+    longest = max([*(found["p99_ms"] or 0 for found in probe["phases"].values()), bound or 0], default=0)
+    for phase, text in PHASES.items():
+        found = probe["phases"].get(phase)
+        if found is not None:
+            p50, p99 = found["p50_ms"], found["p99_ms"]
+            bar = "" if p50 is None or p99 is None else _bar(p50, p99, bound, longest)
+            yield text, found["probes"], found["failures"], _milliseconds(p50), _milliseconds(p99), bar
+
+
+def _bar(p50: float, p99: float, bound: float | None, longest: float) -> str:
+    def columns(milliseconds: float) -> int:
+        return max(1, round(milliseconds / longest * BAR))
+
+    bar = ["█" if at < columns(p50) else "▒" if at < columns(p99) else " " for at in range(BAR)]
+    if bound is not None and columns(bound) > columns(p99):
+        bar[columns(bound) - 1] = "│"
+    return "".join(bar).rstrip()
+
+
+def _milliseconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
 def _permission(event: Mapping[str, Any]) -> dict[str, str]:
@@ -122,16 +186,56 @@ def rehearse(
     type_: Annotated[str, typer.Option("--type", help="Type of the event: Freeze, Reboot, Redeploy, Preempt or Terminate.")] = "Freeze",
     notice: Annotated[str, typer.Option(help="Time from now to NotBefore, as a duration such as PT5M.")] = "PT5M",
     seconds: Annotated[int, typer.Option(min=0, help="Impact that the event advertises, in seconds.")] = 9,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the nodes have caught up, and show what callers noticed.")] = False,
 ) -> None:
     """Run nodes' hooks as for a Scheduled Event, without Azure.
 
+    With --wait, the exit code is 1 if the rehearsal fails: a node was not restored, a bound of the fleet's caller probe was passed, or the
+    probe measured nothing.
+
     Examples:
         tocsin maintenance rehearse web --node s7
+        tocsin maintenance rehearse web --node s7 --node s9 --wait
         tocsin maintenance rehearse web --node s7 --node s8 --type Reboot --notice PT10M
     """
     body = {"nodes": nodes, "type": type_, "notice": notice, "duration_s": seconds}
     found = session.send("POST", api_path("fleets", fleet, "maintenance", "rehearse"), body)
-    session.print_result(found, f"{found['event_id']} begins in {notice}; follow it with: tocsin maintenance watch {fleet}")
+    if not wait:
+        session.print_result(found, f"{found['event_id']} begins in {notice}; follow it with: tocsin maintenance watch {fleet}")
+        return
+    typer.echo(f"{found['event_id']} begins in {notice}; waiting until its nodes have caught up", err=True)
+    event = _wait_for(session, api_path("fleets", fleet, "maintenance", "events", found["event_id"]))
+    if session.json:
+        session.emit(event)
+    else:
+        _show_callers(session, event)
+    session.flush()
+    if faults := rehearsal_faults(event):
+        typer.echo(f"The rehearsal failed: {'; '.join(faults)}", err=True)
+        raise typer.Exit(Exit.FAILED)
+
+
+def _wait_for(session: CommandSession, path: str) -> dict[str, Any]:
+    """Return an event once it is over and no agent probes for it any more."""
+    event: dict[str, Any] = {}
+
+    def is_over() -> bool:
+        event.update(session.get(path))
+        return event["status"] not in OPEN_STATUSES and (event.get("probe") or {}).get("verdict") != "pending"
+
+    refresh(session, is_over, every=2.0, times=None)
+    return event
+
+
+def rehearsal_faults(event: Mapping[str, Any]) -> list[str]:
+    """Return why a rehearsal failed, in sentences; empty for one that succeeded."""
+    faults = [] if event["status"] == "completed" else [f"its status is {event['status']}, because not all of its nodes were restored"]
+    faults += [f"alarm {alarm}" for alarm in event["alarms"] if alarm != "callers-affected"]
+    probe = event.get("probe")
+    if probe is not None:
+        faults += probe["passed"]
+        faults += ["the caller probe measured nothing while a node caught up"] if probe["verdict"] == "not-measured" else []
+    return faults
 
 
 def watch(
@@ -184,6 +288,7 @@ def comparable_state(event: Mapping[str, Any]) -> dict[str, str]:
         **{f"node {name}": node["phase"] for name, node in sorted(event["nodes"].items())},
         **_permission(event),
         **({"approval": f"{approval['state']} by {approval['by']}"} if approval else {}),
+        **({"callers": VERDICTS.get(event["probe"]["verdict"], event["probe"]["verdict"])} if event.get("probe") else {}),
         **{f"alarm {alarm}": "raised" for alarm in event["alarms"]},
     }
 

@@ -26,6 +26,8 @@ MAX_PROBERS: Final = 8
 """Agents whose results one event keeps. Others take over from agents that fall silent."""
 MAX_PROBED: Final = 8
 """Events for which one agent probes at a time. Their rows stay small, and so do reports."""
+ENOUGH: Final = 100
+"""Probes of a phase from which its p99 is more than its maximum."""
 FORMER: Final = ""
 """Key of the results of agents' processes that have ended."""
 
@@ -225,11 +227,18 @@ def bounds_passed(event: EventRow) -> list[str]:
     return passed_bounds(results(event), event.bound)
 
 
-def verdict(event: EventRow, probed: bool) -> ProbeVerdict:
-    """Return the verdict on an event's probes. probed: they go on.
+def alarms_callers(event: EventRow, now: Millis) -> bool:
+    """Return true if callers notice an event more than the fleet allows, until an hour after its end.
 
-    A bound that is passed once stays so for the count of all probes only, so nothing is final before the end.
+    A phase of fewer probes has no p99 to speak of: one slow answer would be an alarm.
     """
+    if event.bound is None or (not event.open and now - event.ended > PROBE_AFTER):
+        return False
+    return bool(passed_bounds({phase: found for phase, found in results(event).items() if found.probes >= ENOUGH}, event.bound))
+
+
+def verdict(event: EventRow, probed: bool) -> ProbeVerdict:
+    """Return the verdict on an event's probes. probed: they go on, so a bound that is passed now may be kept in the end."""
     if probed:
         return "pending"
     if bounds_passed(event):

@@ -12,6 +12,7 @@ from ...core.clock import Millis
 from ..azure_names import folded, same_name
 from ..rows import REHEARSAL, REMOVES, EventRow, FleetEvents, LedgerStatus, NodeEntry, NodeRow
 from ..timings import ABANDON_EVENT, AGREEMENT_TIME, BUSY_SILENCE, FORGET_NODE, LONG_IMPACT, REHEARSAL_GRACE
+from .caller_probes import alarms_callers
 from .domain_guard import is_live
 
 
@@ -161,6 +162,8 @@ def event_alarms(event: EventRow, view: FleetEvents, now: Millis) -> set[str]:
     phases = {entry.phase for entry in entries.values()}
     if "RESTORE_FAILED" in phases:
         found.add("restore-failed")
+    if alarms_callers(event, now):
+        found.add("callers-affected")
     if not event.open:
         return found
     if "PREPARE_FAILED" in phases:

@@ -36,6 +36,7 @@ SENTENCES: Final = {
     "approval-failed": "Azure refused its approval",
     "forced": "a node prepares without the domain guard's permission, because it could not wait any longer",
     "too-wide": "it takes more fault domains down at once than the quorum allows",
+    "callers-affected": "a bound of the fleet's caller probe is passed",
     "single-monitor": "only one node can act as monitor for the fleet",
     "monitors-together": "both monitors are in one fault domain",
     "domains-down": "more fault domains are down at once than the quorum allows",

@@ -82,7 +82,7 @@ def event_out(event: EventRow, view: FleetEvents, settings: MaintenanceSettings,
     if event.caught_up:
         shown["catch_up_ms"] = dict(sorted(event.caught_up.items()))
     probed = caller_probes.is_probed(event, view, settings, now)
-    if probed or event.probes:
+    if probed or event.probes or (event.rehearsal and settings.probe is not None):
         shown["probe"] = _caller_probe(event, probed)
     return shown
 

@@ -53,6 +53,19 @@ REBOOT = {
     "ended": LATER,
     "approval": {"id": "reboot-1.1", "state": "granted", "by": "fleet", "reason": "the guard agrees", "at": AT, "expires": LATER},
     "impact": {"notice_ms": 900000, "advertised_ms": 9000, "observed_ms": {"s1": 7400}, "lasted_ms": 61000},
+    "catch_up_ms": {"s1": 42_000},
+    "probe": {
+        "verdict": "passed",
+        "passed": ["one_node: p99 is 344 ms, and the bound 250 ms"],
+        "bound": {"p99_ms": 250, "failures": 0.01},
+        "phases": {
+            "before": {"probes": 600, "failures": 0, "p50_ms": 3.2, "p99_ms": 21.53},
+            "out": {"probes": 120, "failures": 1, "p50_ms": 12.8, "p99_ms": 102.4},
+            "one_node": {"probes": 84, "failures": 0, "p50_ms": 51.2, "p99_ms": 344.44},
+            "domain": {"probes": 2, "failures": 2, "p50_ms": None, "p99_ms": None},
+        },
+        "nodes": ["s2", "s3"],
+    },
 }
 DEAD = {
     "id": "order-17",

@@ -192,3 +192,35 @@ def test_json_and_dumb_terminals_get_no_cursor_movements(watch: Watch) -> None:
     watch.patch.setenv("TERM", "dumb")
     _, out, _ = watch(App(), "schedules", "list", "--watch", "1", "--times", "2")
     assert "\x1b[H" not in out and out.count("nightly") == 2
+
+
+REHEARSED = httpx.Response(202, json={"event_id": "rehearsal-1"})
+
+
+def rehearsal(status: str, verdict: str = "", *passed: str, alarms: tuple[str, ...] = ()) -> httpx.Response:
+    probe = {"probe": stage.REBOOT["probe"] | {"verdict": verdict, "passed": list(passed)}} if verdict else {"probe": None}
+    return httpx.Response(200, json=stage.REBOOT | {"status": status, "alarms": list(alarms)} | probe)
+
+
+@pytest.mark.parametrize(
+    ("last", "code", "why"),
+    [
+        (rehearsal("completed", "within"), Exit.OK, ""),
+        (rehearsal("completed"), Exit.OK, ""),
+        (
+            rehearsal("completed", "passed", "domain: p99 is 410 ms, and the bound 250 ms"),
+            Exit.FAILED,
+            "domain: p99 is 410 ms, and the bound 250 ms",
+        ),
+        (rehearsal("completed", "not-measured"), Exit.FAILED, "measured nothing while a node caught up"),
+        (rehearsal("vanished"), Exit.FAILED, "its status is vanished"),
+        (rehearsal("completed", "within", alarms=("restore-failed", "callers-affected")), Exit.FAILED, "alarm restore-failed\n"),
+    ],
+)
+def test_a_rehearsal_that_is_waited_for_fails_with_its_reason(watch: Watch, last: httpx.Response, code: int, why: str) -> None:
+    under_way = (rehearsal("scheduled", "pending"), BUSY, rehearsal("completed", "pending", "out: 1 of 2 probes failed"))
+    # The event of a fleet without a probe is over when its nodes are.
+    says = (REHEARSED, *(under_way if last.json()["probe"] else ()), last)
+    ended, out, err = watch(App(*says), "maintenance", "rehearse", "web", "--node", "s1", "--wait")
+    assert (ended, why in err, "failed" in err) == (code, True, code != Exit.OK)
+    assert ("one node catches up" in out) is (last.json()["probe"] is not None) and "time to catch up" in out

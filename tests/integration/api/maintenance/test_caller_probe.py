@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.scheduler.harness import World
 
-from .agents import DB, EVENT, MAKE, OTHER, Agent, all_report, event
+from .agents import DB, EVENT, MAKE, OTHER, Agent, all_report, event, tick
 
 URL = "https://db.example/ping"
 PROBE = {"url": URL, "bound": {"p99_ms": 250, "failures": 0.01}}
@@ -108,6 +108,10 @@ async def test_a_rehearsal_measures_each_phase_and_fails_if_a_bound_is_passed(db
         },
         "nodes": ["c"],
     }
+    assert found["alarms"] == ["callers-affected"]
+    await db.clock.advance(3_700)
+    await tick(db, "stale_scan")
+    assert (await event(db.demo, made))["alarms"] == []
 
 
 async def test_an_event_of_azure_counts_calm_times_only_as_before_and_shares_no_phase_with_another(db: World) -> None:
@@ -158,7 +162,7 @@ async def test_agents_that_cannot_probe_are_passed_over_and_a_rehearsal_does_not
     await former.reports()
     await former.sees_no_more(made).reports()
     found = await event(db.demo, made)
-    assert found["status"] == "completed" and "probe" not in found
+    assert (found["status"], found["probe"]["verdict"], found["probe"]["phases"]) == ("completed", "not-measured", {})
 
 
 async def test_a_fleet_without_a_probe_is_as_before(world: World) -> None:

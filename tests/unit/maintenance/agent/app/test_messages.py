@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.maintenance.agent.app.messages import MOST, MOST_NAMED, ReportReceipt, body_of, near, read_answer
+from shared.maintenance.agent.caller_probe import ProbeOrder, ProbeTarget
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions.step import next_wake, step
 from shared.maintenance.agent.imds.client import Machine
@@ -142,6 +143,29 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
     rules = (ActionRule("approve", "Freeze", "Platform", 0), ActionRule("hold"))
     assert found.answer.policy == FleetPolicy("", 45, {"Reboot": 120.5}, True, rules, "prepare")
     assert (found.answer.permitted, found.answer.refused) == ({"e1"}, {"e2": "E1 goes first"})
+
+
+def answered_with(probe: Any, events: Any) -> bytes:
+    settings = {"lead_ms": 30_000, "leads_ms": {}, "require_central": False, "rules": [], "probe": probe}
+    return json.dumps({"settings": settings, "probe": {"events": events}}).encode()
+
+
+PROBE = {"url": "https://db.example/ping", "every_ms": 1000, "timeout_ms": 5000, "slow_ms": 250}
+
+
+def test_answer_says_what_to_probe_and_phases_of_a_later_release_count_for_nothing() -> None:
+    found = read_answer(answered_with(PROBE, {"e1": "one_node", "e2": "some-later-phase"}), 50.0, frozenset())
+    assert isinstance(found, ReportReceipt)
+    assert found.probe == ProbeOrder(ProbeTarget("https://db.example/ping", "", 1.0, 5.0, 250), {"e1": "one_node"})
+    plain = read_answer(json.dumps({}).encode(), 50.0, frozenset())
+    assert isinstance(plain, ReportReceipt) and plain.probe == ProbeOrder()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"url": "file:///etc/passwd"}, {"url": "http://x:99999/"}, {"url": "http://x/\n"}, {"url": 7}, {"every_ms": -1}]
+)
+def test_answer_with_a_wrong_probe_is_refused_as_a_whole(wrong: Any) -> None:
+    assert isinstance(read_answer(answered_with(PROBE | wrong, {}), 50.0, frozenset()), str)
 
 
 def test_answer_of_a_former_release_of_the_app_has_no_guard_and_no_permissions() -> None:

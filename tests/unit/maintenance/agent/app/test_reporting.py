@@ -12,6 +12,7 @@ import pytest
 
 from shared.core.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.app.reporter import AppClient, Reporter
+from shared.maintenance.agent.caller_probe import CallerProber, ProbeConsent
 from shared.maintenance.agent.config.config import AppSettings
 from shared.maintenance.agent.effects import SendResult
 from shared.maintenance.agent.journal import DiskFolder, ReportBacklog
@@ -49,7 +50,7 @@ class App:
 class ReporterFixture:
     """A reporter without its thread, on a clock that the test moves."""
 
-    def __init__(self, folder: Path, *answers: HttpReply | TransportFailure, wall: int = 1000) -> None:
+    def __init__(self, folder: Path, *answers: HttpReply | TransportFailure, wall: int = 1000, probing: bool = False) -> None:
         self.app, self.observed, self.time, self.figures = App(*answers), list[Observation](), 100.0, AgentFigures()
         self.backlog = ReportBacklog(DiskFolder(folder), 5)
         client = AppClient(AppSettings("https://app.example", "search", KEY), ask=self.app)
@@ -63,6 +64,7 @@ class ReporterFixture:
             wall=lambda: wall,
             steady=lambda: self.time,
             chance=lambda: 1.0,
+            prober=CallerProber(ProbeConsent(frozenset({"db.example"})), run="r", steady=lambda: self.time) if probing else None,
         )
 
     def change(self, *states: NodeState) -> list[dict[str, Any]]:
@@ -165,6 +167,19 @@ def test_refused_report_is_dropped_and_does_not_stop_what_is_behind_it(
     assert len(it.backlog) == 0
     assert it.observed == [AppUnreachable("status 422: because invalid-content"), AppAnswer(frozenset({"e1"}))]
     assert actions(caplog) == ["agent_report_refused"]
+
+
+def test_results_of_the_caller_probe_are_left_out_for_an_instance_of_a_former_release(tmp_path: Path) -> None:
+    target = {"url": "https://db.example/", "every_ms": 1000, "timeout_ms": 5000}
+    policy = {"lead_ms": 1, "leads_ms": {}, "require_central": False, "rules": [], "guard": "approve", "probe": target}
+    it = ReporterFixture(tmp_path, answer(settings=policy), problem(422, "invalid-content"), probing=True)
+    it.change(state(EventPhase.PREPARED))
+    # An agent that learns of the probe soon reports that it can run it.
+    assert len(it.wait(10.0)) == 2
+    first, refused, plain = it.app.reports()
+    assert "probe" not in first and "probe" not in plain
+    assert refused["probe"] == {"state": "ready", "run": "r.1", "events": {}}
+    assert it.observed[-1] == AppAnswer(frozenset({"e1"}))
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503])
