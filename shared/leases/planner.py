@@ -1,8 +1,9 @@
 """Plan the server of each partition: a pure, deterministic decision that moves as little as possible.
 
-All servers get equal shares within their capacities: shares differ by at most one. A partition stays where it is unless its server is gone,
-draining or prohibited, or has more than its share. A partition that must be placed goes to the server with room and the highest rendezvous
-score (a hash of partition and server, weighted by capacity), so that all planners agree, and a partition always prefers the same servers.
+All servers get equal shares within their capacities: shares differ by at most one. If servers publish the loads of their partitions, load
+is balanced instead (`balance`). A partition stays where it is unless its server is gone, draining or prohibited, or has more than its
+share. A partition that must be placed goes to the server with room and the highest rendezvous score (a hash of partition and server,
+weighted by capacity), so that all planners agree, and a partition always prefers the same servers.
 Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates" (1998), bounded as in Mirrokni et al. (2018).
 """
 
@@ -15,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from .balance import STOP, LoadBalancer, Step, bound, fair_mean
+from .loads import FleetLoads
 from .rows import ActiveIntents
 
 HOT: Final = 1.25
@@ -33,7 +36,9 @@ class Member:
     coming: int = 0
 
 
-type MoveReason = Literal["unowned", "owner gone", "draining", "prohibited", "pinned", "over capacity", "balance", "offline", "bump"]
+type MoveReason = Literal[
+    "unowned", "owner gone", "draining", "prohibited", "pinned", "over capacity", "balance", "load", "offline", "bump"
+]
 
 
 type DiversionReason = Literal["gone", "drained", "prohibited", "full"]
@@ -77,11 +82,13 @@ def plan(
     most: int,
     budget: int,
     epochs: Mapping[int, int] | None = None,
+    loads: FleetLoads | None = None,
 ) -> PartitionPlan:
     """Return the plan.
 
     owners: current owners, including servers that are gone. most: maximum partitions of one server. budget: maximum voluntary moves, which
-    only balance. epochs: of the partitions, for bumps. A partition whose server is gone or must give it up moves whatever the budget is.
+    only balance. epochs: of the partitions, for bumps. loads: what is known about load; None for equal shares. A partition whose server is
+    gone or must give it up moves whatever the budget is.
 
     `most` limits what a server is given. A server that drains keeps partitions that no other server can take, also more than `most`: a
     partition with too full an owner is better than a partition without one.
@@ -89,7 +96,7 @@ def plan(
     The partitions of a server that is drained to a destination go there, as far as it may own them and has room; the others are placed like
     those of any drained server. While that drain is in force, its destination gives up nothing for balance.
     """
-    return _Planner(partitions, owners, sorted(members, key=lambda member: member.name), intents, most, budget, epochs or {}).run()
+    return _Planner(partitions, owners, sorted(members, key=lambda member: member.name), intents, most, budget, epochs or {}, loads).run()
 
 
 class _Planner:
@@ -102,8 +109,9 @@ class _Planner:
         most: int,
         budget: int,
         epochs: Mapping[int, int],
+        loads: FleetLoads | None,
     ) -> None:
-        self.intents, self.budget, self.owners, self.epochs = intents, budget, owners, epochs
+        self.intents, self.budget, self.owners, self.epochs, self.loads = intents, budget, owners, epochs, loads
         self.had = Counter(owners.values())
         self.present = {member.name for member in members}
         self.open = [m for m in members if not m.draining and m.name not in intents.drained]
@@ -123,6 +131,9 @@ class _Planner:
         self.destinations = dict(intents.destinations)
         self.steady = set(self.destinations.values())
         self.diverted: dict[int, DiversionReason] = {}
+        self.load = dict.fromkeys(self.names, 0.0)
+        self.mean = fair_mean((loads.weights[number] for number in self.online), len(self.names)) if loads is not None else 0.0
+        self.relieved: set[int] = set()
 
     def allowed(self, partition: int, server: str) -> bool:
         return server not in self.forbidden.get(partition, ())
@@ -150,9 +161,14 @@ class _Planner:
     def put(self, partition: int, server: str) -> None:
         self.placed[partition] = server
         self.has[server].add(partition)
+        if self.loads is not None:
+            self.load[server] += self.loads.weights[partition]
 
     def take(self, partition: int) -> None:
-        self.has[self.placed.pop(partition)].discard(partition)
+        server = self.placed.pop(partition)
+        self.has[server].discard(partition)
+        if self.loads is not None:
+            self.load[server] -= self.loads.weights[partition]
 
     def prefer(self, partition: int, servers: Iterable[str]) -> list[str]:
         return sorted(servers, key=lambda name: (-score(partition, name, self.weight[name]), name))
@@ -167,11 +183,15 @@ class _Planner:
         self._shares()
         self._shed()
         unplaced: dict[int, str] = {}
-        for number in self.online:
+        weights = self.loads.weights if self.loads is not None else {}
+        for number in sorted(self.online, key=lambda number: -weights.get(number, 0.0)):
             if number not in self.placed and not self._place(number):
                 unplaced[number] = "no server" if not self.names else "prohibited" if not self.fits(number) else "no capacity"
-        self._level()
-        self._spend()
+        if self.loads is None:
+            self._level()
+        spent = self._spend()
+        if self.loads is not None:
+            self._balance(self.loads, self.budget - spent)
         return self._result(unplaced)
 
     def _pin(self) -> None:
@@ -203,8 +223,12 @@ class _Planner:
     def _shares(self) -> None:
         """Set the shares by water-filling under the capacities. The remainder goes to servers with the most partitions, hot ones last.
 
-        Ordered partitions count, so that two planners agree at any moment of a hand-off.
+        Ordered partitions count, so that two planners agree at any moment of a hand-off. Where load is balanced, capacities alone bound
+        the shares.
         """
+        if self.loads is not None:
+            self.share = dict(self.cap)
+            return
         loads = [member.load for member in self.open]
         mean = sum(loads) / len(loads) if loads else 0.0
         coming = {member.name: member.coming for member in self.open}
@@ -240,6 +264,8 @@ class _Planner:
     def _place(self, partition: int) -> bool:
         """Place a partition: within a share, else by passing others on (a shortest augmenting path), else within a capacity."""
         fits = self.fits(partition)
+        if self.loads is not None:
+            return self._place_by_load(partition, fits, self.loads.weights[partition])
         for name in self.prefer(partition, fits):
             if len(self.has[name]) < self.share[name]:
                 self.put(partition, name)
@@ -250,6 +276,15 @@ class _Planner:
         if roomy:
             fewest = min(len(self.has[name]) for name in roomy)
             self.put(partition, self.prefer(partition, (name for name in roomy if len(self.has[name]) == fewest))[0])
+            return True
+        return self._augment(partition, self.cap, self.shut[1])
+
+    def _place_by_load(self, partition: int, fits: Sequence[str], weight: float) -> bool:
+        """Place a partition on the preferred server whose load stays within the bound, else on the one with the least load."""
+        room = [name for name in fits if len(self.has[name]) < self.cap[name]]
+        within = [name for name in room if self.load[name] + weight <= bound(self.mean, (weight,), STOP)]
+        if room:
+            self.put(partition, self.prefer(partition, within)[0] if within else min(room, key=lambda name: (self.load[name], name)))
             return True
         return self._augment(partition, self.cap, self.shut[1])
 
@@ -316,8 +351,8 @@ class _Planner:
         owner = self.owners.get(partition, "")
         return owner in self.has and self.may(partition, owner)
 
-    def _spend(self) -> None:
-        """Postpone voluntary moves beyond the budget: their partitions stay where they are, if there is room."""
+    def _spend(self) -> int:
+        """Postpone voluntary moves beyond the budget: their partitions stay where they are, if there is room. Return how many are left."""
         moved = [p for p in self.online if p in self.placed and self.placed[p] != self.owners.get(p, "") and self._voluntary(p)]
         # Relieve the fullest servers first.
         moved.sort(key=lambda number: (-self.had[self.owners[number]], number))
@@ -325,6 +360,40 @@ class _Planner:
             if len(self.has[self.owners[number]]) < self.cap[self.owners[number]]:
                 self.take(number)
                 self.put(number, self.owners[number])
+        return min(len(moved), self.budget)
+
+    def _balance(self, loads: FleetLoads, budget: int) -> None:
+        """Move partitions for load. Moves that are ordered already come first, as long as they help, so that all planners agree."""
+
+        def free(number: int) -> bool:
+            server = self.placed[number]
+            pinned = self.pins.get(number) == server or number in loads.resting
+            return not pinned and server not in self.steady and self.owners.get(number) == server
+
+        balancer = LoadBalancer(self.has, loads.weights, self.cap, self.may, free)
+        ordered = tuple(
+            (number, server)
+            for number, server in sorted(loads.coming.items())
+            if server in self.has and number in self.placed and self.placed[number] != server and free(number) and self.may(number, server)
+        )
+        steps = [ordered] if ordered and balancer.helps(ordered) else [(each,) for each in ordered]
+        left = min(budget, loads.budget)
+        for step in steps:
+            if balancer.helps(step):
+                balancer.apply(step)
+                self._carry_out(step)
+                left -= len(step)
+        while (following := balancer.next_step(left)) is not None:
+            balancer.apply(following)
+            self._carry_out(following)
+            left -= len(following)
+
+    def _carry_out(self, step: Step) -> None:
+        for number, _ in step:
+            self.take(number)
+        for number, server in step:
+            self.put(number, server)
+            self.relieved.add(number)
 
     def _result(self, unplaced: dict[int, str]) -> PartitionPlan:
         target: dict[int, str] = dict.fromkeys(self.offline, "")
@@ -357,4 +426,6 @@ class _Planner:
             return "draining"
         if self.pins.get(partition) == self.placed.get(partition):
             return "pinned"
+        if partition in self.relieved:
+            return "load"
         return "over capacity" if self.had[owner] > self.cap[owner] else "balance"

@@ -9,6 +9,7 @@ from ..core.clock import Millis
 from ..engine.effects import Steps, get, load
 from ..storage.names import FLEETS
 from . import generations, rules, unreadable_rows
+from .loads import fleet_loads
 from .planner import Member, PartitionMove, PartitionPlan, plan
 from .rows import (
     FLEET,
@@ -29,7 +30,7 @@ from .rows import (
 class PlannerInput:
     """All rows of a fleet at about one time. The partitions were read before the servers.
 
-    etags: of the servers' rows, if they are known. unreadable: keys of rows that cannot be read.
+    etags: of the servers' rows, if they are known. unreadable: keys of rows that cannot be read. now: wall time.
     """
 
     def __init__(
@@ -40,9 +41,10 @@ class PlannerInput:
         servers: dict[str, Server],
         etags: Mapping[str, str] | None = None,
         unreadable: Sequence[str] = (),
+        now: Millis = 0,
     ) -> None:
         self.fleet, self.intents, self.partitions, self.servers = fleet, intents, partitions, servers
-        self.etags, self.unreadable = etags or {}, tuple(unreadable)
+        self.etags, self.unreadable, self.now = etags or {}, tuple(unreadable), now
         self._owned = _grouped({number: row.owner for number, row in partitions.items()})
         self._targets: tuple[PartitionPlan, dict[str, list[int]]] | None = None
 
@@ -81,7 +83,9 @@ class PlannerInput:
         epochs = {number: partition.epoch for number, partition in self.partitions.items()}
         prohibited, offline = self.intents.prohibited | self._avoided(), self.intents.offline | self._kept()
         intents = replace(self.intents, prohibited=prohibited, offline=offline)
-        found = plan(self.fleet.partitions, owners | initial, self.members, intents, most=self.fleet.most, budget=budget, epochs=epochs)
+        loads = fleet_loads(self.fleet, self.partitions, self.servers, self.now)
+        members, most = self.members, self.fleet.most
+        found = plan(self.fleet.partitions, owners | initial, members, intents, most=most, budget=budget, epochs=epochs, loads=loads)
         # These partitions have had no owner yet, so placing them is no move from one server to another.
         moves = [move for move in found.moves if move.partition not in initial]
         moves += [PartitionMove(number, "", server, "unowned") for number in initial if (server := found.target.get(number))]
@@ -126,7 +130,7 @@ class PlannerInput:
         # An ordered partition counts as its target's, so that all scanners agree at any moment of a hand-off.
         coming = {number: row.name for row in servers.values() if row.state != "dead" for number in row.take}
         partitions = {number: replace(row, owner=coming.get(number, row.owner)) for number, row in self.partitions.items()}
-        found = PlannerInput(self.fleet, self.intents, partitions, servers, unreadable=self.unreadable).plan(0)
+        found = PlannerInput(self.fleet, self.intents, partitions, servers, unreadable=self.unreadable, now=self.now).plan(0)
         assignments: dict[str, dict[str, list[int]]] = {}
         for number, standby in sorted(found.target.items()):
             owner = self.partitions[number].owner if number in self.partitions else ""
@@ -160,6 +164,7 @@ def read_planner_input(key: str, now: Millis) -> Steps[PlannerInput | None]:
         {server.name: server for _, server in known},
         {server.name: row.etag for row, server in known},
         [*odd, *odder, *oddest],
+        now,
     )
 
 

@@ -151,6 +151,7 @@ class Server:
     own. generation: the newest one that the server was informed of. expect: standby assignments. http: of a server that speaks HTTP.
     kept: this incarnation has ended, and its server will be back within T: only that server may replace the row until it is fenced.
     holds: the partitions that name this incarnation, as `join_holds` encodes them; '' if the server does not list them.
+    loads: of partitions, as `loads.join_loads` encodes them; None in rows of servers of former releases.
     """
 
     name: str
@@ -170,6 +171,7 @@ class Server:
     holds: str = ""
     kept: bool = False
     http: HttpServerState = field(default_factory=HttpServerState)
+    loads: str | None = None
 
     @property
     def listed(self) -> frozenset[int] | None:

@@ -59,7 +59,7 @@ class ServerSession:
     newest generation in its row. confirmed: the highest beat that was certainly applied. written: the newest time of the own row that was
     read, by the storage service's clock. rolled_back: the storage service has lost acknowledged writes. resumed: it
     replaced an incarnation that no other server had fenced, so its partitions still name this server. replaced: the incarnation that it
-    replaced; '' if there was none.
+    replaced; '' if there was none. loads: of partitions, from the row that it replaced.
     """
 
     key: str
@@ -84,6 +84,7 @@ class ServerSession:
     rolled_back: bool = False
     resumed: bool = False
     replaced: str = ""
+    loads: str = ""
 
     @property
     def epochs(self) -> dict[int, int]:

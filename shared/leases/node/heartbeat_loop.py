@@ -108,6 +108,7 @@ class HeartbeatLoop:
         now = self._steady()
         self._keeper_state.failures, self._next_beat = 0, now + self._profile.beat * self._ids.chance()
         self._keeper_state.session, self._obeyed, self._said = session, PartitionOrders(), "live"
+        self._keeper_state.loads.inherit(session.loads, session.generation)
         self._go_over(session)
         # The row may already contain orders that another server wrote right after the registration.
         self._obey(session)
@@ -241,7 +242,8 @@ class HeartbeatLoop:
         self._obeyed, ordered = _orders(session), set(session.drop)
         sent, counts = self._steady(), self._keeper_state.counts
         self._avoided = {partition: until for partition, until in self._avoided.items() if sent < until}
-        publish = replace(self.publish, avoid=tuple(sorted(self._avoided))[:MAX_ORDERS])
+        loads = self._keeper_state.loads.text(session.held, session.generation)
+        publish = replace(self.publish, avoid=tuple(sorted(self._avoided))[:MAX_ORDERS], loads=loads)
         counts["beats"] += 1
         try:
             done = yield from membership.beat(session, publish, state, claims, leaving, self._wall())
@@ -325,6 +327,8 @@ class HeartbeatLoop:
     def _go_over(self, session: ServerSession) -> None:
         """Switch to the fleet's generation: partitions claimed under another one are handed off, also those found to be claimed later."""
         fleet = self._keeper_state.fleet
+        if fleet.generation > session.generation:
+            self._keeper_state.loads.clear()
         session.generation = max(session.generation, fleet.generation)
         if former := set(rules.outdated_holdings(session)) - self._hand_offs.keys():
             self._give_up(session, former, "resized")

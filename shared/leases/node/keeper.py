@@ -24,6 +24,7 @@ from ...core.errors import TocsinError
 from ...core.ids import Ids, SystemIds
 from ...engine.thread_runner import ThreadRunner
 from ...storage.blocking import BlockingTables
+from ..loads import MOST
 from ..protocol.membership import ServerReport
 from ..rows import MAX_PARTITIONS, Fleet, fleet_key, server_key
 from .callback_threads import CallbackThreads
@@ -53,6 +54,12 @@ def _check(*, domain: str = "", load: float | None = None, capacity: int | None 
         raise ValueError(f"load must be a finite number, not {load!r}")
     if capacity is not None and not 0 <= capacity <= MAX_PARTITIONS:
         raise ValueError(f"capacity must be 0 to {MAX_PARTITIONS}, not {capacity!r}")
+
+
+def _check_partition(partition: int) -> None:
+    """Raise ValueError unless it is a possible partition: every server of the fleet reads the value that is written."""
+    if type(partition) is not int or not 0 <= partition < MAX_PARTITIONS:
+        raise ValueError(f"partition must be an integer from 0 to {MAX_PARTITIONS - 1}, not {partition!r}")
 
 
 class LeaseKeeper:
@@ -173,15 +180,26 @@ class LeaseKeeper:
                 now, capacity=now.capacity if capacity is None else capacity, load=now.load if load is None else load
             )
 
+    def publish_load(self, partition: int, number: float) -> None:
+        """Report that the load of an owned partition is `number` from now on, in a unit that all servers of the fleet share.
+
+        Call it as often as you measure, at best every few seconds: the keeper smooths the numbers over a minute, and its heartbeats carry
+        the result. The planner then balances load instead of shares. A report on a partition that the server does not own has no effect.
+        number: 0 to 1e15. Raises ValueError.
+        """
+        if not 0 <= number <= MOST:
+            raise ValueError(f"number must be from 0 to {MOST:g}, not {number!r}")
+        _check_partition(partition)
+        if partition in self._notifier.view.epochs:
+            self._keeper_state.loads.report(partition, float(number))
+
     def drop(self, partition: int) -> None:
         """Hand off a partition as if it were ordered. Raises ValueError for an invalid partition.
 
         The partition does not return for a minute, unless no other server can own it. The planner keeps shares equal, so another partition
         may come instead.
         """
-        # Every server of the fleet reads the value that is written, so it must be valid.
-        if type(partition) is not int or not 0 <= partition < MAX_PARTITIONS:
-            raise ValueError(f"partition must be an integer from 0 to {MAX_PARTITIONS - 1}, not {partition!r}")
+        _check_partition(partition)
         self._keeper_state.drop(partition)
 
     def start(self) -> Self:

@@ -15,6 +15,7 @@ from ...core.pressure import StoragePressure
 from .. import rules
 from ..rows import MAX_ORDERS, Expected, Fleet
 from ..rules import Claim, HandOff, ServerSession
+from .published_loads import PublishedLoads
 
 _NEVER: Final = float("inf")
 
@@ -48,6 +49,7 @@ class KeeperState:
         self.wake_beats: Callable[[], object] = lambda: None
         self.wake_scans: Callable[[], object] = lambda: None
         self.counts: Counter[str] = Counter()
+        self.loads = PublishedLoads(steady)
         self.session: ServerSession | None = None
         self.fleet = Fleet(0)
         self.failures = 0

@@ -18,6 +18,8 @@ from ...engine.effects import Work, get, wait
 from ...engine.observed import observed
 from ...storage.names import FLEETS
 from .. import generations, rules, unreadable_rows
+from ..balance import is_uneven
+from ..loads import server_loads
 from ..planner import PartitionMove, PartitionPlan
 from ..planner_input import PlannerInput, read_fleet, read_planner_input
 from ..profiles import Profile
@@ -39,7 +41,7 @@ CHUNK = 4
 MINUTE = 60.0
 HEARD = 1.05
 """Heartbeat intervals after which a server has received an order: its next heartbeat has read it."""
-GENTLE = frozenset({"balance", "over capacity", "draining", "pinned"})
+GENTLE = frozenset({"balance", "load", "over capacity", "draining", "pinned"})
 """Reasons of moves for which the owner continues until its successor is ready."""
 FEW_OLD = 2
 """Servers with old observations that are read one by one. More are read by one query first."""
@@ -84,6 +86,7 @@ class ScanLoop:
         self._living: set[str] = set()
         self._living_until = 0.0
         self._unreadable: tuple[str, ...] = ()
+        self._next_balance, self._balance_patience, self._uneven = 0.0, PLAN_EVERY, False
 
     @property
     def _profile(self) -> Profile:
@@ -277,13 +280,25 @@ class ScanLoop:
         self._keeper_state.alone = not set(others) - self._drained
         if self._looks:
             # Other servers plan only when they have fenced a server or when their own state has changed: a plan reads all rows.
-            self._due = self._due or known != self._known or now >= self._next_plan or (yield from self._changes())
+            self._due = self._due or known != self._known or now >= self._next_plan or self._is_uneven(servers, now)
+            self._due = self._due or (yield from self._changes())
         self._known = known
         if self._came:
             young = (server.name for server in servers if server.state != "dead" and server.beat < YOUNG)
             self._came, self._due = False, self._due or not set(young) - {self._server}
         if self._due:
             yield from self._plan(now, {server.name: server for server in servers})
+
+    def _is_uneven(self, servers: Collection[Server], now: float) -> bool:
+        """Return True if the published loads make a plan due. If plans find nothing to move, the next one comes later and later."""
+        if now < self._next_balance:
+            return False
+        ready = [server for server in servers if server.state == "live" and server.name not in self._drained]
+        loads = server_loads(self._keeper_state.fleet, ready)
+        self._uneven = loads is not None and is_uneven(loads)
+        if not self._uneven:
+            self._balance_patience = PLAN_EVERY
+        return self._uneven
 
     def _changes(self) -> Work[bool]:
         """Return True if an operator has changed the fleet since the last plan."""
@@ -315,12 +330,17 @@ class ScanLoop:
         open_ = found.moves or any(facts.orders(found, member.name) != ([], []) for member in facts.members)
         beats = PLAN_SOON if facts.fleet.former else self._patience if open_ else PLAN_EVERY if self._ordered else PLAN_ANEW
         self._next_plan = now + beats * self._profile.beat * self._keeper_state.stretch
+        if self._uneven:
+            moved = any(move.reason == "load" for move in found.moves)
+            self._balance_patience = PLAN_EVERY if moved else min(2 * self._balance_patience, PLAN_ANEW)
+            self._next_balance = now + self._balance_patience * self._profile.beat * self._keeper_state.stretch
+            self._uneven = False
         later = self._not_yet(found, now)
         ready = [member.name for member in facts.members if not member.draining and member.name not in facts.intents.drained]
         self._keeper_state.alone = not [name for name in ready if name != self._server]
         self._drained = facts.intents.drained
         for move in found.moves:
-            if move.reason in ("balance", "over capacity"):
+            if move.reason in ("balance", "load", "over capacity"):
                 self._ordered.setdefault((move.partition, move.target), now)
         refused = yield from self._give(facts, found, later)
         self._keeper_state.counts["orders_refused"] += refused

@@ -38,12 +38,13 @@ MAX_RIDERS = 99
 @dataclass(frozen=True, slots=True)
 class ServerReport:
     """A server's report about itself. capacity: partitions it can own, 0 for no limit. load: a measure that all servers share. avoid:
-    partitions that it prefers not to own."""
+    partitions that it prefers not to own. loads: of partitions, as `loads.join_loads` encodes them."""
 
     domain: str = ""
     capacity: int = 0
     load: float = 0.0
     avoid: tuple[int, ...] = ()
+    loads: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,10 @@ def register(
             if not rules.is_silent(sight, at, takeover):
                 return AwaitingTakeover(sight)
         session.resumed, session.replaced = found.state != "dead", found.incarnation
+        session.loads = found.loads or ""
     beat = session.beat + 1
     mine = Server(session.server, "live", session.incarnation, beat, publish.domain, publish.capacity, publish.load)
-    props = replace(mine, generation=session.generation, holds=join_holds(())).props()
+    props = replace(mine, generation=session.generation, holds=join_holds(()), loads=session.loads).props()
     sent = yield from sending()
     session.beat, session.open[beat] = beat, BeatAttempt(sent)
     answer = yield from write(FLEETS, session.key, Insert(key, props) if row is None else Replace(key, props, row.etag))
@@ -146,6 +148,7 @@ def beat(
         "drop": join_numbers(drop),
         "avoid": join_numbers(publish.avoid),
         "expect": join_expected(session.expect),
+        "loads": publish.loads,
         # Applied with the claims and releases, so the list and the partitions' rows always agree.
         "holds": join_holds((session.epochs.keys() | {claim.partition for claim in claims}) - set(releases)),
     }

@@ -85,7 +85,8 @@ class FleetSnapshot:
         """Return the planner's input, with the intents in force at wall time `now`."""
         partitions = {number: each.value for number, each in self.partitions.items()}
         servers = {name: each.value for name, each in self.summary.servers.items()}
-        return PlannerInput(self.summary.fleet, self.summary.in_force(now), partitions, servers, unreadable=self.summary.unreadable)
+        summary = self.summary
+        return PlannerInput(summary.fleet, summary.in_force(now), partitions, servers, unreadable=summary.unreadable, now=now)
 
     @property
     def kept(self) -> set[int]:

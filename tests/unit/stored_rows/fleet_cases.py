@@ -11,6 +11,7 @@ from shared.fleets.watch.alarms import Alarm
 from shared.fleets.watch.orders import WatchedOrder
 from shared.fleets.watch.rules import WatchState
 from shared.fleets.watch.state import parse_watch_state, watch_state_props
+from shared.leases.loads import join_loads
 from shared.leases.profiles import PROFILES, Profile
 from shared.leases.protocol.takeover import order_props
 from shared.leases.rows import (
@@ -106,6 +107,8 @@ def _leases() -> list[Case]:
             HttpServerState(((5, 9), (6, 10)), "5:15", "2:8", NOW, True),
         ),
         "server with a whole load": Server("s3", "dead", "", 0, load=3),
+        "server without loads of partitions": Server("s4", "live", "i1", 1, loads=""),
+        "server with loads of partitions": Server("s5", "live", "i1", 1, loads=join_loads(2, {0: 0.0, 5: 12.5, 9999: 1e6})),
     }
     partitions = {
         "partition": Partition(0),
