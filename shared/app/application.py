@@ -204,6 +204,7 @@ class Application:
                 await app.watch.close()
                 await app.failover.close()
                 await app.kafka.close()
+                await app.directory.close()
         finally:
             for app in sides:
                 await app.scheduler.flow.close()

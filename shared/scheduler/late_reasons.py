@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import orjson
 
 from ..core.clock import Millis
-from ..core.durations import readable_duration
+from ..core.readable import readable_duration
 
 LATE_FROM: Millis = 100
 """Lateness from which its reasons are noted."""

@@ -12,9 +12,9 @@ from ..core.clock import Clock
 from ..core.errors import Problem
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..storage.names import TENANTS
-from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Tables, Upsert
+from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Tables, Upsert
 from ..web.etag import check_if_match, etag_of
-from ..web.problem import conflict, not_found
+from ..web.problem import conflict, invalid, not_found
 from . import rows, rules
 from .model import KeyIn, KeyMade, KeyOut
 from .rows import Home, KeyRow
@@ -36,6 +36,8 @@ class Keys:
     async def issue(self, tenant: str, spec: KeyIn) -> KeyMade:
         """Create a key. Raises 404 for the tenant, and 409 if the key is revoked or the tenant deleted meanwhile."""
         home = await self._home(tenant)
+        if spec.expires is not None and spec.expires <= self._clock.now():
+            raise invalid("/expires", "is not in the future; choose a later time, or none for a key without an end")
 
         async def attempt() -> KeyMade | WriteConflict:
             key = rules.make_key(self._entropy(25))
@@ -74,6 +76,12 @@ class Keys:
         check_if_match(headers or {}, etag_of(row.etag))
         await self._remove(tenant, prefix, str(key.digest))
 
+    async def note_use(self, key: KeyRow, digest: str, day: str) -> None:
+        """Write the last day of use to both rows. A key that was revoked meanwhile stays revoked. Raises `StorageError`."""
+        use: Props = {"used": day}
+        await self._tables.write(TENANTS, rows.of_tenant(key.tenant), [Merge(rows.PREFIX_KEY + key.prefix, use, ANY)])
+        await self._tables.write(TENANTS, rows.of_key(digest), [Merge(digest, use, ANY)])
+
     async def delete_all(self, home: Home) -> None:
         """Revoke every key of a tenant that is being deleted, and none of a later tenant of this name: another process may have finished
         this deletion meanwhile."""
@@ -104,7 +112,8 @@ class Keys:
     def _rows(self, home: Home, key: str, spec: KeyIn) -> tuple[KeyRow, KeyRow]:
         """Return the look-up row and the listing row."""
         fleet, node = (spec.fleet, spec.node) if spec.fleet is not None and spec.node is not None else (None, None)
-        lookup = KeyRow(home.name, home.uid, rules.prefix_of(key), tuple(spec.scopes), self._clock.now(), fleet, node)
+        prefix, scopes = rules.prefix_of(key), tuple(spec.scopes)
+        lookup = KeyRow(home.name, home.uid, prefix, scopes, self._clock.now(), fleet, node, expires=spec.expires)
         return lookup, lookup._replace(digest=rules.digest_of(key), note=spec.note)
 
     async def _remove(self, tenant: str, prefix: str, digest: str) -> None:
@@ -120,4 +129,13 @@ def _no_free_prefix() -> Problem:
 
 def shown(key: KeyRow) -> KeyOut:
     """Return a key as the list shows it."""
-    return KeyOut(prefix=key.prefix, scopes=list(key.scopes), fleet=key.fleet, node=key.node, note=key.note, created=key.created)
+    return KeyOut(
+        prefix=key.prefix,
+        scopes=list(key.scopes),
+        fleet=key.fleet,
+        node=key.node,
+        note=key.note,
+        created=key.created,
+        expires=key.expires,
+        last_used=key.used,
+    )

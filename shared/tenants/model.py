@@ -7,14 +7,14 @@ from typing import Annotated, Literal, Protocol, Self
 from pydantic import Field, model_validator
 
 from ..core.clock import Millis
-from ..core.durations import Duration
+from ..core.durations import Duration, Time
 from ..delivery.channels.outputs import ChannelOut
 from ..web.fields.types import Maybe, Name, NodeName, Note, Stamp, Strict
 
 Durability = Literal["fast", "standard", "mirrored"]
 """The place where an event is stored before it is acknowledged: the ingest queue, the table, or the tables of two accounts."""
 
-Scope = Literal["events", "fleets", "agent", "admin"]
+Scope = Literal["events", "fleets", "agent", "read", "admin"]
 
 
 DAY: Millis = 86_400_000
@@ -133,10 +133,13 @@ class Tenant(Strict):
 class KeyIn(Strict):
     """A key to create. Scope `agent` needs a fleet and a node, and excludes `fleets` and `admin`."""
 
-    scopes: list[Scope] = Field(min_length=1, max_length=4, examples=[["events"]])
+    scopes: list[Scope] = Field(
+        min_length=1, max_length=5, examples=[["events"]], description="`read`: every GET that `events` or `fleets` permits."
+    )
     fleet: Name | None = None
     node: NodeName | None = None
     note: Note | None = None
+    expires: Time | None = Field(None, description="When the key ends. Null: when it is revoked.")
 
     @model_validator(mode="after")
     def _bound(self) -> Self:
@@ -161,6 +164,10 @@ class KeyOut(Strict):
     node: Maybe[str] = None
     note: Maybe[str] = None
     created: Stamp
+    expires: Maybe[Stamp] = None
+    last_used: Maybe[str] = Field(
+        None, description="The last day (UTC) on which the key was used, such as 2026-11-23.", pattern=r"^\d{4}-\d{2}-\d{2}$"
+    )
 
 
 class KeyMade(KeyOut):

@@ -120,6 +120,9 @@ class KeyRow(NamedTuple):
     node: str | None = None
     digest: str | None = None
     note: str | None = None
+    expires: Millis | None = None
+    used: str | None = None
+    """The last day of use, such as 2026-11-23. Both rows have it."""
 
     @property
     def record(self) -> KeyRecord:

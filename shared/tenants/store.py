@@ -9,14 +9,15 @@ So a revoked key works for at most 5 s.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from ..core.clock import Clock, Millis
-from ..core.errors import Problem
+from ..core.clock import Clock, Millis, to_text
+from ..core.errors import Problem, StorageError
 from ..core.settings import Settings
 from ..delivery.channels.model import HttpChannel
 from ..delivery.channels.ports import Target
@@ -82,6 +83,9 @@ class TenantDirectory:
         self._homes = Cached(self._read_home, clock, ttl=TENANT_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
         self._keys = Cached(self._read_key, clock, ttl=KEY_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
         self._targets = Cached(self._read_target, clock, ttl=CHANNEL_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
+        self._uses: set[tuple[str, str]] = set()
+        """Keys and days whose use this process has noted."""
+        self._tasks: set[asyncio.Task[None]] = set()
         self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy)
         """Keys: issue, list, revoke."""
         egress = Egress(settings.egress_names, plain=settings.plain_http)
@@ -89,7 +93,7 @@ class TenantDirectory:
         """Channels: put, get, list, delete, rotate, pause."""
 
     async def key(self, token: str) -> KeyRecord | None:
-        """Return the record of this key, or None. Raises `StorageError`."""
+        """Return the record of this key, or None if there is none or it has expired. Raises `StorageError`."""
         digest = rules.digest_of(token)
         if self._admin is not None and hmac.compare_digest(digest, self._admin):
             return BOOTSTRAP
@@ -97,7 +101,38 @@ class TenantDirectory:
         if stored is None:
             return None
         home = await self._homes.get(stored.tenant)
-        return stored.record if home is not None and home.uid == stored.uid else None
+        now = self._clock.now()
+        if home is None or home.uid != stored.uid or (stored.expires is not None and stored.expires <= now):
+            return None
+        if stored.used != (day := to_text(now)[:10]) and (digest, day) not in self._uses:
+            self._note_use(stored, digest, day)
+        return stored.record
+
+    async def expired_at(self, token: str) -> Millis | None:
+        """Return the time at which a key has expired; None for a valid key and for a text that is no key. Raises `StorageError`."""
+        stored = await self._keys.get(rules.digest_of(token))
+        return stored.expires if stored is not None and stored.expires is not None and stored.expires <= self._clock.now() else None
+
+    def _note_use(self, key: KeyRow, digest: str, day: str) -> None:
+        """Have the day of use written, once by this process: the call need not wait for it."""
+        if len(self._uses) >= CACHE_SIZE:
+            self._uses.clear()
+        self._uses.add((digest, day))
+        task = asyncio.ensure_future(self._write_use(key, digest, day))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Wait for the uses of keys that are being written."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _write_use(self, key: KeyRow, digest: str, day: str) -> None:
+        try:
+            await self.keys.note_use(key, digest, day)
+        except StorageError as error:
+            # The next use on this day, after its row was read again, tries again.
+            self._uses.discard((digest, day))
+            log.debug("The use of key %s was not noted: %s", key.prefix, error, extra={"action": "key_use_unnoted", "tenant": key.tenant})
 
     async def tenant(self, name: str) -> Tenant | None:
         """Return the tenant's settings, at most 5 s old, or None. Raises `StorageError`."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Protocol
 
+from ..core.clock import Millis, to_text
 from ..core.errors import Problem
 from .callers import KeyRecord
 from .fields.types import NAME
@@ -21,11 +22,18 @@ _NO_KEY = "The call carries no key. Send the header Authorization: Bearer <key>.
 _BAD_KEY = "The key is not valid. Check that it is complete and was not revoked."
 
 
+_READABLE = frozenset({"events", "fleets"})
+"""The scopes whose GET routes a key of scope `read` may call."""
+
+
 class KeyDirectory(Protocol):
     """The part of the tenants' directory that authentication needs."""
 
     async def key(self, token: str) -> KeyRecord | None:
         """Return the key's record, or None if the key does not exist or is revoked."""
+
+    async def expired_at(self, token: str) -> Millis | None:
+        """Return the time at which a key has expired; None for a valid key and for a text that is no key."""
 
     async def tenant(self, name: str) -> object | None:
         """Return the tenant's settings, or None."""
@@ -41,12 +49,15 @@ async def authenticate(directory: KeyDirectory, headers: Mapping[str, str]) -> K
         found = await directory.key(token)
         if found is not None:
             return found
+        if (expired := await directory.expired_at(token)) is not None:
+            detail = f"The key expired at {to_text(expired)}. Create a new key and use that."
+            raise Problem(401, "unauthenticated", detail, headers={"www-authenticate": f'{_CHALLENGE}, error="invalid_token"'})
     raise Problem(401, "unauthenticated", _BAD_KEY, headers={"www-authenticate": f'{_CHALLENGE}, error="invalid_token"'})
 
 
-def authorize(key: KeyRecord, scopes: frozenset[str]) -> None:
-    """Raise 403 unless `key` has one of `scopes`, or is an admin's."""
-    if not (key.scopes & scopes or "admin" in key.scopes):
+def authorize(key: KeyRecord, scopes: frozenset[str], *, reads: bool = False) -> None:
+    """Raise 403 unless `key` has one of `scopes`, or is an admin's. reads: the call changes nothing, so the scope `read` may permit it."""
+    if not (key.scopes & scopes or "admin" in key.scopes or (reads and "read" in key.scopes and scopes & _READABLE)):
         raise Problem(403, "missing-scope", f"The key lacks the scope {' or '.join(sorted(scopes))}. Use a key with this scope.")
 
 

@@ -134,7 +134,7 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
     if route.scopes:
         guest = route.guest(service, request.url, headers) if route.guest is not None and "authorization" not in headers else None
         key = guest or await auth.authenticate(app.directory, headers)
-        auth.authorize(key, route.scopes)
+        auth.authorize(key, route.scopes, reads=route.method == "GET")
     query: Any = _NO_QUERY
     given = parsing.read_query(request.url, request.query) if "?" in request.url or request.query else {}
     if route.of_tenant:

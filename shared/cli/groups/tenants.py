@@ -17,7 +17,7 @@ _INHERIT_HELP = "Take over the events that a deleted tenant of this name has lef
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="Name of the tenant, such as shop.", show_default=False)]
 Channel = Annotated[str, typer.Argument(help="Name of the channel, such as default.", show_default=False)]
 KeyPrefix = Annotated[str, typer.Argument(help="Prefix of the key, such as tsn_3ijpvmo2. keys list shows it.", show_default=False)]
-_SCOPE_HELP = "Scope of the key: events, fleets, agent or admin. Repeatable."
+_SCOPE_HELP = "Scope of the key: events, fleets, agent, read or admin. Repeatable."
 Scopes = Annotated[list[str], typer.Option("--scope", help=_SCOPE_HELP, show_default=False)]
 Settings = Annotated[str, typer.Option("--settings", help=_SETTINGS_HELP)]
 
@@ -93,6 +93,7 @@ def create_key(
     fleet: Annotated[str | None, typer.Option(help="With scope agent: the only fleet that the key may act for, such as web.")] = None,
     node: Annotated[str | None, typer.Option(help="With scope agent: the only node that the key may act for, such as s7.")] = None,
     note: Annotated[str | None, typer.Option(help="Purpose of the key, such as 'the web shop'.")] = None,
+    expires: Annotated[str | None, typer.Option(help="When the key ends, such as 2027-01-01T00:00:00Z.")] = None,
 ) -> None:
     """Create a key. Only this call shows it.
 
@@ -101,8 +102,9 @@ def create_key(
     Examples:
         tocsin tenants keys create shop --scope events --note 'the web shop'
         tocsin tenants keys create shop --scope agent --fleet web --node s7
+        tocsin tenants keys create shop --scope read --expires 2027-01-01T00:00:00Z
     """
-    given = {"scopes": scope, "fleet": fleet, "node": node, "note": note}
+    given = {"scopes": scope, "fleet": fleet, "node": node, "note": note, "expires": expires}
     made = session.send("POST", api_path("tenants", name, "keys"), {key: value for key, value in given.items() if value is not None})
     if session.json:
         session.emit(made)
@@ -119,9 +121,10 @@ def list_keys(session: CommandSession, name: Name) -> None:
     """
 
     def row(each: dict[str, Any]) -> Sequence[Any]:
-        return each["prefix"], ", ".join(each["scopes"]), each.get("fleet"), each.get("node"), each.get("note"), each["created"]
+        return each["prefix"], ", ".join(each["scopes"]), *(each.get(name) for name in given)
 
-    columns = ("prefix", "scopes", "fleet", "node", "note", "created")
+    given = ("fleet", "node", "note", "created", "expires", "last_used")
+    columns = ("prefix", "scopes", "fleet", "node", "note", "created", "expires", "last used")
     session.print_list(session.items(api_path("tenants", name, "keys")), columns, row, empty="no keys")
 
 

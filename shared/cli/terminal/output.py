@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.durations import readable_duration
+from ...core.readable import readable_duration
 from .documents import to_json
 
 if TYPE_CHECKING:

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from shared.core.errors import Unavailable
+from shared.app.routes import build_routes
+from shared.core.errors import Problem, Unavailable
 from shared.delivery.channels.model import KafkaChannel
+from shared.web.auth import authorize
+from shared.web.callers import KeyRecord
 from shared.web.etag import etag_of
 
 from .conftest import World
@@ -97,9 +100,25 @@ async def test_a_keys_life(acme: World) -> None:
     assert (await acme.admin.delete(f"{ACME}/keys/{body['prefix']}")).status == 404
 
 
+def test_a_key_to_read_permits_what_changes_nothing() -> None:
+    key = KeyRecord("acme", "k", frozenset({"read"}))
+    permitted, refused = set(), set()
+    for route in build_routes():
+        if route.scopes:
+            try:
+                authorize(key, route.scopes, reads=route.method == "GET")
+                permitted.add((route.method, route.scopes <= {"events", "fleets", "agent"}))
+            except Problem:
+                refused.add((route.method, "admin" in route.scopes or route.scopes == {"agent"}))
+    assert permitted == {("GET", True)} and {method for method, _ in refused} == {"GET", "PUT", "POST", "PATCH", "DELETE"}
+    assert ("GET", False) not in refused
+
+
 @pytest.mark.parametrize(
     ("body", "pointer"),
     [
+        ({"scopes": ["events"], "expires": "2020-01-01T00:00:00Z"}, "/expires"),
+        ({"scopes": ["events"], "expires": "soon"}, "/expires"),
         ({}, "/scopes"),
         ({"scopes": []}, "/scopes"),
         ({"scopes": ["root"]}, "/scopes/0"),

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from shared.core.errors import OutcomeUnknown, Problem
+from shared.core.clock import to_text
+from shared.core.errors import OutcomeUnknown, Problem, Unavailable
 from shared.delivery.channels.model import QueueChannel
 from shared.scheduler.firing.retries import policy_of
 from shared.scheduler.model import RetryIn
@@ -19,6 +20,7 @@ from shared.storage.ports import ANY, Delete, Insert, Merge, Op, Replace
 from shared.tenants import rows, rules
 from shared.tenants.model import DEFAULT_PAUSES, KeyIn, Limits, Retry, Tenant
 from shared.tenants.store import REMEMBER, seed_local
+from shared.web.auth import authenticate
 
 from .conftest import ADMIN, World, make_settings
 
@@ -174,6 +176,51 @@ async def test_a_key_revoked_while_it_is_made_does_not_come_to_life(world: World
         await world.directory.keys.issue("acme", EVENTS)
     assert code(caught) == (409, "changed-meanwhile")
     assert world.tables.rows(TENANTS, "key:") == []
+
+
+async def test_an_expired_key_is_refused_at_once_and_says_so(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    ends = world.clock.now() + 3_000
+    spec = KeyIn.model_validate({"scopes": ["events"], "expires": to_text(ends)})
+    made = await world.directory.keys.issue("acme", spec)
+    assert await world.directory.key(made.key) is not None and await world.directory.expired_at(made.key) is None
+    await world.clock.advance(3.0)
+    assert await world.directory.key(made.key) is None, "although its row is cached for longer"
+    assert await world.directory.expired_at(made.key) == ends
+    with pytest.raises(Problem) as refused:
+        await authenticate(world.directory, {"authorization": f"Bearer {made.key}"})
+    assert refused.value.status == 401 and f"expired at {to_text(ends)}" in str(refused.value.detail)
+    with pytest.raises(Problem) as late:
+        await world.directory.keys.issue("acme", spec)
+    assert late.value.status == 422
+
+
+async def test_the_last_day_of_use_is_written_once_a_day_and_never_revives_a_key(world: World) -> None:
+    await world.directory.put("acme", Tenant())
+    made = await world.directory.keys.issue("acme", EVENTS)
+
+    async def last_used() -> list[str | None]:
+        await world.directory.close()
+        return [each.last_used for each in (await world.directory.keys.list("acme", 10))[0]]
+
+    assert await last_used() == [None]
+    for _ in range(3):
+        for _ in range(20):
+            await world.directory.key(made.key)
+        await world.clock.advance(10.0)
+    day = to_text(world.clock.now())[:10]
+    assert await last_used() == [day]
+    assert len([written for written in world.tables.written if written[1] == "Merge"]) == 3, "one of its creation, two of its use"
+    await world.clock.advance(86_400.0)
+    world.tables.lose(lambda pk, op: isinstance(op, Merge), applied=False, failure=Unavailable("away"))
+    await world.directory.key(made.key)
+    assert await last_used() == [day]
+    await world.directory.key(made.key)
+    assert await last_used() == [to_text(world.clock.now())[:10]]
+    await world.clock.advance(86_400.0)
+    await world.directory.key(made.key)
+    await world.directory.keys.revoke("acme", made.prefix)
+    assert await last_used() == [] and await world.directory.key(made.key) is None
 
 
 async def test_a_taken_prefix_is_passed_over(world: World) -> None:
