@@ -30,8 +30,7 @@ class Plan:
         self._flex = Random(f"{world.seed}/flex")
         self._share = self._fast.choice((0.0, 0.0, 0.0, 0.5, 1.0))
         self._soon = Random(f"{world.seed}/soon")
-        express = world.settings.express_events and world.durability is None and world.asked is None
-        self._due_soon = self._soon.choice((0.0, 0.0, 0.8)) if express else 0.0
+        self._due_soon = self._soon.choice((0.0, 0.0, 0.8)) if world.settings.express_events else 0.0
         """Share of the events that are due when they are posted, and have no id of the client: those of express delivery."""
 
     async def run(self) -> None:
