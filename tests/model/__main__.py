@@ -14,6 +14,7 @@ from rich.status import Status
 from rich.table import Table
 
 from .checking.checker import Report, explore
+from .checking.ways import FOLLOWED, marks
 from .checkpoint_design import endless as endless_design
 from .checkpoint_design import mutants as design_mutants
 from .checkpoint_design import plays as design_plays
@@ -86,6 +87,7 @@ def main() -> int:
     parser.add_argument("--play", choices=names, help="this play only")
     parser.add_argument("--mutants", action="store_true", help="the mutants only")
     parser.add_argument("--stored-states", metavar="FILE", help="write the count and the hash of each play's stored states to FILE")
+    parser.add_argument("--ways", metavar="FILE", help="hunt the mutants only, and write the shortest way to each violation to FILE")
     parser.add_argument("--trace", nargs="?", const=EVERY, metavar="MUTANT", help="print the mutants' traces, or hunt this one only")
     asked = parser.parse_args()
     chosen = [asked.of] if asked.of else list(PROTOCOLS)
@@ -95,12 +97,15 @@ def main() -> int:
     console = Console()
     failed = 0
     stored: dict[str, Any] = {}
+    ways: dict[str, str] = {}
     for name in chosen:
-        if not asked.mutants and asked.trace in (None, EVERY):
+        if not asked.mutants and not asked.ways and asked.trace in (None, EVERY):
             only = [asked.play] if asked.play else None
             failed += _check(console, name, only, int(asked.full), stored if asked.stored_states else None)
         if not asked.play and not asked.stored_states:
-            failed += _hunt(console, name, asked.trace)
+            failed += _hunt(console, name, asked.trace, ways)
+    if asked.ways:
+        Path(asked.ways).write_text(json.dumps(ways, indent=1) + "\n")
     if asked.stored_states:
         Path(asked.stored_states).write_text(json.dumps(stored, indent=1) + "\n")
     return 1 if failed else 0
@@ -131,11 +136,13 @@ def _check(console: Console, name: str, only: list[str] | None, level: int, stor
     return failed
 
 
-def _hunt(console: Console, name: str, trace: str | None) -> int:
+def _hunt(console: Console, name: str, trace: str | None, ways: dict[str, str]) -> int:
     protocol, failed = PROTOCOLS[name], 0
     table = Table("left out", "play", "caught as", "steps", "states", title=f"Mutants of the {name} protocol")
     for mutant in [each for each in protocol.mutants if trace in (None, EVERY, each.name)]:
         report = protocol.hunt(mutant)
+        if name in FOLLOWED:
+            ways[f"{name}: {mutant.name}"] = marks(report)
         failed += report.violation is None
         caught = (report.violation or "NOT CAUGHT").partition(":")[0]
         table.add_row(mutant.name, mutant.play, caught, str(report.steps), f"{report.states:,}")

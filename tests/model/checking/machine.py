@@ -8,35 +8,43 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Hashable
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 from .checker import Violation
 from .liveness import live_at
 
+PLAIN: Final = (str, int, float, bool, bytes, type(None))
+
 
 def freeze(value: Any) -> Hashable:
     """A hashable image of a value; equal images mean equal futures."""
-    if isinstance(value, str | int | float | bool | bytes | type(None)):
-        return value
-    if isinstance(value, dict):
-        return ("dict", frozenset((key, freeze(item)) for key, item in value.items()))
-    if isinstance(value, tuple):
-        return (type(value).__name__, *(freeze(item) for item in value))
-    if isinstance(value, list):
-        return ("list", *(freeze(item) for item in value))
-    if isinstance(value, set | frozenset):
-        return ("set", frozenset(freeze(item) for item in value))
-    if dataclasses.is_dataclass(value):
-        return (type(value).__name__, *(freeze(getattr(value, field.name)) for field in dataclasses.fields(value)))
-    if isinstance(value, Generator):
-        return image(value)
-    if isinstance(value, type) or callable(value):
-        return getattr(value, "__qualname__", repr(value))
-    return repr(value) if type(value).__name__ == "Lost" else _refuse(value)
+    kind = type(value)
+    return value if kind in PLAIN else _freezer(kind)(value)
 
 
-def _refuse(value: Any) -> Hashable:
-    raise TypeError(f"cannot freeze {type(value)}")
+@cache
+def _freezer(kind: type) -> Callable[[Any], Hashable]:
+    """Return the function that makes images of values of this type: it is looked up once, because images are made millions of times."""
+    name = kind.__name__
+    if issubclass(kind, PLAIN):
+        return lambda value: value
+    if issubclass(kind, dict):
+        return lambda value: ("dict", frozenset([(key, freeze(item)) for key, item in value.items()]))
+    if issubclass(kind, tuple | list):
+        return lambda value: (name, *[item if type(item) in PLAIN else freeze(item) for item in value])
+    if issubclass(kind, set | frozenset):
+        return lambda value: ("set", frozenset([freeze(item) for item in value]))
+    if dataclasses.is_dataclass(kind):
+        fields = tuple(field.name for field in dataclasses.fields(kind))
+        return lambda value: (name, *[freeze(getattr(value, field)) for field in fields])
+    if issubclass(kind, Generator):
+        return image
+    if issubclass(kind, type) or any("__call__" in base.__dict__ for base in kind.__mro__):
+        return lambda value: getattr(value, "__qualname__", repr(value))
+    if name == "Lost":
+        return repr
+    raise TypeError(f"cannot freeze {kind}")
 
 
 def image(generator: Generator[Any, Any, Any]) -> Hashable:
@@ -46,7 +54,7 @@ def image(generator: Generator[Any, Any, Any]) -> Hashable:
     while inner is not None and getattr(inner, "gi_frame", None) is not None:
         frame = inner.gi_frame
         live = live_at(inner.gi_code, frame.f_lasti)
-        local = frozenset((name, freeze(value)) for name, value in frame.f_locals.items() if live is None or name in live)
+        local = frozenset([(name, freeze(value)) for name, value in frame.f_locals.items() if live is None or name in live])
         frames.append((inner.__qualname__, frame.f_lasti, local))
         inner = inner.gi_yieldfrom
     return tuple(frames)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.checking.ways import catch
 from tests.model.guard.mutants import MUTANTS, Mutant, hunt
 from tests.model.guard.plays import PLAYS
 from tests.model.guard.world import GuardWorld
@@ -34,6 +35,6 @@ def test_one_fault_domain_goes_after_the_other_and_all_get_permission(name: str)
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_hole_is_found(mutant: Mutant) -> None:
-    report = hunt(mutant)
+    report = catch("guard", mutant, hunt)
     assert report.violation is not None
     assert (report.violation.partition(":")[0], report.steps) == EXPECTED[mutant.name], str(report)

@@ -236,11 +236,11 @@ class RemoteWorld(World):
         # Nothing happens between its coming in and its first read.
         return self._read(scene._replace(under_way=scene.under_way - {request}), Actor(name, number, None, Doing()))
 
-    def _answered(self, state: State, actor: Actor, answer: Any) -> State:
+    def _answered(self, state: State, actor: Actor, answer: Any, known: Hashable = None) -> State:
         if not actor.name.startswith("app "):
-            return super()._answered(state, actor, answer)
+            return super()._answered(state, actor, answer, known)
         # An instance of the app reads no clock: when it learns what the store did makes no difference.
-        return self._resume(state, actor, answer)
+        return self._resume(state, actor, answer, known)
 
     def _settled(self, state: State, actor: Actor) -> State:
         if actor.name.startswith("app ") and self.machines[actor.machine].ended:

@@ -6,7 +6,7 @@ its validity lasts. In every state at most one server acts on a key; and over a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import lcm
 from typing import Any, NamedTuple
@@ -162,14 +162,17 @@ class ResizeWorld(World):
 
     def _noted(self, state: State) -> State:
         """With the epochs of now. Raises Violation where one goes back."""
-        notes: dict[str, Hashable] = {rk: props for rk, _, props in state.store if rk.startswith(NOTES)}
+        former: dict[str, Any] = {row[0]: row for row in state.store if row[0].startswith(NOTES)}
+        notes = dict(former)
         for key, name, epoch in self._acting(state):
-            before = dict(notes.get(f"{NOTES}{key}", ()))  # type: ignore[call-overload]
+            rk = f"{NOTES}{key}"
+            before = dict(notes[rk][2]) if rk in notes else {}
             if before and (epoch < before["epoch"] or (epoch == before["epoch"] and name != before["by"])):
                 raise Violation(f"stale epoch: {name} acts on key {key} under {epoch}, after {before['by']} under {before['epoch']}")
-            notes[f"{NOTES}{key}"] = freeze_props({"epoch": epoch, "by": name})
-        plain = {row for row in state.store if not row[0].startswith(NOTES)}
-        return state._replace(store=frozenset(plain | {(rk, 1, props) for rk, props in notes.items()}))
+            notes[rk] = (rk, 1, freeze_props({"epoch": epoch, "by": name}))
+        if notes == former:
+            return state
+        return state._replace(store=state.store.difference(former.values()).union(notes.values()))
 
 
 class View(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.model.checking.mutants import Mutant
+from tests.model.checking.ways import catch
 from tests.model.leases.mutants import MUTANTS, hunt
 from tests.model.leases.plays import PLAYS
 from tests.model.leases.rollback import PLAYS as ROLLBACKS
@@ -47,17 +48,9 @@ def test_at_most_one_server_acts_once_a_rollback_of_storage_is_v_old(name: str) 
     assert_play_holds("rollback", name, RollbackWorld(ROLLBACKS[name](0)))
 
 
-LONG_HUNTS = {"claims right after a rollback"}
-"""A hunt of more than ten seconds. tests/unit/leases/node/test_rollback.py sees this mutant in less than one."""
-
-
-@pytest.mark.parametrize(
-    "mutant",
-    [pytest.param(each, marks=pytest.mark.long) if each.name in LONG_HUNTS else each for each in MUTANTS],
-    ids=lambda each: each.name,
-)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_hole_is_found(mutant: Mutant) -> None:
-    report = hunt(mutant)
+    report = catch("lease", mutant, hunt)
     assert report.violation is not None
     assert report.violation.startswith(("two owners", "stale epoch"))
     assert report.steps == STEPS[mutant.name], str(report)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.model.checking.mutants import Mutant
+from tests.model.checking.ways import catch
 from tests.model.leases.resizing import RESIZES, ResizeWorld
 from tests.model.leases.resizing_mutants import RESIZE_MUTANTS, hunt_resize
 from tests.model.stored import assert_play_holds
@@ -34,7 +35,7 @@ def test_at_most_one_server_acts_on_a_key_and_its_epochs_grow(name: str) -> None
 
 @pytest.mark.parametrize("mutant", RESIZE_MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_hole_is_found(mutant: Mutant) -> None:
-    report = hunt_resize(mutant)
+    report = catch("resize", mutant, hunt_resize)
     assert report.violation is not None
     assert report.violation.startswith(("two owners", "stale epoch"))
     assert report.steps == STEPS[mutant.name], str(report)

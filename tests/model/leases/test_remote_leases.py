@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.model.checking.mutants import Mutant
+from tests.model.checking.ways import catch
 from tests.model.leases.remote import PLAYS, RemoteWorld
 from tests.model.leases.remote_mutants import MUTANTS, hunt
 from tests.model.stored import assert_play_holds
@@ -34,7 +35,7 @@ def test_at_most_one_server_acts_on_a_partition_when_one_speaks_http(name: str) 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_hole_is_found(mutant: Mutant) -> None:
-    report = hunt(mutant)
+    report = catch("remote", mutant, hunt)
     assert report.violation is not None
     assert report.violation.startswith(("two owners", "stale epoch"))
     assert report.steps == STEPS[mutant.name], str(report)

@@ -142,17 +142,29 @@ class World:
         self.machines = Machines(lambda generator: self._acts(generator))
         self._values: list[Any] = []
         self._numbers: dict[Hashable, int] = {}
+        self._known: dict[Hashable, int] = {}
+        self._stores: dict[Hashable, Any] = {}
+        self._described: dict[int, str] = {}
 
     def _acts(self, generator: Any) -> tuple[int | None, float, bool]:
         session, epoch = seen(generator)
         return epoch, rules.valid_until(session, self.play.profile), PARTITION in session.held
 
-    def _number(self, value: Any) -> int:
-        frozen = freeze(value)
-        if frozen not in self._numbers:
-            self._numbers[frozen] = len(self._values)
+    def _number(self, value: Any, known: Hashable = None) -> int:
+        """Return the value's number. known: what tells this value from all others, if that is at hand: it costs less than an image."""
+        if known is not None and known in self._known:
+            return self._known[known]
+        number = self._numbers.setdefault(freeze(value), len(self._values))
+        if number == len(self._values):
             self._values.append(value)
-        return self._numbers[frozen]
+        if known is not None:
+            self._known[known] = number
+        return number
+
+    def _describe(self, machine: int) -> str:
+        if machine not in self._described:
+            self._described[machine] = describe(self.machines[machine].effect)
+        return self._described[machine]
 
     # -- states
 
@@ -174,7 +186,7 @@ class World:
         while True:
             actor = next(actor for actor in state.actors if actor.name == name)
             if actor.answer is not None:
-                state = self._resume(state, actor, self._values[actor.answer])  # type: ignore[call-overload]
+                state = self._resume_with_answer(state, actor)
             elif not isinstance(self.machines[actor.machine].effect, Turn):
                 handle = self._write if isinstance(self.machines[actor.machine].effect, Write) else self._read
                 state = handle(state, actor)
@@ -192,6 +204,8 @@ class World:
             view = self.machines[actor.machine].view
             if view is not None and view[0] is not None and state.now < view[1]:
                 acting.append((actor.name, view[0]))
+        if not acting:
+            return
         if len(acting) > 1:
             raise Violation(f"two owners: {sorted(acting)} at {state.now}")
         stored = next(dict(props)["epoch"] for rk, _, props in state.store if rk == ROW)  # type: ignore[call-overload]
@@ -222,18 +236,18 @@ class World:
         if snapshot.ended:
             return
         if actor.answer is not None:
-            yield f"{actor.name}: the answer arrives", lambda: self._resume(state, actor, self._values[actor.answer])  # type: ignore[index]
+            yield f"{actor.name}: the answer arrives", lambda: self._resume_with_answer(state, actor)
         elif isinstance(effect, Turn):
             for field, what in self._choices(actor, snapshot):
                 spent = actor._replace(doing=actor.doing._replace(**{field: getattr(actor.doing, field) - 1}))
                 label = f"{actor.name}: {what}"
                 yield label, lambda w=what, s=spent: self._resume(state._replace(actors=state.actors - {actor} | {s}), s, w)
         elif isinstance(effect, Write):
-            yield f"{actor.name}: {describe(effect)} is handled", lambda: self._write(state, actor)
+            yield f"{actor.name}: {self._describe(actor.machine)} is handled", lambda: self._write(state, actor)
             if state.lost:
-                yield f"{actor.name}: {describe(effect)} -> answer lost", lambda: self._lose(state, actor)
+                yield f"{actor.name}: {self._describe(actor.machine)} -> answer lost", lambda: self._lose(state, actor)
         else:
-            yield f"{actor.name}: {describe(effect)} is handled", lambda: self._read(state, actor)
+            yield f"{actor.name}: {self._describe(actor.machine)} is handled", lambda: self._read(state, actor)
 
     def _choices(self, actor: Actor, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         """Return the steps that the process may be asked for: the field of its `doing` that is spent, and what it is resumed with."""
@@ -255,8 +269,12 @@ class World:
             actors=state.actors - {actor}, crashed=state.crashed | {actor.name}, crashes=state.crashes - 1, late=state.late | late
         )
 
-    def _resume(self, state: State, actor: Actor, answer: Any) -> State:
-        number = self.machines.resume(actor.machine, answer)
+    def _resume_with_answer(self, state: State, actor: Actor) -> State:
+        assert isinstance(actor.answer, int)
+        return self._resume(state, actor, self._values[actor.answer], ("number", actor.answer))
+
+    def _resume(self, state: State, actor: Actor, answer: Any, known: Hashable = None) -> State:
+        number = self.machines.resume(actor.machine, answer, known)
         return self._settled(state._replace(actors=state.actors - {actor}), actor._replace(machine=number, answer=None))
 
     def _settled(self, state: State, actor: Actor) -> State:
@@ -264,28 +282,26 @@ class World:
         while True:
             effect = self.machines[actor.machine].effect
             if isinstance(effect, Sending):
-                actor = actor._replace(machine=self.machines.resume(actor.machine, SentAt(state.now)))
+                actor = actor._replace(machine=self.machines.resume(actor.machine, SentAt(state.now), ("sent", state.now)))
             elif isinstance(effect, Receiving):
-                actor = actor._replace(machine=self.machines.resume(actor.machine, ReceivedAt(state.now)))
+                actor = actor._replace(machine=self.machines.resume(actor.machine, ReceivedAt(state.now), ("received", state.now)))
             else:
                 return state._replace(actors=state.actors | {actor})
 
     def _read(self, state: State, actor: Actor) -> State:
         effect = self.machines[actor.machine].effect
-        rows = sorted((rk, version, props) for rk, version, props in state.store)
-        answer: Any
         if isinstance(effect, Get):
-            answer = next((row_of(*row) for row in rows if row[0] == effect.rk), None)
-        else:
-            answer = [row_of(*row) for row in rows if effect.first <= row[0] < effect.end]
-        return self._answered(state, actor, answer)
+            row = next((row for row in state.store if row[0] == effect.rk), None)
+            return self._answered(state, actor, row_of(*row) if row is not None else None, ("row", row))
+        rows = sorted(row for row in state.store if effect.first <= row[0] < effect.end)
+        return self._answered(state, actor, [row_of(*row) for row in rows], ("rows", *rows))
 
-    def _answered(self, state: State, actor: Actor, answer: Any) -> State:
-        return state._replace(actors=state.actors - {actor} | {actor._replace(answer=self._number(answer))})
+    def _answered(self, state: State, actor: Actor, answer: Any, known: Hashable = None) -> State:
+        return state._replace(actors=state.actors - {actor} | {actor._replace(answer=self._number(answer, known))})
 
     def _write(self, state: State, actor: Actor) -> State:
         state, answer = self._apply(state, self.machines[actor.machine].effect)
-        return self._answered(state, actor, answer)
+        return self._answered(state, actor, answer, ("applied", *answer.etags) if isinstance(answer, Applied) else None)
 
     def _lose(self, state: State, actor: Actor) -> State:
         number = self._number(self.machines[actor.machine].effect)
@@ -293,10 +309,11 @@ class World:
 
     def _apply(self, state: State, write: Write) -> tuple[State, Applied | WriteRefused]:
         """Carry out a transaction as a table does."""
-        cells = {rk: (version, props) for rk, version, props in state.store}
+        rows = {row[0]: row for row in state.store}
+        cells = dict(rows)
         etags = []
         for at, op in enumerate(write.ops):
-            version, props = cells.get(op.rk, (0, None))
+            _, version, props = cells.get(op.rk, (op.rk, 0, None))
             if isinstance(op, Insert):
                 if props is not None:
                     return state, WriteRefused(at, "exists")
@@ -307,9 +324,12 @@ class World:
                     return state, WriteRefused(at, "changed")
             assert not isinstance(op, Delete)
             merged = {**dict(props or ()), **op.props} if isinstance(op, Merge) else dict(op.props)  # type: ignore[call-overload]
-            cells[op.rk] = (version + 1, freeze_props(merged))
+            cells[op.rk] = (op.rk, version + 1, freeze_props(merged))
             etags.append(str(version + 1))
-        return state._replace(store=frozenset((rk, *found) for rk, found in cells.items())), Applied(etags)
+        written = {op.rk for op in write.ops}
+        # Set by set, not row by row, because a set knows the hashes of what it holds; and one object for equal rows: it is compared often.
+        store = state.store.difference([rows[rk] for rk in written if rk in rows]).union([cells[rk] for rk in written])
+        return state._replace(store=self._stores.setdefault(store, store)), Applied(etags)
 
 
 def freeze_props(props: dict[str, Any]) -> Hashable:

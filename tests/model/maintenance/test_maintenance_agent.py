@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.checking.ways import catch
 from tests.model.maintenance.mutants import MUTANTS, Mutant, hunt
 from tests.model.maintenance.plays import PLAYS
 from tests.model.maintenance.world import AgentWorld
@@ -44,6 +45,6 @@ def test_agent_approves_only_what_is_prepared_and_puts_the_node_back(name: str) 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_hole_is_found(mutant: Mutant) -> None:
-    report = hunt(mutant)
+    report = catch("agent", mutant, hunt)
     assert report.violation is not None
     assert (report.violation.partition(":")[0], report.steps) == EXPECTED[mutant.name], str(report)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.model.checking.mutants import Mutant
+from tests.model.checking.ways import catch
 from tests.model.pairs.mutants import PAIR_MUTANTS, hunt_pair
 from tests.model.pairs.plays import PAIR_PLAYS, world
 from tests.model.stored import assert_play_holds
@@ -37,6 +38,6 @@ def test_the_pair_holds(name: str) -> None:
 
 @pytest.mark.parametrize("mutant", PAIR_MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_hole_is_found(mutant: Mutant) -> None:
-    report = hunt_pair(mutant)
+    report = catch("pair", mutant, hunt_pair)
     assert report.violation is not None
     assert (report.violation.partition(":")[0], report.steps) == EXPECTED[mutant.name], str(report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.model.checking.mutants import Mutant
+from tests.model.checking.ways import catch
 from tests.model.shards.mutants import MUTANTS, hunt
 
 EXPECTED = {
@@ -47,6 +48,6 @@ EXPECTED = {
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_hole_is_found(mutant: Mutant) -> None:
-    report = hunt(mutant)
+    report = catch("shard", mutant, hunt)
     assert report.violation is not None
     assert (report.violation.partition(":")[0], report.steps) == EXPECTED[mutant.name], str(report)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.model.checking.mutants import Mutant
+from tests.model.checking.ways import catch
 from tests.model.stored import assert_play_holds
 from tests.model.turns.endless import PLAYS as ENDLESS
 from tests.model.turns.endless import Endless, follow
@@ -58,7 +59,7 @@ def test_one_secondary_takes_at_a_time_and_latest_only_rises(name: str) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_hole_is_found(mutant: Mutant) -> None:
-    report = hunt(mutant)
+    report = catch("turns", mutant, hunt)
     assert report.violation is not None
     assert report.steps == STEPS[mutant.name], str(report)
 
