@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from shared.core.settings import Settings
+
 from ..report import Figure
 from ..tools.stage import Run
 from .instances import Load, Outcome, play
@@ -19,8 +21,11 @@ INSTANCES: Final = 4
 ACCOUNTS: Final = 4
 MOST_ACCOUNTS: Final = 16
 FLEETS: Final = (1, 2, 4, 8, 16)
+IN_FLIGHT: Final = Settings.model_fields["target_concurrency"].default
+"""Most deliveries that one instance has under way to one channel."""
 EACH: Final = 6_000
-"""Events a second that are due for each instance in the runs that show throughput against instances: more than it can deliver."""
+"""Events a second that are due for each instance in the runs that show throughput against instances: half of what its core can deliver,
+because an instance gets up to twice its even share."""
 WITHIN: Final = 10.0
 """Seconds for which they are due. In a shorter time, whoever polls first would get them all."""
 
@@ -59,7 +64,7 @@ async def seed(run: Run) -> list[Figure]:
 
 
 async def scale(run: Run) -> list[Figure]:
-    """Throughput against instances: each fleet gets more than it can store or deliver."""
+    """Throughput against instances: clients store as fast as each fleet can, and then as many events are due as it has instances for."""
     each = run.scale or round(EACH * WITHIN)
     fleets = run.pick(FLEETS, FLEETS[:3])
     found: list[Outcome] = []
@@ -101,6 +106,7 @@ def _limit(outcome: Outcome) -> str:
         "CPU": outcome.cpu_firing,
         "entities of an account": outcome.entities_firing / outcome.load.limits.account,
         "slots of the queue trigger": outcome.slots / 64,
+        "deliveries in flight to one channel": outcome.in_flight / IN_FLIGHT,
     }
     return ", ".join(f"{name} {share:.0%}" for name, share in sorted(used.items(), key=lambda item: -item[1])[:2])
 
@@ -126,6 +132,7 @@ def _details(outcome: Outcome) -> dict[str, Any]:
         "entities": {"storing": outcome.entities_storing, "firing": outcome.entities_firing, "peak": outcome.entities_peak},
         "refused": dict(outcome.refused),
         "slots": outcome.slots,
+        "in_flight": outcome.in_flight,
         "shards": outcome.shards,
         "failed": outcome.failed,
         "repeated": outcome.repeated,

@@ -40,7 +40,9 @@ LANES: Final = 8
 RECEIVER: Final = 0.005
 """Seconds from a request's departure to the receiver's answer."""
 CONNECTION: Final = "UseDevelopmentStorage=true"
-FURTHER: Final = "AccountName=devstoreaccount1;AccountKey=Zm9v;TableEndpoint=http://127.0.0.1:9/{number};QueueEndpoint=http://127.0.0.1:9/{number}"
+FURTHER: Final = (
+    "AccountName=devstoreaccount1;AccountKey=Zm9v;TableEndpoint=http://127.0.0.1:9/{number};QueueEndpoint=http://127.0.0.1:9/{number}"
+)
 LONGEST: Final = 1_800.0
 """Seconds of virtual time after the last due time within which everything must have ended."""
 
@@ -105,6 +107,8 @@ class Outcome:
     """Requests that an account refused, by the limit that was reached."""
     slots: int = 0
     """Most shards that one instance served at once."""
+    in_flight: float = 0.0
+    """Deliveries of the busiest instance that were under way, on average while events were delivered."""
     shards: int = 0
     failed: int = 0
     """Invocations that ended with an error of storage, and were repeated half a minute later."""
@@ -165,14 +169,18 @@ class Line:
 
     def __init__(self, receiver: Receiver, processor: Processor, seconds: float) -> None:
         self._receiver, self._processor, self._seconds = receiver, processor, seconds
-        self.sent = 0
+        self.sent = self.in_flight = 0
 
     async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
-        await self._processor.use(self._seconds)
-        self.sent += 1
-        await self._receiver.take(delivery)
-        await asyncio.sleep(RECEIVER)
-        return Verdict("delivered", 200)
+        self.in_flight += 1
+        try:
+            await self._processor.use(self._seconds)
+            self.sent += 1
+            await self._receiver.take(delivery)
+            await asyncio.sleep(RECEIVER)
+            return Verdict("delivered", 200)
+        finally:
+            self.in_flight -= 1
 
     async def close(self) -> None:
         """Nothing to release."""
@@ -317,13 +325,17 @@ class ClusterRun:
         await asyncio.sleep(max(0.0, first - self.loop.now))
         used = [each.processor.busy for each in self.instances]
         before = self._entities()
+        looks, flying = 0, [0] * load.instances
         while len(outcome.late) < load.events:
             self._check(ends)
+            looks += 1
+            flying = [seen + each.line.in_flight for seen, each in zip(flying, self.instances, strict=True)]
             self._progress((load.events + len(outcome.late)) / 2, load.events)
             await asyncio.sleep(0.1)
         span = self.loop.now - first
         outcome.fired_in = self.receiver.last - first
         outcome.shares = [each.line.sent for each in self.instances]
+        outcome.in_flight = max(flying) / looks
         outcome.cpu_firing = max(each.processor.busy - was for each, was in zip(self.instances, used, strict=True)) / span
         outcome.entities_firing = max(now - was for now, was in zip(self._entities(), before, strict=True)) / span
         while any(each.tables._tables[SHARDS] for each in self.accounts):
