@@ -72,6 +72,7 @@ class Application:
             remains=lambda tenant: self.scheduler.remains(tenant),
             refuse_delete=lambda tenant: self.fleets.refuse_living(tenant),
             on_delete=lambda tenant: self.fleets.end_all(tenant),
+            alone=lambda: self.scheduler.state_backfill.complete(),
         )
         self.tenants = TenantServices(self.directory, self.resumed)
         # Scheduler

@@ -19,7 +19,7 @@ from ..engine.async_runner import AsyncRunner
 from ..engine.queries import load_rows
 from ..engine.row_codec import RowCodec
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS, TENANTS
-from ..storage.ports import Applied, Insert, Op, Replace, Row, Tables, Where
+from ..storage.ports import Applied, Insert, Op, Props, Replace, Row, Tables, Where
 from ..tenants.rows import PK_TENANTS
 from .keys import GATE, HOME, NEWS, index_number, index_partitions, index_shard
 from .protocol.gate import parse_gate
@@ -55,6 +55,10 @@ class BackfillProgress:
     phase: str = INDEX
     place: str = ""
     key: str = ""
+
+    def props(self) -> Props:
+        """Return the properties of the row."""
+        return _PROGRESS.encode(self)
 
 
 _PROGRESS: Final = RowCodec(BackfillProgress)
@@ -111,7 +115,7 @@ class StateBackfill:
 
     async def _store(self, progress: BackfillProgress) -> bool:
         """Store the progress, unless another process has."""
-        props = _PROGRESS.encode(progress)
+        props = progress.props()
         op: Op = Insert(PROGRESS_ROW, props) if self._row is None else Replace(PROGRESS_ROW, props, self._row.etag)
         return isinstance(await self._tables.write(SWEEPS, PK_TICKS, (op,)), Applied)
 

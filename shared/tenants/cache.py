@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.clock import Clock
+
+
+class _Found[V](NamedTuple):
+    """An answer. until: monotonic time until which it is used. read_at: monotonic time at which its load began."""
+
+    until: float
+    value: V
+    read_at: float
 
 
 class Cached[K: Hashable, V]:
@@ -16,9 +24,21 @@ class Cached[K: Hashable, V]:
     discards the result of a load in progress, which may have read the state before the caller's write.
     """
 
-    def __init__(self, load: Callable[[K], Awaitable[V | None]], clock: Clock, *, ttl: float, missing_ttl: float, size: int) -> None:
+    def __init__(
+        self,
+        load: Callable[[K], Awaitable[V | None]],
+        clock: Clock,
+        *,
+        ttl: float,
+        missing_ttl: float,
+        size: int,
+        still: Callable[[V, float], Awaitable[float | None]] | None = None,
+    ) -> None:
+        """still: is asked about an answer that is too old, with the monotonic time at which its load began. It returns the monotonic time
+        until which the answer is used further, or None if it must be loaded again."""
         self._load, self._clock, self._ttl, self._missing_ttl, self._size = load, clock, ttl, missing_ttl, size
-        self._found: dict[K, tuple[float, V]] = {}
+        self._still = still
+        self._found: dict[K, _Found[V]] = {}
         self._missing: dict[K, float] = {}
         self._flights: dict[K, asyncio.Task[V | None]] = {}
 
@@ -26,8 +46,8 @@ class Cached[K: Hashable, V]:
         """Return the answer, from memory while it is young enough. Raises the exceptions of `load`."""
         now = self._clock.monotonic()
         kept = self._found.get(key)
-        if kept is not None and kept[0] > now:
-            return kept[1]
+        if kept is not None and kept.until > now:
+            return kept.value
         if self._missing.get(key, now) > now:
             return None
         flight = self._flights.get(key)
@@ -46,25 +66,35 @@ class Cached[K: Hashable, V]:
 
     async def _fetch(self, key: K, started: float) -> V | None:
         try:
-            value = await self._load(key)
+            value, until, read_at = await self._confirm_or_load(key, started)
         except BaseException:
             if self._flights.get(key) is asyncio.current_task():
                 del self._flights[key]
             raise
         if self._flights.get(key) is asyncio.current_task():
             del self._flights[key]
-            self._keep(key, value, started)
+            self._keep(key, value, until, read_at)
         return value
 
-    def _keep(self, key: K, value: V | None, started: float) -> None:
+    async def _confirm_or_load(self, key: K, started: float) -> tuple[V | None, float, float]:
+        """Return the answer, the time until which it is used if there is one, and the time at which its load began."""
+        kept = self._found.get(key)
+        if kept is not None and self._still is not None:
+            until = await self._still(kept.value, kept.read_at)
+            if until is not None:
+                return kept.value, until, kept.read_at
+            started = self._clock.monotonic()
+        return await self._load(key), started + self._ttl, started
+
+    def _keep(self, key: K, value: V | None, until: float, read_at: float) -> None:
         self._found.pop(key, None)
         self._missing.pop(key, None)
         if value is None:
             _make_room(self._missing, self._size // 4)
-            self._missing[key] = started + self._missing_ttl
+            self._missing[key] = read_at + self._missing_ttl
         else:
             _make_room(self._found, self._size)
-            self._found[key] = (started + self._ttl, value)
+            self._found[key] = _Found(until, value, read_at)
 
     def __len__(self) -> int:
         return len(self._found) + len(self._missing)

@@ -25,6 +25,7 @@ from ..storage.ports import Applied, Delete, Insert, Props, Replace, Row, Tables
 from ..web.etag import check_if_match, etag_of
 from ..web.problem import conflict, invalid_all, not_found
 from . import rows, rules
+from .change_marks import ChangeMarks
 from .model import SecretOut
 from .rows import Home
 from .rules import Generations
@@ -90,10 +91,19 @@ _CHANNEL: Final = RowCodec(
 )
 
 
+class ChannelCaches(NamedTuple):
+    """What a change of a channel tells the processes that have it cached."""
+
+    marks: ChangeMarks
+    """For all processes: marked before the change."""
+    drop: Callable[[str, str], None]
+    """For this one: forgets the cached target of a tenant and a channel."""
+
+
 class Channels:
     """Creates, changes and deletes channels.
 
-    `home` reads a tenant as stored or raises 404; `drop` forgets a cached target. own_accounts: the names of the service's storage
+    `home` reads a tenant as stored or raises 404. own_accounts: the names of the service's storage
     accounts, whose own queues no channel may write; None if they are not known.
     """
 
@@ -102,12 +112,12 @@ class Channels:
         tables: Tables,
         clock: Clock,
         home: Callable[[str], Awaitable[Home]],
-        drop: Callable[[str, str], None],
+        caches: ChannelCaches,
         signing_key: str,
         egress: Egress,
         own_accounts: frozenset[str] | None,
     ) -> None:
-        self._tables, self._clock, self._home, self._drop = tables, clock, home, drop
+        self._tables, self._clock, self._home, self._caches = tables, clock, home, caches
         self._signing_key, self._egress, self._own_accounts = signing_key, egress, own_accounts
 
     async def read_target(self, home: Home, name: str) -> Target | None:
@@ -185,8 +195,9 @@ class Channels:
         async def attempt() -> WriteConflict | None:
             stored = await self._expect(home, name)
             check_if_match(headers or {}, etag_of(stored.etag))
-            gone = await self._tables.write(TENANTS, rows.of_tenant(tenant), [Delete(rows.PREFIX_CHANNEL + name, stored.etag)])
-            self._drop(tenant, name)
+            async with self._caches.marks.changing(tenant):
+                gone = await self._tables.write(TENANTS, rows.of_tenant(tenant), [Delete(rows.PREFIX_CHANNEL + name, stored.etag)])
+            self._caches.drop(tenant, name)
             if isinstance(gone, Applied):
                 return None
             return CONFLICT
@@ -261,7 +272,7 @@ class Channels:
             for row in found:
                 if _stored(row).uid == home.uid:
                     kept |= not isinstance(await self._tables.write(TENANTS, row.pk, [Delete(row.rk, row.etag)]), Applied)
-                    self._drop(home.name, row.rk.removeprefix(rows.PREFIX_CHANNEL))
+                    self._caches.drop(home.name, row.rk.removeprefix(rows.PREFIX_CHANNEL))
             if kept:
                 # The row has changed since it was listed, or another process has deleted it.
                 after = first
@@ -284,13 +295,16 @@ class Channels:
             new = change(old)
             if new is old:
                 # The cached channel is older than the one just read.
-                self._drop(home.name, name)
+                self._caches.drop(home.name, name)
                 return old, new
             if old is not None:
                 new = new._replace(ended_holds=_ended_holds(old, new, self._clock.now()))
-            op = Insert(rk, new.props()) if row is None else Replace(rk, new.props(), row.etag)
-            written = await rows.write_one(self._tables, pk, op)
-            self._drop(home.name, name)
+            if row is None:
+                written = await rows.write_one(self._tables, pk, Insert(rk, new.props()))
+            else:
+                async with self._caches.marks.changing(home.name):
+                    written = await rows.write_one(self._tables, pk, Replace(rk, new.props(), row.etag))
+            self._caches.drop(home.name, name)
             if isinstance(written, Applied):
                 return old, new._replace(etag=written.etags[0])
             return CONFLICT

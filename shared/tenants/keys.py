@@ -16,12 +16,14 @@ from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Tables, 
 from ..web.etag import check_if_match, etag_of
 from ..web.problem import conflict, invalid, not_found
 from . import rows, rules
+from .change_marks import ChangeMarks
 from .model import KeyIn, KeyMade, KeyOut
 from .rows import Home, KeyRow
 
 
 class Keys:
-    """Creates, lists and revokes keys. `home` reads a tenant as stored or raises 404; `drop` forgets a cached look-up."""
+    """Creates, lists and revokes keys. `home` reads a tenant as stored or raises 404; `drop` forgets a cached look-up,
+    and `marks` tells other processes to do so."""
 
     def __init__(
         self,
@@ -30,8 +32,10 @@ class Keys:
         home: Callable[[str], Awaitable[Home]],
         drop: Callable[[str], None],
         entropy: Callable[[int], bytes],
+        marks: ChangeMarks,
     ) -> None:
         self._tables, self._clock, self._home, self._drop, self._entropy = tables, clock, home, drop, entropy
+        self._marks = marks
 
     async def issue(self, tenant: str, spec: KeyIn) -> KeyMade:
         """Create a key. Raises 404 for the tenant, and 409 if the key is revoked or the tenant deleted meanwhile."""
@@ -118,7 +122,8 @@ class Keys:
 
     async def _remove(self, tenant: str, prefix: str, digest: str) -> None:
         """Delete both rows, the look-up row first. A missing row is no failure."""
-        await self._tables.write(TENANTS, rows.of_key(digest), [Delete(digest, ANY)])
+        async with self._marks.changing(tenant):
+            await self._tables.write(TENANTS, rows.of_key(digest), [Delete(digest, ANY)])
         self._drop(digest)
         await self._tables.write(TENANTS, rows.of_tenant(tenant), [Delete(rows.PREFIX_KEY + prefix, ANY)])
 

@@ -4,7 +4,7 @@
 manage the rest. Every write is conditional.
 
 On other instances than the one that made a change, an answer may be old: a key and a tenant by 5 s, a channel by 1 s, a missing one by 1 s.
-So a revoked key works for at most 5 s.
+So a revoked key works for at most 5 s. A cached answer of that age is not read again if nothing of its tenant has changed (`change_marks`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from ..web.fields.types import NAME
 from ..web.problem import conflict, invalid, not_found
 from . import rows, rules
 from .cache import Cached
-from .channel_store import Channels
+from .change_marks import ChangeMarks
+from .channel_store import ChannelCaches, Channels
 from .keys import Keys
 from .model import KeyIn, Tenant, TenantOut
 from .rows import Home, KeyRow
@@ -70,26 +71,35 @@ class TenantDirectory:
         remains: Callable[[str], Awaitable[bool]] = _nothing,
         refuse_delete: Callable[[str], Awaitable[object]] = _nothing,
         on_delete: Callable[[str], Awaitable[object]] = _nothing,
+        alone: Callable[[], Awaitable[bool]] | None = None,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         """remains: returns True while events, or anything else that a tenant can look up, are stored for a deleted tenant. refuse_delete:
         raises 409 while a part of the tenant cannot be deleted. on_delete: deletes the parts of a tenant beside keys and channels; raises
-        409 like `refuse_delete`; safe to repeat."""
+        409 like `refuse_delete`; safe to repeat. alone: returns True if no former version, which marks no changes, is at work."""
         self._remains, self._refuse_delete, self._on_delete = remains, refuse_delete, on_delete
         self._tables, self._clock, self._entropy = tables, clock, entropy
         self._mirrored = settings.mirrored
         admin = settings.admin_key
         self._admin = rules.digest_of(admin.get_secret_value()) if admin and admin.get_secret_value() else None
-        self._homes = Cached(self._read_home, clock, ttl=TENANT_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
-        self._keys = Cached(self._read_key, clock, ttl=KEY_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
-        self._targets = Cached(self._read_target, clock, ttl=CHANNEL_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE)
+        self._marks = ChangeMarks(tables, clock, entropy, alone)
+        self._homes: Cached[str, Home] = Cached(
+            self._read_home, clock, ttl=TENANT_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE, still=self._still_home
+        )
+        self._keys: Cached[str, KeyRow] = Cached(
+            self._read_key, clock, ttl=KEY_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE, still=self._still_key
+        )
+        self._targets: Cached[tuple[str, str], Target] = Cached(
+            self._read_target, clock, ttl=CHANNEL_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE, still=self._still_target
+        )
         self._uses: set[tuple[str, str]] = set()
         """Keys and days whose use this process has noted."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy)
+        self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy, self._marks)
         """Keys: issue, list, revoke."""
         egress = Egress(settings.egress_names, plain=settings.plain_http)
-        self.channels = Channels(tables, clock, self.home, self._drop_target, settings.master_key, egress, settings.own_accounts)
+        caches = ChannelCaches(self._marks, self._drop_target)
+        self.channels = Channels(tables, clock, self.home, caches, settings.master_key, egress, settings.own_accounts)
         """Channels: put, get, list, delete, rotate, pause."""
 
     async def key(self, token: str) -> KeyRecord | None:
@@ -185,8 +195,11 @@ class TenantDirectory:
                 raise conflict("events-left", _EVENTS_LEFT)
             new = replace(home, spec=spec) if home is not None else Home(name, self._entropy(8).hex(), spec, self._clock.now(), "")
             before = home or former
-            op = Insert(name, new.props()) if before is None else Replace(name, new.props(), before.etag)
-            written = await rows.write_one(self._tables, rows.PK_TENANTS, op)
+            if before is None:
+                written = await rows.write_one(self._tables, rows.PK_TENANTS, Insert(name, new.props()))
+            else:
+                async with self._marks.changing(name):
+                    written = await rows.write_one(self._tables, rows.PK_TENANTS, Replace(name, new.props(), before.etag))
             self._homes.drop(name)
             if isinstance(written, Applied):
                 log_limits(name, home.spec if home is not None else Tenant(), spec)
@@ -207,7 +220,8 @@ class TenantDirectory:
             if not home.deleting:
                 check_if_match(headers or {}, etag_of(home.etag))
                 await self._refuse_delete(name)
-                marked = await self._tables.write(TENANTS, rows.PK_TENANTS, [Merge(name, {"deleting": True}, home.etag)])
+                async with self._marks.changing(name):
+                    marked = await self._tables.write(TENANTS, rows.PK_TENANTS, [Merge(name, {"deleting": True}, home.etag)])
                 self._homes.drop(name)
                 if not isinstance(marked, Applied):
                     return CONFLICT
@@ -285,6 +299,18 @@ class TenantDirectory:
     async def _read_target(self, at: tuple[str, str]) -> Target | None:
         home = await self._homes.get(at[0])
         return await self.channels.read_target(home, at[1]) if home is not None and NAME.fullmatch(at[1]) else None
+
+    async def _still_home(self, home: Home, read_at: float) -> float | None:
+        return await self._marks.unchanged(home.name, read_at, TENANT_TTL)
+
+    async def _still_key(self, key: KeyRow, read_at: float) -> float | None:
+        return await self._marks.unchanged(key.tenant, read_at, KEY_TTL)
+
+    async def _still_target(self, target: Target, read_at: float) -> float | None:
+        if len(target.secrets) > 1:
+            # The former secret ends at a time that only the row shows.
+            return None
+        return await self._marks.unchanged(target.tenant, read_at, CHANNEL_TTL)
 
     def _drop_target(self, tenant: str, channel: str) -> None:
         self._targets.drop((tenant, channel))

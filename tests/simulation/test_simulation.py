@@ -8,7 +8,7 @@ import gc
 
 import pytest
 
-from tests.simulation.history import simulate
+from tests.simulation.history import SEEDS_WITHOUT_FORMER_VERSIONS, simulate
 
 CHUNK = 100
 
@@ -24,6 +24,11 @@ def play(first: int, count: int, style: str | None = None) -> None:
 @pytest.mark.parametrize("first", range(0, 200, CHUNK))
 def test_promises_are_kept_whatever_goes_wrong(first: int) -> None:
     play(first, CHUNK)
+
+
+def test_promises_are_kept_once_no_former_version_is_at_work() -> None:
+    play(SEEDS_WITHOUT_FORMER_VERSIONS, CHUNK // 4)
+    play(SEEDS_WITHOUT_FORMER_VERSIONS, CHUNK // 4, "lost")
 
 
 @pytest.mark.long

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from shared.core.clock import SettableClock
-from shared.core.errors import OutcomeUnknown
+from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.core.settings import Settings
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES
 from shared.storage.ports import Applied, Op, Row, WriteRefused
 from shared.tenants import routes as functions
+from shared.tenants.change_marks import PK_CHANGES
 from shared.tenants.store import TenantDirectory
 from shared.web.local_client import LocalClient
 from shared.web.routes import Routes
@@ -34,9 +35,20 @@ class Tables(MemoryTables):
         self.before: list[Callable[[str, Op], None]] = []
         self.after: list[Callable[[str, Op], None]] = []
         self.written: list[tuple[str, str]] = []
+        self.hold: Callable[[Op], Awaitable[None]] | None = None
+        """Is awaited before each operation of a write."""
+        self.unreadable: Callable[[str], bool] = lambda pk: False
+        """Returns True for a partition whose rows cannot be read."""
+
+    async def get(self, table: str, pk: str, rk: str) -> Row | None:
+        if self.unreadable(pk):
+            raise Unavailable("503")
+        return await super().get(table, pk, rk)
 
     async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         for op in ops:
+            if self.hold is not None:
+                await self.hold(op)
             for hook in list(self.before):
                 hook(pk, op)
         result = await super().write(table, pk, ops)
@@ -58,11 +70,11 @@ class Tables(MemoryTables):
         hooks.append(hook)
 
     def rows(self, table: str, prefix: str = "") -> list[Row]:
-        """All rows of the table whose partition starts with `prefix`."""
+        """All rows of the table whose partition starts with `prefix`, without the marks of changes."""
         return [
             Row(pk, row.rk, dict(row.props), row.etag, row.timestamp, row.timestamp)
             for pk, partition in self._tables[table].items()
-            if pk.startswith(prefix)
+            if pk.startswith(prefix) and pk != PK_CHANGES
             for row in partition.rows.values()
         ]
 
