@@ -6,19 +6,22 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-import aiohttp
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from devhost.conformance.naming import Run
 from shared.core.clock import Clock, SystemClock
 from shared.core.errors import Rejected
+from shared.core.http1.connection import Connection
+from shared.core.http1.full_answer import FullAnswerReader
+from shared.core.http1.head import AnswerRefused
 from shared.core.settings import Settings
 from shared.storage import limits
 from shared.storage.azure.account import Account, Identity, Service, from_connection_string
+from shared.storage.azure.connections import AccountConnections, NotSent
 from shared.storage.azure.queues import AzureQueues
 from shared.storage.azure.tables import AzureTables
 from shared.storage.azure.transport import Transport, TransportPolicy
@@ -98,32 +101,36 @@ class Traffic:
     def note(self, kind: str, began: float) -> None:
         self.took.setdefault(kind, []).append((time.perf_counter() - began) * 1000)
 
-    def trace(self) -> aiohttp.TraceConfig:
-        """Return the trace configuration with which a session records its faults and connections here."""
 
-        async def answered(session: aiohttp.ClientSession, context: object, given: aiohttp.TraceRequestEndParams) -> None:
-            if (status := given.response.status) in (408, 429) or status >= 500:
-                self.faults[str(status)] += 1
-                if (wait := given.response.headers.get("Retry-After")) is not None:
-                    self.retry_after.append(wait)
+class TracedConnections(AccountConnections):
+    """Connections that record their traffic."""
 
-        async def failed(session: aiohttp.ClientSession, context: object, given: aiohttp.TraceRequestExceptionParams) -> None:
-            if not isinstance(given.exception, asyncio.CancelledError):
-                self.faults[type(given.exception).__name__] += 1
+    def __init__(self, traffic: Traffic, base: str, *, most: int, kept: float, connect: float) -> None:
+        super().__init__(base, most=most, kept=kept, connect=connect)
+        self._traffic = traffic
 
-        async def created(session: aiohttp.ClientSession, context: object, given: object) -> None:
-            self.opened += 1
+    async def exchange(self, request: bytes, seconds: float, elapsed: Callable[[], float]) -> tuple[FullAnswerReader, float]:
+        try:
+            reply, sent = await super().exchange(request, seconds, elapsed)
+        except NotSent as error:
+            self._traffic.faults[str(error)] += 1
+            raise
+        except (AnswerRefused, OSError) as error:
+            self._traffic.faults[type(error).__name__] += 1
+            raise
+        if reply.status in (408, 429) or (reply.status or 0) >= 500:
+            self._traffic.faults[str(reply.status)] += 1
+            if (wait := reply.headers.get("Retry-After")) is not None:
+                self._traffic.retry_after.append(wait)
+        return reply, sent
 
-        async def kept(session: aiohttp.ClientSession, context: object, given: object) -> None:
-            self.reused += 1
-
-        trace = aiohttp.TraceConfig()
-        trace.on_request_end.append(answered)
-        trace.on_request_exception.append(failed)
-        trace.on_connection_create_end.append(created)
-        trace.on_connection_reuseconn.append(kept)
-        trace.freeze()
-        return trace
+    async def _take(self, deadline: float) -> Connection[FullAnswerReader]:
+        connection = await super()._take(deadline)
+        if connection.used:
+            self._traffic.reused += 1
+        else:
+            self._traffic.opened += 1
+        return connection
 
 
 class TracedTransport(Transport):
@@ -133,16 +140,13 @@ class TracedTransport(Transport):
         super().__init__(account, clock, policy)
         self.traffic = traffic
 
-    def _open(self) -> aiohttp.ClientSession:
-        new = self._session is None
-        session = super()._open()
-        if new:
-            session.trace_configs.append(self.traffic.trace())
-        return session
+    def _make_connections(self, policy: TransportPolicy, idle: float) -> AccountConnections:
+        return TracedConnections(self.traffic, self.account.base, most=policy.connections, kept=idle, connect=policy.connect)
 
     async def close(self) -> None:
         await super().close()
-        self._session = None
+        # The next test has another event loop.
+        self._connections = None
 
 
 class RunTables(AzureTables):

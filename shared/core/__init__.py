@@ -1,1 +1,1 @@
-"""Time, ids, errors, durations and settings, for every other package. This package imports no other package of Tocsin."""
+"""Time, ids, errors, durations, settings and a lean HTTP client, for every other package. It imports no other package of Tocsin."""

@@ -11,7 +11,6 @@ Plain http is permitted for them on the emulator, elsewhere if `TOCSIN_EGRESS_PL
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
@@ -19,6 +18,7 @@ from aiohappyeyeballs import AddrInfoType
 from yarl import URL
 
 from ..core.errors import UnsafeSettings
+from ..core.http1.pool import AddressRefused, addr_info
 from .name_lookups import ResolveHost, system_lookup
 
 type ResolvedAddress = IPv4Address | IPv6Address
@@ -53,8 +53,8 @@ _NO_PLAIN_HERE = "plain http is off: the url's scheme must be https, unless the 
 _NO_ADDRESS = "the host has no publicly routable address"
 
 
-class EgressRefused(OSError):
-    """Raised for an address or scheme that is not allowed. An OSError, because connectors pass those on."""
+class EgressRefused(AddressRefused):
+    """Raised for an address or scheme that the egress rules do not allow."""
 
 
 def _plain(address: ResolvedAddress) -> ResolvedAddress:
@@ -174,13 +174,6 @@ class Egress:
 def one_entry(name: str) -> str:
     """Return an allow-list entry as an error may show it."""
     return repr(name[:60])
-
-
-def addr_info(address: str, port: int) -> AddrInfoType:
-    """Return an address in the form of `socket.getaddrinfo`: it is connected to as it is, and never resolved."""
-    if ":" in address:
-        return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port, 0, 0)
-    return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port)
 
 
 class SafeResolver:

@@ -8,13 +8,14 @@
     limits            the service's limits, checked by the twin and by the adapters
     azure/tables      the adapters: Azure Storage and its emulator over HTTP
     azure/queues
-    azure/transport   sessions, timeouts, retries, and the meaning of a failure
+    azure/transport   timeouts, retries, and the meaning of a failure
+    azure/connections the connections to an account
     azure/account     connection strings, signatures, tokens
     azure/wire        the bytes of the Table service
     several/tables    several accounts behind one `Tables`
     several/account_stamps   a stamp in each account, which proves its identity
 
-`open_storage` opens the storage that the settings name. Only it imports the adapters: nodes use `blocking`, without aiohttp.
+`open_storage` opens the storage that the settings name. Only it imports the adapters: nodes use `blocking`, over httpx.
 """
 
 from __future__ import annotations

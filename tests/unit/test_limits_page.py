@@ -9,12 +9,13 @@ from pydantic import BaseModel
 
 from shared.checkpoints.rows import MAX_REPLICAS
 from shared.core.durations import MAX_DURATION
+from shared.core.http1.answer import MAX_ANSWER_BYTES
+from shared.core.http1.head import MOST_INFORMATIONAL
 from shared.core.settings import MAX_ACCOUNTS, Settings
 from shared.delivery.channels.answer_heads import KEPT_BODY, KEPT_FIELDS
 from shared.delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, HttpChannel
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
-from shared.delivery.http1.answer import MAX_ANSWER_BYTES, MOST_INFORMATIONAL
 from shared.leases.model import MAX_CLAIMS
 from shared.leases.protocol.http_servers import MAX_SERVERS
 from shared.leases.rows import MAX_PARTITIONS

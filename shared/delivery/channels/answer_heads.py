@@ -18,7 +18,7 @@ from urllib.parse import quote, quote_plus
 import orjson
 from yarl import URL
 
-from ..http1.answer import AnswerReader
+from ...core.http1.answer import AnswerReader
 from .model import MASK, HttpChannel
 
 KEPT_BODY = 4096

@@ -22,11 +22,12 @@ from yarl import URL
 
 from ...core import signing
 from ...core.clock import Clock, SystemClock
+from ...core.http1.answer import AnswerReader
+from ...core.http1.connection import Connection, ConnectionLost, ConnectionPolicy, NotConnected
+from ...core.http1.head import AnswerRefused
+from ...core.http1.pool import ConnectionPool, Place
 from ...core.settings import Settings
 from ..egress_guard import Egress, EgressRefused, SafeResolver
-from ..http1.answer import AnswerReader, AnswerRefused
-from ..http1.connection import Connection, ConnectionLost
-from ..http1.pool import ConnectionPool, NotConnected, Place
 from ..name_lookups import NameLookups, NameUnresolved, ResolveHost, system_lookup
 from . import cloudevents, rules
 from .answer_heads import READ_BODY, Masks, head_of, masks_of
@@ -34,6 +35,10 @@ from .model import HttpChannel
 from .ports import OutgoingDelivery, SecondVerdict, Target, Verdict
 
 USER_AGENT = "tocsin/0.1"
+MAX_ANSWER_SECONDS = 1.0
+"""Seconds from the end of an answer's head for which its body is read."""
+KEPT_SECONDS = 15.0
+"""Seconds for which an unused connection is kept."""
 _MAX_PLANS = 10_000
 _MAX_SHOWN = 200
 
@@ -186,7 +191,7 @@ class HttpSender:
         self._lookup, self._new_socket, self._tls = lookup, new_socket, tls
         self._per_host = settings.deliver_concurrency
         self._keeps_answers = settings.keep_answers
-        self._pool: ConnectionPool | None = None
+        self._pool: ConnectionPool[AnswerReader] | None = None
         self._names: NameLookups | None = None
         self._plans: dict[tuple[str, str], _Plan] = {}
 
@@ -222,13 +227,14 @@ class HttpSender:
             verdict = _verdict_of(error, plan, connection)
         return SecondVerdict.of(verdict, second.fired, first_error)
 
-    async def _post(self, plan: _Plan, target: Target, connection: Connection, request: bytes, ends_at: float) -> Verdict:
+    async def _post(self, plan: _Plan, target: Target, connection: Connection[AnswerReader], request: bytes, ends_at: float) -> Verdict:
         kept = plan.spec.answers
         reader = None if kept == "none" or not self._keeps_answers else AnswerReader(READ_BODY, keep_accepted=kept == "all")
+        waiting = connection.post(request, ends_at, reader)
         try:
-            answer = await connection.post(request, ends_at, reader)
+            answer = await waiting
         except asyncio.CancelledError:
-            connection.abort()
+            connection.give_up(waiting)
             raise
         assert answer.status is not None  # the head was read
         verdict = rules.judge(answer.status, answer.retry_after, self._clock.now())
@@ -249,14 +255,15 @@ class HttpSender:
             plan = self._plans[key] = _make_plan(target.spec, self.egress, cloudevents.channel_headers(target))
         return plan
 
-    def _open(self) -> ConnectionPool:
+    def _open(self) -> ConnectionPool[AnswerReader]:
         self._names = NameLookups(self._lookup)
         # The scheduler limits deliveries per process, channel and tenant. A smaller limit here would let one tenant's slow endpoint starve
         # another's on the same host.
-        self._pool = ConnectionPool(self._guarded_socket, most=self._per_host, tls=self._tls)
+        policy = ConnectionPolicy(AnswerReader, KEPT_SECONDS, MAX_ANSWER_SECONDS)
+        self._pool = ConnectionPool(self._guarded_socket, policy, most=self._per_host, tls=self._tls)
         return self._pool
 
-    async def _connect(self, plan: _Plan, target: Target, ends_at: float) -> Connection:
+    async def _connect(self, plan: _Plan, target: Target, ends_at: float) -> Connection[AnswerReader]:
         """Return a connection. Raises TimeoutError, EgressRefused, NameFailed, NotConnected, ConnectionLost, ssl.SSLError."""
         pool, names = self._pool or self._open(), self._names
         assert names is not None  # they are opened with the pool
@@ -286,7 +293,7 @@ class HttpSender:
             await names.close()
 
 
-def _verdict_of(error: Exception, plan: _Plan, connection: Connection | None) -> Verdict:
+def _verdict_of(error: Exception, plan: _Plan, connection: Connection[AnswerReader] | None) -> Verdict:
     """Return the verdict on a request whose answer could not be read to the end of its head.
 
     Texts are this module's or the operating system's: no bytes of an answer get into an error.

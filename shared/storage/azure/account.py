@@ -172,10 +172,17 @@ class Account:
 
     def url(self, path: str, query: Mapping[str, str]) -> str:
         """Return the address of a request. `path` is percent-encoded, `query` is not."""
-        text = "&".join(f"{name}={percent(value)}" for name, value in query.items())
+        return self.base + self._tail(path, query)
+
+    def target(self, path: str, query: Mapping[str, str]) -> str:
+        """Return the part of `url` that follows the host."""
+        return self.path + self._tail(path, query)
+
+    def _tail(self, path: str, query: Mapping[str, str]) -> str:
+        text = "&".join([f"{name}={percent(value)}" for name, value in query.items()])
         if suffix := self.credential.suffix:
             text = f"{text}&{suffix}" if text else suffix
-        return f"{self.base}{path}?{text}" if text else self.base + path
+        return f"{path}?{text}" if text else path
 
 
 def from_connection_string(service: Service, text: str, setting: str = CONNECTION) -> Account:

@@ -98,8 +98,8 @@ class AzureTables:
         bound = limits.check_ops(pk, ops).bound
         only = ops[0]
         if len(ops) == 1 and isinstance(only, Insert | Merge) and (row := wire.encode_row(pk, only.rk, only.props)).isascii():
-            # Half the bytes of a batch of one. Not for the other verbs: aiohttp would repeat a PUT or DELETE by itself. Not for
-            # other text: Azurite breaks characters that cross a packet of a plain body, and stores what is left of them.
+            # Half the bytes of a batch of one. Not for the other verbs, which are rare. Not for other text: Azurite breaks characters
+            # that cross a packet of a plain body, and stores what is left of them.
             outcome = await self._write_one(table, pk, only, row)
         else:
             body = wire.batch_body(self._transport.account.base, table, pk, ops)

@@ -1,4 +1,4 @@
-"""Requests to a storage account over one aiohttp session: authorization, timeouts, bounded retries, and the meaning of a failure.
+"""Requests to a storage account: authorization, timeouts, bounded retries, and the meaning of a failure.
 
 Why not the SDK's pipeline: azure-core folds a connection reset after sending and a connection that was never made into one
 `ServiceRequestError`, and the difference decides whether a write may be sent again. It also costs more than the store itself
@@ -17,20 +17,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-import aiohttp
-from yarl import URL
-
 from ...core import backoff
 from ...core.clock import Clock, SystemClock
 from ...core.durations import retry_after_of
 from ...core.errors import OutcomeUnknown, Unavailable
+from ...core.http1.head import AnswerRefused
 from ..server_time import elapsed_ms
 from .account import VERSION, Account
-from .connections import RequestBody, StorageConnector
-
-# These aiohttp itself sends again on a kept connection that turns out closed: never for what must not be repeated.
-_RESENT_BY_AIOHTTP = frozenset({"PUT", "DELETE"})
-_SKIP = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
+from .connections import AccountConnections, NotSent
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +60,7 @@ class HttpAnswer(NamedTuple):
 
 
 class Transport:
-    """Calls to one account. The session is made on first use, inside the running loop."""
+    """Calls to one account. Its connections are made on first use, inside the running loop."""
 
     def __init__(
         self,
@@ -86,23 +80,16 @@ class Transport:
         self._elapsed = elapsed or elapsed_ms(self._clock)
         self._policy = policy or TransportPolicy()
         self._chance = chance
-        self._session: aiohttp.ClientSession | None = None
+        self._connections: AccountConnections | None = None
 
-    def _open(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            policy = self._policy
-            self._session = aiohttp.ClientSession(
-                connector=StorageConnector(
-                    limit=policy.connections,
-                    keepalive_timeout=self.account.idle_seconds if policy.idle is None else policy.idle,
-                ),
-                # Waiting for a pooled connection ends before the whole request does: then it is certain that nothing was sent.
-                timeout=aiohttp.ClientTimeout(total=policy.request, connect=policy.request * 0.8, sock_connect=policy.connect),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers=_SKIP,
-                auto_decompress=False,
-            )
-        return self._session
+    def _open(self) -> AccountConnections:
+        if self._connections is None:
+            idle = self.account.idle_seconds if self._policy.idle is None else self._policy.idle
+            self._connections = self._make_connections(self._policy, idle)
+        return self._connections
+
+    def _make_connections(self, policy: TransportPolicy, idle: float) -> AccountConnections:
+        return AccountConnections(self.account.base, most=policy.connections, kept=idle, connect=policy.connect)
 
     async def call(
         self,
@@ -121,12 +108,10 @@ class Transport:
         fate is open raises `OutcomeUnknown`. Raises `Unavailable` when the retries are used up. Other answers, also 4xx, are
         returned.
         """
-        assert repeat or method not in _RESENT_BY_AIOHTTP, "such a write goes into a batch"
         credential, policy, clock = self.account.credential, self._policy, self._clock
         asked = query or {}
-        url = URL(self.account.url(path, asked), encoded=True)
-        signed = self.account.path + path
-        session, started = self._open(), clock.monotonic()
+        target, signed = self.account.target(path, asked), self.account.path + path
+        connections, started = self._open(), clock.monotonic()
         doubtful, renewed, attempt = False, False, 0
         while True:
             attempt += 1
@@ -134,24 +119,20 @@ class Transport:
             await credential.authorize(method, signed, asked, send, len(body))
             self.transactions[name] += 1
             wait: float | None = None
-            # Each try has its own moments: a retry must not widen the bounds of the service's time that a write's answer proves.
-            sent = self._elapsed()
-            data = RequestBody(body) if body else None
+            request = connections.request(method, target, send, body)
             try:
-                async with session.request(method, url, data=data, headers=send, allow_redirects=False) as reply:
-                    content = await reply.read()
-                    received = self._elapsed()
-                    self.bytes_read += len(content)
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                reply, sent = await connections.exchange(request, policy.request, self._elapsed)
+            except NotSent as error:
+                failed = str(error)
+            except (AnswerRefused, OSError) as error:
                 failed = type(error).__name__
-            except (TimeoutError, aiohttp.ClientError, OSError) as error:
-                failed = type(error).__name__
-                if data is None or data.handed_over:
-                    if not repeat:
-                        _unknown(failed)
-                    doubtful = True
+                if not repeat:
+                    _unknown(failed)
+                doubtful = True
             else:
-                status = reply.status
+                received, status, content = self._elapsed(), reply.status, reply.body
+                assert status is not None  # the answer is complete
+                self.bytes_read += len(content)
                 if status == 401 and not renewed and credential.refused():
                     renewed = True
                     continue
@@ -175,9 +156,9 @@ class Transport:
         return retry_after_of(headers.get("Retry-After"), self._clock.now(), math.inf)
 
     async def close(self) -> None:
-        """Close the session and the credential."""
-        if self._session is not None:
-            await self._session.close()
+        """Close the connections and the credential."""
+        if self._connections is not None:
+            await self._connections.close()
         await self.account.credential.close()
 
 

@@ -132,6 +132,7 @@ async def idle_bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     server, clock, policy = ScriptedServer(), FastClock(), TransportPolicy(request=LONG, connect=LONG)
     loop = asyncio.get_running_loop()
     real, long_timers = loop.call_at, list[tuple[asyncio.TimerHandle, Callable[..., object], tuple[Any, ...]]]()
+    plain, late = loop.time, [0.0]
 
     def call_at(when: float, callback: Callable[..., object], *arguments: Any, context: Context | None = None) -> asyncio.TimerHandle:
         handle = real(when, callback, *arguments, context=context)
@@ -140,6 +141,7 @@ async def idle_bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
         return handle
 
     def time_out() -> None:
+        late[0] += LONG
         for handle, callback, arguments in long_timers:
             if not handle.cancelled():
                 handle.cancel()
@@ -147,6 +149,7 @@ async def idle_bench(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
         long_timers.clear()
 
     monkeypatch.setattr(loop, "call_at", call_at)
+    monkeypatch.setattr(loop, "time", lambda: plain() + late[0])
     server.on_hang = time_out
     text = connection(server.port)
     tables = AzureTables.from_connection_string(text, clock, policy)

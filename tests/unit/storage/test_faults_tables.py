@@ -145,7 +145,7 @@ async def test_a_write_throttled_to_the_end_is_unavailable(bench: Bench) -> None
 
 async def test_a_refused_connection_is_tried_again_and_then_unavailable(idle_bench: Bench) -> None:
     for call in (lambda: write(idle_bench, ONE), lambda: idle_bench.tables.get("Table", "p", "r")):
-        with pytest.raises(Unavailable, match="5 times, last: ClientConnectorError"):
+        with pytest.raises(Unavailable, match="5 times, last: NotConnected"):
             await call()
     assert len(idle_bench.clock.slept) == 8
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import threading
@@ -11,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp.abc import AbstractStreamWriter
 
 from shared.core.errors import OutcomeUnknown
+from shared.core.http1.connection import Connection
 from shared.storage.azure.account import Account, SharedKey, from_connection_string
-from shared.storage.azure.connections import RequestBody
 from shared.storage.azure.tables import AzureTables
 from shared.storage.azure.transport import TransportPolicy
 from shared.storage.ports import Applied, Insert, Op
@@ -140,32 +140,35 @@ async def test_write_that_a_kept_connection_took_is_unknown_and_not_sent_again(s
     assert service.requests == [0, 0]
 
 
-@pytest.mark.parametrize("size", [10, 60_000])
 async def test_write_of_which_no_byte_was_handed_over_is_sent_again(
-    service: Service, tables: AzureTables, monkeypatch: pytest.MonkeyPatch, size: int
+    service: Service, tables: AzureTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection ends between the pool's look at it and the write."""
-    write, ended = RequestBody.write, list[bool]()
+    post, ended = Connection.post, list[bool]()
 
-    async def end_first(body: RequestBody, writer: AbstractStreamWriter) -> None:
+    def end_first(connection: Any, request: bytes, deadline: float) -> Any:
         if not ended:
             ended.append(True)
-            stream: Any = writer
-            stream.transport.abort()
-        await write(body, writer)
+            connection.abort()
+        return post(connection, request, deadline)
 
-    monkeypatch.setattr(RequestBody, "write", end_first)
-    answer = await tables.write("Table", "p", [Insert("r", {"v": "x" * (size // 2)})])
-    assert isinstance(answer, Applied) and service.requests == [1]
+    monkeypatch.setattr(Connection, "post", end_first)
+    assert isinstance(await tables.write("Table", "p", ONE), Applied) and service.requests == [1]
 
 
 @pytest.mark.parametrize(("idle", "connections"), [(3.5, [0, 0]), (4.5, [0, 1])])
 async def test_connection_to_the_emulator_is_kept_for_four_seconds(
     service: Service, tables: AzureTables, monkeypatch: pytest.MonkeyPatch, idle: float, connections: list[int]
 ) -> None:
-    monkeypatch.setattr("aiohttp.connector.monotonic", lambda: 1000.0)
+    loop = asyncio.get_running_loop()
+    moment = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: moment)
     await tables.write("Table", "p", ONE)
-    monkeypatch.setattr("aiohttp.connector.monotonic", lambda: 1000.0 + idle)
+    moment += idle
+    opened = tables._transport._connections
+    assert opened is not None
+    for kept in list(opened._pool._open):
+        kept._on_timer()
     await tables.write("Table", "p", ONE)
     assert service.requests == connections
 

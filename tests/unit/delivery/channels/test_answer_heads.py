@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.core.http1.answer import AnswerReader
 from shared.delivery.channels.answer_heads import KEPT_BODY, READ_BODY, AnswerHead, head_of, mask, masks_of, of_json, to_json
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.model import HttpChannel
-from shared.delivery.http1.answer import AnswerReader
 
 from .conftest import SECRET, Listen, Request, answer, http_target, make_delivery, url
 
@@ -62,7 +62,7 @@ def test_the_beginning_of_the_body_is_kept(raw: bytes, body: str, cut: bool) -> 
 
 def test_a_body_that_ends_with_its_connection_is_whole() -> None:
     reader = read(b"HTTP/1.1 500 X\r\n\r\nuntil the end")
-    reader.end_with_connection()
+    reader.end(clean=True)
     assert head_of(reader, NOTHING) == AnswerHead(None, "until the end", False, None)
 
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from shared.core.errors import UnsafeSettings
+from shared.core.http1.pool import addr_info
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.ports import Verdict
-from shared.delivery.egress_guard import Egress, EgressRefused, SafeResolver, addr_info, refusal
+from shared.delivery.egress_guard import Egress, EgressRefused, SafeResolver, refusal
 
 from .conftest import Listen, http_target, make_delivery, make_settings
 

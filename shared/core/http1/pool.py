@@ -1,4 +1,4 @@
-"""The connections of one process: kept for the next request, and made only for addresses that the egress rules allow."""
+"""The connections of one process: kept for the next request, and made only for addresses that the caller allows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 import aiohappyeyeballs
 from aiohappyeyeballs import AddrInfoType
 
-from ..egress_guard import EgressRefused, addr_info
-from .connection import Connection, ConnectionLost
+from .connection import Connection, ConnectionLost, ConnectionPolicy, NotConnected
+from .head import HeadReader
 
 _NEXT_ADDRESS_AFTER = 0.25
 """Seconds after which the next address of a name is tried beside the one before (RFC 8305)."""
@@ -29,12 +29,12 @@ class Place(NamedTuple):
     tls: bool
 
 
-class NotConnected(OSError):
-    """Raised if no connection could be made: nothing of the request was sent."""
+class AddressRefused(OSError):
+    """Raised for an address or scheme that is not allowed. An OSError, because connectors pass those on."""
 
 
 class MakeSocket(Protocol):
-    """Makes a socket for one address, or raises OSError if it is not allowed."""
+    """Makes a socket for one address, or raises AddressRefused if it is not allowed."""
 
     def __call__(self, place: Place, info: AddrInfoType) -> socket.socket: ...
 
@@ -51,7 +51,14 @@ def default_tls() -> ssl.SSLContext:
     return context
 
 
-class _Kept:
+def addr_info(address: str, port: int) -> AddrInfoType:
+    """Return an address in the form of `socket.getaddrinfo`: it is connected to as it is, and never resolved."""
+    if ":" in address:
+        return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port, 0, 0)
+    return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port)
+
+
+class _Kept[Reader: HeadReader]:
     """The connections to one place."""
 
     __slots__ = ("count", "idle", "line")
@@ -59,12 +66,12 @@ class _Kept:
     def __init__(self) -> None:
         self.count = 0
         """Connections, with those that are being made."""
-        self.idle: list[Connection] = []
+        self.idle: list[Connection[Reader]] = []
         """The last one used is the last."""
-        self.line: deque[asyncio.Future[Connection | None]] = deque()
+        self.line: deque[asyncio.Future[Connection[Reader] | None]] = deque()
         """Requests that wait: for a connection that becomes free, or (None) for the permission to make one."""
 
-    def next(self) -> asyncio.Future[Connection | None] | None:
+    def next(self) -> asyncio.Future[Connection[Reader] | None] | None:
         """Return the next request in line that still waits."""
         while self.line:
             turn = self.line.popleft()
@@ -73,29 +80,39 @@ class _Kept:
         return None
 
 
-class ConnectionPool:
+class ConnectionPool[Reader: HeadReader]:
     """Connections by place. Belongs to one event loop."""
 
-    def __init__(self, make_socket: MakeSocket, *, most: int, tls: ssl.SSLContext | None = None) -> None:
-        """most: connections to one place."""
-        self._make_socket, self._most, self._tls = make_socket, most, tls
+    def __init__(
+        self,
+        make_socket: MakeSocket,
+        policy: ConnectionPolicy[Reader],
+        *,
+        most: int,
+        tls: ssl.SSLContext | None = None,
+        connect: float | None = None,
+    ) -> None:
+        """most: connections to one place. connect: seconds for one try to connect to the addresses of a place, TLS included."""
+        self._make_socket, self._policy, self._most, self._tls, self._seconds = make_socket, policy, most, tls, connect
         self.loop = asyncio.get_running_loop()
-        self._places: dict[Place, _Kept] = {}
-        self._open: dict[Connection, _Kept] = {}
+        self._places: dict[Place, _Kept[Reader]] = {}
+        self._open: dict[Connection[Reader], _Kept[Reader]] = {}
 
-    def take(self, place: Place) -> Connection | None:
+    def take(self, place: Place) -> Connection[Reader] | None:
         """Return a kept connection, or None if there is none."""
         kept = self._places.get(place)
         while kept is not None and kept.idle:
             connection = kept.idle.pop()
             if connection.open:
                 return connection
+            connection.abort()
         return None
 
-    async def make(self, place: Place, resolve: Resolve, deadline: float) -> Connection:
+    async def make(self, place: Place, resolve: Resolve, deadline: float) -> Connection[Reader]:
         """Make a connection, or wait for one if there are as many as there may be.
 
-        Raises TimeoutError after `deadline` (loop time), NotConnected, ssl.SSLError, and what `resolve` and `MakeSocket` raise.
+        Raises TimeoutError after `deadline` (loop time), NotConnected, ConnectionLost, ssl.SSLError, and what `resolve` and
+        `MakeSocket` raise. In all these cases nothing of the request was sent.
         """
         async with asyncio.timeout_at(deadline):
             while True:
@@ -108,8 +125,10 @@ class ConnectionPool:
                     break
                 if found.open:
                     return found
+                found.abort()
             try:
-                connection = await self._connect(place, resolve)
+                async with asyncio.timeout(self._seconds):
+                    connection = await self._connect(place, resolve)
                 if connection.gone:
                     raise ConnectionLost()
             except BaseException:
@@ -128,9 +147,9 @@ class ConnectionPool:
         # The transports close their sockets in the loop's next turn.
         await asyncio.sleep(0)
 
-    async def _wait(self, kept: _Kept) -> Connection | None:
+    async def _wait(self, kept: _Kept[Reader]) -> Connection[Reader] | None:
         """Wait in line; return a connection that has become free, or None with the permission to make one."""
-        turn: asyncio.Future[Connection | None] = self.loop.create_future()
+        turn: asyncio.Future[Connection[Reader] | None] = self.loop.create_future()
         kept.line.append(turn)
         try:
             return await turn
@@ -143,7 +162,7 @@ class ConnectionPool:
                     self._free(found)
             raise
 
-    def _free(self, connection: Connection) -> None:
+    def _free(self, connection: Connection[Reader]) -> None:
         """Give a connection to the next request, or keep it."""
         kept = self._open[connection]
         if (turn := kept.next()) is not None:
@@ -151,14 +170,14 @@ class ConnectionPool:
         else:
             kept.idle.append(connection)
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: Connection[Reader]) -> None:
         kept = self._open.pop(connection, None)
         if kept is not None:
             if connection in kept.idle:
                 kept.idle.remove(connection)
             self._give_up(kept)
 
-    def _give_up(self, kept: _Kept) -> None:
+    def _give_up(self, kept: _Kept[Reader]) -> None:
         """Give the permission to make a connection to the next request."""
         if (turn := kept.next()) is not None:
             turn.set_result(None)
@@ -167,7 +186,7 @@ class ConnectionPool:
         if not kept.count:
             self._places = {place: each for place, each in self._places.items() if each is not kept}
 
-    async def _connect(self, place: Place, resolve: Resolve) -> Connection:
+    async def _connect(self, place: Place, resolve: Resolve) -> Connection[Reader]:
         infos = _literal(place) or list(await resolve(place.host, place.port))
         context = (self._tls or default_tls()) if place.tls else None
         # Names of certificates have no dot at their end.
@@ -181,7 +200,7 @@ class ConnectionPool:
                     loop=self.loop,
                     socket_factory=lambda info: self._make_socket(place, info),
                 )
-            except EgressRefused:
+            except AddressRefused:
                 raise
             except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError for some addresses
                 raise _not_connected(error) from error
@@ -199,8 +218,8 @@ class ConnectionPool:
                 raise _not_connected(error) from error
             return made[1]
 
-    def _protocol(self) -> Connection:
-        return Connection(self.loop, self._free, self._forget)
+    def _protocol(self) -> Connection[Reader]:
+        return Connection(self.loop, self._policy, self._free, self._forget)
 
 
 def _literal(place: Place) -> list[AddrInfoType]:

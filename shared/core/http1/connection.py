@@ -3,36 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import select
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
-from .answer import AnswerReader, AnswerRefused
+from .head import AnswerRefused, HeadReader
 
-MAX_ANSWER_SECONDS = 1.0
-"""Seconds from the end of an answer's head for which its body is read."""
-KEPT_SECONDS = 15.0
-"""Seconds for which an unused connection is kept."""
+
+class NotConnected(OSError):
+    """Raised if there is no connection: nothing of the request was sent."""
 
 
 class ConnectionLost(OSError):
-    """Raised if the connection ended before the answer's head did. Without a number, the receiver closed it."""
+    """Raised if the connection ended before the answer. Without a number, the other side closed it."""
 
 
-class Connection(asyncio.Protocol):
+class ConnectionPolicy[Reader: HeadReader](NamedTuple):
+    """The way in which connections are used. Times are in seconds."""
+
+    reader: Callable[[], Reader]
+    """Makes the reader of an answer."""
+    kept: float
+    """An unused connection is kept for this time."""
+    body: float = math.inf
+    """The body of an answer is read for this time after its head."""
+    asks_system: bool = False
+    """Ask the operating system before each request whether the connection has ended: the event loop sees that only in its next turn."""
+
+
+class Connection[Reader: HeadReader](asyncio.Protocol):
     """A connection. It has at most one request at a time, and one timer for all of them.
 
     freed: called when the connection can take a request again. lost: called once, when it is gone.
     """
 
-    __slots__ = ("_answer", "_deadline", "_freed", "_loop", "_lost", "_timer", "_timer_at", "_transport", "gone", "used", "waiter")
+    __slots__ = (
+        *("_answer", "_deadline", "_freed", "_loop", "_lost", "_poll", "_policy", "_timer", "_timer_at", "_transport"),
+        *("gone", "used", "waiter"),
+    )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, freed: Callable[[Connection], None], lost: Callable[[Connection], None]) -> None:
-        self._loop, self._freed, self._lost = loop, freed, lost
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        policy: ConnectionPolicy[Reader],
+        freed: Callable[[Connection[Reader]], None],
+        lost: Callable[[Connection[Reader]], None],
+    ) -> None:
+        self._loop, self._policy, self._freed, self._lost = loop, policy, freed, lost
         self._transport: asyncio.Transport | None = None
-        self._answer = AnswerReader()
+        self._poll: select.poll | None = None
+        self._answer = policy.reader()
         self._deadline = self._timer_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self.waiter: asyncio.Future[AnswerReader] | None = None
+        self.waiter: asyncio.Future[Reader] | None = None
         """The request that waits for its answer."""
         self.used = False
         """True if it has had a request before."""
@@ -41,27 +65,39 @@ class Connection(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
-        """True if a request can be sent."""
-        return self._transport is not None and not self._transport.is_closing()
+        """True if a request can be sent. Asked of a connection without a request."""
+        if self._transport is None or self._transport.is_closing():
+            return False
+        # Its end has come, it has failed, or it holds bytes that answer no request.
+        return self._poll is None or not self._poll.poll(0)
 
-    def post(self, request: bytes, deadline: float, answer: AnswerReader | None = None) -> asyncio.Future[AnswerReader]:
-        """Send a request; return a future of its answer, whose head was read.
+    def post(self, request: bytes, deadline: float, answer: Reader | None = None) -> asyncio.Future[Reader]:
+        """Send a request; return a future of its answer, as soon as that is usable.
 
-        deadline: loop time by which the head must have been read. answer: reads the answer, for callers that keep some of it. The future
-        raises TimeoutError, `AnswerRefused` and `ConnectionLost`.
-        A caller that gives up calls `abort`.
+        deadline: loop time by which it must be usable. answer: reads the answer, for callers that want more of it than others. Raises
+        `NotConnected` if nothing was sent. The future raises TimeoutError, `AnswerRefused` and `ConnectionLost`: the request may have been
+        received. A caller that gives up calls `give_up`.
         """
-        assert self._transport is not None and self.waiter is None
-        self._answer = answer or AnswerReader()
+        assert self.waiter is None
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise NotConnected()
+        if answer is not None:
+            self._answer = answer
         waiter = self.waiter = self._loop.create_future()
         self._limit(deadline)
-        self._transport.write(request)
+        transport.write(request)
         return waiter
 
     @property
-    def answer(self) -> AnswerReader:
+    def answer(self) -> Reader:
         """The part of the present answer that was read."""
         return self._answer
+
+    def give_up(self, waiter: asyncio.Future[Reader]) -> None:
+        """Close the connection if this request still waits for its answer. After the answer, another request may have it already."""
+        if self.waiter is waiter:
+            self.abort()
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -70,14 +106,20 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def close(self) -> None:
-        """Close the connection; a request in flight ends with `ConnectionLost`."""
-        if self._transport is not None:
+        """Close the connection; a request in flight ends with `ConnectionLost`, unless its answer is usable."""
+        if self.waiter is not None and not self._answer.usable:
+            # First: the end that follows is ours, and proves nothing about the answer.
+            self._fail(ConnectionLost())
+        elif self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         # uvloop's transports do not derive from the class.
         self._transport = cast("asyncio.Transport", transport)
+        if self._policy.asks_system:
+            self._poll = select.poll()
+            self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
@@ -94,16 +136,17 @@ class Connection(asyncio.Protocol):
             return
         if answer.complete:
             self._end()
-        elif answer.head_read and not was_read:
-            self._limit(min(self._deadline, self._loop.time() + MAX_ANSWER_SECONDS))
+        elif answer.head_read and not was_read and self._policy.body < math.inf:
+            self._limit(min(self._deadline, self._loop.time() + self._policy.body))
 
     def connection_lost(self, error: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self.gone = True
         if self._timer is not None:
             self._timer.cancel()
-        if self.waiter is not None and self._answer.head_read:
-            self._answer.end_with_connection()
+        if self.waiter is not None:
+            self._answer.end(clean=error is None)
+        if self.waiter is not None and self._answer.usable:
             self._resolve()
         else:
             number = error.errno if isinstance(error, OSError) else None
@@ -117,7 +160,7 @@ class Connection(asyncio.Protocol):
         if self._answer.reusable and not transport.is_closing() and not transport.get_write_buffer_size():
             self.used = True
             self._resolve()
-            self._limit(self._loop.time() + KEPT_SECONDS)
+            self._limit(self._loop.time() + self._policy.kept)
             self._freed(self)
         else:
             self._resolve()
@@ -125,8 +168,9 @@ class Connection(asyncio.Protocol):
 
     def _resolve(self) -> None:
         waiter, self.waiter = self.waiter, None
+        answer, self._answer = self._answer, self._policy.reader()
         if waiter is not None and not waiter.done():
-            waiter.set_result(self._answer)
+            waiter.set_result(answer)
 
     def _fail(self, error: Exception) -> None:
         waiter = self.waiter
@@ -149,7 +193,7 @@ class Connection(asyncio.Protocol):
             self._limit(self._deadline)
         elif self.waiter is None:
             self.abort()
-        elif self._answer.head_read:
+        elif self._answer.usable:
             self._resolve()
             self.abort()
         else:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.delivery.http1.answer import AnswerReader, AnswerRefused
+from shared.core.http1.answer import AnswerReader
+from shared.core.http1.head import AnswerRefused
 
 type Result = tuple[int | None, str | None, bool, bool, bool, str | None]
 
