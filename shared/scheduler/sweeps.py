@@ -41,6 +41,7 @@ from .keys import (
     use_row_key,
 )
 from .mirror.pair import Mirror
+from .protocol.changing import FORMER, find
 from .protocol.dispatch import ShardMessage, decide, dispatch_in_time, hand_out, rounds_of, send, unserved_events
 from .protocol.state_rows import state_key, state_partition
 from .queries.totals import Totals
@@ -226,6 +227,10 @@ class Sweeps:
         """Remove id rows, events, the gate, and the ledger row last, so that the next run finds the shard after a crash."""
         shard = str(entry.props["shard"])
         rows = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        for row in rows:
+            if FORMER in row.props:
+                # Finishes the move, if it stopped before the pointer was stored.
+                await self._runner.run(find(parse_address(str(row.props[FORMER]))))
         if await self._linked(rows, now):
             # An address given out long ago must resolve as long as its event exists.
             await self._tables.write(LEDGER, tenant, (Merge(entry.rk, {"keep": now + KEEP_LINKED}, entry.etag),))

@@ -46,6 +46,7 @@ from ..keys import (
     shard_tenant,
 )
 from ..rules import GOING, may_change
+from ..timings import KEEP_FINISHED
 from .gate import Counts, Gate, merge_gate, parse_gate, read_gate
 from .ingest import file_shard, read_named
 
@@ -55,8 +56,13 @@ CAME = "came"
 """Property of a mirrored event that was moved or redriven here: its former place, so that no copy shows it as alive at both."""
 SOURCE = "redrove"
 """Property of a redriven event that is not mirrored: the place where it died."""
+FORMER = "former"
+"""Property of an event that was moved to a much earlier time: its former place. If the move stopped before its pointer, nothing wakes that
+place before retention removes this one; retention then completes the move first, so that the event is not placed here once more."""
+MUCH_EARLIER: Millis = KEEP_FINISHED // 2
 OWN = frozenset(
-    {"state", "target", "target_due", "moving", "goal", "epoch", "flag", "next", "waited", "ended", "late", "by", ORIGIN, CAME, SOURCE}
+    {"state", "target", "target_due", "moving", "goal", "epoch", "flag", "next", "waited", "ended", "late", "by"}
+    | {ORIGIN, CAME, SOURCE, FORMER}
 )
 """Properties that belong to a row's place or due time and not to the event: a copy starts without them."""
 
@@ -225,6 +231,8 @@ def _placed(shard: str, row: Row) -> Steps[Address]:
     copy = copied(row.props, due)
     if place_of(shard) == MIRRORED:
         copy[CAME] = Address(shard, row.rk).text
+    if int(row.props["due"]) - due > MUCH_EARLIER:
+        copy[FORMER] = Address(shard, row.rk).text
     target = yield from place(shard, f"move:{row.rk}", {row.rk: copy}, wake)
     yield from file_shard(target[row.rk].shard, wake, sent=False)
     return target[row.rk]

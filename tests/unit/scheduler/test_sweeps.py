@@ -141,6 +141,31 @@ async def test_shard_an_event_has_moved_from_is_kept_while_the_event_lives(world
     assert world.rows(EVENTS) == [] and world.rows(LEDGER) == []
 
 
+async def test_a_move_that_stopped_before_its_pointer_delivers_once_although_its_copy_is_gone_by_then(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await world.demo.create(delay="P60D")
+    write = world.tables.write
+
+    async def dies(table: str, pk: str, ops: Any) -> Any:
+        if any(isinstance(op, Merge) and op.props.get("state") == "moved" for op in ops):
+            raise RuntimeError("the process is gone")
+        return await write(table, pk, ops)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.tables, "write", dies)
+        assert (await world.demo.post(f"/api/v1/events/{made['id']}/fire")).status == 500
+    await world.run(30)
+    assert len(world.receiver.received) == 1
+    await world.clock.advance(8 * DAY)
+    assert await retain(world) == {"removed": 1}
+    [row] = world.events()
+    assert row.props["state"] == "moved"
+    await world.clock.advance(53 * DAY)
+    await world.run(20)
+    assert len(world.receiver.received) == 1, "the owner of the former place must not place the event once more"
+
+
 async def test_id_that_names_another_place_by_now_is_left_alone(world: World) -> None:
     await finished(world, id="mine")
     [row] = world.rows(IDS)
