@@ -49,6 +49,7 @@ def build_routes() -> Routes[Application]:
     routes.add(maintenance, lambda app: app.maintenance)
     routes.add(bigben.bigben, lambda app: app.bigben)
     routes.add(bigben.operators, lambda app: app.bigben)
+    routes.add(bigben.probes, lambda app: None)
     routes.add(files, lambda app: None)
     routes.add(document_group(routes), lambda app: None)
     return routes

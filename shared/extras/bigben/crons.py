@@ -8,6 +8,7 @@ import orjson
 from cron_descriptor import FormatException, get_description
 
 from ...core.errors import Problem
+from ...scheduler.recurring import cron as expressions
 from ...scheduler.recurring.model import MAX_ID
 from ...scheduler.recurring.service import Recurring, StoredSchedule
 from ...web.problem import invalid, invalid_all
@@ -90,13 +91,25 @@ def _shown(tenant: str, cron_id: str, kind: CronType, schedule: StoredSchedule, 
     shown = schedule.shown
     expression = str(orjson.loads(schedule.definition.body)["payload"])
     cron = Cron(id=cron_id, expression=expression, type=kind, tenant=tenant, lastExecutionTime=shown["last"], lastUpdated=shown["created"])
-    if not describe:
-        return CronDescription(cron=cron)
+    return CronDescription(cron=cron, description=_in_words(shown["cron"]) if describe else None)
+
+
+def describe(wanted: CronIn) -> CronDescription:
+    """Return a cron that is not stored, with its expression in words. Raises 422 for an expression that `put` would refuse too."""
     try:
-        return CronDescription(cron=cron, description=get_description(shown["cron"]))
+        fields = expressions.check(five_fields(wanted.expression, wanted.type))
+    except ValueError as wrong:
+        raise invalid("/expression", str(wrong)) from None
+    cron = Cron(id=wanted.id, expression=wanted.expression, type=wanted.type, tenant=wanted.tenant)
+    return CronDescription(cron=cron, description=_in_words(fields))
+
+
+def _in_words(fields: str) -> str:
+    try:
+        return get_description(fields)
     except FormatException:
         # The library that describes expressions knows fewer of them than schedules do.
-        return CronDescription(cron=cron, description=shown["cron"])
+        return fields
 
 
 def schedule_id(cron_id: str, kind: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from ...tenants.store import TenantDirectory
@@ -14,7 +14,7 @@ from ...web.fields.types import NAME
 from ...web.json_spans import Span
 from ...web.problem import invalid, not_found
 from ...web.routes import Answer, Call, RouteGroup
-from .crons import Crons
+from .crons import Crons, describe
 from .model import MAX_EVENTS, BigBenEventQuery, CronDescription, CronIn, CronQuery, EventRequest, EventResponse, Processor, StatusOut
 from .processors import Processors
 from .service import BigBen
@@ -33,6 +33,8 @@ class BigBenServices:
     directory: TenantDirectory
     is_open: bool
     """True if calls on loopback need no key (`TOCSIN_BIGBEN_OPEN`)."""
+    instance: str
+    """The name of this process; '' if it is not known."""
 
 
 def guest(services: BigBenServices, url: str, headers: Mapping[str, str]) -> KeyRecord | None:
@@ -46,6 +48,7 @@ def guest(services: BigBenServices, url: str, headers: Mapping[str, str]) -> Key
 
 bigben = RouteGroup[BigBenServices]("bigben", scope="events", names_tenant=True, guest=guest)
 operators = RouteGroup[BigBenServices]("bigben", scope="admin", guest=guest)
+probes = RouteGroup[None]("bigben", standalone=True)
 
 
 async def _may_act_for(call: Call[BigBenServices, Any, Any], tenant: str) -> bool:
@@ -57,6 +60,18 @@ async def _may_act_for(call: Call[BigBenServices, Any, Any], tenant: str) -> boo
 async def _check(call: Call[BigBenServices, Any, Any], tenant: str) -> None:
     if not await _may_act_for(call, tenant):
         raise not_found("tenant")
+
+
+@probes.get("bigben/ping", answers={200: StatusOut})
+async def bigben_ping(call: Call[None]) -> Answer:
+    """Answer as long as the process runs, as BigBen does; `/api/readyz` also checks storage and timers."""
+    return Answer(200, StatusOut())
+
+
+@operators.get("bigben/events/cluster", answers={200: dict[str, Literal["Master", "Slave"]]})
+async def bigben_cluster(call: Call[BigBenServices]) -> Answer:
+    """Name the instance that answers, as `Master`: no instance directs others, so each does all of a master's work."""
+    return Answer(200, {call.service.instance or "this instance": "Master"})
 
 
 @bigben.post(
@@ -127,6 +142,12 @@ async def bigben_cron(call: Call[BigBenServices, CronIn]) -> Answer:
     await _check(call, call.body.tenant)
     await call.service.crons.put(call.body)
     return Answer(200, StatusOut())
+
+
+@bigben.post("bigben/cron/describe", answers={200: CronDescription})
+async def bigben_cron_describe(call: Call[BigBenServices, CronIn]) -> Answer:
+    """Describe a cron in English without storing it. BigBen reads the cron from the body of a GET, which HTTP gives no meaning."""
+    return Answer(200, describe(call.body))
 
 
 @bigben.get("bigben/cron/{tenant}/{id}", answers={200: list[CronDescription], 404: "not-found"})
