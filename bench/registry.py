@@ -18,6 +18,7 @@ from .events import (
     firing,
     importing,
     quiet,
+    real_outage,
     singles,
     sparse_tenants,
     storage_cpu,
@@ -79,6 +80,7 @@ BENCHES: Final[dict[str, Bench]] = {
     "memory": Bench("memory with a million future events", twin.memory),
     "backlog": Bench("transactions of due work beside a backlog", twin.backlog),
     "day-outage": Bench("fresh events while a million overdue ones drain, after a day's outage", day_outage.measure, 3_600.0),
+    "real-outage": Bench("fresh events while thousands of overdue ones drain: devhost and Azurite", real_outage.measure, 900.0),
     # Several instances, on virtual time
     "cluster": Bench("a million events on four instances, in and out within a minute each", cluster.seed, 3_600.0),
     "cluster-scale": Bench("throughput of 1, 2, 4, 8 and 16 instances", cluster.scale, 3_600.0),
@@ -88,6 +90,6 @@ BENCHES: Final[dict[str, Bench]] = {
     "leases-fast": Bench("the same, fast profile", virtual_time.of("fast")),
     "leases-economy": Bench("the same, economy profile", virtual_time.of("economy")),
     "leases-seed": Bench("the same, profile of the seed", virtual_time.of("seed")),
-    "leases-throttled": Bench("leases on storage that refuses requests, with slower scans and without", throttled.measure),
+    "leases-throttled": Bench("leases on storage that refuses requests, with slower scans and without", throttled.measure, 1_800.0),
     "leases-azurite": Bench("64 keepers on Azurite", azurite.measure),
 }

@@ -67,8 +67,8 @@ class Result(NamedTuple):
     """Lateness of each of those events, sorted: the events that waited for the take-over."""
 
 
-async def start(connection: str, receiver: str, machine: str = "") -> tuple[asyncio.subprocess.Process, str]:
-    """Start a host; return the process and the app's URL once it is ready. machine: the instance's name."""
+async def start(connection: str, receiver: str, machine: str = "", **settings: str) -> tuple[asyncio.subprocess.Process, str]:
+    """Start a host; return the process and the app's URL once it is ready. machine: the instance's name. settings: of the app, more."""
     env = {
         **os.environ,
         "CONTAINER_NAME": machine,
@@ -82,6 +82,7 @@ async def start(connection: str, receiver: str, machine: str = "") -> tuple[asyn
         "TOCSIN_SIGNING_KEY": "local-signing-key",
         "TOCSIN_EGRESS_ALLOW": "localhost,127.0.0.0/8",
         "TOCSIN_RECEIVER": receiver,
+        **settings,
     }
     command = (sys.executable, "-m", "devhost", "--no-azurite", "--no-receiver")
     process = await asyncio.create_subprocess_exec(

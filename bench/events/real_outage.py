@@ -1,0 +1,77 @@
+"""A real outage of some minutes: overdue events drain at the set rate, and fresh ones come beside. Devhost and Azurite, one instance.
+
+A shard belongs to the backlog once it is late by two minutes, so this takes about five.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import Final
+
+from shared.scheduler.timings import BACKLOG_AFTER
+
+from ..report import Figure
+from ..restarts import Arrival, end, post, receiving, start
+from ..tools.stage import Run, emulator
+
+OVERDUE: Final = 4_000
+RATE: Final = 100
+"""Events a second at which the backlog drains (`TOCSIN_BACKLOG_PER_SECOND`)."""
+FRESH: Final = 10
+"""Events a second that are due after the outage."""
+LEAD: Final = 45.0
+"""Seconds from the storing of the events to the first due time: the host has ended by then."""
+SPAN: Final = 30.0
+"""Seconds over which the overdue events are due."""
+STARTS: Final = 30.0
+"""Seconds after the outage from which fresh events are due: the host has started by then, and the first sweep has run or is near."""
+TAKES: Final = 0.05
+"""Seconds that the receiver takes."""
+LATE_WITHIN: Final = 100.0
+"""Milliseconds that 99 of 100 fresh events may be late."""
+
+
+async def measure(run: Run) -> list[Figure]:
+    """Store all events, end the host before the first is due, and start it once they are late enough to be a backlog."""
+    count = run.scale or run.pick(OVERDUE, OVERDUE // 2)
+    lasts = count / RATE
+    arrivals: list[Arrival] = []
+    with emulator() as azurite:
+        async with receiving(arrivals, TAKES) as receiver:
+            process, url = await start(azurite.connection_string, receiver)
+            try:
+                first = (time.time() + LEAD) * 1000
+                over = first + (SPAN + BACKLOG_AFTER / 1000 + 5) * 1000
+                late = await post(url, count, SPAN, first)
+                fresh = await post(url, round(FRESH * lasts), lasts, over + STARTS * 1000)
+                await end("sigkill", process, url)
+                ended_at = time.time() * 1000
+                assert ended_at < first and not arrivals, "the host ended too late"
+                await asyncio.sleep((over - time.time() * 1000) / 1000)
+                process, url = await start(azurite.connection_string, receiver, TOCSIN_BACKLOG_PER_SECOND=str(RATE))
+                until = time.monotonic() + 4 * lasts + 180
+                while len(arrivals) < len(late) + len(fresh) and time.monotonic() < until:
+                    run.report_progress("events of the outage", len(arrivals), len(late) + len(fresh))
+                    await asyncio.sleep(1.0)
+            finally:
+                await end("sigkill", process, url)
+    return _figures(late, fresh, arrivals)
+
+
+def _figures(late: list[str], fresh: list[str], arrivals: list[Arrival]) -> list[Figure]:
+    counts = Counter(each.id for each in arrivals)
+    overdue, new = set(late), set(fresh)
+    drained = sorted(each.at for each in arrivals if each.id in overdue)
+    beside = sorted(each.at - each.due for each in arrivals if each.id in new and each.due <= drained[-1])
+    tenth = len(drained) // 10
+    rate = (len(drained) - 2 * tenth) * 1000 / (drained[-tenth - 1] - drained[tenth])
+    lost = len((overdue | new) - counts.keys())
+    note = f"of {len(overdue):,} overdue and {len(new):,} fresh ones; {counts.total() - len(counts)} delivered twice"
+    lateness = f"p50 {beside[len(beside) // 2]:.0f}, at most {beside[-1]:.0f} ms; {len(beside)} at {FRESH}/s; one instance, Azurite"
+    return [
+        Figure("a real outage: lost", lost, "", "==", 0, note),
+        Figure("  fresh events' lateness while it drains, p99", beside[len(beside) * 99 // 100], "ms", "<=", LATE_WITHIN, lateness),
+        Figure("  events of the backlog a second, at most", rate, "/s", "<=", 1.2 * RATE, f"set to {RATE}/s"),
+    ]
