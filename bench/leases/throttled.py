@@ -45,6 +45,7 @@ def _figures(name: str, found: list[Throttled], *, limited: bool) -> list[Figure
     note = (
         f"{runs} runs of {PARTITIONS} partitions on {SERVERS} servers; refused {refused}; take-over of the crashed server {takeover:.0f} s"
     )
+    note += f"; alarms at its end: {', '.join(sorted({kind for each in found for kind in each.alarms})) or 'none'}"
     lost = Figure(f"{name}: partitions lost a run", sum(each.lost for each in found) / runs, "", note=note)
     after = Figure(f"{name}: partitions lost afterwards", sum(each.lost_afterwards for each in found), "")
     unserved = Figure(f"{name}: partitions without a server at its end, a run", sum(each.unserved for each in found) / runs, "")

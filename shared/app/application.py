@@ -87,7 +87,7 @@ class Application:
         maintenance = Maintenance(home, clock, drain, internal_events, self.arm, self._limits)
         self.maintenance, self.maintenance_sweeps = maintenance.service, maintenance.watch
         self.checkpoints = CheckpointService(home, self.runner, clock, ids, maintenance.pending)
-        self.watch = FleetWatch(home, self.runner, planning, clock, internal_events, self.checkpoints.stuck)
+        self.watch = FleetWatch(home, self.runner, planning, clock, internal_events, self.checkpoints.stuck, ports.storage.pressure)
         self.fleets = FleetDirectory(
             home,
             self.runner,
@@ -110,6 +110,7 @@ class Application:
             Processors(self.directory),
             self.directory,
             settings.bigben_open,
+            ports.process.name if ports.process is not None else "",
         )
         sources = read_sources(settings.kafka_sources.get_secret_value())
         self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, consumer_opener(settings.client_id))

@@ -1,11 +1,12 @@
 """Storage pressure: the share of requests that storage refuses, and the factor by which work that can wait is stretched.
 
-Pure. Keepers and the app's sweeps ask it how long to wait. Work that keeps a promise (heartbeats, claims, deliveries) never does.
+Keepers and the app's sweeps ask it how long to wait. Work that keeps a promise (heartbeats, claims, deliveries) never does.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -59,3 +60,25 @@ class StoragePressure:
 
     def _kept(self, now: float, memory: float) -> float:
         return math.exp(min(0.0, self.at - now) / memory)
+
+
+class PressureGauge:
+    """Counts the requests of one process to one storage account. For one event loop, or one lock around it."""
+
+    def __init__(self, steady: Callable[[], float]) -> None:
+        self._steady = steady
+        self._pressure = StoragePressure()
+
+    def record(self, refused: bool) -> None:
+        """Count a request, and whether storage refused it or did not answer."""
+        self._pressure = self._pressure.observe(refused, self._steady())
+
+    @property
+    def stretch(self) -> float:
+        """The factor on intervals of work that can wait; 1 without pressure."""
+        return self._pressure.factor(self._steady())
+
+    @property
+    def share(self) -> float:
+        """The share of refused requests while there is pressure, 0 to 1; 0 without pressure."""
+        return self._pressure.share(self._steady()) if self.stretch > 1 else 0.0

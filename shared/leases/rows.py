@@ -152,6 +152,7 @@ class Server:
     kept: this incarnation has ended, and its server will be back within T: only that server may replace the row until it is fenced.
     holds: the partitions that name this incarnation, as `join_holds` encodes them; '' if the server does not list them.
     loads: of partitions, as `loads.join_loads` encodes them; None in rows of servers of former releases.
+    refused: percent of its requests that storage refuses, while these are so many that it scans less often; else 0.
     """
 
     name: str
@@ -172,6 +173,7 @@ class Server:
     kept: bool = False
     http: HttpServerState = field(default_factory=HttpServerState)
     loads: str | None = None
+    refused: int = 0
 
     @property
     def listed(self) -> frozenset[int] | None:
@@ -352,6 +354,6 @@ _SERVER: Final = RowCodec(
             added=("held", "terms", "spread", "release_by", "evicted"),
         ),
     },
-    added=("scans", "tell", "avoid", "generation", "expect", "holds", "kept"),
+    added=("scans", "tell", "avoid", "generation", "expect", "holds", "kept", "refused"),
     given=("name",),
 )

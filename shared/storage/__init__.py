@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from ..core.clock import Clock
 from ..core.errors import StorageError
+from ..core.pressure import PressureGauge
 from . import names
 from .memory import MemoryQueues, MemoryTables
 from .names import FIRST, HOME, MIRRORED, SECOND
@@ -60,6 +61,8 @@ class Storage:
     """The storage as the second account of a mirrored pair sees it, with its own home tables and queues."""
     server_times: tuple[ServerTimeEstimator, ...] = ()
     """The observed time of each account, the home account first. Empty where the adapters do not observe it."""
+    pressure: PressureGauge | None = None
+    """Counts the requests to the home account's tables; None where the adapters do not count them."""
 
     async def ensure(self) -> None:
         """Create all of Tocsin's tables and queues that are missing. Raises `Rejected` or `Unavailable`."""
@@ -85,7 +88,9 @@ def open_storage(settings: Settings, clock: Clock) -> Storage:
 
     second_time = ServerTimeEstimator(clock)
     times = [ServerTimeEstimator(clock) for _ in range(1 + len(settings.account_list))]
-    home, queues = AzureTables.from_settings(settings, clock, server_time=times[0]), AzureQueues.from_settings(settings, clock)
+    pressure = PressureGauge(clock.monotonic)
+    home = AzureTables.from_settings(settings, clock, server_time=times[0], pressure=pressure)
+    queues = AzureQueues.from_settings(settings, clock)
     others = [
         AzureTables(Transport(account.further("table", text, settings, f"TOCSIN_ACCOUNTS, entry {number}"), clock), times[number])
         for number, text in enumerate(settings.account_list, 1)
@@ -96,7 +101,7 @@ def open_storage(settings: Settings, clock: Clock) -> Storage:
         second = tables, AzureQueues(Transport(account.second_from_settings("queue", settings), clock))
     storage = spread_storage([home, *others], queues, clock, settings.fresh_accounts, second, detached=bool(settings.mirror_detached))
     there = replace(storage.second, server_times=(second_time, *times)) if storage.second is not None else None
-    return replace(storage, second=there, server_times=tuple(times))
+    return replace(storage, second=there, server_times=tuple(times), pressure=pressure)
 
 
 def spread_storage(

@@ -15,7 +15,18 @@ from ...leases.timings import TAKEOVER_PERIOD
 from ..model import NotificationKind
 
 type Kind = Literal[
-    "silent", "unserved", "missing", "servers", "forgotten", "late", "turns", "unreadable", "unlisted", "orders", "destination"
+    "silent",
+    "unserved",
+    "missing",
+    "servers",
+    "forgotten",
+    "late",
+    "turns",
+    "unreadable",
+    "unlisted",
+    "orders",
+    "destination",
+    "throttled",
 ]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind.__value__)
 
@@ -155,6 +166,15 @@ ALARMS: Final[Mapping[Kind, AlarmDefinition]] = {
         many="Since {since} the destinations of {count} drains cannot take partitions, and they go to other servers: {subjects}.",
         cleared="The destinations of all drains can take partitions again, or the drains have ended.",
         command="tocsin leases intents {fleet}",
+    ),
+    "throttled": AlarmDefinition(
+        action="lease_storage_refuses",
+        notification="stale",
+        lasts=LASTING,
+        one="Storage has refused many requests since {since}: {subjects}. Scans and plans take place less often, heartbeats as before.",
+        many="Storage has refused many requests since {since}: {subjects}. Scans and plans take place less often, heartbeats as before.",
+        cleared="Storage accepts requests again.",
+        command="tocsin leases nodes {fleet}",
     ),
 }
 

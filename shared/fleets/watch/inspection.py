@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...core.clock import Millis
+from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, write
 from ...engine.fleet_cursor import FleetCursor, VisitFleet
@@ -35,6 +36,9 @@ log = logging.getLogger(__name__)
 INSPECTION_PERIOD: Final = 60.0
 """Seconds between runs of the inspection (job `stale_scan` of the sweep)."""
 
+MAX_STRETCH: Final = 2.0
+"""Largest factor on the time between two inspections of a fleet while storage refuses requests. The alarm about it must not wait longer."""
+
 type StuckTurns = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
 """Receives fleets' keys in order; returns what is wrong, for each fleet with stuck checkpoint turns. Raises `StorageError`."""
 
@@ -56,15 +60,17 @@ class FleetInspection:
         takeover: TakeoverSweep,
         publisher: EventPublisher,
         stuck_turns: StuckTurns,
+        pressure: PressureGauge | None,
     ) -> None:
+        """pressure: of the requests of this process to storage."""
         self._memory, self._cursor, self._runner, self._planning = memory, cursor, runner, planning
-        self._takeover, self._publisher, self._stuck_turns = takeover, publisher, stuck_turns
+        self._takeover, self._publisher, self._stuck_turns, self._pressure = takeover, publisher, stuck_turns, pressure
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Inspect every fleet, idle ones in turns.
 
-        Counts `fleets`, `idle` (left out in this run), `whole`, `raised`, `cleared`, `told`, `removed`, `expired`, `plans`, `orders`,
-        `failed`.
+        Counts `fleets`, `idle` (left out in this run), `postponed` (left out because storage refuses requests), `whole`, `raised`,
+        `cleared`, `told`, `removed`, `expired`, `plans`, `orders`, `failed`.
         """
 
         async def prepare(keys: list[str]) -> VisitFleet:
@@ -75,10 +81,14 @@ class FleetInspection:
                 key for key in idle_fleets(planned) if key in known and _has_nothing_new(parse_watch_state(known[key]).value, key in stuck)
             ]
             skipped = takeover_rules.skipped_fleets(settled, INSPECTION_PERIOD, now)
+            stretch = self._pressure.stretch if self._pressure is not None else 1.0
+            postponed = takeover_rules.postponed_fleets(keys, min(stretch, MAX_STRETCH), INSPECTION_PERIOD, now)
 
             async def visit(key: str) -> Counter[str]:
                 if key in skipped:
                     return Counter(idle=1)
+                if key in postponed:
+                    return Counter(postponed=1)
                 return await self._inspect(key, known.get(key), now, (stuck[key],) if key in stuck else ())
 
             return visit
@@ -101,12 +111,13 @@ class FleetInspection:
         if before.must_read_partitions(mark, now, deserted=deserted) or has_orders(summary):
             snapshot = await self._planning.look(key)
         if snapshot is None:
-            after = rules.next_state(before, replace(rules.findings_of_summary(summary, now), turns=turns), now, None)
+            found = replace(rules.findings_of_summary(summary, now), turns=turns)
+            after = rules.next_state(before, self._with_pressure(found, summary), now, None)
         else:
             counts["whole"] = 1
             summary = snapshot.summary
             found = replace(await self._find(snapshot, now), turns=turns)
-            after = rules.next_state(before, found, now, takeover_rules.fingerprint(summary))
+            after = rules.next_state(before, self._with_pressure(found, summary), now, takeover_rules.fingerprint(summary))
             counts += await self._tidy(snapshot, now)
         if after != before:
             # Only the instance that writes the state reports its alarms, so two instances at once do not report them twice.
@@ -123,6 +134,13 @@ class FleetInspection:
 
     async def _find(self, snapshot: FleetSnapshot, now: Millis) -> Findings:
         return rules.findings_of_snapshot(snapshot, (await self._planning.plan(snapshot, now)).plan, now)
+
+    def _with_pressure(self, found: Findings, summary: FleetSummary) -> Findings:
+        """Return the findings with the app's own refused requests, where servers live that cannot report theirs."""
+        share = self._pressure.share if self._pressure is not None else 0.0
+        if not share or found.throttled or not any(not server.scans for server in summary.living):
+            return found
+        return replace(found, throttled=(f"the app ({share:.0%})".replace("%", " %"),))
 
     async def _tidy(self, snapshot: FleetSnapshot, now: Millis) -> Counter[str]:
         """Remove completed bumps, and rows of servers that have been dead for long."""

@@ -66,6 +66,8 @@ class Findings:
     """Seconds in which an order must be followed."""
     lost_destinations: tuple[str, ...] = ()
     """Drains whose destination can take no partitions, as `s1 to s2`."""
+    throttled: tuple[str, ...] = ()
+    """Who is refused many requests by storage: `7 of 8 servers (34 %)`, or `the app (34 %)`. One subject for the whole fleet."""
 
     def subjects(self) -> dict[Kind, tuple[str, ...]]:
         """Return the subjects of each kind of alarm. Kinds without a finding are left out."""
@@ -75,11 +77,13 @@ class Findings:
             "missing": tuple(str(each.partition) for each in self.stale if each.reason == "missing"),
             "servers": (f"{self.live} of {self.needed}",) if self.used and self.live < self.needed else (),
             "forgotten": tuple(intent.key for intent in self.forgotten),
-            "late": self.late,
+            # Late heartbeats follow from refused requests: one alarm is enough.
+            "late": () if self.throttled else self.late,
             "turns": self.turns,
             "unreadable": self.unreadable,
             "unlisted": tuple(map(str, self.unlisted)),
             "destination": self.lost_destinations,
+            "throttled": self.throttled,
         }
         return {kind: subjects for kind, subjects in found.items() if subjects}
 
@@ -94,6 +98,16 @@ def lost_destinations(summary: FleetSummary, now: Millis) -> tuple[str, ...]:
     intents, living = summary.in_force(now), {server.name for server in summary.living}
     usable = set(usable_servers(summary.living, intents))
     return tuple(f"{source} to {to}" for source, to in intents.destinations if source in living and to not in usable)
+
+
+def throttled_servers(servers: Iterable[Server]) -> tuple[str, ...]:
+    """Return how many servers report that storage refuses many of their requests, if these are half of those with the library.
+
+    One server among many that is refused has a problem of its own, with its rights or its network.
+    """
+    judges = [server for server in servers if server.scans]
+    shares = [server.refused for server in judges if server.refused]
+    return (f"{len(shares)} of {len(judges)} servers ({max(shares)} %)",) if shares and 2 * len(shares) >= len(judges) else ()
 
 
 def is_forgotten(intent: Intent, now: Millis) -> bool:
@@ -116,6 +130,7 @@ def findings_of_summary(summary: FleetSummary, now: Millis) -> Findings:
         used=bool(summary.servers),
         unreadable=summary.unreadable,
         lost_destinations=lost_destinations(summary, now),
+        throttled=throttled_servers(summary.living),
     )
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from ...core.clock import Clock, Millis
+from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
 from ...engine.fleet_cursor import FleetCursor
 from ...engine.queries import load_rows
@@ -42,14 +43,15 @@ class FleetWatch:
         clock: Clock,
         publisher: EventPublisher,
         stuck_turns: StuckTurns = no_stuck_turns,
+        pressure: PressureGauge | None = None,
     ) -> None:
-        """stuck_turns: finds the fleets whose checkpoint turns are stuck."""
+        """stuck_turns: finds the fleets whose checkpoint turns are stuck. pressure: of the requests of this process to storage."""
         self._tables, self._runner, self._planning, self._clock = tables, runner, planning, clock
         self._memory = SweepMemory(tables)
         cursor = FleetCursor(tables, clock, FLEETS, INDEX)
-        self.takeover = TakeoverSweep(self._memory, cursor, runner, planning, clock)
+        self.takeover = TakeoverSweep(self._memory, cursor, runner, planning, clock, pressure)
         """Runs every 15 s, and when heartbeats over HTTP ask for it."""
-        self.inspect = FleetInspection(self._memory, cursor, runner, planning, self.takeover, publisher, stuck_turns)
+        self.inspect = FleetInspection(self._memory, cursor, runner, planning, self.takeover, publisher, stuck_turns, pressure)
         """Runs every minute."""
 
     async def forget(self, key: str) -> None:

@@ -243,7 +243,8 @@ class HeartbeatLoop:
         sent, counts = self._steady(), self._keeper_state.counts
         self._avoided = {partition: until for partition, until in self._avoided.items() if sent < until}
         loads = self._keeper_state.loads.text(session.held, session.generation)
-        publish = replace(self.publish, avoid=tuple(sorted(self._avoided))[:MAX_ORDERS], loads=loads)
+        avoid = tuple(sorted(self._avoided))[:MAX_ORDERS]
+        publish = replace(self.publish, avoid=avoid, loads=loads, refused=self._keeper_state.refused)
         counts["beats"] += 1
         try:
             done = yield from membership.beat(session, publish, state, claims, leaving, self._wall())

@@ -168,6 +168,12 @@ class KeeperState:
         """The factor on the intervals of scans and plans while storage refuses requests; 1 while it does not."""
         return self._pressure.factor(self._steady(), rules.pressure_memory(self.fleet.profile))
 
+    @property
+    def refused(self) -> int:
+        """The percentage of requests that storage refuses, while these are so many that scans are stretched; else 0."""
+        share = self._pressure.share(self._steady(), rules.pressure_memory(self.fleet.profile))
+        return round(100 * share) if self.stretch > 1 else 0
+
     def released_partitions(self) -> dict[int, float]:
         """Return released partitions, and when (steady seconds) to check that a successor has claimed them."""
         with self._lock:

@@ -38,13 +38,15 @@ MAX_RIDERS = 99
 @dataclass(frozen=True, slots=True)
 class ServerReport:
     """A server's report about itself. capacity: partitions it can own, 0 for no limit. load: a measure that all servers share. avoid:
-    partitions that it prefers not to own. loads: of partitions, as `loads.join_loads` encodes them."""
+    partitions that it prefers not to own. loads: of partitions, as `loads.join_loads` encodes them. refused: percent of its requests that
+    storage refuses, or 0 if these are few."""
 
     domain: str = ""
     capacity: int = 0
     load: float = 0.0
     avoid: tuple[int, ...] = ()
     loads: str = ""
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,7 @@ def beat(
         "domain": publish.domain,
         "capacity": publish.capacity,
         "load": float(publish.load),
+        "refused": publish.refused,
         "take": join_numbers(take),
         "drop": join_numbers(drop),
         "avoid": join_numbers(publish.avoid),

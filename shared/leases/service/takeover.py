@@ -14,6 +14,7 @@ from typing import Final
 
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
+from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, write
 from ...engine.fleet_cursor import FleetCursor, VisitFleet
@@ -38,23 +39,37 @@ MAX_REMEMBERED: Final = 10_000
 class TakeoverSweep:
     """Runs on a timer, and in between when heartbeats over HTTP ask for it. One per process."""
 
-    def __init__(self, memory: SweepMemory, cursor: FleetCursor, runner: AsyncRunner, planning: Planning, clock: Clock) -> None:
+    def __init__(
+        self,
+        memory: SweepMemory,
+        cursor: FleetCursor,
+        runner: AsyncRunner,
+        planning: Planning,
+        clock: Clock,
+        pressure: PressureGauge | None = None,
+    ) -> None:
+        """pressure: of the requests of this process to storage."""
         self._memory, self._cursor, self._runner, self._planning, self._clock = memory, cursor, runner, planning, clock
+        self._pressure = pressure
         self._last_visits: dict[str, float] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Visit every fleet, idle ones in turns.
 
-        Counts `fleets`, `idle` (left out in this run), `fenced`, `expired`, `untold`, `opened`, `resizing`, `plans`, `orders`, `failed`.
+        Counts `fleets`, `idle` (left out in this run), `postponed` (left out because storage refuses requests), `fenced`, `expired`,
+        `untold`, `opened`, `resizing`, `plans`, `orders`, `failed`.
         """
 
         async def prepare(keys: list[str]) -> VisitFleet:
             known = await self._memory.load(PLANNED, keys)
             skipped = takeover_rules.skipped_fleets(idle_fleets(known), TAKEOVER_PERIOD, now, TAKEOVER_RUNS_A_SWEEP)
+            postponed = takeover_rules.postponed_fleets(keys, self._stretch, TAKEOVER_PERIOD, now)
 
             async def visit(key: str) -> Counter[str]:
-                return Counter(idle=1) if key in skipped else await self._visit(key, known.get(key), now)
+                if key in skipped:
+                    return Counter(idle=1)
+                return Counter(postponed=1) if key in postponed else await self._visit(key, known.get(key), now)
 
             return visit
 
@@ -63,10 +78,13 @@ class TakeoverSweep:
     def nudge(self, tenant: str, fleet: str, beat: float) -> None:
         """Visit the fleet of a server that does not scan, in the background, at most once in `beat` seconds.
 
+        While storage refuses requests, it does so up to four times as seldom.
+
         A fleet of such servers then takes over within T + 5 s and two heartbeat intervals instead of at the next timer. Call it inside the
         event loop.
         """
         key, now = fleet_key(tenant, fleet), self._clock.monotonic()
+        beat *= min(self._stretch, takeover_rules.MAX_POSTPONED)
         if now - self._last_visits.get(key, float("-inf")) < beat or key in self._tasks:
             return
         if len(self._last_visits) >= MAX_REMEMBERED:
@@ -74,6 +92,10 @@ class TakeoverSweep:
         self._last_visits[key] = now
         task = self._tasks[key] = asyncio.create_task(self._nudge(key))
         task.add_done_callback(lambda _: self._tasks.pop(key, None))
+
+    @property
+    def _stretch(self) -> float:
+        return self._pressure.stretch if self._pressure is not None else 1.0
 
     async def quiet(self) -> None:
         """Wait until all background visits have ended."""

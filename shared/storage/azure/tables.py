@@ -10,6 +10,7 @@ import orjson
 
 from ...core.clock import Clock
 from ...core.errors import OutcomeUnknown
+from ...core.pressure import PressureGauge
 from ...core.settings import Settings
 from .. import limits
 from ..ports import MAX_EGT_BYTES, MAX_PAGE, Applied, Insert, Merge, Op, Page, Row, Where, WriteRefused
@@ -44,9 +45,10 @@ class AzureTables:
         clock: Clock | None = None,
         policy: TransportPolicy | None = None,
         server_time: ServerTimeEstimator | None = None,
+        pressure: PressureGauge | None = None,
     ) -> Self:
-        """With the connection string or the identity the settings name. Raises `UnsafeSettings`."""
-        return cls(Transport(account.from_settings("table", settings), clock, policy), server_time)
+        """With the connection string or the identity the settings name. pressure: counts the requests. Raises `UnsafeSettings`."""
+        return cls(Transport(account.from_settings("table", settings), clock, policy, pressure=pressure), server_time)
 
     @classmethod
     def from_connection_string(cls, text: str, clock: Clock | None = None, policy: TransportPolicy | None = None) -> Self:

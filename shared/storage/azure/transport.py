@@ -22,6 +22,7 @@ from ...core.clock import Clock, SystemClock
 from ...core.durations import retry_after_of
 from ...core.errors import OutcomeUnknown, Unavailable
 from ...core.http1.head import AnswerRefused
+from ...core.pressure import PressureGauge
 from ..server_time import elapsed_ms
 from .account import VERSION, Account
 from .connections import AccountConnections, NotSent
@@ -70,8 +71,10 @@ class Transport:
         *,
         chance: Callable[[], float] = random.random,
         elapsed: Callable[[], float] | None = None,
+        pressure: PressureGauge | None = None,
     ) -> None:
-        """elapsed: reads the monotonic time of `HttpAnswer.sent` and `received`, in milliseconds; the clock's by default."""
+        """elapsed: reads the monotonic time of `HttpAnswer.sent` and `received`, in milliseconds; the clock's by default. pressure: counts
+        each try, and those that were refused or not answered."""
         self.account = account
         self.transactions: Counter[str] = Counter()
         self.bytes_read = 0
@@ -80,6 +83,7 @@ class Transport:
         self._elapsed = elapsed or elapsed_ms(self._clock)
         self._policy = policy or TransportPolicy()
         self._chance = chance
+        self._record = pressure.record if pressure is not None else _ignore
         self._connections: AccountConnections | None = None
 
     def _open(self) -> AccountConnections:
@@ -127,6 +131,7 @@ class Transport:
             except (AnswerRefused, OSError) as error:
                 failed = type(error).__name__
                 if not repeat:
+                    self._record(True)
                     _unknown(failed)
                 doubtful = True
             else:
@@ -137,13 +142,16 @@ class Transport:
                     renewed = True
                     continue
                 if status not in (408, 429) and status < 500:
+                    self._record(False)
                     return HttpAnswer(status, reply.headers, content, doubtful, sent, received)
                 failed = f"status {status}"
                 if status != 429:
                     if not repeat:
+                        self._record(True)
                         _unknown(failed, self._asked_wait(reply.headers))
                     doubtful = True
                 wait = self._asked_wait(reply.headers)
+            self._record(True)
             if wait is None:
                 wait = self._chance() * backoff.exponential(policy.base, attempt - 1, policy.cap)
             if attempt >= policy.attempts or clock.monotonic() - started + wait > policy.total:
@@ -160,6 +168,10 @@ class Transport:
         if self._connections is not None:
             await self._connections.close()
         await self.account.credential.close()
+
+
+def _ignore(refused: bool) -> None:
+    """Count nothing."""
 
 
 def _unknown(failed: str, retry_after: float | None = None) -> NoReturn:

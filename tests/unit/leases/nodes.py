@@ -9,6 +9,7 @@ from typing import Any
 
 from shared.core.clock import SettableClock
 from shared.core.errors import Problem
+from shared.core.pressure import PressureGauge
 from shared.engine.async_runner import AsyncRunner
 from shared.engine.effects import Steps
 from shared.engine.queries import load_rows
@@ -77,7 +78,8 @@ class World:
         self.runner = AsyncRunner(self.tables, self.clock)
         planning = Planning(self.runner)
         self.control = ManualControls(self.runner, planning, self.clock)
-        self.watch = FleetWatch(self.tables, self.runner, planning, self.clock, self.channel)
+        self.pressure = PressureGauge(self.clock.monotonic)
+        self.watch = FleetWatch(self.tables, self.runner, planning, self.clock, self.channel, pressure=self.pressure)
 
     async def open(self) -> World:
         await self.tables.ensure(ALL_TABLES)
@@ -140,11 +142,12 @@ class Node:
         self.world, self.key, self.name, self.scans = world, key, name, scans
         self.life = 0
         self.session = ServerSession(key, name, "")
+        self.report = ServerReport()
 
     async def join(self) -> Node:
         self.life += 1
         self.session = ServerSession(self.key, self.name, f"{self.name}{self.life}", generation=(await self.world.row(self.key)).generation)
-        found = await self.world.drive(membership.register(self.session, ServerReport(), None, (), T))
+        found = await self.world.drive(membership.register(self.session, self.report, None, (), T))
         assert found == Registered(), found
         kind = await self.world.tables.write(FLEETS, self.key, [Merge(server_key(self.name), {"scans": self.scans}, ANY)])
         assert isinstance(kind, Applied)
@@ -168,7 +171,7 @@ class Node:
             session.leaving[number] = session.held.pop(number)
         take = [] if drop else [number for number in session.take if number not in session.held]
         claims = await self.world.drive(takeover.scout(session, take)) if take else []
-        found = await self.world.drive(membership.beat(session, ServerReport(), "live", claims, drop, self.world.clock.now()))
+        found = await self.world.drive(membership.beat(session, self.report, "live", claims, drop, self.world.clock.now()))
         assert not isinstance(found, IncarnationFenced), f"{self.name} is fenced"
         if not isinstance(found, BeatApplied):
             session.held.update({number: session.leaving.pop(number) for number in drop if number in session.leaving})

@@ -9,9 +9,13 @@ import orjson
 import pytest
 
 from shared.core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
+from shared.core.pressure import PressureGauge
+from shared.storage.azure import account
+from shared.storage.azure.tables import AzureTables
+from shared.storage.azure.transport import Transport, TransportPolicy
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Replace, Upsert, WriteRefused
 
-from .conftest import KEY, Bench, Reply
+from .conftest import KEY, Bench, Reply, connection
 
 ROW = {
     "odata.metadata": "m",
@@ -320,3 +324,20 @@ async def test_ensure_is_retried_and_content_with_what_is_there(bench: Bench) ->
     with pytest.raises(Rejected, match="AuthorizationFailure"):
         await bench.tables.ensure(["Three"])
     assert bench.tables.transactions == {"ensure": 4}
+
+
+async def test_each_try_counts_for_the_pressure_and_refusals_and_lost_answers_raise_it(bench: Bench) -> None:
+    gauge = PressureGauge(bench.clock.monotonic)
+    seen: list[bool] = []
+    gauge.record = seen.append  # type: ignore[method-assign]
+    found = account.from_connection_string("table", connection(bench.server.port))
+    tables = AzureTables(Transport(found, bench.clock, TransportPolicy(), pressure=gauge))
+    try:
+        bench.server.script(Reply(429), Reply(503), OK_ROW, error("ResourceNotFound", status=404), Reply(500))
+        assert await tables.get("Table", "p", "r")
+        assert await tables.get("Table", "p", "r") is None
+        with pytest.raises(OutcomeUnknown):
+            await tables.write("Table", "p", ONE)
+    finally:
+        await tables.close()
+    assert seen == [True, True, False, False, True]

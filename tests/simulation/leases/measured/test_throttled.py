@@ -22,6 +22,7 @@ def test_no_server_loses_a_partition_while_storage_refuses_thirty_percent_and_no
         assert (found.lost, found.lost_afterwards, found.unserved) == (0, 0, 0)
         assert found.refused > 0.25
         assert found.busiest < 2
+        assert found.reporting == SERVERS and found.alarms == ("throttled",)
 
 
 @pytest.mark.parametrize("slowed", [True, False], ids=["slowed", "unslowed"])

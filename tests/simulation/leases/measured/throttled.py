@@ -12,9 +12,13 @@ from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 from shared.core import pressure
+from shared.fleets.watch.state import WATCHED, parse_watch_state
 from shared.leases.profiles import Profile
+from shared.leases.rows import SERVERS
+from shared.storage.blocking import run_through
+from shared.storage.names import FLEETS, SWEEPS
 
-from .fleet import AZURE, Measured
+from .fleet import AZURE, KEY, Measured
 
 QUIET = 200.0
 """Seconds until a fleet that has just come up is quiet, and over which its usual load is counted."""
@@ -42,7 +46,8 @@ class Throttled:
     """The outcome. lost: partitions that a running server lost because its heartbeats failed; one that is lost twice counts twice. away:
     seconds without a server, all partitions together. longest: seconds that the partitions of the crashed server had none, at most.
     refused: share of the requests. busiest: requests a second after the throttling, over those of the quiet fleet. unserved: partitions
-    without a server when it ends. lost_afterwards: partitions that are lost after it has ended."""
+    without a server when it ends. lost_afterwards: partitions that are lost after it has ended. reporting: servers whose rows say, when
+    it ends, that storage refuses requests. alarms: kinds that are raised then."""
 
     lost: int
     away: float
@@ -51,6 +56,8 @@ class Throttled:
     busiest: float
     unserved: int
     lost_afterwards: int
+    reporting: int
+    alarms: tuple[str, ...]
 
 
 @contextmanager
@@ -87,6 +94,9 @@ def _play(fleet: Measured, throttling: Throttling, seconds: float) -> Throttled:
     fleet.start(crashed)
     fleet.run((seconds - CRASHED) / 2)
     unserved, lost_meanwhile = fleet.partitions - sum(fleet.shares().values()), _lost(fleet)
+    rows_then = fleet.world.store.copy(FLEETS, KEY)
+    reporting = sum(row.props.get("refused", 0) > 0 for key, row in rows_then.items() if key.startswith(SERVERS[0]))
+    alarms = parse_watch_state(run_through(fleet.world.store.get(SWEEPS, WATCHED, KEY))).value.alarms
     share = (_refused(fleet) - refused) / (counts["requests"] - asked)
     fleet.world.weather = AZURE
     busiest = 0.0
@@ -108,6 +118,8 @@ def _play(fleet: Measured, throttling: Throttling, seconds: float) -> Throttled:
         busiest=busiest / quiet,
         unserved=unserved,
         lost_afterwards=_lost(fleet) - lost_meanwhile,
+        reporting=reporting,
+        alarms=tuple(sorted(alarms)),
     )
 
 
