@@ -25,8 +25,10 @@ LEAD: Final = 45.0
 """Seconds from the storing of the events to the first due time: the host has ended by then."""
 SPAN: Final = 30.0
 """Seconds over which the overdue events are due."""
-STARTS: Final = 30.0
-"""Seconds after the outage from which fresh events are due: the host has started by then, and the first sweep has run or is near."""
+MORE: Final = 75.0
+"""Seconds for which fresh events are due beyond the time that the backlog takes: until the host has started, and until its first sweep."""
+SETTLES: Final = 5.0
+"""Seconds after the start of the host from which fresh events count: before, they wait for its first polls."""
 TAKES: Final = 0.05
 """Seconds that the receiver takes."""
 LATE_WITHIN: Final = 100.0
@@ -45,26 +47,28 @@ async def measure(run: Run) -> list[Figure]:
                 first = (time.time() + LEAD) * 1000
                 over = first + (SPAN + BACKLOG_AFTER / 1000 + 5) * 1000
                 late = await post(url, count, SPAN, first)
-                fresh = await post(url, round(FRESH * lasts), lasts, over + STARTS * 1000)
+                fresh = await post(url, round(FRESH * (lasts + MORE)), lasts + MORE, over)
                 await end("sigkill", process, url)
                 ended_at = time.time() * 1000
                 assert ended_at < first and not arrivals, "the host ended too late"
                 await asyncio.sleep((over - time.time() * 1000) / 1000)
                 process, url = await start(azurite.connection_string, receiver, TOCSIN_BACKLOG_PER_SECOND=str(RATE))
+                counted = (time.time() + SETTLES) * 1000
                 until = time.monotonic() + 4 * lasts + 180
-                while len(arrivals) < len(late) + len(fresh) and time.monotonic() < until:
+                while len({each.id for each in arrivals}) < len(late) + len(fresh) and time.monotonic() < until:
                     run.report_progress("events of the outage", len(arrivals), len(late) + len(fresh))
                     await asyncio.sleep(1.0)
             finally:
                 await end("sigkill", process, url)
-    return _figures(late, fresh, arrivals)
+    return _figures(late, fresh, arrivals, counted)
 
 
-def _figures(late: list[str], fresh: list[str], arrivals: list[Arrival]) -> list[Figure]:
+def _figures(late: list[str], fresh: list[str], arrivals: list[Arrival], counted: float) -> list[Figure]:
+    """counted: fresh events count from this due time on, milliseconds since 1970."""
     counts = Counter(each.id for each in arrivals)
     overdue, new = set(late), set(fresh)
     drained = sorted(each.at for each in arrivals if each.id in overdue)
-    beside = sorted(each.at - each.due for each in arrivals if each.id in new and each.due <= drained[-1])
+    beside = sorted(each.at - each.due for each in arrivals if each.id in new and counted <= each.due <= drained[-1])
     tenth = len(drained) // 10
     rate = (len(drained) - 2 * tenth) * 1000 / (drained[-tenth - 1] - drained[tenth])
     lost = len((overdue | new) - counts.keys())
