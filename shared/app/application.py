@@ -40,6 +40,7 @@ from ..scheduler.mirror.pair import MirrorPair, MirrorTimeouts
 from ..scheduler.protocol.mirroring import Side
 from ..scheduler.service import Scheduler
 from ..storage import Storage, open_storage
+from ..tenants.audit import AuditRecords
 from ..tenants.model import Limits
 from ..tenants.routes import TenantServices
 from ..tenants.store import TenantDirectory
@@ -74,6 +75,7 @@ class Application:
             on_delete=lambda tenant: self.fleets.end_all(tenant),
             alone=lambda: self.scheduler.state_backfill.complete(),
         )
+        self.audit = AuditRecords(tables, clock)
         self.tenants = TenantServices(self.directory, self.resumed)
         # Scheduler
         self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side, ports.process)

@@ -18,6 +18,7 @@ from ..scheduler.mirror.routes import storage
 from ..scheduler.queries.minutes_routes import minutes
 from ..scheduler.recurring.routes import schedules
 from ..tenants import routes as tenants
+from ..tenants.audit_routes import audit
 from ..web.dashboard.routes import files
 from ..web.openapi import document_group
 from ..web.routes import Routes
@@ -34,6 +35,7 @@ def build_routes() -> Routes[Application]:
     routes.add(schedules, lambda app: app.scheduler)
     routes.add(tenants.tenants, lambda app: app.tenants)
     routes.add(tenants.channels, lambda app: app.tenants)
+    routes.add(audit, lambda app: app.audit)
     routes.add(health.probes, lambda app: None)
     routes.add(health.readiness, lambda app: app.health)
     routes.add(storage, lambda app: app.failover)

@@ -44,6 +44,7 @@ def timer_jobs(app: Application, publishing: MetricsPublisher, *, kafka: bool) -
         "retention_scan": [
             ("retention", by_event_clock(retention.events)),
             ("rejects", retention.rejects),
+            ("audit", app.audit.retain),
             ("recurring", by_event_clock(scheduler.recurring.chain.retain)),
             ("leases", app.watch.retain),
             ("turns", app.checkpoints.retain),

@@ -23,6 +23,7 @@ GROUPS: Final = {
     "leases": "groups.leases",
     "turns": "groups.turns",
     "maintenance": "groups.maintenance",
+    "audit": "groups.audit",
     "agent": "node.agent",
     "checkpoint": "node.checkpoint",
     "imds-emulator": "node.emulator",

@@ -156,7 +156,12 @@ async def maintenance_rehearse(call: Call[MaintenanceService, RehearseIn]) -> An
     return Answer(202, {"event_id": await call.service.rehearse(call.tenant, call.params["fleet"], event_id, call.body)})
 
 
-@maintenance.post("v1/fleets/{fleet}/maintenance/eventgrid", max_body=MAX_REPORT, answers={200: DeliveredOut, 409: ("changed-meanwhile",)})
+@maintenance.post(
+    "v1/fleets/{fleet}/maintenance/eventgrid",
+    max_body=MAX_REPORT,
+    answers={200: DeliveredOut, 409: ("changed-meanwhile",)},
+    record="none",
+)
 async def maintenance_eventgrid(call: Call[MaintenanceService, EventGridDelivery]) -> Answer:
     """Take deliveries of Event Grid: an additional source of the same events.
 

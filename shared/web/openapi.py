@@ -13,10 +13,10 @@ from pydantic.json_schema import JsonSchemaMode
 
 from ..core.durations import format_duration
 from . import templates
+from .encoding import encode
 from .fields.types import Name
 from .problem import CONTENT_TYPE
 from .routes import Answer, Call, Content, Route, RouteGroup, Routes
-from .serve import encode
 
 TITLE = "Tocsin"
 VERSION = "0.1.0"

@@ -37,6 +37,7 @@ type Answers = Mapping[int, Any]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,62}")
 _SCOPES = frozenset({"events", "fleets", "agent", "admin"})
+_ADMINISTRATIVE = frozenset({"fleets", "admin"})
 _JSON = ("application/json",)
 DEFAULT_MAX_BODY = 64 * 1024
 """Largest body in bytes, unless the route sets another limit."""
@@ -90,6 +91,9 @@ class Content:
     shape: Any = None
 
 
+type Recording = Literal["before", "after", "none"]
+
+
 class RouteOptions(TypedDict, total=False):
     """The options of one route, beyond those of its group."""
 
@@ -118,6 +122,9 @@ class RouteOptions(TypedDict, total=False):
     """True if the handler honours `If-Match` (`etag.check_if_match`); documents the header and 412."""
     tagged: bool
     """True if answers carry an `ETag` (`Answer.etag`); documents the header."""
+    record: Recording
+    """When the record of an administrative call is written: `before` it, or `after` it if it must work while storage does not. `none`:
+    machines make these calls although a person's key permits them."""
 
 
 def _no_service(app: Any) -> None:
@@ -152,6 +159,9 @@ class Route:
     names_tenant: bool = False
     tenant_optional: bool = False
     guest: Guest | None = None
+    record: Recording = "before"
+    shown_by: Route | None = None
+    """The GET route that shows what this route changes."""
     service: Callable[[Any], Any] = _no_service
     """Returns the group's service of an application."""
 
@@ -159,6 +169,11 @@ class Route:
     def of_tenant(self) -> bool:
         """True if calls act for one tenant, so that `?tenant=` is accepted."""
         return bool(self.scopes - {"admin"}) and not self.names_tenant
+
+    @cached_property
+    def audited(self) -> bool:
+        """True for an administrative call that may change something: an operator makes it, and not an agent, a server or a tenant's app."""
+        return self.method != "GET" and bool(self.scopes) and self.scopes <= _ADMINISTRATIVE and self.record != "none"
 
     @cached_property
     def takes_body(self) -> bool:
@@ -311,11 +326,25 @@ class Routes(Generic[A]):
 
     def add[S](self, group: RouteGroup[S], service: Callable[[A], S]) -> None:
         """Add a group's routes. service: returns the group's service of an application. Raises ValueError for a route that cannot work."""
-        for route in group:
+        # GET routes first: they show what the others change.
+        for route in sorted(group, key=lambda route: route.method != "GET"):
             _check(route)
             if route.name in self._routes:
                 raise ValueError(f"two routes are named {route.name}")
-            self._routes[route.name] = replace(route, service=service)
+            self._routes[route.name] = replace(route, service=service, shown_by=self._shown_by(route) if route.audited else None)
+
+    def _shown_by(self, route: Route) -> Route | None:
+        """Return the GET route of the same path, or of the path before the verb: `.../channels/{name}` for `.../channels/{name}/pause`."""
+        gets = {each.template: each for each in self if each.method == "GET"}
+        template = route.template
+        if route.method == "POST" and template in gets:
+            # It adds to a list.
+            return None
+        while route.method == "POST" and not template.endswith("}"):
+            template = template.rpartition("/")[0]
+            if not template:
+                return None
+        return gets.get(template)
 
     def check(self) -> None:
         """Raise ValueError when one request could fit two routes."""

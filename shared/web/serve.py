@@ -9,13 +9,15 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from ..core import tracing
 from ..core.errors import Problem
 from . import auth, parsing, problem
+from .audited import carry_out
 from .bodies import parse_body
 from .callers import ANONYMOUS
+from .encoding import encode
 from .fields.error_texts import fault_text
 from .fields.params import NoQuery
 from .routes import Answer, Call, Route
@@ -122,7 +124,7 @@ async def _handle(route: Route, get_app: GetApp, request: ApiRequest, progress: 
             # The answer to the caller says that nothing was changed.
             raise problem.late(0, unknown=False, where=route.name)
         progress.begun = True
-        return write(await route.handler(call))
+        return write(await (carry_out(route, call, app) if route.audited else route.handler(call)))
     except Exception as failure:
         return refuse(problem.of(failure, where=route.name), request.url)
 
@@ -197,19 +199,3 @@ def refuse(found: Problem, url: str) -> ApiResponse:
     body = orjson.dumps(problem.document(found, path_of(url)))
     headers = {"content-type": problem.CONTENT_TYPE, "cache-control": "no-store", **_SAFE, **found.headers}
     return ApiResponse(found.status, headers, body)
-
-
-def encode(body: Any) -> bytes:
-    """Return the JSON of a model, or of data with models inside; bytes are returned unchanged."""
-    if isinstance(body, bytes):
-        return body
-    if isinstance(body, BaseModel):
-        # The model's own serializer: half the time of model_dump and orjson.
-        return body.__pydantic_serializer__.to_json(body, by_alias=True)
-    return orjson.dumps(body, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return orjson.Fragment(value.__pydantic_serializer__.to_json(value, by_alias=True))
-    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -14,9 +14,9 @@ from ...engine.queries import load_rows
 from ...storage.names import FLEETS
 from ...storage.ports import Tables
 from ...tenants.cache import Cached
+from ...web.encoding import encode
 from ...web.etag import etag_of
 from ...web.problem import not_found
-from ...web.serve import encode
 from .. import rules
 from ..rows import (
     FLEET,

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from shared.app.routes import build_routes
-from shared.web.serve import ApiRequest, admit, encode
+from shared.web.encoding import encode
+from shared.web.serve import ApiRequest, admit
 
 from .instance import Instance
 

@@ -271,6 +271,10 @@ def test_tenant_its_keys_and_channels(tocsin: Command) -> None:
     tocsin.ok("tenants", "channels", "delete", "shop", "default", "--yes")
     tocsin.ok("tenants", "delete", "shop", "--yes")
     assert tocsin("tenants", "get", "shop").code == Exit.REFUSED
+    done = tocsin.ok("audit", "--of", "shop", "--json").documents
+    assert [each["action"] for each in done][:3] == ["tenants_delete", "channels_delete", "keys_delete"] and len(done) >= 8
+    shown = tocsin.ok("audit", "--of", "shop", "--action", "channels_pause").out
+    assert "bootstrap" in shown and "paused: false -> true" in shown
 
 
 def test_status_shows_what_the_key_may_see_and_names_the_rest(tocsin: Command, fleet: str) -> None:

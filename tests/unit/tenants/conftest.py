@@ -14,6 +14,7 @@ from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES
 from shared.storage.ports import Applied, Op, Row, WriteRefused
 from shared.tenants import routes as functions
+from shared.tenants.audit import AuditRecords
 from shared.tenants.change_marks import PK_CHANGES
 from shared.tenants.store import TenantDirectory
 from shared.web.local_client import LocalClient
@@ -70,11 +71,11 @@ class Tables(MemoryTables):
         hooks.append(hook)
 
     def rows(self, table: str, prefix: str = "") -> list[Row]:
-        """All rows of the table whose partition starts with `prefix`, without the marks of changes."""
+        """All rows of the table whose partition starts with `prefix`, without the marks of changes and the audit trail."""
         return [
             Row(pk, row.rk, dict(row.props), row.etag, row.timestamp, row.timestamp)
             for pk, partition in self._tables[table].items()
-            if pk.startswith(prefix) and pk != PK_CHANGES
+            if pk.startswith(prefix) and pk != PK_CHANGES and not pk.startswith("audit:")
             for row in partition.rows.values()
         ]
 
@@ -92,6 +93,7 @@ class World:
         self.settings = make_settings()
         self.directory = self.instance()
         self.other = self.instance()
+        self.audit = AuditRecords(self.tables, self.clock)
         self.called_back: list[str] = []
         """Tenants of which a channel was resumed."""
         routes = Routes[World]()
