@@ -27,8 +27,10 @@ type Transaction = tuple[str, list[str]]
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    """Delivers up to five events at a time itself."""
+    """Delivers up to five events at a time itself. The day of the key's use is noted already."""
     opened = await World(express_events=5).open()
+    await opened.demo.get("/api/v1/events?limit=1")
+    await opened.app.directory.close()
     yield opened
     await opened.close()
 
