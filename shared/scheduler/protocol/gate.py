@@ -93,10 +93,12 @@ def read_gate(shard: str) -> Steps[Row | None]:
 
 @dataclass(slots=True)
 class HeldGate:
-    """A gate that this process holds: its content, and the ETag it was last seen or written with."""
+    """A gate that this process holds: its content, and the ETag it was last seen or written with. untouched: a fence has proven that the
+    lost write before it was not applied and never will be."""
 
     gate: Gate
     etag: str
+    untouched: bool = False
 
 
 def fence(shard: str, held: HeldGate | None, initial: Gate) -> Steps[HeldGate | None]:
@@ -121,7 +123,7 @@ def fence(shard: str, held: HeldGate | None, initial: Gate) -> Steps[HeldGate | 
             return HeldGate(gate, row.etag)
         answer = yield from write(EVENTS, shard, merge_gate(gate, row.etag))
         if isinstance(answer, Applied):
-            return HeldGate(gate, answer.etags[0])
+            return HeldGate(gate, answer.etags[0], untouched=held is not None)
 
 
 def seal(shard: str) -> Steps[None]:

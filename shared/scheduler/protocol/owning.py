@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from ...core.clock import Millis
 from ...engine import effects
-from ...engine.effects import Steps, get, write
+from ...engine.effects import Lost, Steps, Written, get, write
 from ...storage.names import EVENTS, LEDGER, SHARDS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row, WriteRefused
 from .. import rules, timings
@@ -114,12 +114,19 @@ def load(session: OwnerSession) -> Steps[bool]:
     return True
 
 
-def refence(session: OwnerSession) -> Steps[bool]:
-    """After a lost or refused answer, fence and then read everything again. Nothing is decided before that."""
+def refence(session: OwnerSession, answer: Written | None = None) -> Steps[bool]:
+    """After a lost or refused answer, fence and then read everything again. Nothing is decided before that.
+
+    answer: the answer to a transaction that this session has sent. If it is lost, and the fence shows that the transaction was not applied,
+    the rows are as this session knows them, or users have changed them, which the store says when such a row is written: they are not read.
+    Storage that refuses requests would be asked for the whole shard each time otherwise.
+    """
     held = yield from fence(session.shard, session.held, session.held.gate)
     if held is None or held.gate.epoch != session.epoch:
         return False
-    session.held = held
+    session.held = HeldGate(held.gate, held.etag)
+    if held.untouched and isinstance(answer, Lost):
+        return True
     return (yield from load(session))
 
 
@@ -168,7 +175,7 @@ def step(
             if row is not None and row.etag != session.rows[rk].etag:
                 session.rows[rk] = row
                 continue
-        if not (yield from refence(session)):
+        if not (yield from refence(session, answer)):
             if entries:
                 # Another owner has the gate, so no transaction of this session can be applied any more.
                 yield from read_rows(session)
@@ -261,7 +268,7 @@ def let_go(session: OwnerSession, state: Literal["resting", "done"], index: str)
         if isinstance(answer, Applied):
             session.held = HeldGate(gate, answer.etags[0])
             return True
-        if not (yield from refence(session)):
+        if not (yield from refence(session, answer)):
             return False
         if session.held.gate.state == state:
             return True

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
 from shared.core.clock import Millis
-from shared.core.errors import Unavailable
+from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.delivery.channels.ports import OutgoingDelivery, SecondVerdict, Target, Verdict
 from shared.scheduler import timings
 from shared.scheduler.firing.dispatch import Budget
@@ -275,6 +276,33 @@ async def test_owner_keeps_its_shard_while_storage_refuses_for_some_seconds(
     assert sorted(got.delivery.attempt for got in world.receiver.received) == [1] * 5
     assert world.app.scheduler.counters["shards_taken"] == 1, "nobody had to wait until the owner counted as gone"
     assert [row.props["state"] for row in world.events()] == ["delivered"] * 5
+
+
+@pytest.mark.parametrize("applied", [False, True])
+async def test_owner_reads_its_shard_again_only_if_a_lost_transaction_was_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch, applied: bool
+) -> None:
+    answer = await world.demo.post("/api/v1/events/batch", [{"delay": "PT30S", "payload": number} for number in range(200)])
+    assert answer.json()["accepted"] == 200
+    plain, lost = world.tables.write, 0
+
+    async def write(table: str, pk: str, ops: Any) -> Any:
+        nonlocal lost
+        if table == EVENTS and len(ops) > 50 and lost < 4:
+            lost += 1
+            if applied:
+                await plain(table, pk, ops)
+            raise OutcomeUnknown("503")
+        return await plain(table, pk, ops)
+
+    monkeypatch.setattr(world.tables, "write", write)
+    world.tables.transactions.clear()
+    await world.run(45)
+    assert lost == 4
+    assert sorted(Counter(got.delivery.id for got in world.receiver.received).values()) == [1] * 200
+    # The rows are read when the shard is taken, and after each transaction whose answer was lost although it was stored.
+    reads = world.tables.transactions["rows_read"]
+    assert (reads > 4 * 200) if applied else (reads < 2 * 200)
 
 
 @pytest.mark.parametrize("refused", ["get", "write"])
