@@ -1,8 +1,8 @@
 """`python -m devhost.demo.maintenance`: a rolling host update over five nodes in three fault domains, as a time-line.
 
 The parts are real: the app on Azurite, an agent process on each node, lease keepers, hooks that are programs. Azure's metadata service is
-the emulator. The fleet approves early, one fault domain after the other, as the domain guard allows. The exit code is 1 if a step was out
-of order.
+the emulator. The fleet approves early, one fault domain after the other, as the domain guard allows. Agents measure callers' latency; the
+database that they ask is emulated, and two nodes that catch up at once make it too slow. The exit code is 1 if a step was out of order.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import itertools
 import json
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
-from .nodes import NODES, PARTITIONS, STAGES, DemoFleet, Story, azure, console_of
+from shared.cli.groups.maintenance import VERDICTS, latency_rows
+
+from .nodes import NODES, PARTITIONS, PROBE, STAGES, DemoFleet, Story, azure, console_of
 from .running import DemoFailed, run
 from .system import System
 
@@ -47,11 +49,18 @@ async def demonstrate(folder: Path, console: Console, as_json: bool) -> None:
         fleet.update()
         await fleet.until(lambda: story.done, LONGEST)
         await fleet.until(lambda: fleet.whole, LONGEST)
+        console.print("each node serves again; agents probe until the last node has caught up")
+        callers = await fleet.callers()
     wrong = judge(story)
     console.print(table(story))
     console.print("▒ out of service   █ impact; one fault domain at a time")
+    console.print(latencies(callers))
+    console.print(f"█ p50   ▒ p99   │ the bound on p99: {PROBE['bound']['p99_ms']} ms")
+    for name, probe in callers.items():
+        console.print(f"{name}: {'; '.join(probe['passed']) or VERDICTS[probe['verdict']]}")
     if as_json:
-        print(json.dumps({"nodes": story.at, "domains": NODES, "most_domains_down": story.most_domains, "wrong": wrong}))
+        found = {"nodes": story.at, "domains": NODES, "most_domains_down": story.most_domains, "callers": callers, "wrong": wrong}
+        print(json.dumps(found))
     if wrong:
         raise DemoFailed("; ".join(wrong))
 
@@ -66,6 +75,19 @@ def table(story: Story) -> Table:
         stages = story.at[node]
         times = [f"{stages[stage]:.1f}" if stage in stages else "-" for stage in STAGES]
         shown.add_row(node, domain, *times, _bar(stages, end))
+    return shown
+
+
+def latencies(callers: dict[str, dict[str, Any]]) -> Table:
+    """Return callers' latency by event and phase, with a chart."""
+    shown = Table(title="Callers' latency by phase of each event")
+    for column in ("event", "phase", "probes", "failed", "p50", "p99", "p50 and p99"):
+        shown.add_column(column, justify="left" if column in ("event", "phase", "p50 and p99") else "right")
+    longest = max((found["p99_ms"] or 0 for probe in callers.values() for found in probe["phases"].values()), default=0)
+    for name, probe in callers.items():
+        for number, row in enumerate(latency_rows(probe, longest)):
+            shown.add_row(name if not number else "", *(str(cell if cell is not None else "-") for cell in row))
+        shown.add_section()
     return shown
 
 

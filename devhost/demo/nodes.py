@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import json
 import os
+import random
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from aiohttp import web
 from rich.console import Console
 
 from shared.extras.emulator import Emulator, scenario_of
@@ -24,18 +26,28 @@ from .system import ADMIN_KEY, System
 NODES: Final = {"n1": "0", "n2": "1", "n3": "2", "n4": "0", "n5": "1"}
 """Nodes and their fault domains."""
 PARTITIONS: Final = 15
-FLEET: Final = {
+FLEET: Final[dict[str, Any]] = {
     "partitions": PARTITIONS,
     "profile": "fast",
     "limits": {"max_per_server": PARTITIONS, "moves_per_minute": 600, "drain": "PT1S"},
     "servers": {"minimum": 3},
-    "maintenance": {"early": True, "lead": "PT10S", "catch_up": "PT3S"},
+    "maintenance": {"early": True, "lead": "PT10S", "catch_up": "PT1M"},
     "checkpoints": {"timeout": {"initial": "PT1M"}},
 }
+PROBE: Final[dict[str, Any]] = {"every": "PT0.25S", "timeout": "PT2S", "bound": {"p99_ms": 350, "failures": 0.01}}
+READ: Final = 0.004
+AWAY: Final = 0.02
+BEHIND: Final = 0.2
+"""Seconds that a read of the emulated database takes, and that it takes longer for each node that is out, or catches up. Two nodes that
+catch up break the bound."""
+LONGEST_PROBE: Final = 120.0
 STAGES: Final = ("notice", "leases left", "prepared", "approved", "impact", "restored")
 WIDTH: Final = 130
 """Columns of the output if it is not a terminal."""
 HOOK: Final = 'echo "{kind} $TOCSIN_EVENT_ID" >> {diary}'
+CATCH_UP: Final = 12
+"""Seconds that a node needs to catch up after it was restored."""
+CAUGHT_UP: Final = "test ! -e {mark} || test $(( $(date +%s) - $(stat -c %Y {mark}) )) -ge {seconds}"
 
 
 class _Screen(Console):
@@ -68,6 +80,7 @@ class Story:
     began: float = field(default_factory=time.monotonic)
     at: dict[str, dict[str, float]] = field(default_factory=lambda: {node: {} for node in NODES})
     down: set[str] = field(default_factory=set)
+    restored: dict[str, float] = field(default_factory=dict)
     most_domains: int = 0
     unprepared: list[str] = field(default_factory=list)
 
@@ -84,6 +97,7 @@ class Story:
         if what == "impact" and "prepared" not in stages:
             self.unprepared.append(node)
         if what in ("prepared", "restored"):
+            self.restored[node] = self.now if what == "restored" else -CATCH_UP
             self.down.add(node) if what == "prepared" else self.down.discard(node)
             self.most_domains = max(self.most_domains, len({NODES[each] for each in self.down}))
         self.say(f"{node} [dim](domain {NODES[node]})[/]  {what}{f'  [dim]{text}[/]' if text else ''}")
@@ -97,16 +111,45 @@ class Story:
         self.at = {node: {} for node in NODES}
 
     @property
+    def behind(self) -> int:
+        """Number of nodes that catch up."""
+        return sum(self.now < at + CATCH_UP for at in self.restored.values())
+
+    @property
     def done(self) -> bool:
         """True if each node has passed all stages."""
         return all(set(stages) >= set(STAGES) for stages in self.at.values())
 
 
+class Database:
+    """What callers of the machines see: reads are slower while nodes are away, and more so while others send them what they missed."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._runner = web.ServerRunner(web.Server(self._read, access_log=None), shutdown_timeout=1.0)
+
+    async def start(self) -> str:
+        """Listen, and return host and port."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        return f"127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def close(self) -> None:
+        """Stop."""
+        await self._runner.cleanup()
+
+    async def _read(self, _: web.BaseRequest) -> web.StreamResponse:
+        typical = READ + AWAY * len(self._story.down) + BEHIND * self._story.behind
+        await asyncio.sleep(typical * random.uniform(1.0, 1.3))
+        return web.Response(text="a row")
+
+
 class Node:
     """One machine: a lease keeper, an agent process, and the diary that its hooks write."""
 
-    def __init__(self, name: str, system: System, imds: Emulator, story: Story) -> None:
-        self.name, self._system, self._imds, self._story = name, system, imds, story
+    def __init__(self, name: str, system: System, imds: Emulator, story: Story, probed: str) -> None:
+        """probed: host and port of the service that the agent may probe."""
+        self.name, self._system, self._imds, self._story, self._probed = name, system, imds, story, probed
         self._folder = system.folder / name
         # The agent refuses what others can change, and the user's umask may allow that.
         self._folder.mkdir(mode=0o700)
@@ -124,6 +167,9 @@ class Node:
         made = {"scopes": ["agent"], "fleet": "db", "node": self.name}
         key = await self._system.call("POST", "tenants/demo/keys", made, key=ADMIN_KEY)
         hooks = {kind: {"command": ["sh", "-c", HOOK.format(kind=kind, diary=self._diary)]} for kind in ("prepare", "restore", "verify")}
+        mark = self._folder / "restored"
+        hooks["verify"]["command"][2] += f"; touch {mark}"
+        hooks["caught_up"] = {"command": ["sh", "-c", CAUGHT_UP.format(mark=mark, seconds=CATCH_UP)]}
         settings = {
             "state": str(self._folder / "state"),
             "node": {"name": self.name, "scope": "set", "location": "westeurope", "fault_domain": NODES[self.name]},
@@ -131,6 +177,7 @@ class Node:
             "app": {"url": self._system.url, "fleet": "db"},
             "maintenance": {"lead_seconds": 10},
             "health": {"enabled": False},
+            "probe": {"hosts": [self._probed]},
             "hooks": hooks,
         }
         config = self._folder / "agent.yaml"
@@ -179,10 +226,13 @@ class DemoFleet:
         self._system, self._imds, self._story = system, imds, story
         self._nodes: list[Node] = []
         self._planned: dict[str, list[str]] = {}
+        self._database = Database(story)
 
     async def __aenter__(self) -> Self:
-        await self._system.call("PUT", "fleets/db", FLEET)
-        self._nodes += [Node(name, self._system, self._imds, self._story) for name in NODES]
+        host = await self._database.start()
+        maintenance = {**FLEET["maintenance"], "probe": {**PROBE, "url": f"http://{host}/read"}}
+        await self._system.call("PUT", "fleets/db", {**FLEET, "maintenance": maintenance})
+        self._nodes += [Node(name, self._system, self._imds, self._story, host) for name in NODES]
         try:
             await asyncio.gather(*(node.start() for node in self._nodes))
         except BaseException:
@@ -193,6 +243,20 @@ class DemoFleet:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(node.stop() for node in self._nodes))
+        await self._database.close()
+
+    async def callers(self, name: str = "update") -> dict[str, dict[str, Any]]:
+        """Return what callers noticed of the events planned under this name, once no agent probes for them any more."""
+        ids = {self._imds.event(each).shown.id.lower(): each for each in self._planned if each.startswith(f"{name}-")}
+        until = time.monotonic() + LONGEST_PROBE
+        while True:
+            found = (await self._system.call("GET", "fleets/db/maintenance/events"))["items"]
+            probes = {ids[each["event_id"]]: each["probe"] for each in found if each["event_id"] in ids and "probe" in each}
+            if len(probes) == len(ids) and all(probe["verdict"] != "pending" for probe in probes.values()):
+                return dict(sorted(probes.items()))
+            if time.monotonic() > until:
+                raise DemoFailed(f"agents still probe after {LONGEST_PROBE:g} s")
+            await asyncio.sleep(0.5)
 
     @property
     def whole(self) -> bool:

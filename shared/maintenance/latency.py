@@ -22,6 +22,14 @@ READY: Final = "ready"
 """State of an agent that can run the fleet's caller probe."""
 CATCHING_UP: Final[tuple[ProbePhase, ...]] = ("one_node", "some_nodes", "domain")
 
+PHASE_TEXTS: Final[Mapping[ProbePhase, str]] = {
+    "before": "before",
+    "out": "while a node is out",
+    "one_node": "while one node catches up",
+    "some_nodes": "while some nodes catch up",
+    "domain": "while a fault domain catches up",
+}
+
 FIRST: Final = 0.1
 """Upper end of the first bucket, in milliseconds."""
 PER_OCTAVE: Final = 4
@@ -130,10 +138,10 @@ def passed_bounds(phases: Mapping[ProbePhase, Latencies], bound: LatencyBound | 
             continue
         p99 = p99_of(found, bound)
         if bound.p99 is not None and p99 is not None and _too_slow(found):
-            wrong.append(f"{phase}: p99 is {milliseconds_text(p99)}, and the bound {milliseconds_text(bound.p99)}")
+            wrong.append(f"{PHASE_TEXTS[phase]}: p99 is {milliseconds_text(p99)}, and the bound {milliseconds_text(bound.p99)}")
         if bound.failures is not None and found.failures > bound.failures * found.probes:
-            share = found.failures / found.probes
-            wrong.append(f"{phase}: {found.failures} of {found.probes} probes failed ({share:.1%}), and the bound is {bound.failures:.1%}")
+            failed = f"{found.failures} of {found.probes} probes failed ({found.failures / found.probes:.1%})"
+            wrong.append(f"{PHASE_TEXTS[phase]}: {failed}, and the bound is {bound.failures:.1%}")
     return wrong
 
 

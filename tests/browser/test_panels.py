@@ -169,6 +169,46 @@ async def scheduled(route: Route, event_id: str) -> None:
     await route.fulfill(json={"items": [event], "next": None})
 
 
+MEASURED: dict[str, Any] = {
+    "verdict": "passed",
+    "passed": ["while a fault domain catches up: p99 is 410 ms, and the bound 250 ms"],
+    "bound": {"p99_ms": 250, "failures": 0.01},
+    "phases": {
+        "before": {"probes": 600, "failures": 0, "p50_ms": 3.2, "p99_ms": 21.53},
+        "out": {"probes": 120, "failures": 1, "p50_ms": 6.4, "p99_ms": 43.05},
+        "one_node": {"probes": 840, "failures": 0, "p50_ms": 25.6, "p99_ms": 121.77},
+        "domain": {"probes": 300, "failures": 2, "p50_ms": 86.11, "p99_ms": 409.6},
+        "some_later_phase": {"probes": 1, "failures": 0, "p50_ms": 1.0, "p99_ms": 1.0},
+    },
+    "nodes": ["n2", "n3"],
+}
+
+
+async def measured(route: Route) -> None:
+    """The service's events, and one that is over and for which agents probed as callers."""
+    items = (await (await route.fetch()).json())["items"]
+    event = {"event_id": str(uuid4()), "type": "Freeze", "status": "completed", "scope": "set", "source": "Platform", "duration_s": 9}
+    event |= {"not_before": text_of(now_ms() - 300_000), "resources": ["vm_n1"], "first_seen": text_of(now_ms() - 600_000)}
+    event |= {"started": text_of(now_ms() - 290_000), "ended": text_of(now_ms() - 280_000), "rehearsal": True}
+    event |= {"nodes": {"n1": {"phase": "DONE"}, "n4": {"phase": "DONE"}}, "approval": None, "alarms": ["callers-affected"]}
+    event |= {"impact": {"lasted_ms": 10_000}, "catch_up_ms": {"n1": 42_000, "n4": 65_000}, "probe": MEASURED}
+    await route.fulfill(json={"items": [*items, event], "next": None})
+
+
+async def test_callers_latency_of_an_event_is_shown_by_phase_beside_its_bound(look: Look) -> None:
+    await look.page.route("**/maintenance/events?*", measured)
+    await look.open(DEMO_KEY)
+    panel = await look.shows("maintenance")
+    callers = panel.locator(".callers")
+    await expect(callers).to_contain_text(
+        "a bound is passed p99 of at most 250 ms, at most 1 % failures; caught up: n1 42.0 s, n4 1 min 5 s"
+    )
+    await expect(callers.locator("tbody tr")).to_have_count(4)
+    await expect(callers.locator("tbody tr").last).to_contain_text("a fault domain catches up")
+    widths = [(await part.bounding_box() or {"width": 0})["width"] for part in await callers.locator(".p99").all()]
+    assert widths == sorted(widths) and widths[0] < widths[-1] / 10
+
+
 async def test_redrive_of_all_goes_on_until_none_is_left_and_shows_how_far_it_came(look: Look) -> None:
     look.expected = "503"
     asked: list[Any] = []

@@ -106,10 +106,13 @@ def _show_callers(session: CommandSession, event: Mapping[str, Any]) -> None:
         session.screen.line(sentence, style="red")
 
 
-def latency_rows(probe: Mapping[str, Any]) -> Iterator[Sequence[Any]]:
-    """Yield callers' latency by phase as rows of a table. The last column is a chart: p50 is dark, p99 light, and the bound is a line."""
+def latency_rows(probe: Mapping[str, Any], longest: float = 0) -> Iterator[Sequence[Any]]:
+    """Yield callers' latency by phase as rows of a table. The last column is a chart: p50 is dark, p99 light, and the bound is a line.
+
+    longest: milliseconds of the longest bar, for several tables of one scale.
+    """
     bound = probe.get("bound", {}).get("p99_ms")
-    longest = max([*(found["p99_ms"] or 0 for found in probe["phases"].values()), bound or 0], default=0)
+    longest = max([longest, *(found["p99_ms"] or 0 for found in probe["phases"].values()), bound or 0], default=0)
     for phase, text in PHASES.items():
         found = probe["phases"].get(phase)
         if found is not None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ...core.http_exchange import HttpReply, exchange
-from ..latency import READY, Latencies, ProbePhase, with_answer, with_failure
+from ..latency import READY, Latencies, ProbePhase, merged, with_answer, with_failure
 from .hooks.runner import SECRETS
 
 log = logging.getLogger(__name__)
@@ -89,6 +89,8 @@ class CallerProber:
         self._bell = threading.Condition()
         self._order, self._until = ProbeOrder(), 0.0
         self._results: dict[str, _EventResults] = {}
+        self._pending: dict[str, Latencies] = {}
+        """Results by event since the last answer. They count if the next answer names the same phase."""
         self._waiting = self._pauses = self._series = 0
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -102,8 +104,12 @@ class CallerProber:
                 # Another target is another series of results.
                 self._results.clear()
                 self._series += 1
+            else:
+                self._settle(order)
+            self._pending.clear()
             self._order, self._until = order, self._steady() + ORDER_LASTS
-            if order.target is not None and order.events and self._state(order.target) == READY and self._thread is None:
+            idle = self._thread is None and not self._closed
+            if idle and order.target is not None and order.events and self._state(order.target) == READY:
                 self._thread = threading.Thread(target=self._serve, name="caller-probe", daemon=True)
                 self._thread.start()
             self._bell.notify_all()
@@ -175,12 +181,20 @@ class CallerProber:
 
     def _count(self, order: ProbeOrder, target: ProbeTarget, took: float | None) -> None:
         for event_id, phase in order.events.items():
-            # The latest event last, so that the oldest is dropped.
-            results = self._results.pop(event_id, None) or _EventResults(0.0)
-            before = results.phases.get(phase, Latencies())
-            results.phases[phase] = with_failure(before) if took is None else with_answer(before, took * 1000, target.slow_ms)
-            results.at = self._steady()
-            self._results[event_id] = results
+            if self._order.events.get(event_id) == phase:
+                before = self._pending.get(event_id, Latencies())
+                self._pending[event_id] = with_failure(before) if took is None else with_answer(before, took * 1000, target.slow_ms)
+
+    def _settle(self, order: ProbeOrder) -> None:
+        """Count the results since the last answer, except for events that have changed their phase: nobody knows when."""
+        for event_id, found in self._pending.items():
+            phase = self._order.events[event_id]
+            if order.events.get(event_id) == phase:
+                # The latest event last, so that the oldest is dropped.
+                results = self._results.pop(event_id, None) or _EventResults(0.0)
+                results.phases[phase] = merged([results.phases.get(phase, Latencies()), found])
+                results.at = self._steady()
+                self._results[event_id] = results
         while len(self._results) > REPORTED:
             del self._results[next(iter(self._results))]
 

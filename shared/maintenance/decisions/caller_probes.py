@@ -102,12 +102,13 @@ def probers(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, n
     named = {node.node for node in view.named(event)}
     units = {quorum_unit(view.nodes[name], settings) for name in named}
 
-    def is_concerned(node: NodeRow) -> bool:
-        return node.node in named or any(entry.listed and entry.phase != "FOREIGN" for entry in node.entries)
+    def nearness(node: NodeRow) -> int:
+        """Return 2 for a node of the event, 1 for one of another event, else 0."""
+        return 2 if node.node in named else int(any(entry.listed and entry.phase != "FOREIGN" for entry in node.entries))
 
-    def rank(node: NodeRow) -> tuple[bool, bool, bool, bool, str]:
+    def rank(node: NodeRow) -> tuple[int, bool, bool, bool, str]:
         reports_often = any(entry.listed for entry in node.entries)
-        return is_concerned(node), is_catching_up(node, settings, now), node.node not in event.probes, not reports_often, node.node
+        return nearness(node), is_catching_up(node, settings, now), node.node not in event.probes, not reports_often, node.node
 
     # The agent of a machine that is struck measures the machine's own pause. A rehearsal strikes none.
     able = [
@@ -122,7 +123,7 @@ def probers(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, n
     if not chosen:
         return []
     first, *others = chosen
-    others.sort(key=lambda node: (is_concerned(node), node.domain == first.domain, rank(node)))
+    others.sort(key=lambda node: (nearness(node), node.domain == first.domain, rank(node)))
     return [node.node for node in (first, *others[: PROBERS - 1])]
 
 

@@ -56,7 +56,7 @@ REBOOT = {
     "catch_up_ms": {"s1": 42_000},
     "probe": {
         "verdict": "passed",
-        "passed": ["one_node: p99 is 344 ms, and the bound 250 ms"],
+        "passed": ["while one node catches up: p99 is 344 ms, and the bound 250 ms"],
         "bound": {"p99_ms": 250, "failures": 0.01},
         "phases": {
             "before": {"probes": 600, "failures": 0, "p50_ms": 3.2, "p99_ms": 21.53},

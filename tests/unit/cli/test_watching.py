@@ -208,9 +208,9 @@ def rehearsal(status: str, verdict: str = "", *passed: str, alarms: tuple[str, .
         (rehearsal("completed", "within"), Exit.OK, ""),
         (rehearsal("completed"), Exit.OK, ""),
         (
-            rehearsal("completed", "passed", "domain: p99 is 410 ms, and the bound 250 ms"),
+            rehearsal("completed", "passed", "while a fault domain catches up: p99 is 410 ms, and the bound 250 ms"),
             Exit.FAILED,
-            "domain: p99 is 410 ms, and the bound 250 ms",
+            "while a fault domain catches up: p99 is 410 ms, and the bound 250 ms",
         ),
         (rehearsal("completed", "not-measured"), Exit.FAILED, "measured nothing while a node caught up"),
         (rehearsal("vanished"), Exit.FAILED, "its status is vanished"),
@@ -218,7 +218,7 @@ def rehearsal(status: str, verdict: str = "", *passed: str, alarms: tuple[str, .
     ],
 )
 def test_a_rehearsal_that_is_waited_for_fails_with_its_reason(watch: Watch, last: httpx.Response, code: int, why: str) -> None:
-    under_way = (rehearsal("scheduled", "pending"), BUSY, rehearsal("completed", "pending", "out: 1 of 2 probes failed"))
+    under_way = (rehearsal("scheduled", "pending"), BUSY, rehearsal("completed", "pending", "while a node is out: 1 of 2 probes failed"))
     # The event of a fleet without a probe is over when its nodes are.
     says = (REHEARSED, *(under_way if last.json()["probe"] else ()), last)
     ended, out, err = watch(App(*says), "maintenance", "rehearse", "web", "--node", "s1", "--wait")

@@ -76,7 +76,7 @@ def test_extremes_have_a_bucket_and_no_answers_have_no_percentile() -> None:
 def test_a_passed_bound_is_a_sentence_with_phase_figure_and_bound() -> None:
     phases = {"before": of([2.0] * 100, 250), "one_node": of([2.0] * 97 + [300.0] * 3, 250), "domain": with_failure(of([2.0], 250))}
     assert passed_bounds(phases, LatencyBound(250, 0.01)) == [  # type: ignore[arg-type]
-        "one_node: p99 is 344 ms, and the bound 250 ms",
-        "domain: 1 of 2 probes failed (50.0%), and the bound is 1.0%",
+        "while one node catches up: p99 is 344 ms, and the bound 250 ms",
+        "while a fault domain catches up: 1 of 2 probes failed (50.0%), and the bound is 1.0%",
     ]
     assert passed_bounds(phases, None) == passed_bounds(phases, LatencyBound()) == []  # type: ignore[arg-type]

@@ -12,6 +12,48 @@ const LANES = 16; // with more nodes than this, the time-line leaves out nodes w
 const COLOURS = { scheduled: "planned", started: "warn", completed: "good", cancelled: "dead", vanished: "dead" };
 const PHASES = { PREPARED: "good", APPROVED: "good", DONE: "good", PREPARE_FAILED: "bad", RESTORE_FAILED: "bad", STARTED: "warn" };
 
+const MEASURED = 3; // most finished events with callers' latency
+const PROBED = { before: "before", out: "a node is out", one_node: "one node catches up", some_nodes: "some nodes catch up", domain: "a fault domain catches up" };
+const VERDICTS = { pending: ["agents probe", "planned"], within: ["within the bounds", "good"], passed: ["a bound is passed", "bad"], "not-measured": ["not measured", "warn"] };
+
+/** Format a latency in milliseconds: 3.2 ms, 410 ms. */
+const latency = (ms) => (ms === null ? "–" : `${ms < 100 ? Number(ms.toPrecision(3)) : Math.round(ms)} ms`);
+
+/** Draw p50 and p99 as bars up to `longest` milliseconds, and the bound as a line. */
+function bars(found, bound, longest) {
+  const share = (ms) => `${(100 * ms) / longest}%`;
+  const parts = [["p99", found.p99_ms], ["p50", found.p50_ms]].filter(([, ms]) => ms !== null).map(([name, ms]) => {
+    const part = el("span", { class: `part ${name}` });
+    part.style.width = share(ms);
+    return part;
+  });
+  if (bound) {
+    const line = el("span", { class: "bound" });
+    line.style.left = share(bound);
+    parts.push(line);
+  }
+  return el("span", { class: "latency", "aria-hidden": "true" }, parts);
+}
+
+/** Show what callers noticed of an event, by phase, beside the time to catch up; nothing if no agent has probed. */
+function callers(event) {
+  const probe = event.probe;
+  const phases = Object.keys(PROBED).filter((phase) => probe?.phases[phase]);
+  if (!phases.length) return null;
+  const bound = probe.bound?.p99_ms;
+  const longest = Math.max(bound ?? 0, ...phases.map((phase) => probe.phases[phase].p99_ms ?? 0)) || 1;
+  const rows = phases.map((phase) => {
+    const found = probe.phases[phase];
+    return [PROBED[phase], count(found.probes), count(found.failures), latency(found.p50_ms), latency(found.p99_ms), bars(found, bound, longest)];
+  });
+  const caught = Object.entries(event.catch_up_ms ?? {}).map(([node, ms]) => `${node} ${span(ms)}`);
+  const [text, kind] = VERDICTS[probe.verdict] ?? [probe.verdict, ""];
+  return el("div", { class: "callers" },
+    el("p", {}, "Callers ", badge(text, kind), [bound ? ` p99 of at most ${latency(bound)}` : "", probe.bound?.failures === undefined ? "" : ` at most ${Number((100 * probe.bound.failures).toPrecision(3))} % failures`].filter(Boolean).join(","), caught.length ? `; caught up: ${caught.join(", ")}` : ""),
+    table("Callers' latency", ["phase", "probes", "failed", "p50", "p99", "p50 and p99"], rows),
+    probe.passed.map((sentence) => el("p", { class: "dim" }, sentence)));
+}
+
 /** Return the end of an event's impact in seconds; an open event lasts as long as announced, and at least until now. */
 function until(event, present) {
   if (event.ended) return seconds(event.ended);
@@ -70,6 +112,7 @@ export const maintenance = {
         el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), scheduled ? el("span", { class: "acts" }, event.approval?.state === "granted" ? null : button("approve", "Approve"), event.approval?.state === "held" ? null : button("hold", "Hold")) : null),
         el("p", {}, "NotBefore ", when, event.duration_s > 0 ? `, ${span(event.duration_s * 1000)} of impact` : "", event.resources.length ? [", on ", own(event.resources.join(", "))] : "", event.source === "User" ? ", requested by a user" : ""),
         el("p", { class: "phases" }, Object.entries(event.nodes).map(([node, at]) => el("span", { class: "label", title: at.reason ?? "" }, `${node} `, badge(at.phase.toLowerCase().replaceAll("_", " "), PHASES[at.phase] ?? ""), at.reason ? [" ", own(at.reason)] : ""))),
+        callers(event),
         el("p", { class: "dim" }, approval(event), " ", el("code", {}, event.event_id)));
     }
 
@@ -104,7 +147,9 @@ export const maintenance = {
         sum.replaceChildren(`${plural(agents.length, "agent")}, ${plural(opened.length, "open event")}${more && ended.length === 0 ? " and more" : ""}. `, out.length ? badge(`out of service: ${out.join(", ")}`, "warn") : "", " ", alarms.size ? badge([...alarms].join(", "), "bad") : "");
         list.replaceChildren(...opened.slice(0, cards).map(card),
           ...(opened.length > cards ? [el("button", { type: "button", class: "further", "data-keep": "more", onclick: () => { cards = Infinity; refresh(); } }, `Show ${count(opened.length - cards)} more`)] : []), ...(ended.length ? [el("h3", {}, "Finished"),
-          table("Finished events", ["type", "status", "nodes", "ended", "lasted", "alarms"], ended.map((event) => [el("span", { title: event.event_id }, event.type, event.rehearsal ? " (rehearsal)" : ""), badge(event.status, COLOURS[event.status]), Object.keys(event.nodes).join(", "), moment(event.ended), span(event.impact.lasted_ms), event.alarms.join(", ")]))] : []));
+          table("Finished events", ["type", "status", "nodes", "ended", "lasted", "alarms"], ended.map((event) => [el("span", { title: event.event_id }, event.type, event.rehearsal ? " (rehearsal)" : ""), badge(event.status, COLOURS[event.status]), Object.keys(event.nodes).join(", "), moment(event.ended), span(event.impact.lasted_ms), event.alarms.join(", ")])),
+          ...ended.filter((event) => event.probe && Object.keys(event.probe.phases).length).slice(0, MEASURED).map((event) => el("article", { class: "event", "data-event": event.event_id },
+            el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, own(Object.keys(event.nodes).join(", "))), callers(event), el("p", { class: "dim" }, el("code", {}, event.event_id))))] : []));
       },
       end: chart.end,
     };

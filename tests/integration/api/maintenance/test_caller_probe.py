@@ -98,7 +98,7 @@ async def test_a_rehearsal_measures_each_phase_and_fails_if_a_bound_is_passed(db
     assert found["catch_up_ms"] == {"a": 12_000, "b": 20_000}
     assert found["probe"] == {
         "verdict": "passed",
-        "passed": ["domain: p99 is 410 ms, and the bound 250 ms"],
+        "passed": ["while a fault domain catches up: p99 is 410 ms, and the bound 250 ms"],
         "bound": {"p99_ms": 250, "failures": 0.01},
         "phases": {
             "before": {"probes": 60, "failures": 0, "p50_ms": 3.2, "p99_ms": 3.2},
@@ -137,7 +137,7 @@ async def test_an_event_of_azure_counts_calm_times_only_as_before_and_shares_no_
     await c.reports()
     found = (await event(db.demo))["probe"]
     assert (found["verdict"], found["phases"]) == ("pending", {"out": {"probes": 15, "failures": 1, "p50_ms": 3.2, "p99_ms": 3.2}})
-    assert found["passed"] == ["out: 1 of 15 probes failed (6.7%), and the bound is 1.0%"]
+    assert found["passed"] == ["while a node is out: 1 of 15 probes failed (6.7%), and the bound is 1.0%"]
 
 
 async def test_an_event_far_ahead_is_not_probed_yet(db: World) -> None:

@@ -31,8 +31,9 @@ def until(done: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
-def counted(prober: CallerProber, phase: str = "before", event_id: str = "e1") -> tuple[int, int, int]:
-    """Return the numbers of answers, failures and slow answers."""
+def counted(prober: CallerProber, order: ProbeOrder | None = None, phase: str = "before", event_id: str = "e1") -> tuple[int, int, int]:
+    """Let an answer of the app repeat its order. Return the numbers of answers, failures and slow answers."""
+    prober.follow(BEFORE if order is None else order)
     found = ((prober.report() or {}).get("events", {})).get(event_id, {}).get(phase, {"buckets": {}, "failures": 0, "slow": 0})
     return sum(found["buckets"].values()), found["failures"], found["slow"]
 
@@ -72,16 +73,24 @@ def test_probes_count_in_the_phase_of_the_last_answer_and_the_app_takes_the_resu
     until(lambda: counted(prober)[0] >= 2)
     service.good = False
     prober.follow(OUT)
-    until(lambda: counted(prober, "out")[1] >= 2)
+    until(lambda: counted(prober, OUT, "out")[1] >= 2)
     ProbeIn.model_validate(prober.report())
     prober.follow(ProbeOrder(TARGET))
-    # What was counted since the last report is still reported.
-    assert counted(prober)[0] >= 2
+    # What was counted is still reported.
+    assert counted(prober, ProbeOrder(TARGET))[0] >= 2
     # Another bound is another series.
     assert prober.follow(ProbeOrder(ProbeTarget(TARGET.url, "", 0.2, 5.0, 100)))
     assert prober.report() == {"state": "ready", "run": "r.2", "events": {}}
     prober.follow(ProbeOrder())
     assert prober.report() is None
+
+
+def test_probes_between_answers_of_different_phases_count_for_neither(prober: CallerProber, service: Service) -> None:
+    prober.follow(BEFORE)
+    until(lambda: service.asked >= 2)
+    prober.follow(OUT)
+    until(lambda: counted(prober, OUT, "out")[0])
+    assert counted(prober, OUT, "before") == (0, 0, 0)
 
 
 def test_a_service_that_stands_still_is_asked_on_time_by_a_bounded_number_of_callers(prober: CallerProber, service: Service) -> None:
@@ -182,10 +191,10 @@ def test_hosts_are_compared_without_case_and_with_the_port(url: str) -> None:
 def test_an_answer_below_400_is_a_good_one(status: int, good: bool) -> None:
     with peer(saying(status, b"")) as server:
         prober = CallerProber(ProbeConsent(frozenset({server.url.removeprefix("http://")})), run="r", steady=steady)
-        prober.follow(ProbeOrder(ProbeTarget(f"{server.url}/ping?deep", "", 0.2, LONGEST), {"e1": "before"}))
-        until(lambda: counted(prober)[0 if good else 1])
+        order = ProbeOrder(ProbeTarget(f"{server.url}/ping?deep", "", 0.2, LONGEST), {"e1": "before"})
+        until(lambda: counted(prober, order)[0 if good else 1])
         prober.close()
-    assert counted(prober)[1 if good else 0] == 0
+    assert counted(prober, order)[1 if good else 0] == 0
     assert server.heard[0].startswith(b"GET /ping?deep HTTP/1.1") and b"authorization" not in server.heard[0].lower()
 
 
@@ -204,9 +213,9 @@ def test_a_command_succeeds_by_its_exit_code_and_is_ended_with_its_children_at_i
     )
     for command, at in {"good": 0, "bad": 1, "none": 1}.items():
         prober = CallerProber(consent, run="r", steady=steady)
-        prober.follow(ProbeOrder(ProbeTarget("", command, 0.2, LONGEST), {"e1": "before"}))
-        until(lambda it=prober: sum(counted(it)))
-        assert counted(prober)[1 - at] == 0
+        order = ProbeOrder(ProbeTarget("", command, 0.2, LONGEST), {"e1": "before"})
+        until(lambda it=prober, order=order: sum(counted(it, order)))
+        assert counted(prober, order)[1 - at] == 0
         prober.close()
     prober = CallerProber(consent, run="r", steady=steady)
     prober.follow(ProbeOrder(ProbeTarget("", "slow", 60.0, 1.0), {"e1": "before"}))
