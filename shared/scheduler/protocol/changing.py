@@ -127,11 +127,20 @@ def edit_as_found(address: Address, change_of: Callable[[Props], Props], match: 
         if verdict != "yes":
             continue
         change = change_of(row.props)
-        answer = yield from write(EVENTS, row.pk, Merge(row.rk, change, row.etag))
+        answer = yield from write(EVENTS, row.pk, Merge(row.rk, {**change, **no_copy(row)}, row.etag))
         if isinstance(answer, Applied):
             return Done(Row(row.pk, row.rk, {**row.props, **change}, answer.etags[0], row.timestamp, row.read_at))
         if not isinstance(answer, WriteRefused):
             unsure = row
+
+
+def no_copy(row: Row) -> Props:
+    """Return the property by which a row that is changed here is no longer taken for a copy of the other account's row.
+
+    A process that has not heard of a change of sides may make the change in the account that does not serve. The next pass of the copying
+    then sees that the row differs.
+    """
+    return {ORIGIN: ""} if row.props.get(ORIGIN) else {}
 
 
 def is_in(change: Props, props: Mapping[str, Any]) -> bool:
@@ -207,7 +216,7 @@ def finish_move(shard: str, row: Row) -> Steps[Row]:
         target = (yield from _joined(row)) if row.props["state"] == "joining" else None
         if target is None:
             target = yield from _placed(shard, row)
-        moved: Props = {"state": "moved", "target": target.text}
+        moved: Props = {"state": "moved", "target": target.text, **no_copy(row)}
         answer = yield from write(EVENTS, shard, Merge(row.rk, moved, row.etag))
         if isinstance(answer, Applied):
             return Row(row.pk, row.rk, {**row.props, **moved}, answer.etags[0], row.timestamp, row.read_at)
@@ -337,7 +346,7 @@ def redrive(
 def point(source: str, row: Row, target: Address) -> Steps[None]:
     """Give a dead row its pointer, unless it has one."""
     while not row.props.get("target"):
-        answer = yield from write(EVENTS, source, Merge(row.rk, {"target": target.text}, row.etag))
+        answer = yield from write(EVENTS, source, Merge(row.rk, {"target": target.text, **no_copy(row)}, row.etag))
         if isinstance(answer, Applied):
             return
         seen = yield from get(EVENTS, source, row.rk)

@@ -367,3 +367,25 @@ async def test_schedule_goes_on_while_the_first_is_away_and_can_be_paused_once_i
     started = pair.deliveries()
     await pair.run(600, step=1.0)
     assert pair.deliveries() == started
+
+
+@pytest.mark.parametrize("change", ["move", "cancel"])
+async def test_change_by_a_process_that_believes_that_the_first_serves_is_undone_by_the_next_pass(pair: PairWorld, change: str) -> None:
+    event_id = await mirrored(pair, delay="PT5M")
+    [row] = pair.events_of(pair.first)
+    await pair.fail_over()
+    pair.find_first()
+    await pair.run(5)
+    assert (await pair.admin.post("/api/v1/storage/failback", {})).status == 202
+    await pair.run(5)
+    assert (await pair.storage_status())["mirror"]["state"] == "syncing"
+    # The copying has been here; it is not acknowledged, because the second refuses.
+    address = Address(row.pk, row.rk)
+    steps = changing.cancel(address, pair.now, "x") if change == "cancel" else changing.move(address, pair.now, {}, "x")
+    await pair.app.scheduler.runner.run(steps)
+    await pair.run(60)
+    assert (await pair.storage_status())["mirror"]["active"] == "first"
+    assert (await pair.demo.event(event_id))["state"] == "scheduled"
+    await pair.run(300)
+    assert (await pair.demo.event(event_id))["state"] == "delivered"
+    assert len(pair.receiver.received) == 1
