@@ -20,8 +20,9 @@ from shared.scheduler.protocol.state_rows import state_key, state_partition
 from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Replace
 
-from ..shards import plays
-from ..shards.plays import DUE, POLICY, TENANT, Starts, after, always, entry, settle
+from ..shards import actors
+from ..shards.actors import DUE, POLICY, TENANT, entry, settle
+from ..shards.plays import Starts, after, always
 from ..shards.world import Budget, Cell, Now, Play, Start, Until
 from .pair import FENCE, SERVES, BackWorld, PairWorld
 
@@ -70,7 +71,7 @@ def owner(name: str, text: str, way: Way = WAY) -> Any:
 
 def follower(name: str, text: str) -> Any:
     """An owner on the second."""
-    return (yield from mirroring.on_side(SECOND, plays.owner(name, text)))
+    return (yield from mirroring.on_side(SECOND, actors.owner(name, text)))
 
 
 def writer(name: str, event: str) -> Any:
@@ -113,7 +114,7 @@ def creator(name: str, event: str) -> Any:
 
 def creator_there(name: str, event: str) -> Any:
     """The client tries again, on the second."""
-    return (yield from mirroring.on_side(SECOND, plays.creator(name, event)))
+    return (yield from mirroring.on_side(SECOND, actors.creator(name, event)))
 
 
 def canceller(event: str, address: Address) -> Any:
@@ -124,7 +125,7 @@ def canceller(event: str, address: Address) -> Any:
 
 
 def canceller_there(event: str, address: Address) -> Any:
-    return (yield from mirroring.on_side(SECOND, plays.canceller(event, address)))
+    return (yield from mirroring.on_side(SECOND, actors.canceller(event, address)))
 
 
 def mover(event: str, address: Address, due: int, nonce: str) -> Any:
@@ -152,7 +153,7 @@ def redriver(shard: str, rk: str) -> Any:
 
 
 def redriver_there(shard: str, rk: str) -> Any:
-    return (yield from mirroring.on_side(SECOND, plays.redriver(shard, (rk,))))
+    return (yield from mirroring.on_side(SECOND, actors.redriver(shard, (rk,))))
 
 
 # -- what is stored when a play begins
@@ -256,7 +257,7 @@ def _cancelled(event: str) -> Any:
 def pair_play(name: str, budget: Budget, starts: Starts, **options: Any) -> Play:
     given = {"times": (DUE,), "due": {"x": frozenset({DUE})}, **options}
     serves = partial(owner, way=WAY_AGAIN) if "failback" in name else owner
-    return Play(name, budget, starts, serves, plays.sweep, **given)
+    return Play(name, budget, starts, serves, actors.sweep, **given)
 
 
 def world(play: Play) -> PairWorld:

@@ -11,7 +11,8 @@ from shared.scheduler.keys import Address, event_row, shard_key
 from shared.scheduler.protocol import express, ingest, owning
 
 from ..checking.state import Budget, Now, Play, Start, Told, Until
-from .plays import CANCELS_X, CHANNEL, DUE, EDITS_X, MOVES_X, POLICY, TENANT, Starts, always, creator, entry, play, settle, writer
+from .actors import CHANNEL, DUE, POLICY, TENANT, creator, entry, settle, writer
+from .plays import CANCELS_X, EDITS_X, MOVES_X, Starts, always, play
 
 
 def express_owner(name: str, *events: str, held: int = 0, named: bool = False) -> Any:

@@ -1,246 +1,36 @@
-"""The plays: who acts, on what, and what may go wrong. The actors here only string production generators together."""
+"""The plays: who acts, on what, and what may go wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from shared.delivery.flow.rules import FREE, ClaimHold
-from shared.engine.effects import Get, Send
-from shared.scheduler import rules
-from shared.scheduler.firing import retries
-from shared.scheduler.keys import Address, event_row, index_key, index_partition, parse_address, shard_key
-from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning, state_rows
+from shared.scheduler.keys import Address, event_row, index_key, index_partition, shard_key
+from shared.scheduler.protocol import dispatch, gate
 from shared.scheduler.protocol.state_rows import state_key, state_partition
-from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
-from shared.storage.ports import Row
+from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 
-from .world import Actor, Budget, HasEnded, Now, Play, Start, Sweep, Until
+from .actors import (
+    CHANNEL,
+    DUE,
+    TENANT,
+    canceller,
+    creator,
+    editor,
+    joiner,
+    mixed_owner,
+    mover,
+    owner,
+    poison,
+    reader,
+    redriver,
+    sweep,
+    withdrawer,
+    writer,
+)
+from .world import Budget, Play
 
-__all__ = ["PLAYS", "Actor"]
-
-TENANT = "t"
-CHANNEL = "c"
-POLICY = retries.RetryPolicy(attempts=3, first=30_000, longest=30_000, within=86_400_000)
-DUE = 10_000
 LATE = 3_600_000
-type Facts = tuple[tuple[str, Any], ...]
-
-
-def owner(name: str, text: str, held: int = 0, *, process: str | None = None) -> Any:
-    """`services.firing`, one delivery at a time. Until `held` the events' channel takes none, which an owner learns when it has claimed.
-
-    process: identity to record, '' for none. An owner with one judges the gate that it reads; what it found may be old when it takes.
-    """
-    message = dispatch.parse_message(text)
-    proof: dict[str, str] = {}
-    if process is not None:
-        ended = ""
-        row = yield from gate.read_gate(message.shard)
-        if process and row is not None and (recorded := gate.process_of(gate.parse_gate(row.props))) and (yield HasEnded(recorded)):
-            ended = str(row.props["holder"])
-        proof = {"process": process, "ended": ended}
-    session = yield from owning.take(message.shard, message.index, name, **proof)
-    if session == "gone":
-        return ()
-    if session == "done":
-        yield from owning.tidy(message.shard, message.index, lambda rows: {})
-        return ()
-    if isinstance(session, owning.ShardBusy):
-        return (("again", text),)
-    if not (yield from owning.load(session)):
-        return ()
-    outcomes: dict[str, rules.RowOutcome] = {}
-    informed = False
-    while True:
-        now = yield Now()
-        holds = {CHANNEL: ClaimHold(held)} if informed and now < held else FREE
-        todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY, holds)
-        if outcomes or todo.settle or todo.claim:
-            if not (yield from owning.step(session, {**todo.settle, **outcomes}, todo.claim)):
-                return ()
-            outcomes = {}
-            # Nothing is in flight here: every delivery ends before the next step.
-            for rk in owning.claimed(session, ()):
-                props = session.rows[rk].props
-                if now < held:
-                    informed = True
-                    outcomes[rk] = rules.RowOutcome("scheduled", {"tries": int(props["tries"]) - 1})
-                    continue
-                success = yield Start(session.shard, rk, props["id"], int(props["due"]))
-                outcomes[rk] = settle(props, success, now)
-            continue
-        if todo.finished:
-            yield from owning.finish(session, {})
-            return ()
-        if todo.rest is not None:
-            yield from owning.rest(session, todo.rest, retries_only=True, sent=False)
-            return ()
-        yield Until(todo.look)
-
-
-def mixed_owner(name: str, text: str) -> Any:
-    """Owners of this release and of one that records no process, in turn: o1, o3 and o2, o4."""
-    return owner(name, text, process=f"process of {name}" if int(name[1:]) % 2 else "")
-
-
-def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.RowOutcome:
-    if success:
-        return rules.RowOutcome("delivered", {})
-    again = retries.after_failure(POLICY, int(props["due"]), int(props.get("tries", 1)), now, 1.0, final=False)
-    return rules.RowOutcome("dead", {}) if again is None else rules.RowOutcome("retrying", {"next": again})
-
-
-def sweep(now: int, *, repair: bool = True) -> Any:
-    rows = yield Sweep()
-    for row in rows:
-        todo = dispatch.decide(row, now).do
-        if todo == "nothing" or (todo == "inspect" and not repair):
-            continue
-        if rules.in_backlog(int(row.props["wake"]), now):
-            # As `Sweeps._drain` does.
-            size = yield from dispatch.unserved_events(row)
-            if size is not None:
-                yield from dispatch.hand_out(row, now + 1, max(size, 1))
-        else:
-            yield from dispatch.dispatch(row, now)
-    return ()
-
-
-def entry(event: str, number: int = 0) -> ingest.Entry:
-    return ingest.Entry(event_row(number), {"id": event, "state": "scheduled", "due": DUE, "channel": CHANNEL}, 1)
-
-
-def writer(name: str, *events: str, wake: int = 0) -> Any:
-    """Server ids: each event in a batch of its own, a second shard when the first is lost."""
-    facts: Facts = ()
-    opened: ingest.OpenShard | None = None
-    generation = 0
-    for event in events:
-        while True:
-            if opened is None or opened.lost:
-                generation += 1
-                opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", wake)
-                yield from ingest.file_shard(opened.shard, wake, sent=False)
-            number = opened.next_number
-            opened.next_number += 1
-            stored = yield from ingest.append(opened, [entry(event, number)])
-            if event_row(number) in stored.stored:
-                facts += (("stored", event),)
-                break
-            if generation > 2:
-                return facts
-    return facts
-
-
-def creator(name: str, event: str) -> Any:
-    """A client-chosen id."""
-    for generation in range(1, 4):
-        opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", 0)
-        yield from ingest.file_shard(opened.shard, 0, sent=False)
-        here = Address(opened.shard, event_row(0))
-        known = yield from ingest.register_id(TENANT, event, "hash", here)
-        if isinstance(known, ingest.KnownId):
-            return (("stored", event),)
-        stored = yield from ingest.append(opened, [entry(event)])
-        if stored.stored:
-            return (("stored", event),)
-    return ()
-
-
-def withdrawer(name: str, event: str) -> Any:
-    """The cancel of an event that is still in the ingest queue: its row, as cancelled, under its id; or a cancel if it got there first."""
-    gone = ingest.Entry(event_row(0), {"id": event, "state": "cancelled", "due": DUE}, 1)
-    for generation in range(1, 4):
-        opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", 0)
-        yield from ingest.file_shard(opened.shard, 0, sent=False)
-        here = Address(opened.shard, event_row(0))
-        known = yield from ingest.register_id(TENANT, event, "", here)
-        if isinstance(known, ingest.KnownId):
-            return (yield from canceller(event, Address(known.row.pk, known.row.rk)))
-        stored = yield from ingest.append(opened, [gone])
-        if stored.stored:
-            return (("cancelled", event),)
-    return ()
-
-
-def canceller(event: str, address: Address) -> Any:
-    answer = yield from changing.cancel(address, 0, "c")
-    return (("cancelled", event),) if isinstance(answer, changing.Done) else ()
-
-
-def id_canceller(event: str) -> Any:
-    named = yield Get(IDS, ingest.id_partition(TENANT, event), event)
-    if named is None:
-        return ()
-    return (yield from canceller(event, parse_address(str(named.props["at"]))))
-
-
-def mover(event: str, address: Address, due: int, nonce: str) -> Any:
-    answer = yield from changing.move(address, due, {}, nonce)
-    return (("moved", (event, due)),) if isinstance(answer, changing.Done) else ()
-
-
-def joiner(event: str, address: Address, due: int, nonce: str) -> Any:
-    """A move into a shard that the mover's own writer fills."""
-    opened = ingest.OpenShard(shard_key(TENANT, f"{nonce}1"), f"{nonce}1", due)
-    yield from ingest.file_shard(opened.shard, due, sent=False)
-    goal = Address(opened.shard, event_row(0))
-    answer = yield from changing.begin_join(address, due, {}, nonce, goal)
-    if not isinstance(answer, changing.Done):
-        return ()
-    row = answer.row
-    if changing.is_joining(row, goal):
-        copy = changing.copied(row.props, due)
-        etag = (yield from ingest.append(opened, [ingest.Entry(goal.row, copy, 1)])).stored.get(goal.row)
-        if etag is not None:
-            answer = yield from changing.end_join(row, Row(goal.shard, goal.row, copy, etag, 0, 0))
-        else:
-            answer = yield from changing.finished(answer)
-    else:
-        answer = yield from changing.finished(answer)
-    return (("moved", (event, due)),) if isinstance(answer, changing.Done) else ()
-
-
-def editor(event: str, address: Address, size: int, nonce: str) -> Any:
-    """A change of the payload. A larger one moves the event, at the due time that it has."""
-    change = {"body": nonce, "size": size}
-    answer = yield from changing.edit_or_move(address, change, nonce)
-    return (("edited", (event, nonce)),) if isinstance(answer, changing.Done) else ()
-
-
-def redriver(shard: str, rows: tuple[str, ...]) -> Any:
-    found = {}
-    for rk in rows:
-        row = yield Get(EVENTS, shard, rk)
-        if row is not None and row.props["state"] == "dead" and not row.props.get("target"):
-            found[rk] = row
-    now = yield Now()
-    if found:
-        yield from changing.redrive(shard, found, now)
-        yield from owning.note_of(shard)
-    return tuple(("redriven", rk) for rk in found)
-
-
-def reader(shard: str, state: state_rows.ListedState) -> Any:
-    """Whoever lists the events in a state, and removes the state rows that lead to nothing."""
-    row = yield Get(SWEEPS, state_partition(shard), state_key(state, shard))
-    if row is not None:
-        yield from state_rows.remove_stale(state, row)
-    return ()
-
-
-def poison(shard: str) -> Any:
-    """The handler of a message that failed for good."""
-    now = yield Now()
-    yield from dispatch.postpone(dispatch.ShardMessage(shard, index_key(shard, 0)), now)
-    return ()
-
-
-def nudger(text: str) -> Any:
-    """Whoever sends the first message of a shard that is due soon."""
-    yield Send("tocsin-shards", text, 0)
-    return ()
 
 
 def always(acked: Any) -> bool:

@@ -58,6 +58,10 @@ class World:
         self._late: dict[Hashable, Write] = {}
         self._described: dict[int, str] = {}
         self._read: tuple[Store, dict[Cell, Found]] = (frozenset(), {})
+        self._applied: dict[tuple[Store, str, int], tuple[Store, Applied | WriteRefused]] = {}
+        """Transactions that broke no rule: the store before, who wrote, and the write's number; the store after, and the answer."""
+        self._writes: dict[Hashable, int] = {}
+        """Numbers of writes by their image."""
         self.recover = True
 
     # -- states
@@ -284,15 +288,28 @@ class World:
         return self._pruned(self._spend(self._resume(self._under_way(state, actor), actor, LOST), "lost"))
 
     def _arrive(self, state: State, late: tuple[str, Hashable]) -> State:
-        state, _ = self._apply(state._replace(limbo=state.limbo - {late}), late[0], self._late[late[1]])
-        return state
+        return self._apply(state._replace(limbo=state.limbo - {late}), late[0], self._late[late[1]], late[1])[0]
 
     def _write(self, state: State, actor: Actor) -> State:
-        state, answer = self._apply(state, actor.name, self.machines[actor.machine].effect)
+        snapshot = self.machines[actor.machine]
+        state, answer = self._apply(state, actor.name, snapshot.effect, snapshot.asked)
         return self._resume(state, actor, answer, ("applied", *answer.etags) if isinstance(answer, Applied) else answer)
 
-    def _apply(self, state: State, who: str, write: Write) -> tuple[State, Applied | WriteRefused]:
-        """Carry out a transaction as a table does."""
+    def _apply(self, state: State, who: str, write: Write, asked: Hashable) -> tuple[State, Applied | WriteRefused]:
+        """Carry out a transaction as a table does. asked: the write's image."""
+        key = (state.store, who, self._writes.setdefault(asked, len(self._writes)))
+        # What a transaction does, and whether it may, depends on the store and on who writes: few of both make up all states.
+        done = self._applied.get(key) if not self.play.owners_keep else None
+        if done is None:
+            after, answer = self._transact(state, who, write)
+            done = self._applied[key] = after.store, answer
+        store, answer = done
+        if store is state.store:
+            return state, answer
+        return self._pruned(state._replace(store=store)), answer
+
+    def _transact(self, state: State, who: str, write: Write) -> tuple[State, Applied | WriteRefused]:
+        """Carry out a transaction, and judge it. Raises `Violation`."""
         cells = dict(self._cells(state))
         etags = []
         before, after = [], []
@@ -327,7 +344,7 @@ class World:
         # Set by set, not row by row: a set knows the hashes of what it holds.
         state = state._replace(store=state.store.difference(before).union(after))
         self._live(state)
-        return self._pruned(state), Applied(etags)
+        return state, Applied(etags)
 
     def _judge(self, cells: dict[Cell, Any], who: str, cell: Cell, before: dict[str, Any], after: dict[str, Any]) -> None:
         """P5 and P3, when the transaction is applied."""

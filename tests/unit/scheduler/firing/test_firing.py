@@ -255,24 +255,32 @@ async def test_nothing_is_started_when_the_last_beat_is_too_old(narrow: World, m
     assert len(started) >= 3
 
 
-@pytest.mark.parametrize("refused", ["query", "write"])
-async def test_owner_keeps_its_shard_while_storage_refuses_for_some_seconds(
-    world: World, monkeypatch: pytest.MonkeyPatch, refused: str
-) -> None:
-    await together(world, 5)
-    answers, until = getattr(world.tables, refused), world.now + 12_000
-    refusals = 0
+def refuse(world: World, monkeypatch: pytest.MonkeyPatch, call: str, seconds: int, *, taken: bool = False) -> list[str]:
+    """Let storage answer 503 to this call for event rows, from now on for so long. Return a list that gets each refused partition.
+
+    taken: refuse nothing before a shard is taken.
+    """
+    answers, until = getattr(world.tables, call), world.now + 1000 * seconds
+    refused: list[str] = []
 
     async def throttled(table: str, pk: str, *args: Any, **options: Any) -> Any:
-        nonlocal refusals
-        if table == EVENTS and world.app.scheduler.counters["shards_taken"] and world.now < until:
-            refusals += 1
+        if table == EVENTS and world.now < until and (not taken or world.app.scheduler.counters["shards_taken"]):
+            refused.append(pk)
             raise Unavailable("503")
         return await answers(table, pk, *args, **options)
 
-    monkeypatch.setattr(world.tables, refused, throttled)
+    monkeypatch.setattr(world.tables, call, throttled)
+    return refused
+
+
+@pytest.mark.parametrize("call", ["query", "write"])
+async def test_owner_keeps_its_shard_while_storage_refuses_for_some_seconds(
+    world: World, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    await together(world, 5)
+    refused = refuse(world, monkeypatch, call, 12, taken=True)
     await world.run(25)
-    assert refusals > 1
+    assert len(refused) > 1
     assert sorted(got.delivery.attempt for got in world.receiver.received) == [1] * 5
     assert world.app.scheduler.counters["shards_taken"] == 1, "nobody had to wait until the owner counted as gone"
     assert [row.props["state"] for row in world.events()] == ["delivered"] * 5
@@ -305,24 +313,14 @@ async def test_owner_reads_its_shard_again_only_if_a_lost_transaction_was_stored
     assert (reads > 4 * 200) if applied else (reads < 2 * 200)
 
 
-@pytest.mark.parametrize("refused", ["get", "write"])
+@pytest.mark.parametrize("call", ["get", "write"])
 async def test_shard_is_taken_a_few_seconds_later_when_storage_refuses_at_first(
-    world: World, monkeypatch: pytest.MonkeyPatch, refused: str
+    world: World, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     await together(world, 5)
-    answers, until = getattr(world.tables, refused), world.now + 6_000
-    refusals = 0
-
-    async def throttled(table: str, pk: str, *args: Any, **options: Any) -> Any:
-        nonlocal refusals
-        if table == EVENTS and world.now < until:
-            refusals += 1
-            raise Unavailable("503")
-        return await answers(table, pk, *args, **options)
-
-    monkeypatch.setattr(world.tables, refused, throttled)
+    refused = refuse(world, monkeypatch, call, 6)
     await world.run(14)
-    assert refusals > 1
+    assert len(refused) > 1
     assert [row.props["state"] for row in world.events()] == ["delivered"] * 5
 
 
@@ -330,14 +328,7 @@ async def test_owner_gives_up_when_storage_refuses_for_longer_than_it_may_start_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await together(world, 5)
-    query, until = world.tables.query, world.now + 60_000
-
-    async def throttled(table: str, pk: str, **options: Any) -> Any:
-        if table == EVENTS and world.now < until:
-            raise Unavailable("503")
-        return await query(table, pk, **options)
-
-    monkeypatch.setattr(world.tables, "query", throttled)
+    refuse(world, monkeypatch, "query", 60)
     with pytest.raises(Unavailable):
         await world.run(timings.OWNER_MAY_START + 10)
 
