@@ -23,7 +23,7 @@ from shared.core.ids import SeededIds
 from shared.core.settings import Settings
 from shared.delivery.channels import Sender
 from shared.delivery.channels.model import QueueChannel
-from shared.scheduler.ingest import writer
+from shared.scheduler.ingest import shard_filler
 from shared.scheduler.protocol import owning
 from shared.scheduler.state_backfill import PROGRESS_ROW, BackfillProgress
 from shared.storage import Storage
@@ -451,15 +451,15 @@ async def _settle() -> None:
 def quietly(group: int) -> Iterator[None]:
     """Without the app's logs, with transactions of `group` events, and without pauses for the garbage."""
     logger = logging.getLogger("shared")
-    level, before, enabled = logger.level, (writer.GROUP, owning.MAX_CHANGES), gc.isenabled()
+    level, before, enabled = logger.level, (shard_filler.GROUP, owning.MAX_CHANGES), gc.isenabled()
     logger.setLevel(logging.CRITICAL + 1)
-    writer.GROUP = owning.MAX_CHANGES = group
+    shard_filler.GROUP = owning.MAX_CHANGES = group
     gc.disable()
     try:
         yield
     finally:
         logger.setLevel(level)
-        writer.GROUP, owning.MAX_CHANGES = before
+        shard_filler.GROUP, owning.MAX_CHANGES = before
         if enabled:
             gc.enable()
 

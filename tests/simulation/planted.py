@@ -13,7 +13,7 @@ from shared.delivery.flow.service import Flow
 from shared.engine.effects import LOST, Get, Steps, Write
 from shared.scheduler import changes, keys, rules
 from shared.scheduler.firing import due_times, permission
-from shared.scheduler.ingest import queue_consumer, writer
+from shared.scheduler.ingest import queue_consumer, shard_filler, writer
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
 from shared.scheduler.rows import EventToStore, withdrawn
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
@@ -175,11 +175,11 @@ type Place = tuple[object, str]
 PLANTED: dict[str, list[tuple[Place, Callable[..., Any]]]] = {
     "claims are not written": [((owning, "step"), claims_not_written)],
     "nothing is sealed": [((ingest, "seal"), nothing_sealed)],
-    "a lost answer means stored": [((writer, "append"), lost_means_stored)],
-    "a lost answer means refused": [((writer, "append"), lost_means_refused)],
+    "a lost answer means stored": [((shard_filler, "append"), lost_means_stored)],
+    "a lost answer means refused": [((shard_filler, "append"), lost_means_refused)],
     "retries are forgotten at the finish": [((rules, "agenda"), retries_forgotten)],
     "what is being delivered may be cancelled": [((changing, "may_change"), firing_may_change)],
-    "shards are not filed": [((writer, "file_shard"), index_not_written)],
+    "shards are not filed": [((shard_filler, "file_shard"), index_not_written)],
     "the gate is written unconditionally": [((owning, "merge_gate"), gate_unconditional)],
     "claims are unconditional": [((owning, "Merge"), claimed_unconditionally)],
     "a move points before it copies": [((changing, "finish_move"), moved_before_placed), ((owning, "finish_move"), moved_before_placed)],

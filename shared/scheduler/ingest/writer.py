@@ -1,42 +1,35 @@
 """The writer: gathers events that arrive together into few transactions, in shards of its own.
 
-All single requests that arrive while a shard's transaction is under way go into the next one (group commit). One transaction is in
-flight per shard; different shards are written side by side.
+It chooses the shard of each event and registers the ids of clients. `shard_filler` writes what waits for a shard; different shards are
+written side by side.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from ...core import backoff
 from ...core.clock import Clock, Millis
-from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
+from ...core.errors import StorageError, Unavailable
 from ...core.ids import Ids
 from ...core.settings import Settings
 from ...engine.async_runner import AsyncRunner
-from ...engine.effects import Steps
 from ...storage.ports import Props, Row
-from ..keys import HOME, MIRRORED, Address, place_of, server_id
+from ..keys import HOME, Address, server_id
 from ..mirror.pair import Mirror
 from ..protocol.changing import find
-from ..protocol.dispatch import ShardMessage
-from ..protocol.ingest import GROUP_BYTES, Entry, FreshId, KnownId, append, drop_counts, file_shard, known_id, note_counts, register_id
-from ..protocol.mirroring import SECOND, Way, append_copy, mirror, mirror_event, mirror_id, on_side
+from ..protocol.ingest import Entry, FreshId, KnownId, known_id, register_id
+from ..protocol.mirroring import mirror_event, mirror_id
 from ..rows import EventToStore
-from ..rules import visible_at
-from ..timings import DISPATCH_AHEAD, ENOUGH_EVENTS, GROUP_WAIT, NOTE_FROM, URGENT_FILL_TIME
 from .account_rotation import AccountRotation
 from .announcer import Announcer
 from .open_shards import FillingShard, FillingShards, PendingEntry, Sink
+from .shard_filler import ShardFiller
 
 log = logging.getLogger(__name__)
-
-GROUP = 99
-"""Events in one transaction; the gate is the hundredth row."""
 
 IN_FLIGHT = 16
 TRIES = 20
@@ -90,10 +83,11 @@ class Writer:
         self._runner, self._clock, self._ids = runner, clock, ids
         self.announcer = Announcer(runner, clock)
         """Sends the messages of its shards."""
-        self._rota = AccountRotation(fresh, clock)
-        self._fillings = FillingShards(ids, settings, self._rota)
+        rota = AccountRotation(fresh, clock)
+        self._fillings = FillingShards(ids, settings, rota)
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+        self._filler = ShardFiller(runner, clock, rota, self.announcer, mirror, self._in_flight, self._fillings.most)
 
     async def store(self, tenant: str, events: Sequence[EventToStore], *, posted: bool = False) -> list[Stored | StorageError]:
         """Store events independently: one event's failure does not affect another. Return results in the order given.
@@ -113,13 +107,13 @@ class Writer:
         event = EventToStore({}, due, size)
         place = JoinedPlace(*self._fillings.place(tenant, event, self._clock.now(), mirrored=False, account=account))
         # Before the event names the place: a process that looks for the event there may seal the shard, and what is sealed must be filed.
-        await self._filed(place.filling)
+        await self._filler.file(place.filling)
         return place
 
     async def join(self, tenant: str, place: JoinedPlace, props: Props) -> str | None:
         """Store a moved event at its place, with others. Return its ETag; None if the shard took no more. Raises `StorageError`."""
         sink = Sink(1)
-        self._add(tenant, place.filling, PendingEntry(Entry(place.row, props, int(props.get("size", 0))), sink, 0))
+        self._filler.add(place.filling, PendingEntry(Entry(place.row, props, int(props.get("size", 0))), sink, 0))
         [result] = await sink.wait()
         if isinstance(result, StorageError):
             raise result
@@ -129,7 +123,7 @@ class Writer:
         """Give up a place. If its shard was opened for it, the shard gets its message, as one that is filled does."""
         filling = place.filling
         if filling.task is None and filling.visible is None:
-            filling.task = asyncio.create_task(self._fill(tenant, filling))
+            self._filler.start(filling)
 
     async def _firsts(
         self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None], posted: bool
@@ -203,7 +197,7 @@ class Writer:
             event = events[number]
             if event.id is None:
                 event.props["id"] = server_id(filling.opened.shard, row)
-            self._add(tenant, filling, PendingEntry(Entry(row, event.props, event.size), sink, at))
+            self._filler.add(filling, PendingEntry(Entry(row, event.props, event.size), sink, at))
         again = []
         for (number, filling, row), result in zip(places, await sink.wait(), strict=True):
             if isinstance(result, str):
@@ -213,11 +207,6 @@ class Writer:
             else:
                 again.append(number)
         return again
-
-    def _add(self, tenant: str, filling: FillingShard, pending: PendingEntry) -> None:
-        filling.pending.append(pending)
-        if filling.task is None:
-            filling.task = asyncio.create_task(self._fill(tenant, filling))
 
     async def _name(
         self, tenant: str, event: EventToStore, filling: FillingShard, row: str, number: int, results: list[Stored | StorageError | None]
@@ -244,11 +233,11 @@ class Writer:
         """Register a client's id for the place, unless it is in use. Raises `StorageError`."""
         assert event.id is not None
         # The first account is asked within the time for which this side surely serves, so it cannot store the event in between.
-        async with self._serving(filling.opened.shard) as way:
+        async with self._filler.serving(filling.opened.shard) as way:
             before = await self._mirror.known_before(tenant, event) if self._mirror is not None else None
             if before is not None:
                 return before
-            await self._filed(filling)
+            await self._filler.file(filling)
             async with self._in_flight:
                 known = await self._runner.run(register_id(tenant, event.id, event.hash, Address(filling.opened.shard, row)))
                 if way is not None and self._mirror is not None:
@@ -256,184 +245,12 @@ class Writer:
                     await self._mirror.copied(mirror_id(tenant, event.id, way))
             return known
 
-    @asynccontextmanager
-    async def _serving(self, shard: str) -> AsyncIterator[Way | None]:
-        """Permit writing to the shard and acknowledging it. Yields the way to copy a mirrored shard; None for others."""
-        if self._mirror is None or place_of(shard) != MIRRORED:
-            yield None
-            return
-        async with self._mirror.serving() as way:
-            yield way
-
     async def _settled(self, tenant: str, event_id: str, known: KnownId) -> None:
         """Copy an event that already has the id, before any caller gets it as an answer."""
-        async with self._serving(known.row.pk) as way:
+        async with self._filler.serving(known.row.pk) as way:
             if way is not None and self._mirror is not None:
                 await self._mirror.copied(mirror_id(tenant, event_id, way))
                 await self._mirror.copied(mirror_event(Address(known.row.pk, known.row.rk), way))
-
-    async def _filed(self, filling: FillingShard) -> None:
-        """Write the index row: from then on no sweep can overlook what is stored in the shard."""
-        if filling.filed is None:
-            filling.filed = asyncio.create_task(self._runner.run(self._file(filling)))
-        try:
-            await asyncio.shield(filling.filed)
-        except StorageError as error:
-            # Otherwise other events due in this minute would get this failure long after storage has come back.
-            filling.closed = True
-            if isinstance(error, Unavailable):
-                self._rota.avoid(place_of(filling.opened.shard))
-            raise
-
-    def _file(self, filling: FillingShard) -> Steps[None]:
-        opened = filling.opened
-        near = opened.wake <= self._clock.now() + DISPATCH_AHEAD
-        filling.index = yield from file_shard(opened.shard, opened.wake, sent=near)
-        if filling.mirrored and self._mirror is not None and not self._mirror.whole:
-            yield from on_side(SECOND, file_shard(opened.shard, opened.wake, sent=False))
-
-    async def _fill(self, tenant: str, filling: FillingShard) -> None:
-        """Write pending events group by group until none is left."""
-        started = self._clock.monotonic()
-        try:
-            await self._filed(filling)
-            if filling.noted:
-                await self._unnote(filling)
-            while filling.pending:
-                if len(filling.pending) < ENOUGH_EVENTS and not filling.closed:
-                    await self._clock.sleep(GROUP_WAIT)
-                await self._write(filling)
-                if filling.visible is None and not (self._urgent(filling) and self._clock.monotonic() - started <= URGENT_FILL_TIME):
-                    await self._announce(filling, filling.opened.next_number)
-                elif filling.outgrown(self._clock.now()):
-                    await self._announce(filling, self._fillings.most)
-            if filling.visible is None:
-                await self._announce(filling, filling.opened.next_number)
-        except Exception as error:
-            filling.closed = True
-            failure = self._failure_for(filling, error)
-            if failure is not None and failure is not error:
-                log.exception("A writer raised an unexpected error", extra={"action": "writer_failed"})
-            while filling.pending:
-                pending = filling.pending.popleft()
-                pending.sink.settle(pending.number, failure)
-        finally:
-            filling.task = None
-            if filling.pending:
-                filling.task = asyncio.create_task(self._fill(tenant, filling))
-            else:
-                self._note_later(filling)
-
-    def _note_later(self, filling: FillingShard) -> None:
-        """Note the number of events of a shard once no more come, unless its message is sent soon: then only its gate knows."""
-        held = filling.opened.held
-        far = filling.opened.wake > self._clock.now() + DISPATCH_AHEAD
-        if filling.index and far and filling.noting is None and held is not None and held.gate.counts.accepted >= NOTE_FROM:
-            filling.noting = asyncio.create_task(self._note(filling))
-
-    async def _note(self, filling: FillingShard) -> None:
-        opened = filling.opened
-        try:
-            while True:
-                before = opened.next_number
-                await self._clock.sleep(filling.pause)
-                if opened.next_number == before and filling.task is None:
-                    break
-            if opened.held is None or opened.lost or filling.closed or opened.wake <= self._clock.now() + DISPATCH_AHEAD:
-                return
-            filling.pause *= 2
-            # From here on the next group takes the counts off again, before it is written.
-            filling.noted, etag = True, filling.index
-            filling.index = await self._runner.run(note_counts(opened, opened.held.gate.counts, etag))
-        except StorageError as error:
-            filling.index = ""
-            log.debug("The counts of a shard were not noted: %s", error, extra={"action": "counts_unnoted"})
-        finally:
-            filling.noting = None
-
-    async def _unnote(self, filling: FillingShard) -> None:
-        """Take the counts off the index row."""
-        if filling.noting is not None:
-            await asyncio.wait((filling.noting,))
-        filling.index = await self._runner.run(drop_counts(filling.opened))
-        filling.noted = False
-
-    def _urgent(self, filling: FillingShard) -> bool:
-        """Return True if an owner is to come as soon as the message is sent."""
-        return visible_at(filling.opened.wake, filling.opened.next_number) <= self._clock.now()
-
-    async def _write(self, filling: FillingShard) -> None:
-        group: list[PendingEntry] = []
-        size = 0
-        while filling.pending and len(group) < GROUP and (not group or size + filling.pending[0].entry.size <= GROUP_BYTES):
-            group.append(filling.pending.popleft())
-            size += group[-1].entry.size
-        try:
-            if filling.opened.lost:
-                stored: dict[str, str] = {}
-            else:
-                async with self._in_flight:
-                    stored = await self._append(filling, [each.entry for each in group])
-        except Rejected as error:
-            # One event that storage refuses must not fail the others of its group.
-            log.warning("Storage refused a group of %d events: %s", len(group), error, extra={"action": "group_refused"})
-            for each in group:
-                each.sink.settle(each.number, await self._alone(filling, each) if len(group) > 1 else error)
-            return
-        except Exception as error:
-            failure = self._failure_for(filling, error)
-            for each in group:
-                each.sink.settle(each.number, failure)
-            raise
-        for each in group:
-            each.sink.settle(each.number, stored.get(each.entry.row))
-
-    async def _append(self, filling: FillingShard, entries: Sequence[Entry]) -> dict[str, str]:
-        """Store a group and its copy; return the ETags of the rows that are stored for good."""
-        opened = filling.opened
-        async with self._serving(opened.shard) as way:
-            stored = (await self._runner.run(append(opened, entries))).stored
-            if way is not None and stored and self._mirror is not None:
-                await self._mirror.copied(self._copy(filling, way, entries, stored))
-        return stored
-
-    @staticmethod
-    def _copy(filling: FillingShard, way: Way, entries: Sequence[Entry], stored: Mapping[str, str]) -> Steps[bool]:
-        opened = filling.opened
-        if opened.held is not None and not filling.closed and len(stored) == len(entries):
-            filling.copy = yield from append_copy(opened.shard, way, opened.held, filling.copy, entries, stored)
-            if filling.copy is not None:
-                return True
-        # An owner, or a copy of the whole shard, came between: this writer no longer knows the ETag of the copy's gate.
-        filling.closed = True
-        return (yield from mirror(opened.shard, way, frozenset(stored)))
-
-    def _failure_for(self, filling: FillingShard, error: Exception) -> StorageError | None:
-        """Return the failure for the waiting callers, or None to try another shard: nothing was written and another account is left."""
-        if isinstance(error, Unavailable) and self._rota.avoid(place_of(filling.opened.shard)):
-            log.warning("An account gets no new shards for a while: %s", error, extra={"action": "account_avoided"})
-            return None
-        return error if isinstance(error, StorageError) else OutcomeUnknown(f"the writer failed: {type(error).__name__}")
-
-    async def _alone(self, filling: FillingShard, pending: PendingEntry) -> str | StorageError | None:
-        """Write one entry in a transaction of its own and return its result."""
-        if filling.opened.lost:
-            return None
-        try:
-            async with self._in_flight:
-                return (await self._append(filling, [pending.entry])).get(pending.entry.row)
-        except StorageError as error:
-            return error
-
-    async def _announce(self, filling: FillingShard, events: int) -> None:
-        """Send the message of a shard that wakes before the sweep is certain to run; the sweep sends the other messages.
-
-        events: the number of events that the owner must load and claim in time.
-        """
-        opened = filling.opened
-        filling.visible, filling.announced = max(visible_at(opened.wake, events), self._clock.now()), events
-        if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
-            await self.announcer.announce(ShardMessage(opened.shard, opened.index), filling.visible)
 
     def term(self, since: Millis | None = None) -> int:
         """Return the epoch under which the second account of a pair accepts an event; see `Mirror.term`. 0 in any other account."""

@@ -8,7 +8,7 @@ import pytest
 
 from shared.delivery.channels.ports import Verdict
 from shared.ops.metrics.service import Metrics
-from shared.scheduler.ingest import writer
+from shared.scheduler.ingest import shard_filler
 from shared.scheduler.protocol.gate import Counts
 from shared.scheduler.protocol.index_counts import counts_of_row, counts_props
 from shared.scheduler.queries import stats
@@ -23,7 +23,7 @@ LOAD = "/api/v1/load?from=2027-01-15T12:00:00Z"
 
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(writer, "NOTE_FROM", 3)
+    monkeypatch.setattr(shard_filler, "NOTE_FROM", 3)
     opened = await World(shard_events=4).open()
     yield opened
     await opened.close()
