@@ -34,7 +34,6 @@ from .storage import Account, Connection, LimitedQueues, LimitedTables, Limits
 
 START: Final[Millis] = 1_800_000_000_000
 """A whole minute: the time at which a run begins."""
-BATCH: Final = 1000
 LANES: Final = 8
 """Batches in flight per instance."""
 RECEIVER: Final = 0.005
@@ -51,11 +50,17 @@ type Progress = Callable[[float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class SharedMachine:
-    """A machine that instances share with an emulator and a receiver: its cores, and their seconds of CPU for a row and for a delivery."""
+    """A machine that instances share with an emulator and a receiver: its cores, and their seconds of CPU.
+
+    row, settled: of the emulator for a row before the first due time, and for one after it. delivery: of the receiver. answer: seconds from
+    a request's departure to the receiver's answer, without CPU.
+    """
 
     cores: int
     row: float
+    settled: float
     delivery: float
+    answer: float = 0.0002
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,8 @@ class Load:
     """Events that are stored in batches, and are due evenly over `over` seconds of one minute, or of several.
 
     rate: events a second that clients offer; None: each client sends the next batch when the last is answered. shared: the one machine on
-    which all runs; None: each instance has a core of its own, and storage and receiver cost nothing. shard: most events of a shard.
+    which all runs; None: each instance has a core of its own, and storage and receiver cost nothing. shard: most events of a shard. batch:
+    events of a batch.
     """
 
     events: int
@@ -75,6 +81,7 @@ class Load:
     limits: Limits = field(default_factory=Limits)
     shared: SharedMachine | None = None
     shard: int = 990
+    batch: int = 1000
     seed: int = 1
 
 
@@ -147,9 +154,9 @@ class LoopClock:
 class Receiver:
     """Takes the deliveries of all instances."""
 
-    def __init__(self, clock: LoopClock, outcome: Outcome, processor: Processor, seconds: float) -> None:
-        """seconds: of CPU that a delivery costs the receiver's process."""
-        self._clock, self._outcome, self._processor, self._seconds = clock, outcome, processor, seconds
+    def __init__(self, clock: LoopClock, outcome: Outcome, processor: Processor, seconds: float, answer: float) -> None:
+        """seconds: of CPU that a delivery costs the receiver's process. answer: seconds from a request's departure to its answer."""
+        self._clock, self._outcome, self._processor, self._seconds, self.answer = clock, outcome, processor, seconds, answer
         self._seen: set[str] = set()
         self.last = 0.0
 
@@ -160,7 +167,7 @@ class Receiver:
             self._outcome.repeated += 1
             return
         self._seen.add(delivery.id)
-        self.last = self._clock.monotonic() + RECEIVER / 2
+        self.last = self._clock.monotonic() + self.answer / 2
         self._outcome.late.append(self.last - (delivery.due - START) / 1000)
 
 
@@ -177,7 +184,7 @@ class Line:
             await self._processor.use(self._seconds)
             self.sent += 1
             await self._receiver.take(delivery)
-            await asyncio.sleep(RECEIVER)
+            await asyncio.sleep(self._receiver.answer)
             return Verdict("delivered", 200)
         finally:
             self.in_flight -= 1
@@ -243,7 +250,8 @@ class ClusterRun:
         row, delivery = (shared.row, shared.delivery) if shared is not None else (0.0, 0.0)
         store = Processor(self._machine) if shared is not None else None
         self.accounts = [Account(self.clock, load.limits, store, row) for _ in range(load.accounts)]
-        self.receiver = Receiver(self.clock, self.outcome, Processor(self._machine), delivery)
+        answer = shared.answer if shared is not None else RECEIVER
+        self.receiver = Receiver(self.clock, self.outcome, Processor(self._machine), delivery, answer)
         self.instances: list[Instance] = []
 
     def play(self) -> Outcome:
@@ -301,14 +309,14 @@ class ClusterRun:
         dues = [START + round(first * 1000) + (chance.randrange(width) if width else 0) for _ in range(load.events)]
         used = [each.processor.busy for each in self.instances]
         before = self._entities()
-        at = iter(range(0, load.events, BATCH))
+        at = iter(range(0, load.events, load.batch))
 
         async def lane(number: int) -> None:
             for start in at:
                 if load.rate is not None:
                     await asyncio.sleep(max(0.0, began + start / load.rate - self.loop.now))
-                instance = self.instances[(start // BATCH if load.rate is not None else number) % load.instances]
-                self.outcome.sent_again += await instance.store(dues[start : start + BATCH], load.charges)
+                instance = self.instances[(start // load.batch if load.rate is not None else number) % load.instances]
+                self.outcome.sent_again += await instance.store(dues[start : start + load.batch], load.charges)
                 self._progress(start / 2, load.events)
 
         await asyncio.gather(*(lane(number) for number in range(LANES * load.instances)))
@@ -323,6 +331,9 @@ class ClusterRun:
         load, outcome = self.load, self.outcome
         ends = first + load.over + LONGEST
         await asyncio.sleep(max(0.0, first - self.loop.now))
+        if load.shared is not None:
+            for account in self.accounts:
+                account.row = load.shared.settled
         used = [each.processor.busy for each in self.instances]
         before = self._entities()
         looks, flying = 0, [0] * load.instances

@@ -1,8 +1,15 @@
 """Two devhosts on one storage, beside the model of them: `python -m bench cluster-pair`.
 
-Emulator, receiver and devhosts share this machine's cores, and so they do in the model. The model takes from the run with one devhost what
+Emulator, receiver and devhosts share this machine's cores, and so they do in the model. The model takes from the runs with one devhost what
 an event costs each process. It then says how fast one and two devhosts deliver a herd, and how late its events come.
-Shards are small, so that both devhosts get some: the one that polls first takes 64.
+
+The load is one that measures the scheduler and neither the emulator nor chance:
+
+- Each devhost has as many shards as it has slots. Whoever polls first fills its slots, and the other gets the rest: the same number.
+- All shards are claimed before their events are due, so that the emulator, which answers one request after the other, is not what the
+  drain waits for.
+- Posts come slowly, so that each shard has a message of its own. The events are due at a whole minute, when their shards wake.
+- Rates are of the first nine tenths of the events: the last arrival depends on one shard.
 """
 
 from __future__ import annotations
@@ -22,46 +29,56 @@ from .cpu import Charges
 from .instances import Load, Outcome, SharedMachine, play
 from .storage import Limits
 
-COUNT: Final = 20_000
-SHARD: Final = 100
+SLOTS: Final = 64
+"""Shards that a devhost serves at once, as `host.json` says."""
+SHARD: Final = 50
 """Most events of a shard."""
+PAUSE: Final = 1.5
+"""Seconds between two batches to a devhost: its announcements do not share messages then."""
+EARLY: Final = 8.0
+"""Seconds before the due time from which CPU is counted: owners come at most six seconds before it."""
 AHEAD: Final = 25.0
-"""Seconds from the posts to the due time: owners come at most six seconds before it."""
+"""Seconds from the posts of events that are due over some time to the first of them."""
 SPREAD: Final = 4_000
 """Events that are due evenly over `SPREAD_OVER` seconds, for the lateness without a queue."""
 SPREAD_OVER: Final = 10.0
+FINISHING: Final = 6
+"""Requests of a shard's owner after its events: it settles, rests or finishes, and deletes index row and message."""
 WITHIN: Final = 20.0
 """Per cent by which the model may be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run. CPU in seconds for an event: of the devhosts before and after the due time, of the emulator, of the receiver."""
+    """One run. Milliseconds until events came; CPU in seconds for an event: of the devhosts before and after the due time, of the emulator
+    before and after it, of the receiver. share: of the CPU of the devhost that worked more."""
 
-    rate: float
     p50: float
+    p90: float
     p99: float
     before: float
     after: float
-    storage: float
+    claimed: float
+    settled: float
     receiver: float
+    share: float
 
 
 async def measure(run: Run) -> list[Figure]:
     """Measure one devhost and two, in turns, and compute the model's figures."""
-    rounds = run.pick(3, 1)
-    count = run.scale or run.pick(COUNT, COUNT // 2)
+    rounds = run.pick(5, 1)
+    shard = max(1, run.scale // SLOTS) if run.scale else SHARD
     found: dict[int, list[Measured]] = {1: [], 2: []}
     for turn in range(rounds):
         for hosts in found:
             run.report_progress(f"{hosts} devhosts", 2 * turn + hosts - 1, 2 * rounds + 2)
-            found[hosts].append(await _herd(hosts, count))
+            found[hosts].append(await _herd(hosts, shard))
     one = _median(found[1])
     figures = []
     for hosts, each in found.items():
         run.report_progress(f"model of {hosts}", 2 * rounds + hosts - 1, 2 * rounds + 2)
-        model = await asyncio.to_thread(play, _load(hosts, count, one))
-        figures += _compare(hosts, _median(each), model, count)
+        model = await asyncio.to_thread(play, _load(hosts, shard, one))
+        figures += _compare(hosts, _median(each), model)
     for hosts in found:
         stats = await _spread(hosts)
         note = f"p50 {stats['p50']:.1f}, max {stats['max']:.0f} ms; {SPREAD:,} events over {SPREAD_OVER:g} s"
@@ -77,23 +94,34 @@ def _median(found: list[Measured]) -> Measured:
     return Measured(*(statistics.median(getattr(each, name) for each in found) for name in Measured.__slots__))
 
 
-def _load(hosts: int, count: int, one: Measured) -> Load:
-    """Return the load of the model. Before its due time an event is loaded and claimed, two rows; settling it is a third."""
-    row = one.before / 2
-    charges = Charges(ingest=0.0, fire=max(0.0, one.after - row), request=0.0, row=row)
-    shared = SharedMachine(os.cpu_count() or 1, one.storage / 3, one.receiver)
+def _rate(count: int, p90: float) -> float:
+    """Return events a second, from the milliseconds in which nine tenths of them came."""
+    return 900 * count / p90
+
+
+def _load(hosts: int, shard: int, one: Measured) -> Load:
+    """Return the load of the model. What a devhost uses after the due time is deliveries, and what its owners write."""
+    plain = Charges()
+    written = plain.row + FINISHING * plain.request / shard
+    charges = Charges(ingest=0.0, fire=max(0.0, one.after - written), request=plain.request, row=plain.row)
+    # A row is loaded and claimed before its due time.
+    shared = SharedMachine(os.cpu_count() or 1, one.claimed / 2, one.settled, one.receiver)
     endless = Limits(1e9, 1e9, 1e9, 0.001, 0.002)
-    return Load(count, 0.0, hosts, charges=charges, limits=endless, shared=shared, shard=SHARD)
+    rate = hosts * 5 * shard / PAUSE
+    return Load(hosts * SLOTS * shard, 0.0, hosts, rate=rate, charges=charges, limits=endless, shared=shared, shard=shard, batch=5 * shard)
 
 
-def _compare(hosts: int, real: Measured, model: Outcome, count: int) -> list[Figure]:
+def _compare(hosts: int, real: Measured, model: Outcome) -> list[Figure]:
+    count = model.load.events
     costs = (
         f"{count:,} events at one instant; CPU an event: devhosts {1e6 * (real.before + real.after):.0f} us, emulator "
-        f"{1e6 * real.storage:.0f}, receiver {1e6 * real.receiver:.0f}"
+        f"{1e6 * (real.claimed + real.settled):.0f}, receiver {1e6 * real.receiver:.0f}; the busier devhost {real.share:.0%}, in the model "
+        f"{max(model.shares) / count:.0%}"
     )
-    rows = [Figure(f"cluster-pair: {_named(hosts)}, drain rate", real.rate, "/s", note=costs)]
+    rate = _rate(count, real.p90)
+    rows = [Figure(f"cluster-pair: {_named(hosts)}, drain rate", rate, "/s", note=costs)]
     for what, unit, measured, computed in (
-        ("drain rate", "/s", real.rate, model.fired_rate),
+        ("drain rate", "/s", rate, _rate(count, model.late_at(0.9) * 1000)),
         ("lateness p50", "ms", real.p50, model.late_at(0.5) * 1000),
         ("lateness p99", "ms", real.p99, model.late_at(0.99) * 1000),
     ):
@@ -103,20 +131,23 @@ def _compare(hosts: int, real: Measured, model: Outcome, count: int) -> list[Fig
     return rows
 
 
-async def _herd(hosts: int, count: int) -> Measured:
+async def _herd(hosts: int, shard: int) -> Measured:
     with emulator() as azurite:
         async with AsyncExitStack() as stack:
-            receiver, found = await _open(stack, azurite.connection_string, hosts)
-            due = round(time.time() + AHEAD + 1) * 1000
-            await _post(found, [due] * count)
-            pids = {"storage": [azurite.pid or 0], "receiver": [receiver.pid], "hosts": [each.pid for each in found]}
+            receiver, found = await _open(stack, azurite.connection_string, hosts, shard)
+            each = SLOTS * shard
+            count = hosts * each
+            takes = PAUSE * each / (5 * shard) + EARLY + 2.0
+            due = round(60 * (1 + (time.time() + takes) // 60)) * 1000
+            await asyncio.gather(*(_post_slowly(host, [due] * each, 5 * shard) for host in found))
+            pids = {"storage": [azurite.pid or 0], "receiver": [receiver.pid]} | {f"host {n}": [host.pid] for n, host in enumerate(found)}
 
             def used() -> dict[str, float]:
-                return {name: sum(map(machine.cpu_seconds, each)) / count for name, each in pids.items()}
+                return {name: sum(map(machine.cpu_seconds, each)) for name, each in pids.items()}
 
-            await asyncio.sleep(max(0.0, due / 1000 - 8.0 - time.time()))
+            await asyncio.sleep(max(0.0, due / 1000 - EARLY - time.time()))
             early = used()
-            await asyncio.sleep(max(0.0, due / 1000 - time.time()))
+            await asyncio.sleep(max(0.0, due / 1000 - 0.05 - time.time()))
             begun = used()
             await receiver.until(count, 120.0, lambda arrived: None)
             # The last settlements.
@@ -124,30 +155,34 @@ async def _herd(hosts: int, count: int) -> Measured:
             ended = used()
             stats = await receiver.ask("stats")
     assert stats["count"] == stats["distinct"] == count, stats
+    names = [f"host {number}" for number in range(hosts)]
+    after = [ended[name] - begun[name] for name in names]
     return Measured(
-        count / (stats["max"] / 1000),
         stats["p50"],
+        stats["p90"],
         stats["p99"],
-        begun["hosts"] - early["hosts"],
-        ended["hosts"] - begun["hosts"],
-        ended["storage"] - early["storage"],
-        ended["receiver"] - early["receiver"],
+        sum(begun[name] - early[name] for name in names) / count,
+        sum(after) / count,
+        (begun["storage"] - early["storage"]) / count,
+        (ended["storage"] - begun["storage"]) / count,
+        (ended["receiver"] - begun["receiver"]) / count,
+        max(after) / max(1e-9, sum(after)),
     )
 
 
 async def _spread(hosts: int) -> dict[str, Any]:
     with emulator() as azurite:
         async with AsyncExitStack() as stack:
-            receiver, found = await _open(stack, azurite.connection_string, hosts)
+            receiver, found = await _open(stack, azurite.connection_string, hosts, SHARD)
             first = round(time.time() * 1000 + AHEAD * 1000)
             await _post(found, [first + round(number * SPREAD_OVER * 1000 / SPREAD) for number in range(SPREAD)])
             await receiver.until(SPREAD, 120.0, lambda arrived: None)
             return await receiver.ask("stats")
 
 
-async def _open(stack: AsyncExitStack, connection: str, hosts: int) -> tuple[Receiving, list[Host]]:
+async def _open(stack: AsyncExitStack, connection: str, hosts: int, shard: int) -> tuple[Receiving, list[Host]]:
     receiver = await stack.enter_async_context(receiving())
-    settings = {"TOCSIN_SHARD_EVENTS": str(SHARD)}
+    settings = {"TOCSIN_SHARD_EVENTS": str(shard)}
     return receiver, [await stack.enter_async_context(devhost(connection, receiver.url, settings)) for _ in range(hosts)]
 
 
@@ -155,3 +190,10 @@ async def _post(hosts: list[Host], dues: list[int]) -> None:
     """Post the events in batches, to the devhosts in turns."""
     for number, part in enumerate(chunks(dues, 1000)):
         await hosts[number % len(hosts)].batch(part)
+
+
+async def _post_slowly(host: Host, dues: list[int], size: int) -> None:
+    """Post the events in batches, with a pause after each."""
+    for part in chunks(dues, size):
+        await host.batch(part)
+        await asyncio.sleep(PAUSE)
