@@ -11,7 +11,7 @@ In key order partitions come before servers: a scan reads the row of a partition
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -39,6 +39,8 @@ _NAMES: Final = {"tenant": _SHORT, "fleet": _SHORT, "server": _LONG}
 type ServerState = Literal["live", "draining", "dead"]
 type Expected = tuple[tuple[str, tuple[int, ...]], ...]
 """Servers that have probably ended, and their partitions to claim once they are fenced."""
+MAINTENANCE_NOTE: Final = "maintenance is near"
+_NOTED_EVENTS: Final = 5
 type Verb = Literal["offline", "prohibit", "pin", "drain", "bump", "maintain"]
 
 
@@ -269,7 +271,8 @@ def parse_intent(props: Props) -> Intent:
 @dataclass(frozen=True, slots=True)
 class ActiveIntents:
     """The intents in force. prohibited: (partition, server) pairs. drained: servers that get no partitions, by drain, prohibition or
-    maintenance. struck: servers with maintenance ahead. destinations: drained servers with the servers that get their partitions."""
+    maintenance. struck: servers with maintenance ahead. destinations: drained servers with the servers that get their partitions.
+    maintenance: the struck servers with the notes of their intents."""
 
     offline: frozenset[int] = frozenset()
     prohibited: frozenset[tuple[int, str]] = frozenset()
@@ -278,6 +281,11 @@ class ActiveIntents:
     bumps: tuple[tuple[int, int], ...] = ()
     struck: frozenset[str] = frozenset()
     destinations: tuple[tuple[str, str], ...] = ()
+    maintenance: tuple[tuple[str, str], ...] = ()
+
+    def events_on(self, server: str) -> tuple[str, ...]:
+        """Return the Scheduled Events for which partitions leave a server."""
+        return events_in_note(dict(self.maintenance).get(server, ""))
 
 
 def active_intents(intents: Iterable[Intent], now: Millis) -> ActiveIntents:
@@ -291,7 +299,24 @@ def active_intents(intents: Iterable[Intent], now: Millis) -> ActiveIntents:
         tuple(sorted((i.partition, i.epoch) for i in live if i.verb == "bump")),
         frozenset(i.server for i in live if i.verb == "maintain"),
         tuple(sorted((i.server, i.to) for i in live if i.verb == "drain" and i.to)),
+        tuple(sorted((i.server, i.note) for i in live if i.verb == "maintain")),
     )
+
+
+def maintenance_note(events: Sequence[str]) -> str:
+    """Return the note of a maintenance drain: it names at most `_NOTED_EVENTS` Scheduled Events."""
+    return f"{MAINTENANCE_NOTE}: {' '.join(events[:_NOTED_EVENTS])}" if events else MAINTENANCE_NOTE
+
+
+def events_in_note(note: str) -> tuple[str, ...]:
+    """Return the Scheduled Events that a note names; none for the note of a former release."""
+    return tuple(note.removeprefix(f"{MAINTENANCE_NOTE}:").split()) if note.startswith(f"{MAINTENANCE_NOTE}:") else ()
+
+
+def event_fields(events: Sequence[str]) -> dict[str, str]:
+    """Return the fields of a log line about Scheduled Events: `event_id`, and if there are several, all of them in `event_ids`."""
+    found = {"event_id": events[0]} if events else {}
+    return found | ({"event_ids": " ".join(events)} if len(events) > 1 else {})
 
 
 def join_numbers(partitions: Iterable[int]) -> str:

@@ -14,6 +14,7 @@ from .decisions.caller_probes import MAX_PROBED, ProbeVerdict
 from .latency import BUCKETS, ProbePhase
 from .rows import GrantState, LedgerSource, LedgerStatus, NodePhaseName
 from .rule_settings import GuardMode
+from .story import MAX_REPORTED_STEPS, ReportedStep
 
 MAX_SEQ = 2**53 - 1
 MAX_REPORTED = 500
@@ -86,6 +87,21 @@ class ProbeIn(Strict):
     events: dict[Id, dict[ProbePhase, LatenciesIn]] = Field(default_factory=dict, max_length=MAX_PROBED)
 
 
+class StepIn(Strict):
+    """A step of an event on the agent's node, for the story of the event."""
+
+    number: int = Field(ge=1, le=MAX_SEQ, description="Distinguishes the steps of a node: a step that is reported again is kept once.")
+    at: Time = Field(description="Time by the node's clock.")
+    event_id: Id
+    action: Text64
+    text: Text300
+    level: Literal["info", "warning"] = "info"
+
+    def reported(self) -> ReportedStep:
+        """Return the step for the rules."""
+        return ReportedStep(self.number, self.at, self.event_id, self.action, self.text, self.level == "warning")
+
+
 class AgentReportIn(Strict):
     """An agent's report of its node. Each report is complete."""
 
@@ -104,6 +120,10 @@ class AgentReportIn(Strict):
     )
     resource_id: Text300 | None = Field(None, description="The VM's Azure resource id, for the transport `arm`.")
     probe: ProbeIn | None = Field(None, description="State and results of the fleet's caller probe.")
+    steps: list[StepIn] | None = Field(
+        None, max_length=MAX_REPORTED_STEPS, description="Steps since the last report. Without it, changes of phases are the steps."
+    )
+    sent: Time | None = Field(None, description="Time of the report by the node's clock, to correct the times of steps.")
 
 
 class LeasedOut(Strict):
@@ -208,6 +228,7 @@ class AgentReportAnswer(Strict):
     """The answer to an agent's report. The agent may approve an event that it reported as PREPARED and that is not in `hold`."""
 
     next_report_ms: int
+    steps: int = Field(description="Largest number of steps that the app takes in a report.")
     approvals: list[LeasedOut]
     hold: list[HeldEventOut]
     permissions: list[AskedOut] = Field(description="Answers to a node that waits to prepare. Empty with the guard `approve`.")
@@ -314,6 +335,25 @@ class MaintenanceEventList(Strict):
     """A page of events, open ones first, then the latest."""
 
     items: list[MaintenanceEventOut]
+    next: str | None
+
+
+class StoryStepOut(Strict):
+    """A step of an event's story."""
+
+    at: Stamp
+    node: str | None = Field(description="The node that the step is about; null: the whole event.")
+    by: Literal["agent", "app"] = Field(description="Who reports or decides it.")
+    action: str
+    text: str
+    level: Literal["info", "warning"]
+    clock_corrected_ms: Maybe[int] = Field(default=None, description="Time that was added, because the node's clock is wrong.")
+
+
+class StoryOut(Strict):
+    """A page of an event's story, in order of time."""
+
+    items: list[StoryStepOut]
     next: str | None
 
 

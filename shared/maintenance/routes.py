@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from ..web.auth import bound_to
 from ..web.fields.params import Paging
-from ..web.fields.types import Name
+from ..web.fields.types import Name, NodeName
 from ..web.paging.pages import after, page
 from ..web.routes import Answer, Call, RouteGroup
 from .model import (
@@ -25,6 +25,7 @@ from .model import (
     RehearsedOut,
     RehearseIn,
     ResultIn,
+    StoryOut,
 )
 from .rows import REHEARSAL
 from .service import eventgrid
@@ -117,6 +118,20 @@ async def maintenance_events(call: Call[MaintenanceService, None, Paging]) -> An
 async def maintenance_event(call: Call[MaintenanceService]) -> Answer:
     """Return a Scheduled Event with the phase of each node."""
     return Answer(200, await call.service.event(call.tenant, call.params["fleet"], call.params["event_id"].lower()))
+
+
+class StoryPaging(Paging):
+    """Paging, and the node."""
+
+    node: Annotated[NodeName | None, Field(description="Only steps of this node.")] = None
+
+
+@maintenance.get("v1/fleets/{fleet}/maintenance/events/{event_id}/story", answers={200: StoryOut})
+async def maintenance_story(call: Call[MaintenanceService, None, StoryPaging]) -> Answer:
+    """List the steps of an event on all its nodes, and the app's decisions, in order of time."""
+    fleet, event_id, query = call.params["fleet"], call.params["event_id"].lower(), call.query
+    kind = f"maintenance-story:{fleet}:{event_id}:{query.node or ''}"
+    return page(kind, *await call.service.story(call.tenant, fleet, event_id, query.limit, after(call, kind, str, ""), query.node))
 
 
 @maintenance.post(

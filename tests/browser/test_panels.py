@@ -106,6 +106,22 @@ async def test_approve_and_hold_are_sent_to_the_service(look: Look, stage: Stage
         assert (approval["state"], approval["reason"]) == (state, f"\u202e{act}d by hand")
 
 
+async def test_the_story_of_an_event_lists_the_steps_of_all_nodes_in_order_of_time(look: Look, stage: Stage) -> None:
+    await look.open(DEMO_KEY)
+    panel = await look.shows("maintenance")
+    await panel.get_by_role("button", name=f"Story of {FREEZE}").click()
+    dialog = look.page.get_by_role("dialog")
+    rows = dialog.locator("tbody tr")
+    steps = stage.call("GET", f"fleets/{FLEET}/maintenance/events/{FREEZE}/story")["items"]
+    await expect(rows).to_have_count(len(steps))
+    assert len(steps) >= 2
+    for number, step in enumerate(steps):
+        await expect(rows.nth(number)).to_contain_text(step["text"])
+        await expect(rows.nth(number)).to_contain_text(step["node"] or "all")
+    await look.page.keyboard.press("Escape")
+    await expect(panel.get_by_role("button", name=f"Story of {FREEZE}")).to_be_focused()
+
+
 async def test_a_refusal_of_the_service_is_shown_where_it_was_asked(look: Look) -> None:
     look.expected = "409"
     await look.open(DEMO_KEY)

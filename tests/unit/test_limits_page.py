@@ -22,6 +22,7 @@ from shared.leases.rows import MAX_PARTITIONS
 from shared.leases.rules import MAX_HELD
 from shared.leases.service.control.verbs import MAX_INTENTS
 from shared.maintenance.rows import MAX_NODES, MAX_OPEN
+from shared.maintenance.story import FIRST_STEPS, LAST_STEPS
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, EventIn
 from shared.tenants.model import MOST_AGENTS, MOST_FLEETS, MOST_PARTITIONS, MOST_SCHEDULES, MOST_SERVERS, Limits, Retry
@@ -76,6 +77,7 @@ LIMITS = {
     "replicas of a fleet": MAX_REPLICAS,
     "nodes of a fleet with an agent, unless the tenant's limits say otherwise": MOST_AGENTS,
     "open Scheduled Events of a fleet": MAX_OPEN,
+    "steps of one node in the story of an event": FIRST_STEPS + LAST_STEPS,
     "further storage accounts for shards": MAX_ACCOUNTS,
     "events of a shard": Settings.model_fields["shard_events"].default,
 }

@@ -34,7 +34,7 @@ BAR = 24
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(no_args_is_help=True, help=_HELP)
-    add_commands(group, {"list": list_, "show": show}, watch=True)
+    add_commands(group, {"list": list_, "show": show, "story": story}, watch=True)
     add_commands(group, {"approve": approve, "hold": hold, "rehearse": rehearse, "watch": watch})
     app.add_typer(group, name="maintenance")
 
@@ -133,6 +133,31 @@ def _bar(p50: float, p99: float, bound: float | None, longest: float) -> str:
 
 def _milliseconds(value: float | None) -> str | None:
     return None if value is None else f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
+
+
+def story(
+    session: CommandSession,
+    fleet: Fleet,
+    event_id: Id,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Largest number of steps to list.")] = 1000,
+    node: Annotated[str | None, typer.Option("--node", help="Only steps of this node, such as s7.", show_default=False)] = None,
+) -> None:
+    """List what happened in a Scheduled Event: the steps of all nodes and the app's decisions, in order of time.
+
+    Examples:
+        tocsin maintenance story web 810a5c67-9997-5cac-a82c-ef5111ba3afa
+        tocsin maintenance story web 810a5c67-9997-5cac-a82c-ef5111ba3afa --node s7 --json
+    """
+    steps = session.items(api_path("fleets", fleet, "maintenance", "events", event_id, "story"), limit=limit, node=node)
+    session.print_list(steps, ("time", "node", "by", "step", "what"), step_row, empty="no steps")
+
+
+def step_row(each: Mapping[str, Any]) -> Sequence[Any]:
+    """Return a step of a story as the row of a table."""
+    corrected = each.get("clock_corrected_ms")
+    clock = f" (the node's clock differs by {duration_text(abs(corrected))})" if corrected else ""
+    mark = "! " if each["level"] == "warning" else ""
+    return each["at"], each["node"] or "-", each["by"], each["action"], f"{mark}{each['text']}{clock}"
 
 
 def _permission(event: Mapping[str, Any]) -> dict[str, str]:

@@ -25,8 +25,9 @@ class CallbackThreads:
     Callbacks that are added before `start` wait for it.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, about: Callable[[], dict[str, str]] = dict) -> None:
+        """about: fields of log lines."""
+        self._name, self._about = name, about
         self._lock = threading.Lock()
         self._lines: dict[int, deque[Callback]] = {}
         """The unfinished callbacks of each partition, in their order."""
@@ -60,14 +61,13 @@ class CallbackThreads:
             self._closed = True
             self._end()
 
-    @staticmethod
-    def _logged(call: Callback, done: Callback | None = None) -> Callback:
+    def _logged(self, call: Callback, done: Callback | None = None) -> Callback:
         def run() -> None:
             try:
                 call()
             except BaseException:
                 # This includes SystemExit: other callbacks wait for this thread.
-                log.exception("A callback of the lease keeper failed", extra={"action": "lease_callback_failed"})
+                log.exception("A callback of the lease keeper failed", extra={"action": "lease_callback_failed", **self._about()})
             finally:
                 if done is not None:
                     done()

@@ -51,8 +51,8 @@ class RequestFailures:
         self._streak[refused] += 1
         # A person must act on a request that storage refuses. Log this once, not for every attempt.
         level = logging.ERROR if refused and self._streak[refused] == 1 else logging.DEBUG
-        log.log(level, "A lease request failed: %s", error, extra={"action": "lease_request_failed"})
+        log.log(level, "A lease request failed: %s", error, extra={"action": "lease_request_failed", **self._keeper_state.about()})
         # While storage throttles, a few refusals in a row are usual.
         if not refused and self._streak[refused] == _AWAY and not self._high:
             text = "Storage does not answer server %s, which keeps trying: %s"
-            log.warning(text, self._server, error, extra={"action": "lease_storage_away"})
+            log.warning(text, self._server, error, extra={"action": "lease_storage_away", **self._keeper_state.about()})

@@ -104,7 +104,8 @@ class HeartbeatLoop:
     # -- registration and fencing
 
     def _joined(self, session: ServerSession) -> None:
-        log.info("Server %s is registered with incarnation %s", self._server, session.incarnation, extra={"action": "lease_joined"})
+        extra = {"action": "lease_joined", **self._keeper_state.about()}
+        log.info("Server %s is registered with incarnation %s", self._server, session.incarnation, extra=extra)
         now = self._steady()
         self._keeper_state.failures, self._next_beat = 0, now + self._profile.beat * self._ids.chance()
         self._keeper_state.session, self._obeyed, self._said = session, PartitionOrders(), "live"
@@ -119,11 +120,12 @@ class HeartbeatLoop:
     def _after_fence(self, session: ServerSession) -> None:
         if session.rolled_back:
             text = "Storage has lost writes that it had acknowledged: server %s gives up all partitions and registers again"
-            log.warning(text, self._server, extra={"action": "lease_rolled_back"})
+            log.warning(text, self._server, extra={"action": "lease_rolled_back", **self._keeper_state.about()})
             self._keeper_state.counts["rolled_back"] += 1
             self._keeper_state.record_rollback(session.epochs)
         else:
-            log.warning("Server %s was fenced because it was silent for too long", self._server, extra={"action": "lease_was_fenced"})
+            extra = {"action": "lease_was_fenced", **self._keeper_state.about()}
+            log.warning("Server %s was fenced because it was silent for too long", self._server, extra=extra)
             self._keeper_state.counts["was_fenced"] += 1
         self._keeper_state.session = None
         self._hand_offs.clear()

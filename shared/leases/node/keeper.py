@@ -115,8 +115,8 @@ class LeaseKeeper:
         self._folder = Path(folder) if folder is not None else None
         self._file: StateFile | None = None
         self._runner, self._scans = ThreadRunner(tables, steady, _FIRST_REQUEST), ThreadRunner(tables, steady, _FIRST_REQUEST)
-        self._calls = CallbackThreads(f"lease-{server}")
         self._keeper_state = KeeperState(steady)
+        self._calls = CallbackThreads(f"lease-{server}", lambda: self._keeper_state.about())
         self._keeper_state.wake_beats, self._keeper_state.wake_scans = self._runner.wake, self._scans.wake
         self._scanner: ScanLoop | None = None
         self._ready, self._publishing = threading.Event(), threading.RLock()
@@ -271,10 +271,11 @@ class LeaseKeeper:
                     break
         except TocsinError as problem:
             self._problem = problem
-            log.error("The lease keeper of %s ended: %s", self.server, problem, extra={"action": "lease_keeper_ended"})
+            extra = {"action": "lease_keeper_ended", **self._keeper_state.about()}
+            log.error("The lease keeper of %s ended: %s", self.server, problem, extra=extra)
         except Exception as error:
             self._problem = TocsinError(f"the lease keeper failed: {type(error).__name__}")
-            log.exception("The lease keeper failed", extra={"action": "lease_keeper_failed"})
+            log.exception("The lease keeper failed", extra={"action": "lease_keeper_failed", **self._keeper_state.about()})
         finally:
             self._heartbeats.end("stopped" if self._problem is None else "failed")
             self._keeper_state.ended = True

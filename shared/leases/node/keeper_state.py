@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from ...core.pressure import StoragePressure
 from .. import rules
-from ..rows import MAX_ORDERS, Expected, Fleet
+from ..rows import MAX_ORDERS, Expected, Fleet, event_fields
 from ..rules import Claim, HandOff, ServerSession
 from .published_loads import PublishedLoads
 
@@ -63,6 +63,12 @@ class KeeperState:
         self._drained = self._stopped = _NEVER
         self.stopping = self.keeping = False
         self.ended = False
+        self.maintenance: tuple[str, ...] | None = None
+        """The Scheduled Events for which partitions leave this server; None without maintenance."""
+
+    def about(self) -> dict[str, str]:
+        """Return the fields of a log line that name the maintenance of this server."""
+        return event_fields(self.maintenance or ())
 
     # -- from the application and its callbacks
 

@@ -24,7 +24,7 @@ from ..planner import PartitionMove, PartitionPlan
 from ..planner_input import PlannerInput, read_fleet, read_planner_input
 from ..profiles import Profile
 from ..protocol import resizing, rollback, takeover
-from ..rows import MAX_ORDERS, Server, parse_partition, parse_server, partition_key
+from ..rows import MAX_ORDERS, ActiveIntents, Server, parse_partition, parse_server, partition_key
 from ..rules import ServerObservation, ServerSession
 from .keeper_state import KeeperState
 from .standby import StandbyAssignments
@@ -111,7 +111,7 @@ class ScanLoop:
                 # A server that may write but not read all rows would otherwise get no partitions without any error.
                 level = logging.ERROR if isinstance(error, Rejected) and not self._refused else logging.DEBUG
                 self._refused = self._refused or isinstance(error, Rejected)
-                log.log(level, "A scan of the fleet failed: %s", error, extra={"action": "lease_scan_failed"})
+                log.log(level, "A scan of the fleet failed: %s", error, extra={"action": "lease_scan_failed", **self._keeper_state.about()})
                 now, stretch = self._steady(), self._keeper_state.stretch
                 # Servers that repeat their scans soon would keep storage busy, and the scans of all of them would fail together again.
                 self._next_scan = max(self._next_scan, now + stretch * self._profile.beat * (0.25 + 0.25 * self._chance()))
@@ -124,7 +124,7 @@ class ScanLoop:
                     # The application may have closed the tables after it stopped the keeper.
                     return
                 # The loop must continue: the next round repeats what failed.
-                log.exception("The lease scanner failed", extra={"action": "lease_scanner_failed"})
+                log.exception("The lease scanner failed", extra={"action": "lease_scanner_failed", **self._keeper_state.about()})
                 self._next_scan = self._next_fence = self._next_poll = self._steady() + self._profile.beat
                 self._next_sweep = max(self._next_sweep, self._next_scan)
             yield from wait(self._next_step())
@@ -249,7 +249,8 @@ class ScanLoop:
             found = yield from takeover.fence(self._key, name, self._sights, self._profile.takeover)
             if found == "fenced":
                 self._keeper_state.counts["fenced"] += 1
-                log.warning("Server %s has been silent for too long and is fenced", name, extra={"action": "lease_fenced"})
+                extra = {"action": "lease_fenced", **self._keeper_state.about()}
+                log.warning("Server %s has been silent for too long and is fenced", name, extra=extra)
             if found == "lives":
                 self._next_fence = now + self._profile.beat / 4
                 if not self._looks and self._sights[name].first != sight.first:
@@ -314,7 +315,9 @@ class ScanLoop:
         self._keeper_state.counts["plans"] += 1
         if facts.unreadable != self._unreadable and facts.unreadable:
             unreadable = ", ".join(facts.unreadable[:10])
-            log.error("Rows of fleet %s cannot be read, and their subjects stay as they are: %s", self._key, unreadable, extra=UNREADABLE)
+            text = "Rows of fleet %s cannot be read, and their subjects stay as they are: %s"
+            extra = {**UNREADABLE, **self._keeper_state.about()}
+            log.error(text, self._key, unreadable, extra=extra)
         self._unreadable = facts.unreadable
         self._seen_changes = facts.fleet.changes
         self._keeper_state.update_fleet(facts.fleet)
@@ -339,6 +342,7 @@ class ScanLoop:
         ready = [member.name for member in facts.members if not member.draining and member.name not in facts.intents.drained]
         self._keeper_state.alone = not [name for name in ready if name != self._server]
         self._drained = facts.intents.drained
+        self._follow_maintenance(facts.intents)
         for move in found.moves:
             if move.reason in ("balance", "load", "over capacity"):
                 self._ordered.setdefault((move.partition, move.target), now)
@@ -378,6 +382,20 @@ class ScanLoop:
                 heard = False
             refused += not heard
         return refused
+
+    def _follow_maintenance(self, intents: ActiveIntents) -> None:
+        """Log the beginning and the end of maintenance on this server. Later lines name its events."""
+        struck = self._server in intents.struck
+        was = self._keeper_state.maintenance is not None
+        if struck:
+            self._keeper_state.maintenance = intents.events_on(self._server)
+        if struck and not was:
+            extra = {"action": "lease_maintenance_begins", **self._keeper_state.about()}
+            log.info("Partitions leave server %s before its maintenance", self._server, extra=extra)
+        elif was and not struck:
+            extra = {"action": "lease_maintenance_ends", **self._keeper_state.about()}
+            log.info("Server %s may have partitions again after its maintenance", self._server, extra=extra)
+            self._keeper_state.maintenance = None
 
     def _not_yet(self, found: PartitionPlan, now: float) -> dict[int, float]:
         """Return partitions with owners that must continue until their successors know their orders, and when they will.

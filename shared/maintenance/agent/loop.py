@@ -17,7 +17,7 @@ from .decisions import step
 from .dry_run import replace_effect
 from .effects import AgentEffect, Approve, PollNow, RunHook, SendReport, SendResult, StopHook, WriteLog
 from .imds.document import read
-from .model import NodeState, Now, UnreadableDocument
+from .model import EventPhase, NodeState, Now, UnreadableDocument
 from .observability.context import LogContext
 from .observability.figures import AgentFigures
 from .observations import ApprovalPosted, DocumentRead, Observation, PollFailed
@@ -78,8 +78,10 @@ class AgentLoop:
         wall: Callable[[], int],
         steady: Callable[[], float],
         context: LogContext | None = None,
+        note: Callable[[WriteLog, str], None] | None = None,
     ) -> None:
-        self._context = LogContext() if context is None else context
+        """note: gets each line about an event on this node, with the event's id, for the event's story."""
+        self._context, self._note = LogContext() if context is None else context, note
         self.settings, self.state = settings, state
         self._memory, self._executor, self._figures = memory, executor, figures
         self._wall, self._steady = wall, steady
@@ -133,6 +135,10 @@ class AgentLoop:
             self._figures.add("tocsin_agent_warnings_total", action=line.action)
         extra = {"action": line.action, **self._context.about(line.event_id), "fields": line.fields}
         log.log(_LEVELS[line.level], "%s", line.text, extra=extra)
+        for event_id in self._context.events(line.event_id) if self._note is not None else ():
+            record = self.state.events.get(event_id)
+            if self._note is not None and record is not None and record.phase is not EventPhase.FOREIGN:
+                self._note(line, event_id)
 
     def _count(self) -> None:
         phases: dict[str, float] = {}

@@ -230,8 +230,17 @@ class Agent:
         loaded = journal.load()
         memory = NullJournal() if self._dry else journal
         settings = replace(self.config.settings, vm=self._machine.vm)
-        wall, context = SystemClock().now, self._context
-        self._loop = AgentLoop(settings, loaded.state, memory, worker, self.figures, wall=wall, steady=steady, context=context)
+        self._loop = AgentLoop(
+            settings,
+            loaded.state,
+            memory,
+            worker,
+            self.figures,
+            wall=SystemClock().now,
+            steady=steady,
+            context=self._context,
+            note=self._reporter.note if self._reporter is not None else None,
+        )
         self._observe(self._loop, StartUp(self._boot_id, loaded.found, loaded.marker))
         worker.start()
         stack.callback(worker.close)

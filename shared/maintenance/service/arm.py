@@ -86,7 +86,8 @@ class ArmClient:
         try:
             url = url_of(resource_id, event_id, self._api_version, self._endpoint)
         except NoApproval as error:
-            log.warning("An approval cannot go to Azure Resource Manager: %s", error, extra={"action": "maintenance_arm_unfit"})
+            extra = {"action": "maintenance_arm_unfit", "event_id": event_id}
+            log.warning("An approval cannot go to Azure Resource Manager: %s", error, extra=extra)
             return Acknowledged("refused", 0)
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT))
@@ -98,13 +99,14 @@ class ArmClient:
                     body += chunk
                 found = _judged(answer.status)
                 if found.outcome == "refused":
-                    self._warn(answer.status, code_of(body))
+                    self._warn(event_id, answer.status, code_of(body))
                 return found
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            log.warning("Azure Resource Manager cannot be reached: %s", type(error).__name__, extra={"action": "maintenance_arm_away"})
+            extra = {"action": "maintenance_arm_away", "event_id": event_id}
+            log.warning("Azure Resource Manager cannot be reached: %s", type(error).__name__, extra=extra)
             return Acknowledged("unreachable", 0)
 
-    def _warn(self, status: int, code: str) -> None:
+    def _warn(self, event_id: str, status: int, code: str) -> None:
         """Say why Azure refuses. A version that is no longer served, or a role that is missing, concerns every approval."""
         log.warning(
             "Azure Resource Manager refused an approval: %d %s, api-version %s. Check the role of the app's identity (403) or "
@@ -112,7 +114,13 @@ class ArmClient:
             status,
             code or "without a code",
             self._api_version,
-            extra={"action": "maintenance_arm_refused", "http_status": status, "code": code, "api_version": self._api_version},
+            extra={
+                "action": "maintenance_arm_refused",
+                "event_id": event_id,
+                "http_status": status,
+                "code": code,
+                "api_version": self._api_version,
+            },
         )
 
     async def close(self) -> None:

@@ -127,6 +127,8 @@ async def publish(publisher: EventPublisher, key: str, notice: dict[str, Any]) -
             # It was published before, but that was not recorded.
             return True
         extra = {"action": "maintenance_notify_refused", "fleet": key}
+        if event_id := notice["payload"].get("event_id"):
+            extra["event_id"] = event_id
         log.warning("The notice about maintenance of %s is refused: %s", key, refused.detail, extra=extra)
     return True
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from ...checkpoints.turns import PendingImpact
@@ -11,7 +12,7 @@ from ...core.clock import Millis
 from ...core.errors import Problem, StorageError
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...engine.json_codec import TooLarge
-from ...leases.rows import Fleet, fleet_key
+from ...leases.rows import Fleet, event_fields, fleet_key
 from ...tenants.model import Limits, no_limits
 from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
@@ -22,9 +23,10 @@ from ..latency import Latencies
 from ..model import AgentReportIn, RehearseIn, ResultIn
 from ..rows import GUARD, MAX_NODES, MAX_OPEN, MONITORS, EventRow, FleetEvents, MaintenanceRow, NodeEntry, NodeRow, event_key, node_key
 from ..rule_settings import MaintenanceSettings
+from ..story import Told, events_around, in_order, start_after, told_by_agent
 from . import eventgrid
-from .store import MOST_ROWS, MaintenanceStore, StoredEvents
-from .views import answer_out, event_out, node_out
+from .store import SURE_ROWS, MaintenanceStore, StoredEvents
+from .views import answer_out, event_out, node_out, step_out
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +45,11 @@ class Leases(Protocol):
     async def held(self, key: str, nodes: Iterable[str]) -> Mapping[str, int]:
         """Return the number of partitions of nodes. Nodes without any may be left out. Raises `StorageError`."""
 
-    async def leave(self, key: str, nodes: Mapping[str, bool]) -> None:
-        """Make partitions leave the nodes that map to True, and allow them back on those that map to False. Raises `StorageError`."""
+    async def leave(self, key: str, nodes: Mapping[str, bool], events: Sequence[str] = ()) -> None:
+        """Make partitions leave the nodes that map to True, and allow them back on those that map to False. Raises `StorageError`.
+
+        events: the Scheduled Events for which this is done.
+        """
 
 
 class MaintenanceService:
@@ -93,7 +98,7 @@ class MaintenanceService:
                 # Before its first row, so that the timers find every fleet with rows, whatever fails in between.
                 await self._store.enlist(key)
             try:
-                if not await self._store.write(key, read, _changed(read, accepted)):
+                if not await self._store.write(key, read, _changed(read, accepted), self._told(before, accepted, read, body)):
                     lost_one = True
                     return CONFLICT
             except TooLarge as error:
@@ -101,7 +106,7 @@ class MaintenanceService:
             if before is None:
                 # And after it: if the fleet ended meanwhile, its entry is gone, and the new row must be found and removed.
                 await self._store.enlist(key)
-            await self._update_drain(key, before, accepted.node)
+            await self._update_drain(key, before, accepted.node, FleetEvents({}, accepted.events), read.now)
             return answer_out(accepted.answer, settings)
 
         return await retry_on_conflict(attempt, ATTEMPTS, contended)
@@ -214,14 +219,14 @@ class MaintenanceService:
                     events[each.event_id] = made
             changed = changed_events(read.view, events)
             try:
-                if await self._store.write(key, read, changed) and len(changed) <= MOST_ROWS:
+                if await self._store.write(key, read, changed) and len(changed) <= SURE_ROWS:
                     return known
             except TooLarge as error:
                 raise invalid("", f"too much to keep: {error}") from None
             return CONFLICT
 
-        # Each attempt writes at most `MOST_ROWS` events.
-        return await retry_on_conflict(attempt, ATTEMPTS + len(reported) // MOST_ROWS, contended)
+        # Each attempt writes `SURE_ROWS` events or more.
+        return await retry_on_conflict(attempt, ATTEMPTS + len(reported) // SURE_ROWS, contended)
 
     # -- views
 
@@ -241,6 +246,22 @@ class MaintenanceService:
             raise not_found("event")
         read = await self._store.read(key, whole=True)
         return event_out(event, read.view, settings, read.now)
+
+    async def story(
+        self, tenant: str, fleet: str, event_id: str, limit: int, after: str = "", node: str | None = None
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """Return a page of an event's steps in order of time, after the position `after`. node: only its steps.
+
+        Raises 404, `StorageError`.
+        """
+        key, _ = await self._of(tenant, fleet)
+        event = await self._store.event(key, event_id)
+        if event is None:
+            raise not_found("event")
+        told = [each for each in in_order(event, await self._store.story(key, event_id)) if node is None or each.node == node]
+        start = start_after(told, after) if after else 0
+        items = told[start : start + limit]
+        return [step_out(each) for each in items], items[-1].place if start + limit < len(told) else None
 
     async def nodes(self, key: str) -> dict[str, dict[str, Any]]:
         """Return the last reports of agents, by node. Raises `StorageError`."""
@@ -289,14 +310,21 @@ class MaintenanceService:
 
         return await retry_on_conflict(attempt, ATTEMPTS, contended)
 
-    async def _update_drain(self, key: str, before: NodeRow | None, node: NodeRow) -> None:
+    def _told(self, before: NodeRow | None, accepted: rules.AcceptedAgentReport, read: StoredEvents, body: AgentReportIn) -> Told:
+        """Return the steps of a report for the stories of its events."""
+        steps = None if body.steps is None else [step.reported() for step in body.steps]
+        view = replace(read.view, events={**read.view.events, **accepted.events})
+        return told_by_agent(before, accepted.node, view, steps, body.sent, self._store.wall())
+
+    async def _update_drain(self, key: str, before: NodeRow | None, node: NodeRow, view: FleetEvents, now: Millis) -> None:
         if node.leaving == (before is not None and before.leaving):
             return
+        events = events_around(node, view, now=now)
         try:
-            await self._leases.leave(key, {node.node: node.leaving})
+            await self._leases.leave(key, {node.node: node.leaving}, events)
         except (StorageError, Problem) as error:
             # The sweep repeats it.
-            extra = {"action": "maintenance_leases_wait", "fleet": key, "node": node.node}
+            extra = {"action": "maintenance_leases_wait", "fleet": key, "node": node.node, **event_fields(events)}
             log.warning("%s: the drain of %s could not be changed: %s", key, node.node, error, extra=extra)
 
 

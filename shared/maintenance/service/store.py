@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,9 +30,13 @@ from ..rows import (
     parse_monitors,
     parse_node,
 )
+from ..story import StoryRow, StoryStep, Told, encode_story, parse_story, story_key, story_range, told_by, with_steps
 
 _FRESH: Final = (Where("fresh", "eq", True),)
 MOST_ROWS: Final = MAX_EGT_ROWS - 4
+"""Rows of one write."""
+SURE_ROWS: Final = MAX_EGT_ROWS // 2 - 2
+"""Rows of one write if it has something to tell: each may have a row of its event's story beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,9 @@ class StoredEvents:
 class MaintenanceStore:
     """Reads and writes maintenance rows. One per process; keeps no state."""
 
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
+    def __init__(self, tables: Tables, wall: Callable[[], Millis]) -> None:
+        """wall: the time of the app's steps. Storage's own has whole seconds only, and steps are in order of time."""
+        self._tables, self.wall = tables, wall
 
     async def definition(self, key: str) -> Fleet | None:
         """Return the fleet as it is defined now; None when there is no such fleet. Raises `StorageError`."""
@@ -88,20 +93,46 @@ class MaintenanceStore:
         """Return all events of the ledger. Raises `StorageError`."""
         return [parse_event(row) for row in await load_rows(self._tables, MAINTENANCE, key, *EVENTS)]
 
-    async def write(self, key: str, read: StoredEvents, kept: Mapping[str, MaintenanceRow | None]) -> bool:
+    async def write(self, key: str, read: StoredEvents, kept: Mapping[str, MaintenanceRow | None], reported: Told | None = None) -> bool:
         """Write rows by key (None: remove), all at once or none; False when another write came in between. Raises `TooLarge`,
         `StorageError`.
 
-        Of very many events the first are written: what is left over is found again by the next look.
+        Of very many events the first are written: what is left over is found again by the next look. The same write adds what it decides to
+        the stories of its events, and the steps that an agent reported.
         """
+        kept = dict(list(kept.items())[:MOST_ROWS])
+        told = told_by(read.view, kept, self.wall())
+        if len(kept) > SURE_ROWS and told:
+            kept = dict(list(kept.items())[:SURE_ROWS])
+            told = told_by(read.view, kept, self.wall())
         ops: list[Op] = []
-        for rk, value in list(kept.items())[:MOST_ROWS]:
+        for rk, value in kept.items():
             etag = read.etags.get(rk)
             if value is None:
                 ops.append(Delete(rk, etag or ANY))
                 continue
             ops.append(Insert(rk, encode_row(value)) if etag is None else Replace(rk, encode_row(value), etag))
+        for about, steps in (reported or {}).items():
+            # The cause before its effect.
+            told[about] = steps + told.get(about, [])
+        for (event_id, node), steps in list(told.items())[: MAX_EGT_ROWS - len(ops)]:
+            ops += await self._told(key, event_id, node, steps)
         return not ops or isinstance(await self._tables.write(MAINTENANCE, key, ops), Applied)
+
+    async def story(self, key: str, event_id: str) -> list[StoryRow]:
+        """Return all rows of an event's story; rows that cannot be read are left out. Raises `StorageError`."""
+        rows = await load_rows(self._tables, MAINTENANCE, key, *story_range(event_id))
+        return [found for row in rows if (found := _readable(row)) is not None]
+
+    async def _told(self, key: str, event_id: str, node: str, steps: Sequence[StoryStep]) -> Sequence[Op]:
+        """Return the write that adds steps to a story, on its ETag."""
+        rk = story_key(event_id, node)
+        row = await self._tables.get(MAINTENANCE, key, rk)
+        before = (_readable(row) if row is not None else None) or StoryRow(event_id, node)
+        after = with_steps(before, steps)
+        if after == before:
+            return ()
+        return (Insert(rk, encode_story(after)) if row is None else Replace(rk, encode_story(after), row.etag),)
 
     # -- the index
 
@@ -126,6 +157,11 @@ class MaintenanceStore:
 
     async def stale(self, key: str, events: Iterable[EventRow], *, remove: bool) -> int:
         """Take ended events out of what reports read, or (`remove`) out of the ledger. Returns their number."""
+        events = list(events)
+        if remove:
+            # Before the events: after a failure, the next run finds the events again, and with them their stories.
+            for each in events:
+                await self._remove_rows(key, *story_range(each.event_id))
         keys = [event_key(each.event_id) for each in events]
         for start in range(0, len(keys), MAX_EGT_ROWS):
             some = keys[start : start + MAX_EGT_ROWS]
@@ -134,11 +170,14 @@ class MaintenanceStore:
 
     async def end(self, key: str) -> None:
         """Remove all rows of an ended fleet. Safe to repeat. Raises `StorageError`."""
-        rows = await load_rows(self._tables, MAINTENANCE, key, "", "~")
-        for start in range(0, len(rows), MAX_EGT_ROWS):
-            await self._tables.write(MAINTENANCE, key, [Delete(row.rk, ANY) for row in rows[start : start + MAX_EGT_ROWS]])
+        await self._remove_rows(key, "", "~")
         if await self._tables.get(MAINTENANCE, INDEX, key) is not None:
             await self._tables.write(MAINTENANCE, INDEX, (Delete(key, ANY),))
+
+    async def _remove_rows(self, key: str, first: str, end: str) -> None:
+        rows = await load_rows(self._tables, MAINTENANCE, key, first, end)
+        for start in range(0, len(rows), MAX_EGT_ROWS):
+            await self._tables.write(MAINTENANCE, key, [Delete(row.rk, ANY) for row in rows[start : start + MAX_EGT_ROWS]])
 
     async def _rows(self, key: str, first: str, end: str, where: Sequence[Where]) -> tuple[list[Row], Millis]:
         rows: list[Row] = []
@@ -149,3 +188,11 @@ class MaintenanceStore:
             cursor = page.next
             if cursor is None:
                 return rows, page.read_at
+
+
+def _readable(row: Row) -> StoryRow | None:
+    """Return the story in a row; None for one that was edited so that it cannot be read: that stops no decision."""
+    try:
+        return parse_story(row.props)
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -19,6 +19,7 @@ from .. import rules
 from ..decisions import approvals
 from ..rows import ALARMS, GUARD, INDEX, MONITORS, AlarmsRow, ApprovalRow, EventRow, FleetEvents, MaintenanceRow, event_key, node_key
 from ..rule_settings import MaintenanceSettings
+from ..story import events_around
 from . import figures, notifications
 from .arm import Acknowledge, Acknowledged
 from .service import ATTEMPTS, Leases, changed_events
@@ -111,7 +112,9 @@ class MaintenanceSweep:
             return counts
         read, after = swept
         gone = dict.fromkeys(read.view.nodes, False)
-        await self._leases.leave(key, gone | {name: node.leaving for name, node in after.nodes.items()})
+        leaving = [node for node in after.nodes.values() if node.leaving or node != read.view.nodes.get(node.node)]
+        around = sorted({event_id for node in leaving for event_id in events_around(node, after, now=read.now)})
+        await self._leases.leave(key, gone | {name: node.leaving for name, node in after.nodes.items()}, around)
         counts["acknowledged"] += await self._acknowledge_due(key, after, settings, read.now)
         counts["told"] += await self._publish(key, fleet, settings, after, read.now)
         if entry is not None and not figures.has_alarms(entry, alarms := figures.alarm_props(after)):

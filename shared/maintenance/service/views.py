@@ -11,12 +11,14 @@ from ..latency import Latencies, LatencyBound, p99_of, percentile
 from ..rows import EventRow, FleetEvents, NodeRow
 from ..rule_settings import FleetRule, MaintenanceSettings, ProbeSettings
 from ..rules import AgentAnswer
+from ..story import MAX_REPORTED_STEPS, ToldStep
 
 
 def answer_out(answer: AgentAnswer, settings: MaintenanceSettings) -> dict[str, Any]:
     """Return the answer to a report, with the fleet's settings for agents."""
     return {
         "next_report_ms": answer.next_report,
+        "steps": MAX_REPORTED_STEPS,
         "approvals": [_leased(each) for each in answer.approvals],
         "hold": [{"event_id": event_id, "reason": reason} for event_id, reason in answer.holds.items()],
         "permissions": [{"event_id": event_id} | _permission(why) for event_id, why in answer.permissions.items()],
@@ -107,6 +109,20 @@ def _latencies(found: Latencies, bound: LatencyBound) -> dict[str, Any]:
         "p50_ms": None if p50 is None or p99 is None else round(min(p50, p99), 2),
         "p99_ms": None if p99 is None else round(p99, 2),
     }
+
+
+def step_out(told: ToldStep) -> dict[str, Any]:
+    """Return a step of an event's story as the API answers it."""
+    step = told.step
+    shown: dict[str, Any] = {
+        "at": to_text(told.at),
+        "node": told.node or None,
+        "by": step.by,
+        "action": step.action,
+        "text": step.text,
+        "level": "warning" if step.warning else "info",
+    }
+    return shown | ({"clock_corrected_ms": step.skew} if step.skew else {})
 
 
 def impact(event: EventRow) -> dict[str, Any]:

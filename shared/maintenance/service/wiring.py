@@ -34,7 +34,7 @@ class Maintenance:
         acknowledge: Acknowledge,
         tenant_limits: Callable[[str], Awaitable[Limits]] = no_limits,
     ) -> None:
-        store = MaintenanceStore(tables)
+        store = MaintenanceStore(tables, clock.now)
         self._tables, self._store = tables, store
         self.service = MaintenanceService(store, read_maintenance_settings, leases, tenant_limits)
         """Serves agents, operators and Event Grid."""

@@ -220,6 +220,13 @@ def test_maintenance_is_listed_held_approved_and_rehearsed(tocsin: Command, flee
     assert "a repair" in shown and "WAITING" in shown
     assert tocsin.ok("maintenance", "approve", fleet, "e1").out == "event e1: granted\n"
     assert len(tocsin.ok("maintenance", "list", fleet, "--open", "--json").documents) == 1
+    told = tocsin.ok("maintenance", "story", fleet, "e1")
+    assert [told.out.index(text) for text in ("first reported", "held by", "approved by")] == sorted(
+        told.out.index(text) for text in ("first reported", "held by", "approved by")
+    )
+    steps = tocsin.ok("maintenance", "story", fleet, "e1", "--node", "n1", "--json").documents
+    assert [(each["node"], each["by"], each["text"]) for each in steps] == [("n1", "app", "the node is WAITING")]
+    assert tocsin("maintenance", "story", fleet, "nothing").code == Exit.REFUSED
     seen = tocsin.ok("maintenance", "watch", fleet, "--times", "1", "--json").documents
     assert {each["what"]: each["after"] for each in seen}["node n1"] == "WAITING"
     rehearsal = tocsin.ok("maintenance", "rehearse", fleet, "--node", "n1", "--json").documents[0]["event_id"]

@@ -45,6 +45,7 @@ from shared.maintenance.rows import (
     parse_monitors,
     parse_node,
 )
+from shared.maintenance.story import StoryRow, StoryStep, encode_story, parse_story
 from shared.storage.ports import Props
 
 from .case import NOW, Case, as_is, props_of, row_of
@@ -243,6 +244,7 @@ def _maintenance() -> list[Case]:
         ),
         "maintenance event in several pieces": EventRow("E3", "scope", "Freeze", "started", NOW, resources=("x" * 70_000,)),
     }
+    steps = (StoryStep(NOW, 7, "agent_prepared", "the node is prepared", "agent", True, -9), StoryStep(NOW, 8, "a", "t", "app"))
     return [
         *(Case(name, value, encode_row, lambda props: parse_node(row_of("node:n1", props))) for name, value in nodes.items()),
         *(Case(name, value, encode_row, lambda props: parse_event(row_of("event:e1", props))) for name, value in events.items()),
@@ -254,6 +256,13 @@ def _maintenance() -> list[Case]:
             lambda props: parse_monitors(row_of("monitors", props)),
         ),
         Case("reservations", GuardRow({"e1": NOW}), encode_row, lambda props: parse_guard(row_of("guard", props))),
+        *(
+            Case(name, value, encode_story, parse_story)
+            for name, value in {
+                "story of an event": StoryRow("e1"),
+                "story of a node with everything set": StoryRow("e1", "n1", steps, 3),
+            }.items()
+        ),
         Case("alarms of maintenance", AlarmsRow(("a", "b"), ("c",)), encode_row, lambda props: parse_alarms(row_of("alarms", props))),
     ]
 

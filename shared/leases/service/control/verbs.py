@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from ....core.clock import Millis
 from ....storage.ports import ANY, Delete, Merge, Op, Upsert
 from ....web.problem import conflict
-from ...rows import NO_PARTITION, Fleet, Intent, Partition, Server, Verb, server_key
+from ...rows import MAINTENANCE_NOTE, NO_PARTITION, Fleet, Intent, Partition, Server, Verb, server_key
 from ..snapshot import Versioned
 from .model import AnyVerb
 
@@ -147,7 +147,7 @@ def _destination_refusal(name: str, fleet: Fleet, standing: Mapping[str, Intent]
     if found.value.state == "draining":
         return "it hands its own partitions off"
     if Intent("maintain", server=name).key in standing:
-        return "maintenance is near"
+        return MAINTENANCE_NOTE
     return None
 
 

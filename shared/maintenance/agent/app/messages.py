@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
-from ....core.clock import to_text
+from ....core.clock import Millis, to_text
 from ...azure_names import same_name
 from ...latency import PHASES
 from ...not_before import read_time
 from ...rule_settings import GuardMode
 from ..caller_probe import ProbeOrder, ProbeTarget
 from ..decisions.work import OVER
+from ..effects import WriteLog
 from ..imds.client import Machine
 from ..model import ElectedMonitors, EventPhase, EventRecord, LeasedApproval, NodeState, ScheduledEvent
 from ..observations import AppAnswer, AppCommand
@@ -34,16 +35,20 @@ EXACT: Final = 2**53
 LASTING: Final = 31_536_000
 """Longest duration that a report states, in seconds: a year."""
 _ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9_.:-]{0,126}[a-z0-9])?")
+_NOT_TOLD: Final = ("type", "phase", "rehearsal", "grant")
+"""Fields of log lines that steps leave out, because the event shows them."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class ReportReceipt:
-    """A parsed answer. next: seconds until the app expects the next report. probe: what it says about the fleet's caller probe."""
+    """A parsed answer. next: seconds until the app expects the next report. probe: what it says about the fleet's caller probe.
+    steps: number of steps that it takes in a report; a former release takes none."""
 
     answer: AppAnswer
     next: float
     probe: ProbeOrder = field(default_factory=ProbeOrder)
+    steps: int = 0
 
 
 def body_of(state: NodeState, node: str, machine: Machine) -> dict[str, Any]:
@@ -62,6 +67,13 @@ def body_of(state: NodeState, node: str, machine: Machine) -> dict[str, Any]:
     body |= {"caught_up": True} if state.in_step else {}
     resource = machine.resource_id
     return body | ({"resource_id": resource} if resource and resource == _clean(resource, 300) else {})
+
+
+def step_of(line: WriteLog, event_id: str, number: int, at: Millis) -> dict[str, Any]:
+    """Return a log line as a step of an event's story."""
+    more = ", ".join(f"{name} {value}" for name, value in line.fields.items() if name not in _NOT_TOLD and value != "")
+    text = _clean(f"{line.text} ({more})" if more else line.text, 200)
+    return {"number": number, "at": to_text(at), "event_id": event_id, "action": line.action[:64], "text": text, "level": line.level}
 
 
 def near(state: NodeState) -> bool:
@@ -91,9 +103,10 @@ def read_answer(body: bytes, sent: float, prepared: frozenset[str]) -> ReportRec
         )
         wait = raw.get("next_report_ms", 1000 * USUAL_REPORT) / 1000
         probe = _probe_order(raw)
+        steps = int(raw.get("steps") or 0)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         return f"the app's answer cannot be read ({type(error).__name__}: {error})"
-    return ReportReceipt(answer, min(max(wait, SHORTEST_REPORT), LONGEST_REPORT), probe)
+    return ReportReceipt(answer, min(max(wait, SHORTEST_REPORT), LONGEST_REPORT), probe, steps)
 
 
 def _chosen(records: Iterable[EventRecord]) -> list[EventRecord]:

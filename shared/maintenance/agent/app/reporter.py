@@ -15,12 +15,12 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from ....core import backoff
-from ....core.clock import Millis
+from ....core.clock import Millis, to_text
 from ....core.http_exchange import HttpReply, TransportFailure, exchange
 from ..caller_probe import CallerProber
 from ..config.config import AppSettings
 from ..decisions.step import prepared_events
-from ..effects import SendResult
+from ..effects import SendResult, WriteLog
 from ..imds.client import Machine
 from ..journal import ReportBacklog
 from ..model import NodeState
@@ -28,13 +28,19 @@ from ..observability.context import LogContext
 from ..observability.figures import AgentFigures
 from ..observations import AppUnreachable, Observation
 from ..timings import APP_ANSWER, FAR_RETRY, FIRST_REPORT, NEAR_RETRY, PROBE_READY, USUAL_REPORT
-from .messages import ReportReceipt, body_of, near, read_answer
+from .messages import ReportReceipt, body_of, near, read_answer, step_of
 
 log = logging.getLogger(__name__)
 
 RESULT_TRIES: Final = 10
+MAX_STEPS: Final = 500
+"""Steps of stories that wait for the next report."""
+STEPS_OF_REPORT: Final = 100
+_NOT_TAKEN: Final = (400, 413, 422)
 BATCH: Final = 50
 """Waiting reports that are sent before their file is rewritten."""
+TRIES: Final = 5
+"""Attempts to send one report: with another `seq`, and without fields that a former release of the app refuses."""
 LEAP: Final = 1000
 """Amount by which `seq` is raised when the app has seen a higher one. It grows with each attempt."""
 
@@ -79,7 +85,11 @@ class Reporter:
         self._context = LogContext(node) if context is None else context
         self._app_client, self._backlog, self._observe, self._figures = app_client, backlog, observe, figures
         self._node, self._machine, self._steady, self._chance, self._prober = node, machine, steady, chance, prober
+        self._wall = wall
         self._seq, self._leap, self._failures = wall(), LEAP, 0
+        self._steps: deque[dict[str, Any]] = deque(maxlen=MAX_STEPS)
+        self._number = 0
+        self._steps_taken = True
         self._bell = threading.Condition()
         self._changes: deque[NodeState] = deque()
         self._results: deque[tuple[SendResult, int]] = deque()
@@ -99,6 +109,14 @@ class Reporter:
             self._changes.append(state)
             self._bell.notify_all()
 
+    def note(self, line: WriteLog, event_id: str) -> None:
+        """Add a line to the story of an event. It goes with the next report."""
+        at = self._wall()
+        with self._bell:
+            # Also over restarts, and when the clock is set back meanwhile, no two steps have one number.
+            self._number = max(self._number + 1, at)
+            self._steps.append(step_of(line, event_id, self._number, at))
+
     def result(self, result: SendResult) -> None:
         """Send the result of a leased approval now."""
         with self._bell:
@@ -112,6 +130,10 @@ class Reporter:
     def close(self, timeout: float) -> None:
         """End once all changes are sent or on disk; wait at most `timeout` seconds for that."""
         with self._bell:
+            if self._steps and self._state is not None:
+                # The last steps of the process: that it ends.
+                self._changes.append(self._state)
+                self._bell.notify_all()
             self._bell.wait_for(lambda: not (self._busy or self._changes or self._results), timeout)
             self._closed = True
             self._bell.notify_all()
@@ -151,9 +173,14 @@ class Reporter:
         with self._bell:
             changes = list(self._changes)
             self._changes.clear()
-        for state in changes:
-            self._backlog.add(body_of(state, self._node, self._machine))
+            pending = bool(self._steps)
         due = self._steady() >= self._due
+        if due and pending and not changes and self._state is not None:
+            # Through the file, as a change: no answer may come.
+            changes = [self._state]
+        for number, state in enumerate(changes, 1):
+            # Steps wait on disk with a report of a change. The latest of several changes has them.
+            self._backlog.add(body_of(state, self._node, self._machine) | (self._take_steps() if number == len(changes) else {}))
         if due or not self._failures:
             self._deliver(prepared_events(changes[-1]) if changes else frozenset(), due)
         self._figures.put("tocsin_agent_reports_waiting", len(self._backlog))
@@ -185,13 +212,16 @@ class Reporter:
         """Send one report. Returns false if the app is away. A report that is refused for good is dropped, because it would block all later
         ones."""
         probed = self._prober.report() if self._prober is not None else None
-        for _ in range(3):
+        for _ in range(TRIES):
             self._seq += 1
             sent = self._steady()
-            answer = self._app_client.post("reports", {**body, "seq": self._seq} | ({"probe": probed} if probed is not None else {}))
-            if not isinstance(answer, TransportFailure) and answer.status in (400, 422) and probed is not None:
-                # An instance of a former release of the app refuses fields that it does not know. The results come with a later report.
-                probed = None
+            body_now = {**self._shown(body), "seq": self._seq}
+            answer = self._app_client.post("reports", body_now | ({"probe": probed} if probed is not None else {}))
+            refused = not isinstance(answer, TransportFailure) and answer.status in _NOT_TAKEN
+            if refused and (probed is not None or self._steps_taken):
+                # An instance of a former release of the app refuses fields that it does not know. Results of the probe come with a later
+                # report.
+                probed, self._steps_taken = None, self._steps_taken and probed is not None
                 continue
             if isinstance(answer, TransportFailure) or answer.status != 409:
                 break
@@ -218,8 +248,21 @@ class Reporter:
         )
         return True
 
+    def _take_steps(self) -> dict[str, Any]:
+        """Return the oldest steps that wait, as a part of a report."""
+        with self._bell:
+            steps = [self._steps.popleft() for _ in range(min(len(self._steps), STEPS_OF_REPORT))]
+        return {"steps": steps}
+
+    def _shown(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a report as this release of the app takes it."""
+        if not self._steps_taken:
+            return {name: value for name, value in body.items() if name != "steps"}
+        return {"steps": [], **body, "sent": to_text(self._wall())}
+
     def _apply_receipt(self, receipt: ReportReceipt) -> None:
         self._figures.add("tocsin_agent_reports_total", outcome="taken")
+        self._steps_taken = receipt.steps > 0
         self._failures, self._leap = 0, LEAP
         # Long intervals are spread: whole fleets start at one time.
         spread = 1.0 if receipt.next < USUAL_REPORT / 10 else 0.75 + 0.25 * self._chance()

@@ -17,9 +17,13 @@ class LogContext:
         """Take over the events of a new state."""
         self._events = under_way(state)
 
+    def events(self, event_id: str = "") -> tuple[str, ...]:
+        """Return the ids of the events that a line is about."""
+        return (event_id,) if event_id else self._events
+
     def about(self, event_id: str = "") -> dict[str, str]:
         """Return the fields of a line. A line about no event of its own belongs to the events that are under way, the soonest first."""
-        events = (event_id,) if event_id else self._events
+        events = self.events(event_id)
         found = {"event_id": events[0], **self._who} if events else dict(self._who)
         return found | ({"event_ids": " ".join(events)} if len(events) > 1 else {})
 

@@ -4,6 +4,7 @@ import { all, call, enc, present as clock } from "./api.js";
 import { timeline } from "./charts.js";
 import { badge, confirm, count, el, moment, own, plural, say, seconds, span, table } from "./dom.js";
 import { nodesOf } from "./leases.js";
+import { story } from "./story.js";
 
 const MOST = 200;
 const OVER = 8; // most finished events in the table
@@ -103,13 +104,15 @@ export const maintenance = {
       return el("span", { title: [given.reason, given.expires && `until ${given.expires}`].filter(Boolean).join(", ") }, badge(given.state, given.state === "held" ? "warn" : "good"), " by ", own(given.by), given.reason ? [": ", own(given.reason)] : "");
     }
 
+    const tell = (event) => el("button", { type: "button", "data-keep": `story ${event.event_id}`, "aria-label": `Story of ${event.event_id}`, onclick: () => story(event, ctx) }, "Story");
+
     function card(event) {
       const scheduled = event.status === "scheduled";
       const left = event.not_before ? seconds(event.not_before) - clock() / 1000 : null;
       const when = event.not_before ? [moment(event.not_before), scheduled ? ` (${left > 0 ? `in ${span(left * 1000)}` : "passed"})` : ""] : "unknown";
       const button = (verb, text) => el("button", { type: "button", "data-keep": `${verb} ${event.event_id}`, "aria-label": `${text} ${event.event_id}`, onclick: () => decide(event, verb) }, text);
       return el("article", { class: "event", "data-event": event.event_id },
-        el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), scheduled ? el("span", { class: "acts" }, event.approval?.state === "granted" ? null : button("approve", "Approve"), event.approval?.state === "held" ? null : button("hold", "Hold")) : null),
+        el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), el("span", { class: "acts" }, !scheduled || event.approval?.state === "granted" ? null : button("approve", "Approve"), !scheduled || event.approval?.state === "held" ? null : button("hold", "Hold"), tell(event))),
         el("p", {}, "NotBefore ", when, event.duration_s > 0 ? `, ${span(event.duration_s * 1000)} of impact` : "", event.resources.length ? [", on ", own(event.resources.join(", "))] : "", event.source === "User" ? ", requested by a user" : ""),
         el("p", { class: "phases" }, Object.entries(event.nodes).map(([node, at]) => el("span", { class: "label", title: at.reason ?? "" }, `${node} `, badge(at.phase.toLowerCase().replaceAll("_", " "), PHASES[at.phase] ?? ""), at.reason ? [" ", own(at.reason)] : ""))),
         callers(event),
@@ -147,7 +150,7 @@ export const maintenance = {
         sum.replaceChildren(`${plural(agents.length, "agent")}, ${plural(opened.length, "open event")}${more && ended.length === 0 ? " and more" : ""}. `, out.length ? badge(`out of service: ${out.join(", ")}`, "warn") : "", " ", alarms.size ? badge([...alarms].join(", "), "bad") : "");
         list.replaceChildren(...opened.slice(0, cards).map(card),
           ...(opened.length > cards ? [el("button", { type: "button", class: "further", "data-keep": "more", onclick: () => { cards = Infinity; refresh(); } }, `Show ${count(opened.length - cards)} more`)] : []), ...(ended.length ? [el("h3", {}, "Finished"),
-          table("Finished events", ["type", "status", "nodes", "ended", "lasted", "alarms"], ended.map((event) => [el("span", { title: event.event_id }, event.type, event.rehearsal ? " (rehearsal)" : ""), badge(event.status, COLOURS[event.status]), Object.keys(event.nodes).join(", "), moment(event.ended), span(event.impact.lasted_ms), event.alarms.join(", ")])),
+          table("Finished events", ["type", "status", "nodes", "ended", "lasted", "alarms", ""], ended.map((event) => [el("span", { title: event.event_id }, event.type, event.rehearsal ? " (rehearsal)" : ""), badge(event.status, COLOURS[event.status]), Object.keys(event.nodes).join(", "), moment(event.ended), span(event.impact.lasted_ms), event.alarms.join(", "), tell(event)])),
           ...ended.filter((event) => event.probe && Object.keys(event.probe.phases).length).slice(0, MEASURED).map((event) => el("article", { class: "event", "data-event": event.event_id },
             el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, own(Object.keys(event.nodes).join(", "))), callers(event), el("p", { class: "dim" }, el("code", {}, event.event_id))))] : []));
       },

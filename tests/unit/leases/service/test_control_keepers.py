@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
@@ -16,6 +17,7 @@ from shared.leases.profiles import Profile
 from shared.leases.rows import NO_PARTITION
 from shared.leases.service.control.service import ManualControls
 from shared.leases.service.control.verbs import ControlRequest
+from shared.leases.service.maintenance_drain import MaintenanceDrain
 from shared.leases.service.planning import Planning
 from shared.storage.ports import Applied, Op, Page, Row, Tables, WriteRefused
 
@@ -95,6 +97,26 @@ def test_keepers_obey_every_verb(tables: FaultyTables, start: Callable[..., Leas
     until(lambda: set(a.owned()) == ALL, "permitted")
     operator.say("undrain", server="b")
     until(lambda: len(b.owned()) == PARTITIONS // 2, "balanced again")
+
+
+def test_lines_of_a_keeper_name_the_event_for_which_its_partitions_leave(
+    tables: FaultyTables, start: Callable[..., LeaseKeeper], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "shared.leases")
+
+    def lines(action: str) -> list[Any]:
+        return [record for record in caplog.records if getattr(record, "action", "") == action]
+
+    a, b = start("a"), start("b")
+    until(lambda: len(a.owned()) == len(b.owned()) == PARTITIONS // 2, "shares")
+    runner = AsyncRunner(cast(Tables, Awaited(tables)), SystemClock())
+    drain = MaintenanceDrain(runner, Planning(runner), SystemClock())
+    asyncio.run(drain.leave("default:fleet", {"a": True}, ("e1", "e2")))
+    until(lambda: set(b.owned()) == ALL and len(lines("lease_maintenance_begins")) == 1, "the partitions leave")
+    asyncio.run(drain.leave("default:fleet", {"a": False}, ("e1", "e2")))
+    until(lambda: len(lines("lease_maintenance_ends")) == 1, "they may return")
+    for action in ("lease_maintenance_begins", "lease_maintenance_ends", "lease_maintenance"):
+        assert {(record.event_id, record.event_ids) for record in lines(action)} == {("e1", "e1 e2")}
 
 
 def test_a_drained_server_that_must_exit_hands_everything_over_and_ends(tables: FaultyTables, start: Callable[..., LeaseKeeper]) -> None:

@@ -117,6 +117,7 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
     )
     sent = AgentReportAnswer(
         next_report_ms=5000,
+        steps=100,
         approvals=[LeasedOut(id="a1", event_id="E1", lease_ms=5000, expires=NOT_BEFORE)],
         hold=[HeldEventOut(event_id="E2", reason="another domain is down")],
         commands=[OrderOut(id="c1", event_id="E1", do="prepare")],

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from shared.core.clock import to_text
 from shared.core.http_exchange import HttpReply, TransportFailure
-from shared.maintenance.agent.app.reporter import AppClient, Reporter
+from shared.maintenance.agent.app.reporter import MAX_STEPS, STEPS_OF_REPORT, AppClient, Reporter
 from shared.maintenance.agent.caller_probe import CallerProber, ProbeConsent
 from shared.maintenance.agent.config.config import AppSettings
-from shared.maintenance.agent.effects import SendResult
+from shared.maintenance.agent.effects import SendResult, WriteLog
 from shared.maintenance.agent.journal import DiskFolder, ReportBacklog
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
 from shared.maintenance.agent.observability.figures import AgentFigures
@@ -162,8 +163,9 @@ def test_attempts_get_rarer_and_stay_frequent_while_an_event_is_near(reporting: 
 def test_refused_report_is_dropped_and_does_not_stop_what_is_behind_it(
     reporting: Callable[..., ReporterFixture], caplog: pytest.LogCaptureFixture
 ) -> None:
-    it = reporting(problem(422, "invalid-content"))
-    assert len(it.change(state(EventPhase.PREPARING), state(EventPhase.PREPARED))) == 2
+    # It is tried once more without the fields that a former release of the app refuses.
+    it = reporting(problem(422, "invalid-content"), problem(422, "invalid-content"))
+    assert len(it.change(state(EventPhase.PREPARING), state(EventPhase.PREPARED))) == 3
     assert len(it.backlog) == 0
     assert it.observed == [AppUnreachable("status 422: because invalid-content"), AppAnswer(frozenset({"e1"}))]
     assert actions(caplog) == ["agent_report_refused"]
@@ -251,3 +253,48 @@ def test_reports_that_cannot_be_kept_do_not_have_the_node_wait_for_the_fleet(
     it.reporter.close(60)
     assert it.observed == [AppUnreachable("reports cannot be kept: No space left on device")]
     assert [record.action for record in caplog.records] == ["agent_reports_unkept"]  # type: ignore[attr-defined]
+
+
+# -- steps of stories
+
+
+FIELDS: dict[str, str | int] = {"type": "Freeze", "phase": "PREPARE_FAILED", "attempt": 2}
+LINE = WriteLog("warning", "agent_prepare_failed", "the node is not prepared", "e1", FIELDS)
+
+
+def test_steps_go_with_the_next_report_once_and_with_the_clock_of_the_node(reporting: Callable[..., ReporterFixture]) -> None:
+    taken = answer(steps=100)
+    it = reporting(taken, taken, taken)
+    it.reporter.note(LINE, "e1")
+    it.reporter.note(LINE, "e1")
+    [report] = it.change(state(EventPhase.PREPARING))
+    text = "the node is not prepared (attempt 2)"
+    step = {"at": to_text(1000), "event_id": "e1", "action": "agent_prepare_failed", "text": text, "level": "warning"}
+    assert report["steps"] == [{"number": 1000, **step}, {"number": 1001, **step}] and report["sent"] == to_text(1000)
+    assert it.change(state(EventPhase.PREPARED))[0]["steps"] == []
+
+
+def test_steps_wait_on_disk_while_the_app_is_away_and_are_bounded(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting(TransportFailure("away"), answer(steps=100), answer(steps=100))
+    for _ in range(MAX_STEPS + 10):
+        it.reporter.note(LINE, "e1")
+    it.change(state(EventPhase.PREPARING))
+    [kept] = it.backlog.first(10)
+    assert len(kept["steps"]) == STEPS_OF_REPORT and kept["steps"][0]["number"] == 1010
+    sent = it.wait(60)
+    assert [len(report["steps"]) for report in sent] == [STEPS_OF_REPORT] * 2
+    assert [step["number"] for report in sent for step in report["steps"]] == list(range(1010, 1210))
+
+
+def test_a_former_release_of_the_app_gets_reports_as_it_knows_them(reporting: Callable[..., ReporterFixture]) -> None:
+    it = reporting(problem(422, "invalid-content"))
+    it.reporter.note(LINE, "e1")
+    first, second = it.change(state(EventPhase.PREPARING))
+    assert {"steps", "sent"} <= first.keys() and not {"steps", "sent"} & second.keys()
+    [third] = it.change(state(EventPhase.PREPARED))
+    assert not {"steps", "sent"} & third.keys() and it.observed == [AppAnswer(), AppAnswer(frozenset({"e1"}))]
+    # A later release says that it takes steps.
+    it.app.answers = [answer(steps=100)]
+    it.change(state(EventPhase.APPROVED))
+    it.reporter.note(LINE, "e1")
+    assert len(it.change(state(EventPhase.STARTED))[0]["steps"]) == 1
