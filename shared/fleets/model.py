@@ -143,6 +143,7 @@ class NodeOut(Strict):
     partitions: dict[int, int] = Field(description="Partitions of the node with their epochs.")
     assign: list[int] = Field(description="Partitions that the node must claim.")
     release: list[int] = Field(description="Partitions that the node must release.")
+    loads: dict[int, float] = Field({}, description="Smoothed loads of the node's partitions, as far as it publishes them.")
     intents: list[IntentOut] = Field(description="Manual controls on the node.")
     turn: ReplicaOut | None = Field(None, description="The node as a replica.")
     maintenance: NodeMaintenance | None = Field(None, description="The last report of the node's agent.")

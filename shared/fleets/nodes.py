@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from typing import Any
 
 from ..checkpoints.protocol import look as look_at_turns
@@ -11,6 +11,7 @@ from ..checkpoints.service.views import replicas_out
 from ..checkpoints.turn_settings import read_turn_settings
 from ..core.clock import Clock
 from ..engine.async_runner import AsyncRunner
+from ..leases.loads import split_loads
 from ..leases.rows import Server, fleet_key
 from ..leases.service.snapshot import Versioned
 from ..leases.service.views import IntentsByTarget, LeaseViews, beat_age_ms, owners_of
@@ -69,10 +70,17 @@ def node_out(
         "partitions": {str(number): epoch for number, epoch in sorted(held.items())},
         "assign": list(one.value.take) if one is not None else [],
         "release": list(one.value.drop) if one is not None else [],
+        "loads": _loads_out(one.value, held) if one is not None else {},
         "intents": intents.about(name),
         "turn": replica,
         "maintenance": agent,
     }
+
+
+def _loads_out(server: Server, held: Collection[int]) -> dict[str, float]:
+    """Return the published loads of the partitions that the server owns, with four digits."""
+    _, loads = split_loads(server.loads or "")
+    return {str(number): float(f"{load:.4g}") for number, load in loads.items() if number in held}
 
 
 def _beat_out(one: Versioned[Server]) -> dict[str, Any]:

@@ -98,6 +98,22 @@ def stored_loads(server: Server, generation: int) -> Mapping[int, float]:
     return loads if of == generation else MappingProxyType({})
 
 
+def reported_loads(server: Server, reported: Mapping[int, float], seconds: float, now: Millis) -> str:
+    """Return the loads of a server that speaks HTTP, as stored, after it has reported numbers. Its row is the memory of the smoothing.
+
+    seconds: since the row was written, during which the numbers have held. now: wall time. Only partitions that the server owns count. The
+    loads of others stay until `KEPT` has passed since the last release.
+    """
+    generation = server.http.mapped_generation
+    before = stored_loads(server, generation)
+    held = {number for number, _ in server.http.held}
+    kept = now - server.http.released < KEPT * 1000
+    loads = {number: load for number, load in before.items() if number in held or kept}
+    for number in held & reported.keys():
+        loads[number] = smoothed(before.get(number, reported[number]), reported[number], seconds)
+    return join_loads(generation, loads)
+
+
 # -- what a planner knows
 
 

@@ -9,8 +9,9 @@ from pydantic import Field, StringConstraints, model_validator
 
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.types import Maybe, NodeName, Stamp, Strict
+from .loads import MOST
 from .rows import MAX_PARTITIONS, ServerState
-from .rules import Refusal
+from .rules import MAX_HELD, Refusal
 from .service.control.model import IntentOut
 
 MAX_SEQ = 2**53 - 1
@@ -21,6 +22,9 @@ Incarnation = Annotated[UUID, Field(description="Id of this run of the server. C
 Domain = Annotated[str, StringConstraints(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(64))]
 
 
+Loads = dict[Annotated[int, Field(ge=0, lt=MAX_PARTITIONS)], Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]]
+
+
 class BeatIn(Strict):
     """A heartbeat. Fields that are left out keep their values."""
 
@@ -29,6 +33,9 @@ class BeatIn(Strict):
     fault_domain: Domain | None = None
     capacity: int | None = Field(None, ge=0, le=MAX_PARTITIONS, description="Partitions that the server can own. 0: no limit of its own.")
     load: float | None = Field(None, ge=0, allow_inf_nan=False, description="A measure of load that all servers share.")
+    loads: Loads | None = Field(
+        None, max_length=MAX_HELD, description="Load of each partition, smoothed by the service. Partitions of other servers are ignored."
+    )
     keep: bool = Field(False, description="true: the server has stopped serving and will be back within V. Its partitions stay its own.")
 
     @model_validator(mode="after")

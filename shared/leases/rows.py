@@ -129,7 +129,7 @@ class HttpServerState:
 
     held: owned partitions with epochs, claimed under `spread`. terms: H and V in seconds at registration, `5:15`. spread: generation and
     partition count that the server maps keys by, `2:8`. release_by: deadline to release a partition, in storage's time; 0 for none.
-    evicted: the deadline has passed, and the server's heartbeats are refused.
+    evicted: the deadline has passed, and the server's heartbeats are refused. released: wall time of the last release; 0 for none.
     """
 
     held: tuple[tuple[int, int], ...] = ()
@@ -137,6 +137,7 @@ class HttpServerState:
     spread: str = ""
     release_by: Millis = 0
     evicted: bool = False
+    released: Millis = 0
 
     @property
     def mapped_generation(self) -> int:
@@ -377,6 +378,7 @@ _SERVER: Final = RowCodec(
             HttpServerState,
             formats={"held": Format(join_held, lambda text: split_held(str(text)))},
             added=("held", "terms", "spread", "release_by", "evicted"),
+            sparse=("released",),
         ),
     },
     added=("scans", "tell", "avoid", "generation", "expect", "holds", "kept", "refused"),

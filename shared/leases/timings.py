@@ -35,6 +35,10 @@ IDLE_EVERY: Final = 40
 """Runs of a sweep in which each idle fleet is visited once: 10 minutes for the takeover sweep, 40 for the inspection. All idle fleets
 together cost a run as much as a fortieth of them."""
 
+BALANCE_EVERY: Final[Millis] = 60_000
+"""Milliseconds after which the takeover sweep plans again for a fleet of servers that speak HTTP while the loads that they publish are
+uneven. Most of what keeps partitions from moving, such as the bound of moves in a minute, has changed by then."""
+
 READ_DESERTED_EVERY: Final[Millis] = 6 * 3_600_000
 """Milliseconds after which the inspection reads the partition rows of a fleet without living servers again. Only a change of the fleet's
 other rows, which is noticed earlier, or an edit by hand can change them."""

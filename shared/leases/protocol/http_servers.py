@@ -16,7 +16,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -27,6 +27,7 @@ from ...engine.effects import LOST, Steps, get, load, write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row
 from .. import rules, unreadable_rows
+from ..loads import reported_loads
 from ..rows import (
     FLEET,
     INTENTS,
@@ -61,7 +62,7 @@ MAX_REMOVED: Final = 50
 @dataclass(frozen=True, slots=True)
 class ServerHeartbeat:
     """A heartbeat. seq: 1 registers the server. None: the value stays as it is. keep: the server has stopped serving, and this heartbeat
-    is its incarnation's last."""
+    is its incarnation's last. loads: of partitions that it owns."""
 
     incarnation: str
     seq: int
@@ -69,6 +70,7 @@ class ServerHeartbeat:
     capacity: int | None = None
     load: float | None = None
     keep: bool = False
+    loads: Mapping[int, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,8 @@ def beat(
             kept=heartbeat.keep,
         )
         report: Props = {"beat": server.beat, "domain": server.domain, "capacity": server.capacity, "load": float(server.load)}
+        if heartbeat.loads is not None:
+            report["loads"] = reported_loads(found, heartbeat.loads, (row.read_at - row.timestamp) / 1000, now)
         if heartbeat.keep:
             answer = yield from write(FLEETS, key, Merge(row.rk, {**report, "kept": True}, row.etag))
             return HeartbeatAccepted(server) if isinstance(answer, Applied) else WriteConflict(answer)
@@ -303,6 +307,8 @@ def release(
             # The server obeys its orders: the time for the rest starts again.
             "release_by": 0,
         }
+        if found.loads:
+            mine["released"] = now
         if of_partition is None and (number, epoch) in found.http.held:
             # The partition's row is missing: when it is restored (`repair`), it has no owner.
             answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag))
@@ -388,6 +394,7 @@ def _newcomer(key: str, name: str, heartbeat: ServerHeartbeat, fleet: Fleet, for
         tell="drain" if drained else "",
         generation=fleet.generation,
         http=HttpServerState(terms=terms(fleet), spread=spread(fleet)),
+        loads=former.loads if former is not None else None,
     ).props()
 
 

@@ -53,7 +53,9 @@ class HttpServers:
         Raises 404, 409 `fenced`, `stale-seq`, `name-in-use`, `too-many-servers`, `changed-meanwhile`, `StorageError`.
         """
         incarnation = str(request.incarnation)
-        heartbeat = ServerHeartbeat(incarnation, request.seq, request.fault_domain, request.capacity, request.load, request.keep)
+        heartbeat = ServerHeartbeat(
+            incarnation, request.seq, request.fault_domain, request.capacity, request.load, request.keep, request.loads
+        )
         own = (await self._tenant_limits(tenant)).servers if request.seq == 1 else None
         done = await self._runner.run(http_servers.beat(fleet_key(tenant, fleet), node, heartbeat, self._clock.now(), most=own))
         if isinstance(done, HeartbeatAccepted):

@@ -22,7 +22,7 @@ from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Row
 from ..protocol import repair, resizing
 from ..rows import FLEET, Intent, Server, fleet_key, server_key
-from ..timings import READ_PARTITIONS_EVERY, TAKEOVER_PERIOD, TAKEOVER_RUNS_A_SWEEP
+from ..timings import BALANCE_EVERY, READ_PARTITIONS_EVERY, TAKEOVER_PERIOD, TAKEOVER_RUNS_A_SWEEP
 from . import takeover_rules
 from .planning import Planning
 from .snapshot import FleetSnapshot, FleetSummary, Versioned, read_summary
@@ -169,7 +169,8 @@ class TakeoverSweep:
         """Plan if the fleet has changed since the app's last plan, the plan was not settled, or it is old."""
         mark = takeover_rules.fingerprint(summary)
         changed = mark != before.value.fingerprint or bool(summary.fleet.former)
-        waiting = bool(summary.living) and not (before.value.settled and 0 <= now - before.value.at < READ_PARTITIONS_EVERY)
+        every = READ_PARTITIONS_EVERY if not takeover_rules.is_load_uneven(summary, now) else BALANCE_EVERY
+        waiting = bool(summary.living) and not (before.value.settled and 0 <= now - before.value.at < every)
         found = await self.plan(summary.key, now) if changed or waiting else None
         if found is None:
             return Counter()

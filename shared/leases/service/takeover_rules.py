@@ -8,6 +8,8 @@ from typing import Final
 from zlib import crc32
 
 from ...core.clock import Millis
+from ..balance import is_uneven
+from ..loads import server_loads
 from ..profiles import Profile
 from ..rows import PARTITIONS, Intent, Server
 from ..timings import FENCE_MARGIN, IDLE_AFTER, IDLE_EVERY, REOPEN_AFTER
@@ -55,6 +57,13 @@ def is_idle(summary: FleetSummary) -> bool:
     if summary.living or summary.intents or summary.unreadable or summary.fleet.closed or summary.fleet.former:
         return False
     return min(summary.age, *(each.age for each in summary.servers.values()), IDLE_AFTER) >= IDLE_AFTER
+
+
+def is_load_uneven(summary: FleetSummary, now: Millis) -> bool:
+    """Return True if the loads that servers publish make a plan due."""
+    drained = summary.in_force(now).drained
+    loads = server_loads(summary.fleet, [server for server in summary.living if server.state == "live" and server.name not in drained])
+    return loads is not None and is_uneven(loads)
 
 
 def skipped_fleets(idle: Iterable[str], period: float, now: Millis, sure: int = 1) -> set[str]:

@@ -18,12 +18,13 @@ from shared.leases.loads import (
     join_loads,
     load_at,
     observe,
+    reported_loads,
     server_loads,
     smoothed,
     split_loads,
 )
 from shared.leases.node.published_loads import PublishedLoads
-from shared.leases.rows import MAX_PARTITIONS, Fleet, MoveLimits, Partition, Server, join_holds
+from shared.leases.rows import MAX_PARTITIONS, Fleet, HttpServerState, MoveLimits, Partition, Server, join_holds
 from shared.storage.limits import check_value
 
 NOW = 1_800_000_000_000
@@ -96,6 +97,19 @@ def test_the_loads_of_the_former_incarnation_count_until_the_application_reports
     assert split_loads(loads.text([1, 2], 3))[1].keys() == {2}
     loads.inherit(join_loads(2, {9: 5.0}), 3)
     assert 9 not in split_loads(loads.text([], 3))[1], "another generation's numbers stand for other keys"
+
+
+def test_the_app_smooths_what_servers_report_over_http_by_their_rows() -> None:
+    row = Server("a", "live", "i", 1, scans=False, http=HttpServerState(((1, 7), (2, 7)), "5:15", "3:8", released=NOW))
+    first = reported_loads(row, {1: 10.0, 2: 10.0, 3: 99.0}, 5.0, NOW)
+    assert split_loads(first) == split_loads(join_loads(3, {1: 10.0, 2: 10.0})), "the first report counts in full; 3 is another server's"
+    row = replace(row, loads=first)
+    second = split_loads(reported_loads(row, {1: 20.0}, SMOOTHING, NOW))[1]
+    assert math.isclose(second[1], 20 - 10 / math.e, rel_tol=1e-3) and math.isclose(second[2], 10, rel_tol=1e-3)
+    # The load of a partition that it has released stays until its next owner's figures are smooth.
+    row = replace(row, http=replace(row.http, held=((1, 7),)))
+    assert split_loads(reported_loads(row, {}, 5.0, NOW + 1000))[1].keys() == {1, 2}
+    assert split_loads(reported_loads(row, {}, 5.0, NOW + round(KEPT * 1000)))[1].keys() == {1}
 
 
 # -- what a plan knows

@@ -111,6 +111,9 @@ def _leases() -> list[Case]:
         "server without loads of partitions": Server("s4", "live", "i1", 1, loads=""),
         "server with loads of partitions": Server("s5", "live", "i1", 1, loads=join_loads(2, {0: 0.0, 5: 12.5, 9999: 1e6})),
     }
+    servers["server that speaks HTTP and has released a partition"] = Server(
+        "s6", "live", "i1", 3, scans=False, http=HttpServerState(((5, 9),), "5:15", "1:8", released=NOW)
+    )
     partitions = {
         "partition": Partition(0),
         "partition with everything set": Partition(42, "s1", "i1", 7, NOW, 3, True),

@@ -8,6 +8,9 @@ const KEPT = 12; // hand-offs shown
 /** Return a fleet's nodes; all panels share one call. */
 export const nodesOf = (ctx) => ctx.once("nodes", () => all(`v1/fleets/${enc(ctx.fleet)}/nodes`, ctx.query), { age: 4000 });
 
+/** Return a load with four digits at most. */
+const round = (load) => String(Number(load.toPrecision(4)));
+
 /** Return one of twelve hues, always the same for a name. */
 function hue(name) {
   let sum = 7;
@@ -17,9 +20,10 @@ function hue(name) {
 
 /** Return each partition: its owner, the server that it is assigned to, and whether it is being released. */
 function survey(fleet, nodes, intents) {
-  const parts = Array.from({ length: fleet.partitions }, (_, number) => ({ number, owner: null, to: null, leaving: false, offline: false }));
+  const parts = Array.from({ length: fleet.partitions }, (_, number) => ({ number, owner: null, to: null, leaving: false, offline: false, load: null }));
   for (const node of nodes) {
     for (const number of Object.keys(node.partitions)) if (parts[number]) parts[number].owner = node.node;
+    for (const [number, load] of Object.entries(node.loads ?? {})) if (parts[number]) parts[number].load = load;
     for (const number of node.assign) if (parts[number]) parts[number].to = node.node;
     for (const number of node.release) if (parts[number]) parts[number].leaving = true;
   }
@@ -89,9 +93,10 @@ export const leases = {
         const { state, age_ms: age, fault_domain: domain, capacity } = node.beat;
         const badges = [state !== "live" ? badge(state, state === "dead" ? "bad" : "warn") : null, ...node.intents.map((each) => badge(each.to ? `${each.verb} to ${each.to}` : each.verb, "warn")), node.assign.length ? badge(`+${node.assign.length}`, "planned") : null, node.release.length ? badge(`−${node.release.length}`, "warn") : null];
         const [held, most] = [Object.keys(node.partitions).length, capacity || null];
+        const load = Object.values(node.loads ?? {}).reduce((sum, each) => sum + each, 0);
         head.replaceChildren(...[el("span", { class: `swatch ${hue(node.node)}` }), el("b", { title: node.node }, node.node),
           el("span", { class: state === "dead" ? "age bad" : "age", title: "Age of the last heartbeat, by the clock of storage" }, `heartbeat ${span(age)} ago`),
-          el("span", { class: "age" }, most ? `${held} of ${most}` : count(held)), domain ? el("span", { class: "age domain", title: domain }, "domain ", own(domain)) : null, ...badges].filter(Boolean));
+          el("span", { class: "age" }, most ? `${held} of ${most}` : count(held)), load ? el("span", { class: "age", title: "Sum of the loads that the server publishes of its partitions" }, `load ${round(load)}`) : null, domain ? el("span", { class: "age domain", title: domain }, "domain ", own(domain)) : null, ...badges].filter(Boolean));
       }
     }
 
@@ -103,7 +108,7 @@ export const leases = {
         const cell = (cells[part.number] ??= el("span", { "data-partition": part.number }));
         const shown = `cell ${kind}${state}`;
         if (cell.className !== shown) cell.className = shown;
-        const title = `${part.number}: ${part.owner ?? (part.offline ? "offline" : "no owner")}${part.to && part.to !== part.owner ? `, assigned to ${part.to}` : part.leaving ? ", being released" : ""}`;
+        const title = `${part.number}: ${part.owner ?? (part.offline ? "offline" : "no owner")}${part.to && part.to !== part.owner ? `, assigned to ${part.to}` : part.leaving ? ", being released" : ""}${part.load === null ? "" : `, load ${round(part.load)}`}`;
         if (cell.title !== title) cell.title = title;
         wanted.get(part.owner ?? "")?.push(cell);
       }

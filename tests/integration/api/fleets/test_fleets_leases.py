@@ -51,11 +51,22 @@ async def test_a_heartbeat_is_answered_with_orders_and_owned_partitions(a: Node)
     }
     [node] = await a.client.all(f"{WEB}/nodes")
     assert node["partitions"] == {"2": 1, "4": 1}
+    assert node["loads"] == {}
     fields = ("fault_domain", "capacity", "load")
     assert [node["beat"][name] for name in fields] == ["rack-3", 4, 0.5]
     await a.beats()
     node = (await a.client.get(f"{WEB}/nodes/a")).json()
     assert [node["beat"][name] for name in fields] == ["rack-3", 4, 0.5], "what is left out stays"
+
+
+async def test_a_server_that_speaks_http_publishes_loads_of_its_partitions(a: Node) -> None:
+    await a.claims(4, 2)
+    await a.beats(loads={"4": 12.5, "2": 0, "5": 900})
+    await a.beats()
+    [node] = await a.client.all(f"{WEB}/nodes")
+    assert node["loads"] == {"2": 0.0, "4": 12.5}
+    for bad in ({"x": 1}, {"10000": 1}, {"4": -1}, {"4": None}, {"4": 1e16}, dict.fromkeys(map(str, range(1001)), 1)):
+        assert (await a.beat(9, loads=bad)).status == 422
 
 
 async def test_a_beat_costs_one_read_and_one_write(fleet: World, a: Node, monkeypatch: pytest.MonkeyPatch) -> None:
