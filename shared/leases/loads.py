@@ -19,6 +19,8 @@ from .rows import Fleet, Partition, Server, join_holds, split_holds
 
 SMOOTHING: Final = 60.0
 """Seconds after which a smoothed load has followed 63 % of a sudden change (time constant of the exponential moving average)."""
+WARM_UP: Final = 30.0
+"""Seconds after the first report before which a server with the library does not publish a load: one number says little."""
 KEPT: Final = 600.0
 """Seconds for which a server's row keeps the loads of partitions that the server has given up."""
 HOLD: Final = 120.0
@@ -35,26 +37,43 @@ _STEP: Final = math.log(MOST / _LEAST) / (_LEVELS - 1)
 
 
 class PartitionLoad(NamedTuple):
-    """The load of one partition at a moment. value: smoothed. number: the one that holds from `at` (steady seconds) on."""
+    """The load of one partition at a moment. value: smoothed. number: the one that holds from `at` (steady seconds) on. first: time of the
+    first report; minus infinity if the value is that of an earlier owner."""
 
     value: float
     number: float
     at: float
+    first: float = -math.inf
 
 
-def smoothed(value: float, number: float, seconds: float) -> float:
-    """Return the exponential moving average that was `value`, after `number` has held for `seconds`."""
-    return number + (value - number) * math.exp(-max(0.0, seconds) / SMOOTHING)
+def smoothed(value: float, number: float, seconds: float, age: float = math.inf) -> float:
+    """Return the moving average that was `value`, after `number` has held for `seconds`.
+
+    It is exponential. For the first `SMOOTHING` seconds it is the plain average since the first report, so that no single number outweighs
+    the others. age: seconds from the first report to the beginning of this time.
+    """
+    seconds = max(0.0, seconds)
+    if age < SMOOTHING and seconds:
+        plain = min(seconds, SMOOTHING - age)
+        value, seconds = number + (value - number) * age / (age + plain), seconds - plain
+    return number + (value - number) * math.exp(-seconds / SMOOTHING)
 
 
 def observe(before: PartitionLoad | None, number: float, now: float) -> PartitionLoad:
-    """Return the load after the application has reported `number`. The first report counts in full."""
-    return PartitionLoad(number if before is None else load_at(before, now), number, now)
+    """Return the load after the application has reported `number`."""
+    if before is None:
+        return PartitionLoad(number, number, now, now)
+    return PartitionLoad(load_at(before, now), number, now, before.first)
 
 
 def load_at(load: PartitionLoad, now: float) -> float:
     """Return the smoothed load at `now` (steady seconds)."""
-    return smoothed(load.value, load.number, now - load.at)
+    return smoothed(load.value, load.number, now - load.at, load.at - load.first)
+
+
+def is_settled(load: PartitionLoad, now: float) -> bool:
+    """Return True if the load rests on enough time to be published."""
+    return now - load.first >= WARM_UP
 
 
 # -- the stored form

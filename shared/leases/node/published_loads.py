@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import Final
 
-from ..loads import KEPT, PartitionLoad, join_loads, load_at, observe, split_loads
+from ..loads import KEPT, PartitionLoad, is_settled, join_loads, load_at, observe, split_loads
 
 _NEVER: Final = float("inf")
 
@@ -26,13 +26,11 @@ class PublishedLoads:
         """Record that the partition's load is `number` from now on."""
         now = self._steady()
         with self._lock:
-            # What an earlier incarnation or another server has reported does not smooth the own figures.
-            before = self._loads.get(partition) if self._until.get(partition) == _NEVER else None
-            self._loads[partition] = observe(before, number, now)
+            self._loads[partition] = observe(self._loads.get(partition), number, now)
             self._until[partition] = _NEVER
 
     def inherit(self, text: str, generation: int) -> None:
-        """Keep the loads that the row of the server's former incarnation has, until the application reports its own."""
+        """Keep the loads that the row of the server's former incarnation has, as the beginning of the own figures."""
         of, loads = split_loads(text)
         now = self._steady()
         with self._lock:
@@ -48,10 +46,11 @@ class PublishedLoads:
                 if self._until[partition] == _NEVER:
                     # The load stays as it was when the server served the partition.
                     load = load_at(self._loads[partition], now)
-                    self._loads[partition], self._until[partition] = PartitionLoad(load, load, now), now + KEPT
+                    self._until[partition] = now + KEPT if is_settled(self._loads[partition], now) else now
+                    self._loads[partition] = PartitionLoad(load, load, now)
             for partition in [partition for partition, until in self._until.items() if until <= now]:
                 del self._loads[partition], self._until[partition]
-            return join_loads(generation, {partition: load_at(load, now) for partition, load in self._loads.items()})
+            return join_loads(generation, {number: load_at(load, now) for number, load in self._loads.items() if is_settled(load, now)})
 
     def clear(self) -> None:
         """Forget everything: the partition count has changed, and the numbers stand for other keys."""

@@ -14,6 +14,7 @@ from shared.leases.loads import (
     KEPT,
     MOST,
     SMOOTHING,
+    WARM_UP,
     fleet_loads,
     join_loads,
     load_at,
@@ -62,6 +63,8 @@ def test_smoothing_depends_on_time_and_not_on_how_often_it_is_asked(value: float
 def test_a_report_holds_until_the_next_one() -> None:
     load = observe(None, 10.0, 100.0)
     assert load_at(load, 500.0) == 10.0
+    # In the first minute all numbers weigh the same.
+    assert load_at(observe(observe(None, 10.0, 0.0), 30.0, 5.0), 20.0) == 25.0
     load = observe(load, 20.0, 500.0)
     assert load_at(load, 500.0) == 10.0
     assert math.isclose(load_at(load, 500.0 + SMOOTHING), 20 - 10 / math.e)
@@ -78,23 +81,28 @@ def test_a_row_keeps_the_loads_of_partitions_that_were_given_up_for_some_minutes
     assert loads.text([1, 2], 1) == ""
     loads.report(1, 5.0)
     loads.report(2, 7.0)
+    loads.report(3, 9.0)
+    now[0] = WARM_UP - 1
+    assert loads.text([1, 2], 1) == "", "a load of which little is known is not published, nor kept"
+    loads.report(1, 5.0)
+    now[0] = 2 * WARM_UP
     assert split_loads(loads.text([1, 2], 1))[1].keys() == {1, 2}
-    now[0] = 50.0
-    assert split_loads(loads.text([2], 1))[1] == split_loads(join_loads(1, {1: 5.0, 2: 7.0}))[1]
-    now[0] = 50.0 + KEPT
+    assert split_loads(loads.text([2], 1)) == split_loads(join_loads(1, {1: 5.0, 2: 7.0}))
+    now[0] = 2 * WARM_UP + KEPT
     assert split_loads(loads.text([2], 1))[1].keys() == {2}, "a report on an owned partition holds for ever"
     loads.clear()
     assert loads.text([2], 2) == ""
 
 
-def test_the_loads_of_the_former_incarnation_count_until_the_application_reports_its_own() -> None:
+def test_the_loads_of_the_former_incarnation_are_the_beginning_of_the_own_ones() -> None:
     now = [0.0]
     loads = PublishedLoads(lambda: now[0])
     loads.inherit(join_loads(3, {1: 5.0, 2: 7.0}), 3)
     loads.report(2, 1.0)
-    assert split_loads(loads.text([1, 2], 3)) == split_loads(join_loads(3, {1: 5.0, 2: 1.0}))
+    assert split_loads(loads.text([1, 2], 3)) == split_loads(join_loads(3, {1: 5.0, 2: 7.0}))
     now[0] = KEPT
     assert split_loads(loads.text([1, 2], 3))[1].keys() == {2}
+    assert math.isclose(split_loads(loads.text([1, 2], 3))[1][2], 1.0, rel_tol=1e-3)
     loads.inherit(join_loads(2, {9: 5.0}), 3)
     assert 9 not in split_loads(loads.text([], 3))[1], "another generation's numbers stand for other keys"
 
