@@ -42,7 +42,7 @@ SETTLED_AFTER: Final = 15.0
 """Seconds after which a change that was marked is certainly stored: `CHANGE_WITHIN`, and room for the difference of two clocks."""
 LONGEST: Final = 60.0
 """Seconds after which a row is read again in any case."""
-ALONE_TTL: Final = 30.0
+ALONE_TTL: Final = 300.0
 """Seconds for which a process believes that no former version is at work, or that one is."""
 ATTEMPTS: Final = 5
 """Most attempts to store a mark whose answer was lost."""

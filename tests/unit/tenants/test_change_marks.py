@@ -17,7 +17,7 @@ from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, TENANTS
 from shared.storage.ports import ANY, Applied, Delete, Op, Row, WriteRefused
 from shared.tenants import rows
-from shared.tenants.change_marks import CHANGE_WITHIN, LONGEST, MARKS, PK_CHANGES, SETTLED_AFTER, group_of
+from shared.tenants.change_marks import ALONE_TTL, CHANGE_WITHIN, LONGEST, MARKS, PK_CHANGES, SETTLED_AFTER, group_of
 from shared.tenants.model import KeyIn, Tenant
 from shared.tenants.store import CHANNEL_TTL, TenantDirectory
 from tests.simulation.world.loop import VirtualLoop
@@ -185,7 +185,7 @@ async def test_marks_do_not_count_while_a_former_version_may_be_at_work(world: W
     assert await world.other.target("t0", "c") is None
     await world.directory.channels.put("t0", "c", QUEUE)
     alone = True
-    await world.clock.advance(LONGEST)
+    await world.clock.advance(ALONE_TTL)
     keys = await tenants_again(world)
     assert await gets(world, keys, 20) <= 3 + 20
 
