@@ -75,9 +75,7 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
-    def steady(self) -> float:
-        """See the function `steady`."""
-        return steady()
+    steady = staticmethod(steady)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds))

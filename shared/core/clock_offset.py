@@ -95,11 +95,15 @@ def correction(bounds: ServerTime | None, reading: Reading) -> float | None:
     None where nothing is known: the bounds are missing or too wide. Zero unless the bounds prove that the clock is wrong: where they
     contain zero, nothing is corrected. Otherwise the upper end, which is never early. Slow storage so never stops deliveries.
     """
+    return correction_between(bounds, *reading)
+
+
+def correction_between(bounds: ServerTime | None, before: float, wall: Millis, after: float) -> float | None:
+    """Return the `correction` of a reading that is given by its parts."""
     if bounds is None:
         return None
     # `aged` and `_offset` in one step: each delivery asks several times.
     low, high, at = bounds
-    before, wall, after = reading
     drift = DRIFT * max(0.0, after - at)
     low, high = low - drift, high + drift
     if high - low > TOO_WIDE:

@@ -67,20 +67,27 @@ class EventClock:
         """Return the corrected wall time."""
         if not self._times:
             return self._clock.now()
-        reading = self._read()
+        # Without a `Reading` in the usual case: each event asks several times.
+        elapsed = self._elapsed
+        before, wall, after = elapsed(), self._clock.now(), elapsed()
+        if after - before > LONG_READING:
+            before, wall, after = self._shortest(Reading(before, wall, after))
         for time in self._times:
-            correction = clock_offset.correction(time.bounds, reading)
+            correction = clock_offset.correction_between(time.bounds, before, wall, after)
             if correction is not None:
-                return reading.wall - math.ceil(correction)
-        return reading.wall
+                return wall - math.ceil(correction)
+        return wall
 
     def _read(self) -> Reading:
-        """Return a reading of the wall clock, repeated where the process was paused during it.
+        """Return a reading of the wall clock, repeated where the process was paused during it."""
+        return self._shortest(self._read_once())
+
+    def _shortest(self, best: Reading) -> Reading:
+        """Repeat a reading that is long; return the shortest one.
 
         The offset of such a reading is only known to the length of the pause, so that it might contain zero and leave a wrong clock as it
         is, for one decision. If all readings are long, the shortest one counts: a decision is never held up.
         """
-        best = self._read_once()
         for _ in range(MORE_READINGS):
             if best.after - best.before <= LONG_READING:
                 break
