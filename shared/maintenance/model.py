@@ -402,4 +402,5 @@ class NodeMaintenance(Strict):
     disabled: bool
     leaving: bool = Field(description="true: leases must leave this node for now.")
     monitor: Literal["primary", "secondary"] | None
+    probe: Maybe[str] = Field(default=None, description="ready, or the reason why the agent cannot run the fleet's caller probe.")
     events: dict[str, NodePhase]

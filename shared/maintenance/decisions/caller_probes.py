@@ -21,7 +21,7 @@ from .domain_guard import is_live, quorum_unit
 type ProbeVerdict = Literal["pending", "within", "passed", "not-measured"]
 
 PROBERS: Final = 2
-"""Agents that probe for one event."""
+"""Agents that probe in one quorum unit."""
 MAX_PROBERS: Final = 8
 """Agents whose results one event keeps. Others take over from agents that fall silent."""
 MAX_PROBED: Final = 8
@@ -73,74 +73,85 @@ def is_probed(event: EventRow, view: FleetEvents, settings: MaintenanceSettings,
     return early or now >= event.not_before - settings.lead_of(event.type) - PROBE_AHEAD
 
 
-def phase_of(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> ProbePhase | None:
+@dataclass(frozen=True, slots=True)
+class UnitSurvey:
+    """The live nodes of a quorum unit. out, behind: names of those that are out of service, and that catch up. probers: nodes with agents
+    that probe."""
+
+    nodes: tuple[NodeRow, ...]
+    out: frozenset[str]
+    behind: frozenset[str]
+    probers: tuple[str, ...]
+
+
+def survey(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> dict[str, UnitSurvey]:
+    """Return the live nodes by quorum unit. It takes time in proportion to the nodes, so it is made once for all events."""
+    units: dict[str, list[NodeRow]] = {}
+    for node in view.nodes.values():
+        if is_live(node, view, now):
+            units.setdefault(quorum_unit(node, settings), []).append(node)
+    rehearsing = {name for event in view.events.values() if event.rehearsal and event.open for name in event.nodes}
+    probing = {name for event in view.events.values() if may_be_probed(event, settings, now) for name in event.probes}
+    return {unit: _survey(nodes, rehearsing, probing, settings, now) for unit, nodes in units.items()}
+
+
+def _survey(nodes: list[NodeRow], rehearsing: set[str], probing: set[str], settings: MaintenanceSettings, now: Millis) -> UnitSurvey:
+    out = frozenset(node.node for node in nodes if is_out(node))
+    behind = frozenset(node.node for node in nodes if is_catching_up(node, settings, now))
+
+    def rank(node: NodeRow) -> tuple[bool, bool, bool, bool, bool, str]:
+        has_event = node.node in rehearsing or any(entry.listed and entry.phase != "FOREIGN" for entry in node.entries)
+        reports_often = any(entry.listed for entry in node.entries)
+        return node.node in out, has_event, node.node in behind, node.node not in probing, not reports_often, node.node
+
+    # The agent of a machine that is struck measures the machine's own pause. A rehearsal strikes none.
+    able = sorted((node for node in nodes if node.probe == READY and (node.node not in out or node.node in rehearsing)), key=rank)
+    chosen = able[:1]
+    # The second one is in another fault domain if possible, but not at the price of having an event itself.
+    chosen += sorted(able[1:], key=lambda node: (rank(node)[:2], node.domain == able[0].domain, rank(node)))[: PROBERS - 1]
+    return UnitSurvey(tuple(nodes), out, behind, tuple(node.node for node in chosen))
+
+
+def phase_of(event: EventRow, view: FleetEvents, units: Mapping[str, UnitSurvey], settings: MaintenanceSettings) -> ProbePhase | None:
     """Return the phase in which probes count for an event; None while only nodes of other events are away, or one has fallen silent."""
     named = view.named(event)
-    units = {quorum_unit(node, settings) for node in named}
-    nodes = [node for node in view.nodes.values() if quorum_unit(node, settings) in units and is_live(node, view, now)]
-    out = {node.node for node in nodes if is_out(node)}
-    behind = {node.node for node in nodes if is_catching_up(node, settings, now)}
+    found = [units[unit] for unit in sorted({quorum_unit(node, settings) for node in named} & units.keys())]
+    out = {name for unit in found for name in unit.out}
+    behind = {name for unit in found for name in unit.behind}
     if not any(node.node in out | behind for node in named):
         # Its nodes serve. If others do not, this is no calm time to compare with.
-        return None if out or behind or not all(is_live(node, view, now) for node in named) else "before"
+        live = {node.node for unit in found for node in unit.nodes}
+        return None if out or behind or not live.issuperset(node.node for node in named) else "before"
     if out:
         return "out"
     if len(behind) == 1:
         return "one_node"
-    domains: dict[tuple[str, str], list[str]] = {}
-    for node in nodes:
-        domains.setdefault((quorum_unit(node, settings), node.domain), []).append(node.node)
-    whole = any(len(members) > 1 and behind.issuperset(members) for members in domains.values())
-    return "domain" if whole else "some_nodes"
-
-
-def probers(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> list[str]:
-    """Return the nodes with agents that probe for an event: those that serve and that no event names, if there are such nodes.
-
-    Agents that have probed for it go on. The second one is in another fault domain if possible.
-    """
-    named = {node.node for node in view.named(event)}
-    units = {quorum_unit(view.nodes[name], settings) for name in named}
-
-    def nearness(node: NodeRow) -> int:
-        """Return 2 for a node of the event, 1 for one of another event, else 0."""
-        return 2 if node.node in named else int(any(entry.listed and entry.phase != "FOREIGN" for entry in node.entries))
-
-    def rank(node: NodeRow) -> tuple[int, bool, bool, bool, str]:
-        reports_often = any(entry.listed for entry in node.entries)
-        return nearness(node), is_catching_up(node, settings, now), node.node not in event.probes, not reports_often, node.node
-
-    # The agent of a machine that is struck measures the machine's own pause. A rehearsal strikes none.
-    able = [
-        node
-        for node in view.nodes.values()
-        if node.probe == READY
-        and quorum_unit(node, settings) in units
-        and is_live(node, view, now)
-        and (not is_out(node) or (event.rehearsal and node.node in named))
-    ]
-    chosen = sorted(able, key=rank)
-    if not chosen:
-        return []
-    first, *others = chosen
-    others.sort(key=lambda node: (nearness(node), node.domain == first.domain, rank(node)))
-    return [node.node for node in (first, *others[: PROBERS - 1])]
+    for unit in found:
+        domains: dict[str, set[str]] = {}
+        for node in unit.nodes:
+            domains.setdefault(node.domain, set()).add(node.node)
+        if any(len(members) > 1 and members <= behind for members in domains.values()):
+            return "domain"
+    return "some_nodes"
 
 
 def order_for(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> dict[str, ProbePhase]:
     """Return the events for which a node's agent probes now, with their phases. view: has all nodes."""
     found: dict[str, ProbePhase] = {}
-    if settings.probe is None or node.probe != READY:
+    events = [event for event in view.events.values() if may_be_probed(event, settings, now)]
+    if node.probe != READY or not events:
         return found
-    near = sorted(
-        (event for event in view.events.values() if may_be_probed(event, settings, now)),
-        key=lambda event: (event.status == "scheduled", event.not_before or event.seen, event.event_id),
-    )
-    for event in near:
-        if len(found) < MAX_PROBED and is_probed(event, view, settings, now) and node.node in probers(event, view, settings, now):
-            phase = phase_of(event, view, settings, now)
-            if phase is not None:
-                found[event.event_id] = phase
+    units = survey(view, settings, now)
+    unit = quorum_unit(node, settings)
+    if unit not in units or node.node not in units[unit].probers:
+        return found
+    for event in sorted(events, key=lambda event: (event.status == "scheduled", event.not_before or event.seen, event.event_id)):
+        if not is_probed(event, view, settings, now) or unit not in {quorum_unit(each, settings) for each in view.named(event)}:
+            continue
+        if (phase := phase_of(event, view, units, settings)) is not None:
+            found[event.event_id] = phase
+        if len(found) == MAX_PROBED:
+            break
     return found
 
 

@@ -149,6 +149,7 @@ def node_out(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, no
         "disabled": node.disabled,
         "leaving": node.leaving,
         "monitor": role,
+        **({"probe": node.probe} if node.probe else {}),
         "events": {
             entry.event_id: _phase(entry.phase, node.at, entry.reason) | _asked(asked.get(entry.event_id)) for entry in node.entries
         },

@@ -152,6 +152,8 @@ async def test_agents_that_cannot_probe_are_passed_over_and_a_rehearsal_does_not
     former, refusing = Agent(db.demo, "a", "0"), Agent(db.demo, "b", "1")
     refusing.fields = {"probe": {"state": "probe.hosts of the node's file does not list db.example"}}
     await all_report(former, refusing)
+    seen = [(await db.demo.get(f"{DB}/nodes/{agent.node}")).json()["maintenance"].get("probe") for agent in (former, refusing)]
+    assert seen == [None, "probe.hosts of the node's file does not list db.example"]
     made = await rehearse(db, "a")
     for agent in (former, refusing):
         answer = await agent.reports()
