@@ -71,6 +71,11 @@ async def test_the_api_answers_as_the_earlier_version_did(kit: Tocsin, recorded:
         assert [each for each in listed if each in found["items"]] == found["items"] and len(found["items"]) == len(listed) - 1
         assert {each["id"] for each in found["items"]} == {each["id"] for each in listed}
         return
+    if recorded["path"].endswith("/channels"):
+        # The earlier version kept no answers of receivers.
+        for each in found["items"]:
+            each.pop("answers", None)
+            each.pop("answer_headers", None)
     assert found == recorded["body"]
 
 
