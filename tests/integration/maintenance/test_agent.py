@@ -93,7 +93,8 @@ async def test_each_line_of_a_maintenance_leaves_the_node_with_the_event_id_and_
     assert agent.end() == 0
     event_id = imds.event("update").shown.id.lower()
     for lines, key, act in (
-        (collector.lines, "event_id", "action"),
+        # A batch has the lines of each logger together.
+        (sorted(collector.lines, key=lambda line: line["at_ns"]), "event_id", "action"),
         ([{name: value.decode() for name, value in each.items()} for each in journal], "TOCSIN_EVENT_ID", "TOCSIN_ACTION"),
     ):
         actions = [line[act] for line in lines]
