@@ -76,6 +76,9 @@ async def test_the_api_answers_as_the_earlier_version_did(kit: Tocsin, recorded:
         for each in found["items"]:
             each.pop("answers", None)
             each.pop("answer_headers", None)
+    if recorded["path"].endswith("/nodes"):
+        # Its servers published no loads.
+        assert [each.pop("loads") for each in found["items"]] == [{}] * len(found["items"])
     assert found == recorded["body"]
 
 
