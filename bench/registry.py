@@ -26,7 +26,7 @@ from .events import (
     transactions,
     twin,
 )
-from .leases import azurite, throttled, virtual_time
+from .leases import azurite, balance, throttled, virtual_time
 from .report import Figure
 from .tools.stage import Run
 
@@ -91,5 +91,6 @@ BENCHES: Final[dict[str, Bench]] = {
     "leases-economy": Bench("the same, economy profile", virtual_time.of("economy")),
     "leases-seed": Bench("the same, profile of the seed", virtual_time.of("seed")),
     "leases-throttled": Bench("leases on storage that refuses requests, with slower scans and without", throttled.measure, 1_800.0),
+    "leases-balance": Bench("balance by load on virtual time, beside the algorithm of KCL 3", balance.measure, 1_200.0),
     "leases-azurite": Bench("64 keepers on Azurite", azurite.measure),
 }
