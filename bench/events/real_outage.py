@@ -19,6 +19,8 @@ from ..tools.stage import Run, emulator
 OVERDUE: Final = 4_000
 RATE: Final = 100
 """Events a second at which the backlog drains (`TOCSIN_BACKLOG_PER_SECOND`)."""
+SHARD: Final = 100
+"""Events in a shard, a second's worth at that rate. A shard is delivered as fast as it goes, so larger ones would come in bursts."""
 FRESH: Final = 10
 """Events a second that are due after the outage."""
 LEAD: Final = 200.0
@@ -42,7 +44,7 @@ async def measure(run: Run) -> list[Figure]:
     arrivals: list[Arrival] = []
     with emulator() as azurite:
         async with receiving(arrivals, TAKES) as receiver:
-            process, url = await start(azurite.connection_string, receiver)
+            process, url = await start(azurite.connection_string, receiver, TOCSIN_SHARD_EVENTS=str(SHARD))
             try:
                 first = (time.time() + LEAD) * 1000
                 over = first + (SPAN + BACKLOG_AFTER / 1000 + 5) * 1000
@@ -52,7 +54,8 @@ async def measure(run: Run) -> list[Figure]:
                 ended_at = time.time() * 1000
                 assert ended_at < first and not arrivals, "the host ended too late"
                 await asyncio.sleep((over - time.time() * 1000) / 1000)
-                process, url = await start(azurite.connection_string, receiver, TOCSIN_BACKLOG_PER_SECOND=str(RATE))
+                settings = {"TOCSIN_SHARD_EVENTS": str(SHARD), "TOCSIN_BACKLOG_PER_SECOND": str(RATE)}
+                process, url = await start(azurite.connection_string, receiver, **settings)
                 counted = (time.time() + SETTLES) * 1000
                 until = time.monotonic() + 4 * lasts + 180
                 while len({each.id for each in arrivals}) < len(late) + len(fresh) and time.monotonic() < until:
@@ -68,7 +71,8 @@ def _figures(late: list[str], fresh: list[str], arrivals: list[Arrival], counted
     counts = Counter(each.id for each in arrivals)
     overdue, new = set(late), set(fresh)
     drained = sorted(each.at for each in arrivals if each.id in overdue)
-    beside = sorted(each.at - each.due for each in arrivals if each.id in new and counted <= each.due <= drained[-1])
+    during = [each for each in arrivals if each.id in new and counted <= each.due <= drained[-1]]
+    beside = sorted(each.at - each.due for each in during)
     if not beside:
         raise RuntimeError("the backlog drained before any fresh event was due")
     tenth = len(drained) // 10
@@ -76,8 +80,14 @@ def _figures(late: list[str], fresh: list[str], arrivals: list[Arrival], counted
     lost = len((overdue | new) - counts.keys())
     note = f"of {len(overdue):,} overdue and {len(new):,} fresh ones; {counts.total() - len(counts)} delivered twice"
     lateness = f"p50 {beside[len(beside) // 2]:.0f}, at most {beside[-1]:.0f} ms; {len(beside)} at {FRESH}/s; one instance, Azurite"
+    worst = sorted(during, key=lambda each: each.due - each.at)[:10]
+    # When the latest ones were due and how late they were, and when the backlog was delivered; milliseconds since the fresh ones count.
+    details = {
+        "latest": [(round(each.due - counted), round(each.at - each.due)) for each in worst],
+        "backlog": [round(each - counted) for each in drained[:: max(1, tenth)]],
+    }
     return [
-        Figure("a real outage: lost", lost, "", "==", 0, note),
+        Figure("a real outage: lost", lost, "", "==", 0, note, details),
         Figure("  fresh events' lateness while it drains, p99", beside[len(beside) * 99 // 100], "ms", "<=", LATE_WITHIN, lateness),
         Figure("  events of the backlog a second, at most", rate, "/s", "<=", 1.2 * RATE, f"set to {RATE}/s"),
     ]

@@ -182,9 +182,9 @@ class Application:
         log.info("%d shards of %s were woken", count, tenant, extra={"action": "shards_recalled", "tenant": tenant})
 
     async def recover(self) -> None:
-        """Look, while this process is young, for shards that were lost with a former one. Both sides: the one that does not serve finds
-        its messages refused."""
-        await asyncio.gather(*(app.scheduler.recovery.run() for app in self._sides()))
+        """Look, while this process is young, for shards that were lost with a former one, or in an outage. Both sides: the one that does
+        not serve finds its messages refused."""
+        await asyncio.gather(self.timers.catch_up(), *(app.scheduler.recovery.run() for app in self._sides()))
 
     @property
     def busy(self) -> bool:

@@ -17,6 +17,7 @@ import orjson
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError, TocsinError
 from ..scheduler.state_backfill import TICKED, TWICE
+from ..scheduler.timings import SILENCE
 from ..storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from ..storage.ports import Props, Queues, Row, Tables, Upsert
 
@@ -113,6 +114,22 @@ class Timers:
         if run.failed:
             raise SweepFailed(f"{job}: {', '.join(run.failed)} failed")
         return run.counts
+
+    async def catch_up(self) -> bool:
+        """Dispatch at once if no sweep has done so for minutes, which is so after an outage. Return True if this was necessary.
+
+        The next sweep may be a minute away, and the messages of shards that are due before it have never been sent. Several instances that
+        start together may do this at once, as sweeps may.
+        """
+        try:
+            row = await self._tables.get(SWEEPS, PK_TICKS, TICKED)
+            now = self._clock.now()
+            if row is None or now - int(row.props.get("at", now)) < SILENCE:
+                return False
+            await self.run_once(TICKED)
+        except (StorageError, SweepFailed) as error:
+            log.debug("The sweep at the start failed; the next one is near: %s", error, extra={"action": "ticks_unread"})
+        return True
 
     async def sweep(self) -> dict[str, Counts]:
         """Run all jobs that are due, side by side, and plan further runs of those with unfinished work. Return the counts by job.

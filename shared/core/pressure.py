@@ -20,7 +20,7 @@ BEGINS: Final = 0.15
 """Share of refused requests from which there is pressure."""
 ENDS: Final = 0.04
 """Share of refused requests below which pressure ends. Between the two it stays as it is."""
-FULL: Final = 0.4
+FULL: Final = 0.45
 """Share of refused requests from which intervals are stretched as far as possible."""
 MAX_FACTOR: Final = 8.0
 """Largest factor on an interval."""
@@ -53,10 +53,11 @@ class StoragePressure:
     def factor(self, now: float, memory: float = MEMORY) -> float:
         """Return the factor on intervals, 1 (no pressure) to `MAX_FACTOR`.
 
-        It follows the smoothed share, so that it falls by degrees when storage recovers, in each process from a moment of its own.
+        It follows the smoothed share, so that it falls by degrees when storage recovers, in each process from a moment of its own. The
+        square keeps it small while most requests are accepted: then repeating them soon costs little, and takeovers come sooner.
         """
         share = self.share(now, memory)
-        return 1.0 + (MAX_FACTOR - 1.0) * min(1.0, share / FULL) if self.high and share >= ENDS else 1.0
+        return 1.0 + (MAX_FACTOR - 1.0) * min(1.0, share / FULL) ** 2 if self.high and share >= ENDS else 1.0
 
     def _kept(self, now: float, memory: float) -> float:
         return math.exp(min(0.0, self.at - now) / memory)

@@ -246,3 +246,28 @@ def test_one_cause_of_delay_makes_no_occurrence_and_no_shard_late() -> None:
     # claimed occurrences: the lock of the timer (60 s), the next minute, two runs in another process.
     assert 1000 * (2 * period + 60 + period + CLAIM_TAKEN_OVER_AFTER + soon) <= OCCURRENCES_AHEAD
     assert 1000 * period < CLEAR_FOR < 1000 * 2 * period, "one sweep leaves a partition out, even if it comes late"
+
+
+async def test_a_process_that_starts_dispatches_at_once_only_after_minutes_without_a_sweep() -> None:
+    ran: list[Millis] = []
+
+    async def dispatch(now: Millis) -> Mapping[str, int]:
+        ran.append(now)
+        return {"sent": 1}
+
+    stage = await Stage({"scheduler_scan": {"dispatch": dispatch}}).open()
+    assert not await stage.timers.catch_up(), "no version has swept this storage"
+    await stage.timers.run_once("scheduler_scan")
+    await stage.clock.advance(119)
+    assert not await stage.timers.catch_up()
+    await stage.clock.advance(1)
+    assert await stage.timers.catch_up() and len(ran) == 2
+    assert not await stage.timers.catch_up() and len(ran) == 2
+
+
+async def test_a_sweep_at_the_start_that_fails_stops_nothing() -> None:
+    stage = await Stage({"scheduler_scan": {"dispatch": fails}}).open()
+    with pytest.raises(SweepFailed):
+        await stage.timers.run_once("scheduler_scan")
+    await stage.clock.advance(120)
+    assert await stage.timers.catch_up()

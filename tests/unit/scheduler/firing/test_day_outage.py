@@ -64,3 +64,18 @@ async def test_a_day_that_was_missed_is_in_the_lists_and_totals_of_its_own_times
     [oldest] = [each for each in listed if late[each["id"]] == min(late.values())]
     shown = await world.demo.event(oldest["id"])
     assert shown["due"] == to_text(min(late.values()))
+
+
+async def test_events_that_are_due_before_the_first_sweep_after_an_outage_do_not_wait_for_it(world: World) -> None:
+    soon = [world.now + 24 * HOUR + 5_000 + number * 1_000 for number in range(20)]
+    answer = await world.demo.post("/api/v1/events/batch", [{"due": to_text(due), "payload": due} for due in soon])
+    ids = [line["id"] for line in answer.json()["results"]]
+    await world.app.timers.run_once("scheduler_scan")
+    await world.clock.advance(24 * 3600)
+    # A process starts after the outage; the timer's next tick is most of a minute away.
+    world._scanned = world.clock.monotonic() + 45
+    assert await world.app.timers.catch_up()
+    await world.run(30)
+    times = arrived(world)
+    assert max(times[each] - due for each, due in zip(ids, soon, strict=True)) < 1000
+    assert not await world.app.timers.catch_up(), "the last sweep was not long ago"
