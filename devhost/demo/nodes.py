@@ -122,7 +122,7 @@ class Story:
 
 
 class Database:
-    """What callers of the machines see: reads are slower while nodes are away, and more so while others send them what they missed."""
+    """The emulated database of the machines: reads are slower while nodes are away, and more so while others send them what they missed."""
 
     def __init__(self, story: Story) -> None:
         self._story = story

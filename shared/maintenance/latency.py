@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 type ProbePhase = Literal["before", "out", "one_node", "some_nodes", "domain"]
-"""What the nodes of a quorum unit do while a probe runs.
+"""The state of the nodes of a quorum unit while a probe runs.
 
 before: all serve. out: a node is out of service. one_node, some_nodes, domain: none is out any more, and one node catches up, several do,
 or all nodes of a fault domain that has several.
@@ -59,7 +59,8 @@ class Latencies:
 
 @dataclass(frozen=True, slots=True)
 class LatencyBound:
-    """What callers may notice. p99: milliseconds, None for no bound. failures: largest share of probes that may fail, None for no bound."""
+    """The limits of what callers may notice. p99: milliseconds, None for no bound. failures: largest share of probes that may fail,
+    None for no bound."""
 
     p99: int | None = None
     failures: float | None = None

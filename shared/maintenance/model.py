@@ -287,14 +287,14 @@ class LatenciesOut(Strict):
 
 
 class BoundOut(Strict):
-    """What callers may notice of maintenance."""
+    """The limits of what callers may notice of maintenance."""
 
     p99_ms: Maybe[int] = None
     failures: Maybe[float] = None
 
 
 class CallerProbeOut(Strict):
-    """What callers noticed of an event."""
+    """The results of the caller probe for an event."""
 
     verdict: ProbeVerdict = Field(
         description="pending: probes go on. within: no bound is passed. not-measured: there is no result while a node caught up."

@@ -77,7 +77,7 @@ def _probe_url(url: str) -> str:
 
 
 class ProbeBound(Strict):
-    """What callers may notice of maintenance. A bound that is left out is not checked."""
+    """The limits of what callers may notice of maintenance. A bound that is left out is not checked."""
 
     p99_ms: Maybe[Annotated[int, Field(ge=1, le=60_000)]] = Field(
         default=None, description="Largest p99 of the answers' latency, in milliseconds."

@@ -43,7 +43,8 @@ LARGEST: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ProbeConsent:
-    """What the node's file lets the fleet probe. hosts: like `db.example` or `db.example:8080`. commands: by the names that fleets use."""
+    """The targets that the node's file lets the fleet probe. hosts: like `db.example` or `db.example:8080`. commands: by the names
+    that fleets use."""
 
     hosts: frozenset[str] = frozenset()
     commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class _EventResults:
 
 @dataclass(frozen=True, slots=True)
 class ProbeOrder:
-    """What the app's answer says about the caller probe. target: None if the fleet has none. events: those to probe for now."""
+    """The part of the app's answer about the caller probe. target: None if the fleet has none. events: those to probe for now."""
 
     target: ProbeTarget | None = None
     events: Mapping[str, ProbePhase] = field(default_factory=dict)
@@ -176,6 +177,7 @@ class CallerProber:
             with self._bell:
                 self._waiting -= 1
         with self._bell:
+            # A probe that ends this long after its time limit was held up by the machine.
             if pauses == self._pauses and took <= target.timeout + PAUSE and target == self._order.target:
                 self._count(order, target, took if good and took <= target.timeout else None)
 

@@ -27,7 +27,7 @@ MAX_PROBERS: Final = 8
 MAX_PROBED: Final = 8
 """Events for which one agent probes at a time. Their rows stay small, and so do reports."""
 ENOUGH: Final = 100
-"""Probes of a phase from which its p99 is more than its maximum."""
+"""Probes of a phase from which a passed bound is an alarm."""
 FORMER: Final = ""
 """Key of the results of agents' processes that have ended."""
 

@@ -39,7 +39,7 @@ def counted(prober: CallerProber, order: ProbeOrder | None = None, phase: str = 
 
 
 class Service:
-    """What is probed. It answers at once unless `open` is unset. `asked`: number of probes."""
+    """The probed service. It answers at once unless `open` is unset. `asked`: number of probes."""
 
     def __init__(self) -> None:
         self.asked, self.good, self.open = 0, True, threading.Event()
