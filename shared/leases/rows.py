@@ -41,6 +41,7 @@ type Expected = tuple[tuple[str, tuple[int, ...]], ...]
 """Servers that have probably ended, and their partitions to claim once they are fenced."""
 MAINTENANCE_NOTE: Final = "maintenance is near"
 _NOTED_EVENTS: Final = 5
+_LOGGED_EVENTS: Final = 50
 type Verb = Literal["offline", "prohibit", "pin", "drain", "bump", "maintain"]
 
 
@@ -315,9 +316,9 @@ def events_in_note(note: str) -> tuple[str, ...]:
 
 
 def event_fields(events: Sequence[str]) -> dict[str, str]:
-    """Return the fields of a log line about Scheduled Events: `event_id`, and if there are several, all of them in `event_ids`."""
+    """Return the fields of a log line about Scheduled Events: `event_id`, and if there are several, the first of them in `event_ids`."""
     found = {"event_id": events[0]} if events else {}
-    return found | ({"event_ids": " ".join(events)} if len(events) > 1 else {})
+    return found | ({"event_ids": " ".join(events[:_LOGGED_EVENTS])} if len(events) > 1 else {})
 
 
 def join_numbers(partitions: Iterable[int]) -> str:

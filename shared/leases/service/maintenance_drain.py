@@ -16,7 +16,7 @@ from ...engine.conflicts import WriteConflict, retry_steps
 from ...engine.effects import Steps, write
 from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Op, Props, Upsert
-from ..rows import FLEET, MAINTENANCE_NOTE, Intent, event_fields, maintenance_note
+from ..rows import FLEET, Intent, event_fields, maintenance_note
 from ..timings import INTENT_LIFETIME
 from .planning import Planning
 from .snapshot import FleetSummary, read_summary
@@ -45,22 +45,24 @@ class MaintenanceDrain:
         owned = owners_of(seen)
         return {name: len(owned.get(name, ())) for name in nodes if name in seen.summary.servers or name in owned}
 
-    async def leave(self, key: str, nodes: Mapping[str, bool], events: Sequence[str] = ()) -> None:
+    async def leave(self, key: str, nodes: Mapping[str, bool], events: Mapping[str, Sequence[str]] | None = None) -> None:
         """Drain the servers that map to True, and end the drain of those that map to False. Raises `StorageError`.
 
-        events: the Scheduled Events for which this is done. The intents name them, so that the servers' log lines can.
+        events: the Scheduled Events of each server. The intents name them, so that the servers' log lines can.
         """
-        if not await self._runner.run(write_intents(key, nodes, self._clock.now(), maintenance_note(events))):
+        events = events or {}
+        if not await self._runner.run(write_intents(key, nodes, self._clock.now(), events)):
             return
+        named = sorted({each for found in events.values() for each in found})
         changed = ", ".join(f"{name} {'is drained' if gone else 'is available'}" for name, gone in sorted(nodes.items())[:5])
-        log.info("Maintenance of fleet %s: %s", key, changed, extra={"action": "lease_maintenance", "fleet": key, **event_fields(events)})
+        log.info("Maintenance of fleet %s: %s", key, changed, extra={"action": "lease_maintenance", "fleet": key, **event_fields(named)})
         seen = await self._planning.look(key)
         if seen is not None:
             await self._planning.carry_out(key, await self._planning.plan(seen, self._clock.now()))
 
 
-def write_intents(key: str, nodes: Mapping[str, bool], now: Millis, note: str = MAINTENANCE_NOTE) -> Steps[bool]:
-    """Write the intents that differ from `nodes`. Return True if any was written. note: of new intents.
+def write_intents(key: str, nodes: Mapping[str, bool], now: Millis, events: Mapping[str, Sequence[str]]) -> Steps[bool]:
+    """Write the intents that differ from `nodes`. Return True if any was written. events: by server, for the notes of new intents.
 
     After `TRIES` conflicts return False: the next sweep tries again.
     """
@@ -69,7 +71,7 @@ def write_intents(key: str, nodes: Mapping[str, bool], now: Millis, note: str = 
         seen = yield from read_summary(key)
         if seen is None:
             return False
-        ops = intent_changes(seen, nodes, now, note)
+        ops = intent_changes(seen, nodes, now, events)
         if not ops:
             return False
         count: Props = {"changes": seen.fleet.changes + 1}
@@ -84,7 +86,9 @@ def write_intents(key: str, nodes: Mapping[str, bool], now: Millis, note: str = 
     return ended
 
 
-def intent_changes(seen: FleetSummary, nodes: Mapping[str, bool], now: Millis, note: str = MAINTENANCE_NOTE) -> tuple[Op, ...]:
+def intent_changes(
+    seen: FleetSummary, nodes: Mapping[str, bool], now: Millis, events: Mapping[str, Sequence[str]]
+) -> tuple[Op, ...]:
     """Return the writes that bring the intents in line with `nodes`. Pure.
 
     If no server would remain for the partitions, none is drained: service until the impact is better than no service.
@@ -100,7 +104,7 @@ def intent_changes(seen: FleetSummary, nodes: Mapping[str, bool], now: Millis, n
         if not gone:
             ops += [Delete(before.key, ANY)] if before is not None else []
         elif refuge and (before is None or before.expires - now < INTENT_LIFETIME // 2):
-            since = before.created if before is not None else now
+            since, note = before.created if before is not None else now, maintenance_note(events.get(name, ()))
             new = Intent("maintain", server=name, note=note, author=AUTHOR, expires=now + INTENT_LIFETIME, created=since)
             ops.append(Upsert(new.key, new.props()))
     return tuple(ops[:MAX_SERVERS])

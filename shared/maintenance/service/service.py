@@ -45,10 +45,10 @@ class Leases(Protocol):
     async def held(self, key: str, nodes: Iterable[str]) -> Mapping[str, int]:
         """Return the number of partitions of nodes. Nodes without any may be left out. Raises `StorageError`."""
 
-    async def leave(self, key: str, nodes: Mapping[str, bool], events: Sequence[str] = ()) -> None:
+    async def leave(self, key: str, nodes: Mapping[str, bool], events: Mapping[str, Sequence[str]] | None = None) -> None:
         """Make partitions leave the nodes that map to True, and allow them back on those that map to False. Raises `StorageError`.
 
-        events: the Scheduled Events for which this is done.
+        events: the Scheduled Events of each node.
         """
 
 
@@ -321,7 +321,7 @@ class MaintenanceService:
             return
         events = events_around(node, view, now=now)
         try:
-            await self._leases.leave(key, {node.node: node.leaving}, events)
+            await self._leases.leave(key, {node.node: node.leaving}, {node.node: events})
         except (StorageError, Problem) as error:
             # The sweep repeats it.
             extra = {"action": "maintenance_leases_wait", "fleet": key, "node": node.node, **event_fields(events)}

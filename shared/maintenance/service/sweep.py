@@ -113,7 +113,7 @@ class MaintenanceSweep:
         read, after = swept
         gone = dict.fromkeys(read.view.nodes, False)
         leaving = [node for node in after.nodes.values() if node.leaving or node != read.view.nodes.get(node.node)]
-        around = sorted({event_id for node in leaving for event_id in events_around(node, after, now=read.now)})
+        around = {node.node: events_around(node, after, now=read.now) for node in leaving}
         await self._leases.leave(key, gone | {name: node.leaving for name, node in after.nodes.items()}, around)
         counts["acknowledged"] += await self._acknowledge_due(key, after, settings, read.now)
         counts["told"] += await self._publish(key, fleet, settings, after, read.now)

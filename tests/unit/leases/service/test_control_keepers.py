@@ -111,9 +111,9 @@ def test_lines_of_a_keeper_name_the_event_for_which_its_partitions_leave(
     until(lambda: len(a.owned()) == len(b.owned()) == PARTITIONS // 2, "shares")
     runner = AsyncRunner(cast(Tables, Awaited(tables)), SystemClock())
     drain = MaintenanceDrain(runner, Planning(runner), SystemClock())
-    asyncio.run(drain.leave("default:fleet", {"a": True}, ("e1", "e2")))
+    asyncio.run(drain.leave("default:fleet", {"a": True, "b": False}, {"a": ("e1", "e2")}))
     until(lambda: set(b.owned()) == ALL and len(lines("lease_maintenance_begins")) == 1, "the partitions leave")
-    asyncio.run(drain.leave("default:fleet", {"a": False}, ("e1", "e2")))
+    asyncio.run(drain.leave("default:fleet", {"a": False}, {"a": ("e1", "e2")}))
     until(lambda: len(lines("lease_maintenance_ends")) == 1, "they may return")
     for action in ("lease_maintenance_begins", "lease_maintenance_ends", "lease_maintenance"):
         assert {(record.event_id, record.event_ids) for record in lines(action)} == {("e1", "e1 e2")}
