@@ -69,6 +69,11 @@ def body_of(state: NodeState, node: str, machine: Machine) -> dict[str, Any]:
     return body | ({"resource_id": resource} if resource and resource == _clean(resource, 300) else {})
 
 
+def is_reported(event_id: str) -> bool:
+    """Return true if the app takes an event's id. One that it refuses would make it refuse the whole report."""
+    return _ID.fullmatch(event_id) is not None
+
+
 def step_of(line: WriteLog, event_id: str, number: int, at: Millis) -> dict[str, Any]:
     """Return a log line as a step of an event's story."""
     more = ", ".join(f"{name} {value}" for name, value in line.fields.items() if name not in _NOT_TOLD and value != "")

@@ -28,7 +28,7 @@ from ..observability.context import LogContext
 from ..observability.figures import AgentFigures
 from ..observations import AppUnreachable, Observation
 from ..timings import APP_ANSWER, FAR_RETRY, FIRST_REPORT, NEAR_RETRY, PROBE_READY, USUAL_REPORT
-from .messages import ReportReceipt, body_of, near, read_answer, step_of
+from .messages import ReportReceipt, body_of, is_reported, near, read_answer, step_of
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +111,8 @@ class Reporter:
 
     def note(self, line: WriteLog, event_id: str) -> None:
         """Add a line to the story of an event. It goes with the next report."""
+        if not is_reported(event_id):
+            return
         at = self._wall()
         with self._bell:
             # Also over restarts, and when the clock is set back meanwhile, no two steps have one number.
