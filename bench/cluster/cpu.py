@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -23,26 +24,33 @@ class Charges:
 
 
 class Machine:
-    """Cores that several processes share: whoever has waited longest gets the core that becomes free."""
+    """Cores that several processes share: the process that has had least gets the core that becomes free, as of a fair scheduler."""
 
-    def __init__(self, cores: int = 1) -> None:
-        self._idle = cores
-        self._ready: deque[Processor] = deque()
+    def __init__(self, cores: int = 1, turn: float = math.inf) -> None:
+        """turn: seconds for which a process keeps a core, while its piece of work lasts."""
+        self._idle, self._turn = cores, turn
+        self._ready: list[Processor] = []
+        self._least = 0.0
 
     def ask(self, processor: Processor) -> None:
         """Give the process a core when its turn comes."""
+        # Time without work gives no right to more of it later.
+        processor.had = max(processor.had, self._least)
         self._ready.append(processor)
         self._start()
 
     def _start(self) -> None:
         while self._idle and self._ready:
             self._idle -= 1
-            processor = self._ready.popleft()
-            asyncio.get_running_loop().call_later(processor.next_piece, self._done, processor)
+            processor = min(self._ready, key=lambda each: each.had)
+            self._ready.remove(processor)
+            self._least = max(self._least, processor.had)
+            seconds = min(processor.next_piece, self._turn)
+            asyncio.get_running_loop().call_later(seconds, self._done, processor, seconds)
 
-    def _done(self, processor: Processor) -> None:
+    def _done(self, processor: Processor, seconds: float) -> None:
         self._idle += 1
-        if processor.finish_piece():
+        if processor.work(seconds):
             self._ready.append(processor)
         self._start()
 
@@ -54,18 +62,23 @@ class Processor:
         """machine: the cores; None: one of its own."""
         self._machine = machine or Machine()
         self._pieces: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self.had = 0.0
+        """Seconds of a core, for the order of turns."""
         self.busy = 0.0
         """Seconds of CPU used so far, and asked for."""
 
     @property
     def next_piece(self) -> float:
-        """Seconds of the oldest piece of work."""
+        """Seconds that are left of the oldest piece of work."""
         return self._pieces[0][0]
 
-    def finish_piece(self) -> bool:
-        """End the oldest piece of work. Return True if there are others."""
-        _, done = self._pieces.popleft()
-        if not done.done():
+    def work(self, seconds: float) -> bool:
+        """Work on the oldest piece, which ends if no more is left of it. Return True if there is more work."""
+        self.had += seconds
+        left, done = self._pieces.popleft()
+        if left > seconds:
+            self._pieces.appendleft((left - seconds, done))
+        elif not done.done():
             done.set_result(None)
         return bool(self._pieces)
 

@@ -28,7 +28,7 @@ from shared.storage.ports import Message
 from tests.simulation.history import quietly
 from tests.simulation.world.loop import VirtualLoop
 
-from ..tools.stage import TENANT, Pump, batch_text, local_settings, ticking
+from ..tools.stage import PAYLOAD, TENANT, Pump, batch_text, local_settings, ticking
 from .cpu import Charges, Machine, Processor
 from .storage import Account, Connection, LimitedQueues, LimitedTables, Limits
 
@@ -36,6 +36,8 @@ START: Final[Millis] = 1_800_000_000_000
 """A whole minute: the time at which a run begins."""
 LANES: Final = 8
 """Batches in flight per instance."""
+TURN: Final = 0.001
+"""Seconds for which a process keeps a core of a shared machine."""
 RECEIVER: Final = 0.005
 """Seconds from a request's departure to the receiver's answer."""
 CONNECTION: Final = "UseDevelopmentStorage=true"
@@ -69,7 +71,7 @@ class Load:
 
     rate: events a second that clients offer; None: each client sends the next batch when the last is answered. shared: the one machine on
     which all runs; None: each instance has a core of its own, and storage and receiver cost nothing. shard: most events of a shard. batch:
-    events of a batch.
+    events of a batch. size: bytes of a payload.
     """
 
     events: int
@@ -82,6 +84,7 @@ class Load:
     shared: SharedMachine | None = None
     shard: int = 990
     batch: int = 1000
+    size: int = PAYLOAD
     seed: int = 1
 
 
@@ -222,14 +225,14 @@ class Instance:
     line: Line
     trigger: Trigger | None = None
 
-    async def store(self, dues: list[Millis], charges: Charges) -> int:
-        """Answer a batch, and send again what was refused. Return the number of events that were sent again."""
+    async def store(self, dues: list[Millis], charges: Charges, size: int) -> int:
+        """Answer a batch, and send again what was refused. Return the number of events that were sent again. size: bytes of a payload."""
         again = 0
         while True:
             # In parts, because the app's own loop serves others between events too.
             for _ in range(10):
                 await self.processor.use(len(dues) * charges.ingest / 10)
-            results = await self.app.scheduler.ingest.batch(TENANT, batch_text(dues), lines=True)
+            results = await self.app.scheduler.ingest.batch(TENANT, batch_text(dues, size=size), lines=True)
             dues = [due for due, result in zip(dues, results, strict=True) if not isinstance(result, Admitted)]
             if not dues:
                 return again
@@ -246,7 +249,7 @@ class ClusterRun:
         self.clock = LoopClock(self.loop)
         self.outcome = Outcome(load)
         shared = load.shared
-        self._machine = Machine(shared.cores) if shared is not None else None
+        self._machine = Machine(shared.cores, TURN) if shared is not None else None
         row, delivery = (shared.row, shared.delivery) if shared is not None else (0.0, 0.0)
         store = Processor(self._machine) if shared is not None else None
         self.accounts = [Account(self.clock, load.limits, store, row) for _ in range(load.accounts)]
@@ -316,7 +319,7 @@ class ClusterRun:
                 if load.rate is not None:
                     await asyncio.sleep(max(0.0, began + start / load.rate - self.loop.now))
                 instance = self.instances[(start // load.batch if load.rate is not None else number) % load.instances]
-                self.outcome.sent_again += await instance.store(dues[start : start + load.batch], load.charges)
+                self.outcome.sent_again += await instance.store(dues[start : start + load.batch], load.charges, load.size)
                 self._progress(start / 2, load.events)
 
         await asyncio.gather(*(lane(number) for number in range(LANES * load.instances)))

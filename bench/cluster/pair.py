@@ -33,6 +33,8 @@ SLOTS: Final = 64
 """Shards that a devhost serves at once, as `host.json` says."""
 SHARD: Final = 50
 """Most events of a shard."""
+SIZE: Final = 2_000
+"""Bytes of a payload: shards of up to 64 KiB would share slots."""
 PAUSE: Final = 1.5
 """Seconds between two batches to a devhost: its announcements do not share messages then."""
 EARLY: Final = 8.0
@@ -108,7 +110,18 @@ def _load(hosts: int, shard: int, one: Measured) -> Load:
     shared = SharedMachine(os.cpu_count() or 1, one.claimed / 2, one.settled, one.receiver)
     endless = Limits(1e9, 1e9, 1e9, 0.001, 0.002)
     rate = hosts * 5 * shard / PAUSE
-    return Load(hosts * SLOTS * shard, 0.0, hosts, rate=rate, charges=charges, limits=endless, shared=shared, shard=shard, batch=5 * shard)
+    return Load(
+        hosts * SLOTS * shard,
+        0.0,
+        hosts,
+        rate=rate,
+        charges=charges,
+        limits=endless,
+        shared=shared,
+        shard=shard,
+        batch=5 * shard,
+        size=SIZE,
+    )
 
 
 def _compare(hosts: int, real: Measured, model: Outcome) -> list[Figure]:
@@ -195,5 +208,5 @@ async def _post(hosts: list[Host], dues: list[int]) -> None:
 async def _post_slowly(host: Host, dues: list[int], size: int) -> None:
     """Post the events in batches, with a pause after each."""
     for part in chunks(dues, size):
-        await host.batch(part)
+        await host.batch(part, size=SIZE)
         await asyncio.sleep(PAUSE)

@@ -65,20 +65,24 @@ class ShiftedClock(SystemClock):
         return super().now() + self.shift
 
 
-def payload(number: int, size: int = 500) -> str:
+PAYLOAD = 500
+"""Bytes of a payload."""
+
+
+def payload(number: int, size: int = PAYLOAD) -> str:
     """Return a JSON string of `size` bytes, quotes included."""
     return f'"{number:08d}{"x" * (size - 10)}"'
 
 
-def event_text(number: int, due: Millis, channel: str = "") -> str:
-    """Return an event as a client sends it: 500 bytes of payload, server id."""
+def event_text(number: int, due: Millis, channel: str = "", size: int = PAYLOAD) -> str:
+    """Return an event as a client sends it: `size` bytes of payload, server id."""
     named = f'"channel":"{channel}",' if channel else ""
-    return f'{{"due":"{to_text(due)}",{named}"payload":{payload(number)}}}'
+    return f'{{"due":"{to_text(due)}",{named}"payload":{payload(number, size)}}}'
 
 
-def batch_text(dues: Sequence[Millis], channel: str = "") -> bytes:
+def batch_text(dues: Sequence[Millis], channel: str = "", size: int = PAYLOAD) -> bytes:
     """Return a batch of events as JSON lines."""
-    return "\n".join([event_text(number, due, channel) for number, due in enumerate(dues)]).encode()
+    return "\n".join([event_text(number, due, channel, size) for number, due in enumerate(dues)]).encode()
 
 
 def spread(count: int, first: Millis, width: Millis, seed: int = 1) -> list[Millis]:
@@ -299,9 +303,9 @@ class Host:
     pid: int
     session: aiohttp.ClientSession
 
-    async def batch(self, dues: Sequence[Millis], channel: str = "") -> list[str]:
-        """Post a batch. Return the ids."""
-        document = await self._batch(dues, channel)
+    async def batch(self, dues: Sequence[Millis], channel: str = "", size: int = PAYLOAD) -> list[str]:
+        """Post a batch. Return the ids. size: bytes of a payload."""
+        document = await self._batch(dues, channel, size)
         assert document.get("accepted") == len(dues), str(document)[:500]
         return [line["id"] for line in document["results"]]
 
@@ -313,9 +317,9 @@ class Host:
             return list(dues)
         return [due for due, line in zip(dues, document["results"], strict=True) if line["status"] == 503]
 
-    async def _batch(self, dues: Sequence[Millis], channel: str) -> dict[str, Any]:
+    async def _batch(self, dues: Sequence[Millis], channel: str, size: int = PAYLOAD) -> dict[str, Any]:
         headers = {"authorization": f"Bearer {KEY}", "content-type": "application/x-ndjson"}
-        async with self.session.post(f"{self.url}/api/v1/events/batch", data=batch_text(dues, channel), headers=headers) as answer:
+        async with self.session.post(f"{self.url}/api/v1/events/batch", data=batch_text(dues, channel, size), headers=headers) as answer:
             found: dict[str, Any] = await answer.json()
             return found
 

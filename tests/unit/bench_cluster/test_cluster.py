@@ -52,6 +52,8 @@ def test_process_does_one_thing_at_a_time_even_on_two_cores() -> None:
 def test_processes_share_the_cores_of_a_machine() -> None:
     assert used(None, 2) == used(Machine(2), 2) == (1.0, 1.0)
     assert used(Machine(1), 2) == (1.0, 2.0)
+    # In turns, both end late.
+    assert used(Machine(1, 0.25), 2) == (1.75, 2.0)
 
 
 def writes(limits: Limits, partitions: list[str], pause: float = 0.0) -> tuple[list[bool], Account]:
