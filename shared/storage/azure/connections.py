@@ -97,7 +97,11 @@ class AccountConnections:
         if lookup is None or (lookup.done() and (_failed(lookup) or self.loop.time() >= self._looked_up + ADDRESSES_KEPT)):
             lookup = self._lookup = self.loop.create_task(self._look_up(host, port))
         # A request that gives up leaves the look-up to the others. Each gets a list of its own, which it may change.
-        return list(await asyncio.shield(lookup))
+        await asyncio.wait((lookup,))
+        if lookup.cancelled():
+            # By `close`: the request itself was not cancelled.
+            raise NotConnected()
+        return list(lookup.result())
 
     async def _look_up(self, host: str, port: int) -> Sequence[AddrInfoType]:
         found = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)

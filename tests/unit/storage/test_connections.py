@@ -372,3 +372,21 @@ async def test_name_is_looked_up_once_for_connections_that_are_made_together(ope
     opened.tables.append(tables)
     assert await asyncio.gather(*writes(tables, 10)) == [Applied(['W/"1"'])] * 10
     assert asked == ["acct.table.example"] * 2 and len(server.writers) == 10
+
+
+async def test_request_that_waits_for_the_name_when_the_storage_is_closed_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asyncio.Event()
+
+    async def look_up(host: str, port: int, **options: Any) -> list[Any]:
+        asked.set()
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
+    account = Account("http://acct.table.example/acct", SharedKey("table", "acct", KEY))
+    tables = AzureTables(Transport(account, FastClock(), TransportPolicy(request=LONG, connect=LONG, attempts=1)))
+    [call] = writes(tables, 1)
+    await asked.wait()
+    await tables.close()
+    with pytest.raises(Unavailable, match="NotConnected"):
+        await call
