@@ -13,7 +13,7 @@ milliseconds, from its `Date` header: in steps of a second. NotBefore is Azure's
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -309,15 +309,44 @@ class FleetEvents:
     monitors: MonitorsRow = field(default_factory=MonitorsRow)
     alarms: AlarmsRow = field(default_factory=AlarmsRow)
     guard: GuardRow = field(default_factory=GuardRow)
+    _scopes: dict[str, dict[str, list[NodeRow]]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The nodes by scope and VM name, both case folded; filled at the first question, as the next two."""
+    _reports: dict[str, list[tuple[NodeRow, NodeEntry]]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _seen: dict[str, Millis] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of_scope(self, scope: str) -> Iterable[NodeRow]:
         """The nodes whose documents are shared."""
-        folded_scope = scope.casefold()
-        return (node for node in self.nodes.values() if node.scope.casefold() == folded_scope)
+        return (node for nodes in self._by_scope().get(scope.casefold(), {}).values() for node in nodes)
 
     def named(self, event: EventRow) -> list[NodeRow]:
         """The nodes that an event names: by VM name within its scope; of a rehearsal by their own."""
         if event.rehearsal:
             return [self.nodes[name] for name in event.nodes if name in self.nodes]
-        vms = folded(event.resources)
-        return [node for node in self.of_scope(event.scope) if node.vm.casefold() in vms]
+        vms = self._by_scope().get(event.scope.casefold(), {})
+        return [node for vm in sorted(folded(event.resources)) for node in vms.get(vm, ())]
+
+    def reports(self, event_id: str) -> Sequence[tuple[NodeRow, NodeEntry]]:
+        """The nodes whose agents have reported an event, each with its entry."""
+        if not self._reports:
+            for node in self.nodes.values():
+                for entry in node.entries:
+                    found = self._reports.setdefault(entry.event_id, [])
+                    if not found or found[-1][0] is not node:
+                        found.append((node, entry))
+        return self._reports.get(event_id, ())
+
+    def first_seen(self, scope: str) -> Millis | None:
+        """The time of the first report of the oldest open event of a scope, rehearsals aside; None if there is none."""
+        if not self._seen:
+            for event in self.events.values():
+                if event.open and not event.rehearsal:
+                    folded_scope = event.scope.casefold()
+                    self._seen[folded_scope] = min(event.seen, self._seen.get(folded_scope, event.seen))
+        return self._seen.get(scope.casefold())
+
+    def _by_scope(self) -> dict[str, dict[str, list[NodeRow]]]:
+        # A wave has an event for each of many machines: without the index each event would look at all nodes.
+        if not self._scopes:
+            for node in self.nodes.values():
+                self._scopes.setdefault(node.scope.casefold(), {}).setdefault(node.vm.casefold(), []).append(node)
+        return self._scopes

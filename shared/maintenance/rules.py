@@ -27,10 +27,19 @@ from .decisions.monitors import elect, monitor_alarm
 from .latency import ProbePhase
 from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, GuardRow, MonitorsRow, NodeEntry, NodeRow
 from .rule_settings import MaintenanceSettings
-from .timings import BUSY_INTERVAL, IDLE_INTERVAL, KEEP_EVENTS, REFUSED_INTERVAL
+from .timings import (
+    BUSY_INTERVAL,
+    IDLE_INTERVAL,
+    KEEP_EVENTS,
+    REFUSED_INTERVAL,
+    SHARED_INTERVAL_NODES,
+    WAITING_ENDS,
+    WAITING_INTERVAL,
+)
 
 type AgentReportRefusal = Literal["stale-seq", "too-many-nodes", "too-many-events"]
 
+_ASKS_NOTHING: Final = frozenset({"FOREIGN", "APPROVED", "STARTED", "DONE"})
 _UNDER_WAY: Final = frozenset({"PREPARING", "PREPARED", "PREPARE_FAILED", "STARTED", "RESTORING", "RESTORE_FAILED"})
 
 
@@ -72,16 +81,47 @@ class AcceptedAgentReport:
 
 
 def needs_all_nodes(view: FleetEvents, report: NodeRow, settings: MaintenanceSettings, now: Millis) -> bool:
-    """Return true if a decision on this report needs the rows of all nodes. Mostly false: it does not while no event is open."""
-    if any(event.open for event in view.events.values()) or any(entry.listed for entry in report.entries):
-        return True
+    """Return true if a decision on this report needs the rows of all nodes.
+
+    Mostly false: it does not while no event is open, nor for a report that repeats what a node that asks for nothing has reported.
+    """
     if any(caller_probes.may_be_probed(event, settings, now) for event in view.events.values()):
+        return True
+    if repeats_quietly(view, report):
+        return False
+    if any(event.open for event in view.events.values()) or any(entry.listed for entry in report.entries):
         return True
     before = view.nodes.get(report.node)
     return (before is None and not view.monitors.secondary) or any(
         (event := view.events.get(entry.event_id)) is not None and event.phases.get(report.node, ("", 0))[0] != entry.phase
         for entry in report.entries
     )
+
+
+def asks_for_something(report: NodeRow) -> bool:
+    """Return true if the answer must say whether the node may prepare or approve, or else concerns an event that lasts on the node."""
+    return any(entry.phase not in _ASKS_NOTHING for entry in report.entries)
+
+
+def _may_be_relayed(event: EventRow) -> bool:
+    """Return true if any agent's report may bring the event's approval about: it is granted, or its nodes may be silent."""
+    return event.due is not None or (event.source == "User" and event.status == "scheduled" and event.grant is None)
+
+
+def repeats_quietly(view: FleetEvents, report: NodeRow) -> bool:
+    """Return true if a report only shows that its agent still lives: it changes no event, and nothing is decided for the node."""
+    before = view.nodes.get(report.node)
+    if before is None or asks_for_something(report) or any(_may_be_relayed(event) for event in view.events.values()):
+        return False
+    if before.entries != report.entries or before.disabled != report.disabled:
+        return False
+    for entry in report.entries:
+        event = view.events.get(entry.event_id)
+        if event is None or event.open != entry.listed:
+            return False
+        if not event.open and event.phases.get(report.node, ("", 0))[0] != entry.phase:
+            return False
+    return True
 
 
 def nodes_to_drain(view: FleetEvents, report: NodeRow, settings: MaintenanceSettings) -> set[str]:
@@ -112,11 +152,13 @@ def receive(
     now: Millis,
     most_nodes: int = MAX_NODES,
     probed: ProbeReport | None = None,
+    size: int = 0,
 ) -> AcceptedAgentReport | AgentReportRefusal:
     """Apply an agent's report.
 
     held: number of partitions that nodes still have. whole: the view has all nodes. most_nodes: nodes that the fleet may have after a new
-    one reports. probed: the agent's results of the caller probe. A repeated report (the same seq) is answered again, but stored once.
+    one reports. probed: the agent's results of the caller probe. size: nodes of the fleet, as far as known; a whole view shows it. A
+    repeated report (the same seq) is answered again, but stored once.
     """
     before = view.nodes.get(report.node)
     if before is not None and report.seq < before.seq:
@@ -163,7 +205,7 @@ def receive(
     urgent = reservations.is_urgent((after.events[event_id] for event_id, why in permissions.items() if why), settings, now)
     probes = caller_probes.order_for(node, after, settings, now) if whole else {}
     answer = AgentAnswer(
-        REFUSED_INTERVAL if urgent else BUSY_INTERVAL if probes else next_report(node, after, now),
+        REFUSED_INTERVAL if urgent else BUSY_INTERVAL if probes else next_report(node, after, settings, now, max(size, len(nodes))),
         tuple(approvals),
         holds,
         _commands(node, after, settings, leases, now),
@@ -242,13 +284,29 @@ def _updated_node(before: NodeRow | None, report: NodeRow, now: Millis) -> NodeR
     return replace(report, at=now, restored=restored, caught_up=caught_up, leaving=before.leaving)
 
 
-def next_report(node: NodeRow, view: FleetEvents, now: Millis) -> Millis:
-    """Return the longest time until the agent's next report. Idle agents are spread by their names."""
+def next_report(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis, size: int) -> Millis:
+    """Return the longest time until the agent's next report. Idle agents are spread by their names, and those that wait share a rate."""
     busy = any(entry.phase != "DONE" for entry in node.entries)
     invited = any(event.rehearsal and event.open and node.node in event.nodes for event in view.events.values())
+    monitors = (view.monitors.primary, view.monitors.secondary)
+    if busy and not invited and node.node not in monitors and _only_waits(node, view, settings, now):
+        return min(WAITING_INTERVAL, max(BUSY_INTERVAL, BUSY_INTERVAL * size // SHARED_INTERVAL_NODES))
     if busy or invited:
         return BUSY_INTERVAL
     return IDLE_INTERVAL - IDLE_INTERVAL // 10 + crc32(node.node.encode()) % (IDLE_INTERVAL // 5)
+
+
+def _only_waits(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true if nothing but its own document can change what the node does soon. Its agent reports such a change at once."""
+    for entry in node.entries:
+        event = view.events.get(entry.event_id)
+        if entry.phase in ("FOREIGN", "DONE", "STARTED"):
+            continue
+        if entry.phase != "WAITING" or event is None or event.rehearsal or event.due is not None:
+            return False
+        if _impact_time(event, now) - settings.lead_of(event.type) - settings.hand_off - WAITING_ENDS <= now:
+            return False
+    return True
 
 
 def _holds(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, held: Mapping[str, int], now: Millis) -> dict[str, str]:

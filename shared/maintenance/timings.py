@@ -12,6 +12,17 @@ from ..core.clock import Millis
 BUSY_INTERVAL: Final[Millis] = 5_000
 """Interval at which an agent reports while an event is open on its node. `BUSY_SILENCE` must be several times as long."""
 
+SHARED_INTERVAL_NODES: Final = 32
+"""Nodes that may report every `BUSY_INTERVAL` while they only wait. Agents of a larger fleet report less often then, so that all together
+report as often as this number, and no less often than every `WAITING_INTERVAL`."""
+
+WAITING_INTERVAL: Final[Millis] = 20_000
+"""Longest interval at which the agent of a large fleet reports while its node only waits. `BUSY_SILENCE` must be longer by the time of a
+repeated report."""
+
+WAITING_ENDS: Final[Millis] = 30_000
+"""Time before partitions leave a node from which its agent reports every `BUSY_INTERVAL` in any case."""
+
 IDLE_INTERVAL: Final[Millis] = 300_000
 """Interval at which an agent reports otherwise, plus or minus a tenth."""
 

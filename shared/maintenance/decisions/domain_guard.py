@@ -9,7 +9,6 @@ from collections.abc import Set
 from typing import Final
 
 from ...core.clock import Millis
-from ..azure_names import same_name
 from ..rows import EventRow, FleetEvents, NodeEntry, NodeRow
 from ..rule_settings import MaintenanceSettings
 from ..timings import BUSY_SILENCE, IDLE_SILENCE
@@ -23,8 +22,8 @@ def is_live(node: NodeRow, view: FleetEvents, now: Millis) -> bool:
     silence = now - node.at
     if silence <= BUSY_SILENCE:
         return True
-    events = (each for each in view.events.values() if each.open and not each.rehearsal and now - each.seen > BUSY_SILENCE)
-    near = any(same_name(each.scope, node.scope) for each in events)
+    since = view.first_seen(node.scope)
+    near = since is not None and now - since > BUSY_SILENCE
     return not near and silence <= IDLE_SILENCE and not any(each.listed for each in node.entries)
 
 

@@ -97,11 +97,11 @@ def _ended(event: EventRow, view: FleetEvents, now: Millis) -> EventRow:
         over = bool(named) and all((entry := node.entry(event.event_id)) is not None and entry.phase == "DONE" for node in named)
         late = now > (event.not_before or event.seen) + max(0, event.duration) * 1000 + REHEARSAL_GRACE
         return replace(event, status="completed" if over else "vanished", ended=now) if over or late else event
-    listing = [node for node in view.of_scope(event.scope) if _lists(node, event) and not _removed(node, event, view, now)]
+    listing = [node for node, entry in _reports_in_scope(event, view) if entry.listed and not _removed(node, event, view, now)]
     since = max(event.started, event.not_before or 0, event.seen, *(node.at for node in listing)) if listing else 0
     if listing and (now - since <= ABANDON_EVENT or any(is_live(node, view, now) for node in listing)):
         return event
-    entries = [entry for node in view.nodes.values() if (entry := node.entry(event.event_id)) is not None]
+    entries = [entry for _, entry in view.reports(event.event_id)]
     if not event.listed and not event.azure and not _asked_since(event, view, now):
         # So far only Event Grid has reported the event.
         return event
@@ -112,6 +112,10 @@ def _ended(event: EventRow, view: FleetEvents, now: Millis) -> EventRow:
     else:
         status = "vanished"
     return replace(event, status=status, ended=now)
+
+
+def _reports_in_scope(event: EventRow, view: FleetEvents) -> list[tuple[NodeRow, NodeEntry]]:
+    return [(node, entry) for node, entry in view.reports(event.event_id) if same_name(node.scope, event.scope)]
 
 
 def _lists(node: NodeRow, event: EventRow) -> bool:
@@ -158,8 +162,8 @@ def event_alarms(event: EventRow, view: FleetEvents, now: Millis) -> set[str]:
     """Return the alarms of one event."""
     found: set[str] = set()
     named = view.named(event)
-    entries = {node.node: entry for node in view.nodes.values() if (entry := node.entry(event.event_id)) is not None}
-    phases = {entry.phase for entry in entries.values()}
+    reports = view.reports(event.event_id)
+    phases = {entry.phase for _, entry in reports}
     if "RESTORE_FAILED" in phases:
         found.add("restore-failed")
     if alarms_callers(event, now):
@@ -172,7 +176,7 @@ def event_alarms(event: EventRow, view: FleetEvents, now: Millis) -> set[str]:
         return found
     if event.differs and now - event.differs > AGREEMENT_TIME:
         found.add("disagreement")
-    if any(not same_name(node.scope, event.scope) for node in view.nodes.values() if node.node in entries):
+    if any(not same_name(node.scope, event.scope) for node, _ in reports):
         found.add("disagreement")
     if now - event.seen > BUSY_SILENCE and any(now - node.at > BUSY_SILENCE for node in named):
         found.add("silent")
@@ -187,8 +191,7 @@ def _disputed(event: EventRow, view: FleetEvents, now: Millis) -> bool:
     """Return true if live agents report different details of an open event."""
     if not event.open or event.rehearsal:
         return False
-    entries = [entry for node in view.of_scope(event.scope) if (entry := node.entry(event.event_id)) and is_live(node, view, now)]
-    return _differ([entry for entry in entries if entry.listed])
+    return _differ([entry for node, entry in _reports_in_scope(event, view) if entry.listed and is_live(node, view, now)])
 
 
 def _differ(entries: list[NodeEntry]) -> bool:

@@ -30,6 +30,8 @@ from .views import answer_out, event_out, node_out, step_out
 
 log = logging.getLogger(__name__)
 
+MOST_SIZES: Final = 10_000
+"""Fleets whose sizes a process remembers."""
 ATTEMPTS: Final = 10
 """Attempts after conflicts. They are frequent, because all agents of a scope report the same event at once."""
 
@@ -53,7 +55,7 @@ class Leases(Protocol):
 
 
 class MaintenanceService:
-    """Serves agents, operators and Event Grid. One per process; keeps no state."""
+    """Serves agents, operators and Event Grid. One per process; keeps no state but the sizes of fleets."""
 
     def __init__(
         self,
@@ -64,6 +66,8 @@ class MaintenanceService:
     ) -> None:
         """tenant_limits: returns the limits of a tenant; called for the first report of a node."""
         self._store, self._settings, self._leases, self._tenant_limits = store, settings, leases, tenant_limits
+        self._sizes: dict[str, int] = {}
+        """The number of nodes of fleets, as this process saw it last."""
 
     # -- agents
 
@@ -78,17 +82,23 @@ class MaintenanceService:
 
         async def attempt() -> dict[str, Any] | WriteConflict:
             nonlocal lost_one
-            read = await self._store.read(key, node.node)
-            if rules.needs_all_nodes(read.view, node, settings, read.now) or node.node not in read.view.nodes:
+            # Such a report needs all nodes in any case: then one read is enough.
+            read = await self._store.read(key, node.node, whole=not lost_one and rules.asks_for_something(node))
+            if not read.whole and (rules.needs_all_nodes(read.view, node, settings, read.now) or node.node not in read.view.nodes):
                 # An event that could not be inserted may be in the ledger as one that ended long ago.
                 back = lost_one and any(entry.listed and entry.event_id not in read.view.events for entry in node.entries)
                 read = await self._store.read(key, whole=True, old=back)
+            if read.whole:
+                if len(self._sizes) >= MOST_SIZES:
+                    self._sizes.clear()
+                self._sizes[key] = len(read.view.nodes)
             before = read.view.nodes.get(node.node)
             asked = rules.nodes_to_drain(read.view, node, settings)
             held = await self._leases.held(key, asked) if asked else {}
             own = (await self._tenant_limits(tenant)).agents if before is None else None
             most = MAX_NODES if own is None else own
-            accepted = rules.receive(read.view, node, settings, held, read.whole, read.now, most, probed)
+            size = self._sizes.get(key, 0)
+            accepted = rules.receive(read.view, node, settings, held, read.whole, read.now, most, probed, size)
             if accepted == "too-many-nodes":
                 detail = f"the fleet has as many nodes with agents as the tenant's limit allows, {most:,}"
                 raise conflict(accepted, f"{detail}; an operator can raise limits.agents")
