@@ -22,6 +22,7 @@ from ..extras.kafka_source.ingest import KafkaIngest, consumer_opener
 from ..extras.kafka_source.sources import read_sources
 from ..fleets.directory import FleetDirectory
 from ..fleets.nodes import NodeViews
+from ..fleets.overview import Overview
 from ..fleets.watch.service import FleetWatch
 from ..leases.service.control.service import ManualControls
 from ..leases.service.http_servers import HttpServers
@@ -104,6 +105,7 @@ class Application:
         self.control = ManualControls(self.runner, planning, clock)
         self.resizes = ResizeService(self.runner, planning, clock, self.fleets.room, self.watch.takeover.nudge)
         self.views = LeaseViews(home, self.runner, clock, self.checkpoints.turn_taker)
+        self.overview = Overview(home)
         self.nodes = NodeViews(self.views, self.runner, clock, self.maintenance.nodes, maintenance.pending)
         # Extras
         self.bigben = BigBenServices(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..checkpoints.routes import checkpoints
 from ..extras.bigben import routes as bigben
 from ..fleets import routes as fleets
+from ..fleets.overview import overview
 from ..fleets.watch.routes import watch
 from ..leases import routes as leases
 from ..leases.service.control.routes import controls
@@ -41,6 +42,7 @@ def build_routes() -> Routes[Application]:
     routes.add(storage, lambda app: app.failover)
     routes.add(figures, lambda app: app.metrics)
     routes.add(fleets.fleets, lambda app: app.fleets)
+    routes.add(overview, lambda app: app.overview)
     routes.add(fleets.nodes, lambda app: app.nodes)
     routes.add(leases.servers, lambda app: app.beats)
     routes.add(leases.views, lambda app: app.views)

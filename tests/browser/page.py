@@ -11,7 +11,7 @@ from playwright.async_api import ConsoleMessage, Locator, Page, Request, expect
 TIMEOUT = 60_000  # milliseconds that anything may take on a busy machine
 expect.set_options(timeout=TIMEOUT)
 
-PANELS = ("now", "due", "late", "dead", "leases", "turns", "maintenance", "health")
+PANELS = ("now", "fleets", "due", "late", "dead", "leases", "turns", "maintenance", "health")
 """The ids of the panels, in their order on the page."""
 
 

@@ -263,3 +263,38 @@ async def test_more_dead_letters_are_shown_when_asked_for(look: Look) -> None:
     await expect(rows).to_have_count(150)
     await expect(panel.get_by_role("heading", name="150 dead")).to_be_visible()
     await expect(panel.get_by_role("button", name="Show 100 more")).to_have_count(0)
+
+
+async def test_of_300_fleets_those_that_need_a_person_come_first_and_are_opened_by_a_click(look: Look) -> None:
+    urgent = {"source": "leases", "what": "unserved", "count": 1200, "subjects": [EVIL[:60], "5", "6", "7"], "since": text_of(now_ms())}
+    waiting = {"source": "approvals", "what": "waiting", "count": 2, "subjects": [], "since": None}
+    fleets = [{"fleet": f"cluster-{number:03d}", "agents": 150, "open_events": 51} for number in range(60)]
+    items = [{**each, "urgency": "soon", "needs": [waiting]} for each in fleets]
+    items[0] |= {"urgency": "urgent", "needs": [urgent]}
+    items[3]["fleet"] = FLEET
+    asked: list[int] = []
+
+    async def overview(route: Route) -> None:
+        query = parse_qs(urlsplit(route.request.url).query)
+        if "names" in query:
+            await route.continue_()
+            return
+        limit = int(query["limit"][0])
+        asked.append(limit)
+        more = "more" if limit < len(items) else None
+        await route.fulfill(json={"items": items[:limit], "next": more, "fleets": 300, "quiet": 240, "in_maintenance": 60})
+
+    await look.page.route("**/api/v1/fleet-overview*", overview)
+    await look.open(DEMO_KEY)
+    panel = await look.shows("fleets")
+    await expect(panel.locator(".sum")).to_have_text("300 fleets. 60 need attention 240 quiet 60 with open Scheduled Events")
+    rows = panel.locator("tbody tr")
+    await expect(rows).to_have_count(50)
+    await expect(rows.first).to_contain_text("1,200 unserved")
+    await expect(rows.nth(1)).to_contain_text("2 approvals waiting")
+    await panel.get_by_role("button", name="Show 10 more").click()
+    await expect(rows).to_have_count(60)
+    await panel.get_by_role("button", name=FLEET, exact=True).click()
+    await expect(look.page.locator("#fleet")).to_have_value(FLEET)
+    await expect(panel.get_by_role("button", name=FLEET, exact=True)).to_have_attribute("aria-pressed", "true")
+    assert set(asked) == {50, 100}, "one request for a page, whatever the number of fleets"

@@ -21,7 +21,7 @@ _LEASE_PROFILE_HELP = "Lease timing, which decides how fast other servers take o
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(no_args_is_help=True, help=_HELP)
-    add_commands(group, {"list": list_, "show": show, "nodes": nodes, "stale": stale, "intents": intents}, watch=True)
+    add_commands(group, {"overview": overview, "list": list_, "show": show, "nodes": nodes, "stale": stale, "intents": intents}, watch=True)
     add_commands(group, {"doctor": doctor, "create": create, "resize": resize, "delete": delete, "plan": plan})
     register_controls(group)
     app.add_typer(group, name="leases")
@@ -53,6 +53,33 @@ def create(
     if servers:
         body["servers"] = {**body.get("servers", {}), **servers}
     session.print_document(session.send("PUT", api_path("fleets", fleet), body))
+
+
+def overview(session: CommandSession) -> None:
+    """List the fleets that need a person, the most urgent first, and count the others.
+
+    Examples:
+        tocsin leases overview
+        tocsin leases overview --watch 10
+    """
+    first = found = session.get("fleet-overview", limit=1000)
+    items = list(first["items"])
+    while found["next"] is not None:
+        found = session.get("fleet-overview", limit=1000, cursor=found["next"])
+        items += found["items"]
+
+    def row(each: dict[str, Any]) -> Sequence[Any]:
+        return each["fleet"], each["urgency"], ", ".join(map(_need, each["needs"])), each["open_events"] or None, each["agents"] or None
+
+    title = f"{first['fleets']} fleets: {first['fleets'] - first['quiet']} need attention, {first['quiet']} quiet"
+    columns = ("fleet", "urgency", "needs", "open events", "agents")
+    session.print_list(items, columns, row, empty=f"{first['fleets']} fleets: none needs attention", title=title)
+
+
+def _need(need: dict[str, Any]) -> str:
+    names = f" ({', '.join(need['subjects'][:3])})" if need["subjects"] else ""
+    what = {"agents": "silent agents", "approvals": "approvals waiting"}.get(need["source"], need["what"])
+    return f"{need['count']} {what}{names}"
 
 
 def list_(session: CommandSession) -> None:

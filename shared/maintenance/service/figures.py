@@ -7,17 +7,22 @@ rows.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import orjson
 
+from ...core.clock import Millis
 from ...engine.fleet_cursor import MAX_NAMED_FLEETS, OTHER_FLEETS
 from ...engine.queries import load_rows
 from ...storage.names import MAINTENANCE
 from ...storage.ports import Props, Row, Tables
+from ..decisions.domain_guard import is_live
 from ..rows import INDEX, FleetEvents
 
 _NONE: Final = "{}"
+MAX_SILENT_NAMED: Final = 5
+"""Silent agents that a fleet's index row names."""
 
 
 class MaintenanceFigures(NamedTuple):
@@ -38,9 +43,54 @@ def alarm_props(view: FleetEvents) -> Props:
     return {"alarms": orjson.dumps(found, option=orjson.OPT_SORT_KEYS).decode()}
 
 
-def has_alarms(entry: Row, props: Props) -> bool:
-    """Return true if a fleet's index row has these alarms."""
-    return entry.props.get("alarms", _NONE) == props["alarms"]
+class MaintenanceCare(NamedTuple):
+    """A fleet's maintenance at a glance, as the last inspection has found it.
+
+    alarms: number of events with each alarm. waiting: scheduled events that only a person lets continue before NotBefore. silent: number
+    of agents that do not report as often as they should; silent_nodes: the first of them. agents: nodes with an agent. open: open events,
+    rehearsals aside.
+    """
+
+    alarms: Mapping[str, int] = {}
+    waiting: int = 0
+    silent: int = 0
+    silent_nodes: tuple[str, ...] = ()
+    agents: int = 0
+    open: int = 0
+
+
+def care_props(view: FleetEvents, now: Millis) -> Props:
+    """Return what the overview of fleets shows, for a fleet's index row. Former releases leave it as it is."""
+    events = [event for event in view.events.values() if event.open and not event.rehearsal]
+    silent = sorted(name for name, node in view.nodes.items() if not is_live(node, view, now))
+    waiting = sum(
+        event.status == "scheduled"
+        and (event.hold is not None or (event.grant is None and (event.not_before is None or "too-wide" in event.alarms)))
+        for event in events
+    )
+    found = {"waiting": waiting, "silent": len(silent), "names": silent[:MAX_SILENT_NAMED], "agents": len(view.nodes), "open": len(events)}
+    return {"care": orjson.dumps(found).decode()}
+
+
+def parse_care(row: Row | None) -> MaintenanceCare:
+    """Return the overview's part of a fleet's index row. A fleet without agents, or of a former release, has none."""
+    if row is None:
+        return MaintenanceCare()
+    alarms: dict[str, int] = orjson.loads(str(row.props.get("alarms", _NONE)))
+    found = orjson.loads(str(row.props.get("care", _NONE)))
+    return MaintenanceCare(
+        alarms,
+        int(found.get("waiting", 0)),
+        int(found.get("silent", 0)),
+        tuple(found.get("names", ())),
+        int(found.get("agents", 0)),
+        int(found.get("open", 0)),
+    )
+
+
+def has_props(entry: Row, props: Props) -> bool:
+    """Return true if a fleet's index row has these properties."""
+    return all(entry.props.get(name, _NONE) == value for name, value in props.items())
 
 
 async def read_figures(tables: Tables) -> list[MaintenanceFigures]:

@@ -117,8 +117,8 @@ class MaintenanceSweep:
         await self._leases.leave(key, gone | {name: node.leaving for name, node in after.nodes.items()}, around)
         counts["acknowledged"] += await self._acknowledge_due(key, after, settings, read.now)
         counts["told"] += await self._publish(key, fleet, settings, after, read.now)
-        if entry is not None and not figures.has_alarms(entry, alarms := figures.alarm_props(after)):
-            await self._store.note(key, alarms)
+        if entry is not None and not figures.has_props(entry, noted := figures.alarm_props(after) | figures.care_props(after, read.now)):
+            await self._store.note(key, noted)
         return counts
 
     async def _acknowledge_due(self, key: str, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> int:

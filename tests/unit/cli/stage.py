@@ -211,7 +211,33 @@ LISTS = {
 }
 WHOLE = ("schedules/nightly/preview", "load")
 """Lists without pages."""
+OVERVIEW = {
+    "items": [
+        {
+            "fleet": "web",
+            "urgency": "urgent",
+            "needs": [
+                {"source": "leases", "what": "unserved", "count": 4, "subjects": ["1", "5", "6", "7"], "since": AT},
+                {"source": "agents", "what": "silent", "count": 1, "subjects": ["s3"], "since": None},
+            ],
+            "agents": 150,
+            "open_events": 51,
+        },
+        {
+            "fleet": "db",
+            "urgency": "soon",
+            "needs": [{"source": "approvals", "what": "waiting", "count": 2, "subjects": [], "since": None}],
+            "agents": 3,
+            "open_events": 2,
+        },
+    ],
+    "next": None,
+    "fleets": 300,
+    "quiet": 298,
+    "in_maintenance": 2,
+}
 ONES = {
+    "fleet-overview": OVERVIEW,
     "events/order-17": DEAD,
     "stats": STATS,
     "fleets/web": FLEET,

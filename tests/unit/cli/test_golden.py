@@ -28,6 +28,7 @@ SCREENS = {
     "events-stats": "events stats",
     "schedules-list": "schedules list",
     "schedules-preview": "schedules preview nightly",
+    "leases-overview": "leases overview",
     "leases-list": "leases list",
     "leases-show": "leases show web",
     "leases-show-one": "leases show web 1",

@@ -80,7 +80,8 @@ def test_a_quiet_report_is_answered_as_with_all_nodes() -> None:
 
 
 def test_the_index_of_nodes_finds_names_and_scopes_in_any_case() -> None:
-    view = FleetEvents({"a": replace(node(1), node="a", vm="VM_n1", scope="SET"), "b": replace(node(1), node="b", scope="other")}, {"e1": EVENT})
+    a, b = replace(node(1), node="a", vm="VM_n1", scope="SET"), replace(node(1), node="b", scope="other")
+    view = FleetEvents({"a": a, "b": b}, {"e1": EVENT})
     assert [each.node for each in view.named(EVENT)] == ["a"]
     assert [each.node for each in view.of_scope("Set")] == ["a"]
     assert [each.node for each, _ in view.reports("e1")] == ["a", "b"]

@@ -4,13 +4,14 @@ import { Refused, all, call, key, whenLost } from "./api.js";
 import { byId, el, plural, say, sentence } from "./dom.js";
 import { dead } from "./dead.js";
 import { due, late, now } from "./events.js";
+import { fleets } from "./fleets.js";
 import { health } from "./health.js";
 import { leases } from "./leases.js";
 import { maintenance } from "./maintenance.js";
 import { Panel } from "./panel.js";
 import { turns } from "./turns.js";
 
-const PANELS = [now, due, late, dead, leases, turns, maintenance, health];
+const PANELS = [now, fleets, due, late, dead, leases, turns, maintenance, health];
 const NEW_NAMES = 60_000; // ms between loads of the names of tenants and fleets
 const AGAIN = 5000; // ms until names, or a stored key, are tried again after a failure
 
@@ -19,6 +20,13 @@ const ctx = {
   tenant: asked.get("tenant"), fleet: asked.get("fleet"), range: 60, admin: false, live: true, kept: new Map(), missing: "",
   get query() {
     return this.tenant ? { tenant: this.tenant } : {};
+  },
+  /** Show another fleet in the panels of fleets. */
+  pick(name) {
+    ctx.fleet = name;
+    byId("fleet").value = name;
+    changed();
+    byId("panel-leases").scrollIntoView({ block: "start" });
   },
   /** Share a call between panels: repeat it only `age` ms after its answer, or when `of` has changed. */
   once(name, ask, { age = 2000, of = "" } = {}) {
@@ -175,6 +183,18 @@ async function listed(path, query) {
   }
 }
 
+/** Return the names of the fleets, as `listed` does; they are read without a read of each fleet. */
+async function fleetNames() {
+  try {
+    return (await call("GET", "v1/fleet-overview", { query: { ...ctx.query, names: "true", limit: 1 } })).names;
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    if (error.status !== 403) return null;
+    ctx.missing = error.detail;
+    return [];
+  }
+}
+
 /** Load the names of tenants and fleets. The choice stays while it exists, and while the service does not answer. */
 async function names() {
   const mine = visit;
@@ -186,7 +206,7 @@ async function names() {
   if (tenants && ctx.admin) ctx.tenant = tenants.includes(ctx.tenant) ? ctx.tenant : tenants.includes("demo") ? "demo" : tenants[0] ?? null;
   const tenant = ctx.tenant;
   ctx.missing = "";
-  const fleets = ctx.admin && !tenant ? [] : await listed("v1/fleets", ctx.query);
+  const fleets = ctx.admin && !tenant ? [] : await fleetNames();
   // Another tenant may have been chosen meanwhile.
   if (tenant !== ctx.tenant || mine !== visit) return;
   if (tenants) choose("tenant", tenants, ctx.tenant);

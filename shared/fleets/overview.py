@@ -1,0 +1,162 @@
+"""All fleets of a tenant at a glance: those that need a person, the most urgent first, and the number of the others.
+
+It reads what the inspections of the last minute have stored: three requests for a thousand fleets, and no row of a fleet itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pydantic import Field
+
+from ..core.clock import Millis, to_text
+from ..engine.queries import load_rows
+from ..leases.rows import INDEX as FLEET_INDEX
+from ..maintenance.rows import INDEX as MAINTENANCE_INDEX
+from ..maintenance.service.figures import MaintenanceCare, parse_care
+from ..storage.names import FLEETS, MAINTENANCE, SWEEPS
+from ..storage.ports import Row, Tables
+from ..web.fields.params import Flag, Paging
+from ..web.fields.types import Maybe, Stamp, Strict
+from ..web.paging.cursor import encode_cursor
+from ..web.paging.pages import after
+from ..web.routes import Answer, Call, RouteGroup
+from .watch.rules import WatchState
+from .watch.state import WATCHED, parse_watch_state
+
+type Source = Literal["leases", "maintenance", "agents", "approvals"]
+
+_URGENT: Final = frozenset({"unserved", "missing", "silent", "servers", "unreadable", "prepare-failed", "restore-failed", "domains-down"})
+"""Alarms of fleets whose service is worse already, or whose machines do not come back."""
+_LATER: Final = frozenset({"forgotten", "late", "destination", "single-monitor", "monitors-together"})
+"""Alarms that may wait until the others are seen to."""
+
+
+class NeedOut(Strict):
+    """One reason why a fleet needs a person."""
+
+    source: Source
+    what: str = Field(description="An alarm of leases or of maintenance; `silent` for agents, `waiting` for approvals.")
+    count: int = Field(description="Partitions, servers, events, agents: the subjects of the reason.")
+    subjects: list[str] = Field(description="The first subjects, where they are known.")
+    since: Stamp | None = Field(description="When an alarm of leases was found first; otherwise null.")
+
+
+class FleetNeeds(Strict):
+    """A fleet that needs a person."""
+
+    fleet: str
+    urgency: Literal["urgent", "soon", "later"]
+    needs: list[NeedOut]
+    agents: int = Field(description="Nodes with an agent.")
+    open_events: int = Field(description="Open Scheduled Events.")
+
+
+class FleetOverview(Strict):
+    """The fleets of a tenant that need a person, the most urgent first, and the number of all. Only `items` is paged."""
+
+    items: list[FleetNeeds]
+    next: str | None
+    fleets: int
+    quiet: int = Field(description="Fleets that need nobody.")
+    in_maintenance: int = Field(description="Fleets with open Scheduled Events.")
+    names: Maybe[list[str]] = Field(None, description="All fleets by name, if the request asks for them.")
+
+
+class OverviewQuery(Paging):
+    """The options of the overview."""
+
+    names: Flag = Field(False, description="The answer lists the names of all fleets.")
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """See `NeedOut`."""
+
+    source: Source
+    what: str
+    count: int
+    subjects: tuple[str, ...] = ()
+    since: Millis = 0
+
+    @property
+    def rank(self) -> int:
+        """0 for urgent, 1 for soon, 2 for later."""
+        return 0 if self.what in _URGENT and self.source != "agents" else 2 if self.what in _LATER else 1
+
+
+def needs_of(watched: WatchState, care: MaintenanceCare) -> list[Need]:
+    """Return why a fleet needs a person, the most urgent reason first; nothing for a quiet fleet."""
+    found = [Need("leases", kind, each.count, each.subjects, each.since) for kind, each in watched.alarms.items() if not each.cleared]
+    found += [Need("maintenance", kind, count) for kind, count in care.alarms.items() if count]
+    if care.waiting:
+        found.append(Need("approvals", "waiting", care.waiting))
+    if care.silent:
+        found.append(Need("agents", "silent", care.silent, care.silent_nodes))
+    return sorted(found, key=lambda need: (need.rank, need.source, need.what))
+
+
+def ranked(fleets: Iterable[tuple[str, list[Need]]]) -> list[tuple[str, list[Need]]]:
+    """Return the fleets that need a person: the most urgent first, then those with the most reasons, then by name."""
+    return sorted(((name, needs) for name, needs in fleets if needs), key=lambda each: (each[1][0].rank, -len(each[1]), each[0]))
+
+
+class Overview:
+    """Reads the overview. One per process, without state."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    async def page(self, tenant: str, limit: int, start: int, *, names: bool = False) -> FleetOverview:
+        """Return a page of the fleets that need a person, after the first `start`. names: list all fleets too. Raises `StorageError`."""
+        places = ((FLEETS, FLEET_INDEX), (SWEEPS, WATCHED), (MAINTENANCE, MAINTENANCE_INDEX))
+        found = await asyncio.gather(*(load_rows(self._tables, table, pk, f"{tenant}:", f"{tenant};") for table, pk in places))
+        index, watched, care = ({row.rk: row for row in rows} for rows in found)
+        states: dict[str, WatchState] = {key: _state(watched.get(key)) for key in index}
+        cares = {key: parse_care(care.get(key)) for key in index}
+        fleets = ranked((key, needs_of(states[key], cares[key])) for key in index)
+        items = [
+            FleetNeeds(
+                fleet=key.partition(":")[2],
+                urgency=("urgent", "soon", "later")[needs[0].rank],
+                needs=[
+                    NeedOut(
+                        source=each.source,
+                        what=each.what,
+                        count=each.count,
+                        subjects=list(each.subjects),
+                        since=to_text(each.since) if each.since else None,
+                    )
+                    for each in needs
+                ],
+                agents=cares[key].agents,
+                open_events=cares[key].open,
+            )
+            for key, needs in fleets[start : start + limit]
+        ]
+        more = encode_cursor(_LIST, start + limit) if len(fleets) > start + limit else None
+        busy = sum(1 for each in cares.values() if each.open)
+        listed = [key.partition(":")[2] for key in index] if names else None
+        quiet = len(index) - len(fleets)
+        return FleetOverview(items=items, next=more, fleets=len(index), quiet=quiet, in_maintenance=busy, names=listed)
+
+
+def _state(row: Row | None) -> WatchState:
+    return parse_watch_state(row).value
+
+
+_LIST: Final = "overview"
+
+overview = RouteGroup[Overview]("fleets", scope="fleets")
+
+
+@overview.get("v1/fleet-overview", answers={200: FleetOverview})
+async def fleet_overview(call: Call[Overview, None, OverviewQuery]) -> Answer:
+    """List the fleets that need a person, the most urgent first, and count the others.
+
+    It shows what the sweeps of the last minute have found, without a read of each fleet.
+    """
+    return Answer(200, await call.service.page(call.tenant, call.query.limit, after(call, _LIST, int, 0), names=call.query.names))

@@ -1,0 +1,41 @@
+"""The order of fleets that need a person."""
+
+from __future__ import annotations
+
+from shared.fleets.overview import needs_of, ranked
+from shared.fleets.watch.alarms import Alarm
+from shared.fleets.watch.rules import WatchState
+from shared.maintenance.service.figures import MaintenanceCare
+
+QUIET = WatchState()
+UNSERVED = WatchState(alarms={"unserved": Alarm("unserved", 5, ("1", "2"), 2)})
+OVER = WatchState(alarms={"unserved": Alarm("unserved", 5, ("1",), 1, cleared=9)})
+
+
+def test_a_fleet_without_alarms_approvals_and_silent_agents_needs_nobody() -> None:
+    assert needs_of(QUIET, MaintenanceCare(agents=150, open=51)) == []
+    assert needs_of(OVER, MaintenanceCare({"silent": 0})) == []
+
+
+def test_reasons_are_named_with_their_subjects_the_most_urgent_first() -> None:
+    found = needs_of(UNSERVED, MaintenanceCare({"single-monitor": 1, "silent": 3}, waiting=2, silent=4, silent_nodes=("n1", "n2")))
+    assert [(each.source, each.what, each.count) for each in found] == [
+        ("leases", "unserved", 2),
+        ("maintenance", "silent", 3),
+        ("agents", "silent", 4),
+        ("approvals", "waiting", 2),
+        ("maintenance", "single-monitor", 1),
+    ]
+    assert found[0].subjects == ("1", "2") and found[0].since == 5
+
+
+def test_fleets_are_in_the_order_of_urgency_then_of_the_number_of_reasons_then_of_names() -> None:
+    fleets = {
+        "quiet": needs_of(QUIET, MaintenanceCare()),
+        "later": needs_of(QUIET, MaintenanceCare({"single-monitor": 1})),
+        "soon": needs_of(QUIET, MaintenanceCare(waiting=1)),
+        "b": needs_of(UNSERVED, MaintenanceCare()),
+        "a": needs_of(UNSERVED, MaintenanceCare()),
+        "c": needs_of(UNSERVED, MaintenanceCare(waiting=1)),
+    }
+    assert [name for name, _ in ranked(fleets.items())] == ["c", "a", "b", "soon", "later"]
