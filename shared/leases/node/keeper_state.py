@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from ...core.pressure import StoragePressure
-from .. import rules
+from .. import rules, scan_rules
 from ..rows import MAX_ORDERS, Expected, Fleet, event_fields
 from ..rules import Claim, HandOff, ServerSession
 from .published_loads import PublishedLoads
@@ -160,24 +160,24 @@ class KeeperState:
         """Set the fleet, except the profile: the running loops began under the former durations."""
         self.fleet = replace(fleet, profile=self.fleet.profile)
 
-    def shed_duties(self) -> frozenset[rules.ScanDuty]:
+    def shed_duties(self) -> frozenset[scan_rules.ScanDuty]:
         """Return the duties to skip while storage is slow."""
-        return rules.duties_to_skip(self.failures)
+        return scan_rules.duties_to_skip(self.failures)
 
     def record_request(self, refused: bool) -> None:
         """Count a request to storage, and whether storage refused it or did not answer."""
         with self._lock:
-            self._pressure = self._pressure.observe(refused, self._steady(), rules.pressure_memory(self.fleet.profile))
+            self._pressure = self._pressure.observe(refused, self._steady(), scan_rules.pressure_memory(self.fleet.profile))
 
     @property
     def stretch(self) -> float:
         """The factor on the intervals of scans and plans while storage refuses requests; 1 while it does not."""
-        return self._pressure.factor(self._steady(), rules.pressure_memory(self.fleet.profile))
+        return self._pressure.factor(self._steady(), scan_rules.pressure_memory(self.fleet.profile))
 
     @property
     def refused(self) -> int:
         """The percentage of requests that storage refuses, while these are so many that scans are stretched; else 0."""
-        share = self._pressure.share(self._steady(), rules.pressure_memory(self.fleet.profile))
+        share = self._pressure.share(self._steady(), scan_rules.pressure_memory(self.fleet.profile))
         return round(100 * share) if self.stretch > 1 else 0
 
     def released_partitions(self) -> dict[int, float]:

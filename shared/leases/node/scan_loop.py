@@ -17,7 +17,7 @@ from ...core.errors import Rejected, StorageError
 from ...engine.effects import Work, get, wait
 from ...engine.observed import observed
 from ...storage.names import FLEETS
-from .. import generations, rules, unreadable_rows
+from .. import generations, scan_rules, unreadable_rows
 from ..balance import is_uneven
 from ..loads import server_loads
 from ..planner import PartitionMove, PartitionPlan
@@ -154,7 +154,7 @@ class ScanLoop:
         if session is None:
             # A server that waits for its registration, possibly for T, has then also observed which other servers were silent.
             if now >= self._next_scan and "scan" not in shed:
-                self._next_scan = now + rules.stretched_scan(self._profile.beat, self._keeper_state.stretch, self._profile)
+                self._next_scan = now + scan_rules.stretched_scan(self._profile.beat, self._keeper_state.stretch, self._profile)
                 yield from takeover.observe_servers(self._key, self._sights)
             return
         if session.incarnation != self._incarnation:
@@ -270,13 +270,13 @@ class ScanLoop:
         servers = [parse_server(row) for row in rows]
         # Servers that speak HTTP do not scan.
         looking = [server.name for server in servers if server.state != "dead" and server.scans]
-        every = rules.scan_interval(self._server, looking, self._profile)
+        every = scan_rules.scan_interval(self._server, looking, self._profile)
         # Jitter, so that scanners do not read at the same moment.
-        self._next_scan = now + rules.stretched_scan(every, self._keeper_state.stretch, self._profile) * (0.9 + 0.2 * self._chance())
+        self._next_scan = now + scan_rules.stretched_scan(every, self._keeper_state.stretch, self._profile) * (0.9 + 0.2 * self._chance())
         known = frozenset((server.name, server.incarnation, server.state, server.capacity) for server in servers)
         self._looks = every <= self._profile.beat
         ages = {server.name: max(0, row.read_at - row.timestamp) / 1000 for server, row in zip(servers, rows, strict=True)}
-        self._suspects = rules.suspects(self._server, looking, ages, self._sights, self._profile, now)
+        self._suspects = scan_rules.suspects(self._server, looking, ages, self._sights, self._profile, now)
         others = (server.name for server in servers if server.state == "live" and server.name != self._server)
         self._keeper_state.alone = not set(others) - self._drained
         if self._looks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.core.errors import StorageError
-from shared.leases import rules
+from shared.leases import rules, scan_rules
 from shared.leases.profiles import PROFILES, Profile
 from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import (
@@ -272,7 +272,7 @@ def test_a_creation_that_was_cut_off_is_finished_by_the_next() -> None:
 
 
 def test_under_pressure_scans_go_first_then_balancing_then_claims() -> None:
-    assert [sorted(rules.duties_to_skip(failures)) for failures in range(5)] == [
+    assert [sorted(scan_rules.duties_to_skip(failures)) for failures in range(5)] == [
         [],
         ["scan"],
         ["balance", "scan"],
@@ -285,8 +285,8 @@ def test_under_pressure_scans_go_first_then_balancing_then_claims() -> None:
 def test_looks_at_the_fleet_cost_the_same_whatever_its_size(count: int) -> None:
     profile = Profile(5, 15, 18)
     live = [f"s{number:02d}" for number in range(count)]
-    looks = sum(1 / rules.scan_interval(name, live, profile) for name in live)
-    assert looks * profile.beat <= rules.SCANNERS + 1 + 1e-9
+    looks = sum(1 / scan_rules.scan_interval(name, live, profile) for name in live)
+    assert looks * profile.beat <= scan_rules.SCANNERS + 1 + 1e-9
 
 
 def test_a_hand_off_ends_when_the_user_has_stopped_or_its_time_is_up() -> None:
