@@ -35,6 +35,8 @@ GET /schedules/{id}/preview
 GET /load
 GET /history
 GET /storage
+GET /audit
+GET /fleet-overview
 POST /storage/failover
 POST /storage/failback
 GET /rejects
@@ -86,6 +88,9 @@ GET /events/tenants
 POST /cron
 GET /cron/{tenant}/{id}
 DELETE /cron/{tenant}/{id}/{type}
+POST /cron/describe
+GET /events/cluster
+GET /ping
 """
 OPERATIONS = [(method.upper(), path, operation) for path, methods in DOCUMENT["paths"].items() for method, operation in methods.items()]
 each = pytest.mark.parametrize(("method", "path", "operation"), OPERATIONS, ids=[operation["operationId"] for *_, operation in OPERATIONS])
