@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from ..core.clock import Clock
@@ -23,7 +24,10 @@ MAX_FLEETS_PER_TICK: Final = 2000
 SECONDS_PER_TICK: Final = 10.0
 """Seconds after which a tick reads no further page."""
 MAX_NAMED_FLEETS: Final = 100
-"""Fleets with gauges of their own, the first by name. It bounds the number of series and of reads."""
+"""Fleets that always have gauges of their own, the first by name. It bounds the number of series and of reads."""
+MAX_NAMED_ALARMS: Final = 100
+"""Further fleets with gauges of their own while they have an alarm, the first by name. It is bounded too, because trouble of storage or of
+the network can give all fleets an alarm at once."""
 OTHER_FLEETS: Final = "*"
 """Name under which the gauges of all other fleets, and of their tenants, are added up."""
 FLEETS_IN_FLIGHT: Final = 8
@@ -31,6 +35,16 @@ FLEETS_IN_FLIGHT: Final = 8
 
 type VisitFleet = Callable[[str], Awaitable[Counter[str]]]
 type PrepareVisits = Callable[[list[str]], Awaitable[VisitFleet]]
+
+
+def named_fleets(keys: Sequence[str], alarmed: Container[str]) -> list[str]:
+    """Return the fleets with gauges of their own. keys: of all fleets, in order of name. alarmed: those with an alarm.
+
+    A fleet that is always named stays so whatever the others do, and one with an alarm is named as soon as it has it: no alert is resolved
+    because a series moves.
+    """
+    further = (key for key in keys[MAX_NAMED_FLEETS:] if key in alarmed)
+    return [*keys[:MAX_NAMED_FLEETS], *islice(further, MAX_NAMED_ALARMS)]
 
 
 class FleetCursor:

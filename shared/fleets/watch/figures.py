@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...core.clock import Millis
 from ...engine.async_runner import AsyncRunner
-from ...engine.fleet_cursor import MAX_NAMED_FLEETS, OTHER_FLEETS
+from ...engine.fleet_cursor import OTHER_FLEETS, named_fleets
 from ...engine.queries import load_rows
 from ...leases.rows import INDEX
 from ...leases.service.snapshot import read_summary
@@ -23,8 +23,8 @@ from .state import WATCHED, parse_watch_state
 class FleetFigures(NamedTuple):
     """Gauges of one fleet. oldest_beat: seconds. alarms: kinds that are raised now.
 
-    Fleets beyond `MAX_NAMED_FLEETS` share one value, `OTHER_FLEETS`. It holds the results of their inspections, names a kind once for each
-    fleet, and has no servers and heartbeats.
+    Fleets that are not among `named_fleets` share one value, `OTHER_FLEETS`. It holds the results of their inspections, names a kind once
+    for each fleet, and has no servers and heartbeats.
     """
 
     tenant: str
@@ -38,7 +38,7 @@ class FleetFigures(NamedTuple):
 
 
 async def read_figures(tables: Tables, runner: AsyncRunner, memory: SweepMemory, now: Millis) -> list[FleetFigures]:
-    """Read the gauges of the first fleets by name, two requests each, and of the others together, three requests per thousand fleets.
+    """Read the gauges of `named_fleets`, two requests each, and of the others together, three requests per thousand fleets.
 
     An idle fleet has no living server: its gauges are those of its last visit, without a request. Raises `StorageError`.
     """
@@ -60,9 +60,10 @@ async def read_figures(tables: Tables, runner: AsyncRunner, memory: SweepMemory,
         found = rules.findings_of_summary(summary, now)
         return FleetFigures(tenant, fleet, found.live, found.needed, state.unserved, state.stale, found.oldest, _raised_kinds(state))
 
-    first = [each for each in await asyncio.gather(*map(read_one, keys[:MAX_NAMED_FLEETS])) if each is not None]
-    others = keys[MAX_NAMED_FLEETS:]
-    return [*first, _sum_up([known[key] for key in others if key in known])] if others else first
+    named = dict.fromkeys(named_fleets(keys, {key for key, state in known.items() if state.stale or _raised_kinds(state)}))
+    singly = [each for each in await asyncio.gather(*map(read_one, named)) if each is not None]
+    others = [key for key in keys if key not in named]
+    return [*singly, _sum_up([known[key] for key in others if key in known])] if others else singly
 
 
 def _sum_up(states: Sequence[WatchState]) -> FleetFigures:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from ...core.clock import Millis
-from ...engine.fleet_cursor import MAX_NAMED_FLEETS, OTHER_FLEETS
+from ...engine.fleet_cursor import OTHER_FLEETS, named_fleets
 from ...engine.queries import load_rows
 from ...storage.names import MAINTENANCE
 from ...storage.ports import Props, Row, Tables
@@ -26,7 +26,7 @@ MAX_SILENT_NAMED: Final = 5
 
 
 class MaintenanceFigures(NamedTuple):
-    """The gauges of one fleet, or (`OTHER_FLEETS`) the sums over all fleets beyond the first `MAX_NAMED_FLEETS`.
+    """The gauges of one fleet, or (`OTHER_FLEETS`) the sums over all fleets that are not among `named_fleets`.
 
     alarms: number of events with each alarm; the fleet itself counts as one event.
     """
@@ -94,10 +94,20 @@ def has_props(entry: Row, props: Props) -> bool:
 
 
 async def read_figures(tables: Tables) -> list[MaintenanceFigures]:
-    """Return the gauges of the fleets with agents: the first by name singly, the others together. Raises `StorageError`."""
-    found: dict[str, MaintenanceFigures] = {}
-    for row in await load_rows(tables, MAINTENANCE, INDEX, "", "~"):
-        tenant, _, fleet = row.rk.partition(":") if len(found) < MAX_NAMED_FLEETS else (OTHER_FLEETS, "", OTHER_FLEETS)
-        each = found.setdefault(f"{tenant}:{fleet}", MaintenanceFigures(tenant, fleet, Counter()))
-        each.alarms.update(orjson.loads(str(row.props.get("alarms", _NONE))))
-    return list(found.values())
+    """Return the gauges of the fleets with agents: of `named_fleets` singly, of the others together. Raises `StorageError`."""
+    rows = await load_rows(tables, MAINTENANCE, INDEX, "", "~")
+    alarms: dict[str, Counter[str]] = {row.rk: Counter(orjson.loads(str(row.props.get("alarms", _NONE)))) for row in rows}
+    named = dict.fromkeys(named_fleets(list(alarms), {key for key, counts in alarms.items() if counts.total()}))
+    found = [MaintenanceFigures(*_split(key), alarms[key]) for key in named]
+    others = [counts for key, counts in alarms.items() if key not in named]
+    if others:
+        whole: Counter[str] = Counter()
+        for counts in others:
+            whole.update(counts)
+        found.append(MaintenanceFigures(OTHER_FLEETS, OTHER_FLEETS, whole))
+    return found
+
+
+def _split(key: str) -> tuple[str, str]:
+    tenant, _, fleet = key.partition(":")
+    return tenant, fleet

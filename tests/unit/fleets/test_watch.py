@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.core.errors import Problem, Unavailable
-from shared.fleets.watch import figures
+from shared.engine import fleet_cursor
 from shared.leases.rows import INDEX, PARTITIONS, MoveLimits, partition_key
 from shared.storage.names import FLEETS, SWEEPS
 from shared.storage.ports import ANY, Delete, Upsert
@@ -83,8 +83,9 @@ async def test_partitions_that_no_server_may_own_raise_an_alarm_and_so_do_missin
     assert set(seen.alarms) == {"unserved", "missing"} and seen.oldest_beat == 0.0
 
 
-async def test_fleets_beyond_the_first_are_reported_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "MAX_NAMED_FLEETS", 1)
+async def test_fleets_beyond_the_first_and_those_with_alarms_are_reported_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_cursor, "MAX_NAMED_FLEETS", 1)
+    monkeypatch.setattr(fleet_cursor, "MAX_NAMED_ALARMS", 0)
     first, *others = [await world.fleet(name, limits=MoveLimits(max_per_server=3)) for name in ("a", "b", "b-2", "c", "d")]
     nodes = [await Node(world, key, "n").join() for key in (first, *others[:2])]
     await live(world, 180, *nodes)
@@ -97,6 +98,10 @@ async def test_fleets_beyond_the_first_are_reported_together(world: World, monke
     world.tables.transactions.clear()
     await world.watch.figures()
     assert world.tables.transactions["query"] == 5 and world.tables.transactions["get"] == 0, "three of all, two of the first"
+    monkeypatch.setattr(fleet_cursor, "MAX_NAMED_ALARMS", 1)
+    first_of_all, alarmed, rest = await world.watch.figures()
+    assert (first_of_all, alarmed.fleet, alarmed.live, sorted(alarmed.alarms)) == (one, "b", 1, ["missing", "unserved"])
+    assert (rest.fleet, rest.unserved, rest.stale, rest.alarms) == ("*", 1 + 4 + 4, 1, ("unserved",))
     for key in others[:2]:
         await world.tables.write(FLEETS, INDEX, [Delete(key, ANY)])
     _, rest = await world.watch.figures()

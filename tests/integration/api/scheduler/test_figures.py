@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.fleets.watch import figures as leases
-from shared.maintenance.service.wiring import figures as maintenance
+from shared.engine import fleet_cursor
 from shared.storage.names import MAINTENANCE
 from tests.unit.scheduler.harness import World
 
@@ -18,9 +17,9 @@ MAKE: dict[str, Any] = {"partitions": 1, "maintenance": {}}
 
 @pytest.fixture
 async def fleets(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Three fleets, of which figures tell one apart."""
-    monkeypatch.setattr(leases, "MAX_NAMED_FLEETS", 1)
-    monkeypatch.setattr(maintenance, "MAX_NAMED_FLEETS", 1)
+    """Three fleets, of which figures always tell one apart, and one more with an alarm."""
+    monkeypatch.setattr(fleet_cursor, "MAX_NAMED_FLEETS", 1)
+    monkeypatch.setattr(fleet_cursor, "MAX_NAMED_ALARMS", 1)
     for name in "abc":
         assert (await world.demo.put(f"/api/v1/fleets/{name}", MAKE)).status == 201
     return world
@@ -56,14 +55,16 @@ async def failed(world: World) -> dict[str, float]:
 async def test_alarms_of_maintenance_are_reported_for_fleets_beyond_the_first_too(fleets: World) -> None:
     agents = {name: await fails(fleets, name) for name in "abc"}
     await tick(fleets, "stale_scan")
-    assert await failed(fleets) == {"a": 1, "*": 2}
+    assert await failed(fleets) == {"a": 1, "b": 1, "*": 1}
     agents["b"].sees("DONE")
+    agents["b"].disabled = False
     await report(fleets, agents["b"], "b")
     await tick(fleets, "stale_scan")
-    assert await failed(fleets) == {"a": 1, "*": 1}
+    # It is still the only monitor of its fleet, which is an alarm too.
+    assert await failed(fleets) == {"a": 1, "b": 0, "*": 1}
     assert (await fleets.demo.delete("/api/v1/fleets/c")).status in (200, 202, 204)
     await tick(fleets, "stale_scan")
-    assert await failed(fleets) == {"a": 1, "*": 0}
+    assert await failed(fleets) == {"a": 1, "b": 0}
 
 
 async def test_a_fleets_entry_is_written_when_its_alarms_change_and_not_otherwise(fleets: World) -> None:
