@@ -27,6 +27,7 @@ from .events import (
     twin,
 )
 from .fleets import figures as fleets
+from .fleets import real as real_fleet
 from .leases import azurite, balance, throttled, virtual_time
 from .report import Figure
 from .tools.stage import Run
@@ -86,8 +87,9 @@ BENCHES: Final[dict[str, Bench]] = {
     "cluster": Bench("a million events on four instances, in and out within a minute each", cluster.seed, 3_600.0),
     "cluster-scale": Bench("throughput of 1, 2, 4, 8 and 16 instances", cluster.scale, 3_600.0),
     "cluster-pair": Bench("two devhosts on one storage, beside one, and beside the model of both", pair.measure, 900.0),
-    # Fleets, on virtual time
+    # Fleets: on virtual time, and a small part for real
     "fleets-300": Bench("300 fleets of 150 nodes around a maintenance wave; some fifteen minutes", fleets.measure, 3_600.0),
+    "fleets-real": Bench("50 agents and 50 keepers around such a wave: devhost and Azurite; two minutes", real_fleet.measure),
     # Leases
     "leases": Bench("leases on virtual time, default profile, beside the scheme they are modelled on", virtual_time.measure),
     "leases-fast": Bench("the same, fast profile", virtual_time.of("fast")),

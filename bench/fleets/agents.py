@@ -30,7 +30,7 @@ from shared.maintenance.agent.timings import FAR_RETRY, FIRST_REPORT, NEAR_RETRY
 
 HOOKS: Final[Mapping[HookKind, float]] = {"prepare": 60.0, "emergency": 20.0, "restore": 60.0, "verify": 30.0}
 """Deadlines of the hooks, in seconds."""
-TAKES: Final[Mapping[str, tuple[float, float]]] = {"prepare": (2.0, 6.0), "restore": (5.0, 15.0), "verify": (0.5, 1.5)}
+TAKES: Final[Mapping[HookKind, tuple[float, float]]] = {"prepare": (2.0, 6.0), "restore": (5.0, 15.0), "verify": (0.5, 1.5)}
 """Seconds that a hook takes, at least and at most."""
 IMPACT: Final = 7.0
 """Seconds of an impact, as in the case study."""

@@ -70,7 +70,8 @@ def figures_of(found: Outcome) -> list[Figure]:
     refused = f"{found.refused['partition']:,} requests beyond the partition's limit, {found.refused['account']:,} beyond the account's"
     note = f"slowest answer {found.slowest:.1f} s; {refused}"
     figures.append(Figure("fleets: reports that had no answer", share * found.refused_reports, note=note))
-    figures.append(Figure("fleets: series in metrics", found.series, note="100 fleets by name have series of their own, and up to 100 with an alarm"))
+    note = "the first 100 fleets by name have series of their own, and up to 100 others with an alarm"
+    figures.append(Figure("fleets: series in metrics", found.series, note=note))
     return figures
 
 
