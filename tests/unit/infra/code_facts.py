@@ -53,6 +53,7 @@ LEFT_OUT = {
     "TOCSIN_DELIVER_CONCURRENCY": "the default",
     "TOCSIN_TENANT_CONCURRENCY": "the same",
     "TOCSIN_EXPRESS_EVENTS": "the same",
+    "TOCSIN_KEEP_ANSWERS": "the same",
     "TOCSIN_TARGET_CONCURRENCY": "the same",
     "TOCSIN_OWNERS": "what host.json lets in",
     "TOCSIN_ARM_API_VERSION": "the default is the version whose definition was read",
