@@ -49,7 +49,8 @@ def figures_of(found: Outcome) -> list[Figure]:
         figures.append(Figure(f"fleets: requests of {who}, wave", busy, "/s", note=note))
     scans = [rate(found.requests["scan"], *span) for span in (quiet, waves)]
     idle += scans[0]
-    note = f"all {wave.fleets} fleets; wave: {scans[1]:.0f} /s"
+    busiest = max(found.entities["scan"].values(), default=0)
+    note = f"all {wave.fleets} fleets; wave: {scans[1]:.0f} /s; at most {busiest:,} entities in a second"
     figures.append(Figure("fleets: requests of the app's sweeps, quiet", scans[0], "/s", note=note))
     whole = sum(share * rate(found.requests[who], *waves) for who in ("agents", "keepers")) + scans[1]
     figures.append(Figure("fleets: requests of all, wave", whole, "/s", "<=", TRANSACTIONS, "on one storage account"))

@@ -14,6 +14,7 @@ from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
 from ..delivery.channels import Sender, close_senders, open_senders
 from ..engine.async_runner import AsyncRunner
+from ..engine.row_pace import RowPace
 from ..extras.bigben.crons import Crons
 from ..extras.bigben.processors import Processors
 from ..extras.bigben.routes import BigBenServices
@@ -87,10 +88,12 @@ class Application:
         planning = Planning(self.runner)
         self.arm = ArmClient(settings.client_id, settings.arm_api_version)
         drain = MaintenanceDrain(self.runner, planning, clock)
-        maintenance = Maintenance(home, clock, drain, internal_events, self.arm, self._limits)
+        pace = RowPace(clock)
+        maintenance = Maintenance(home, clock, drain, internal_events, self.arm, self._limits, pace)
         self.maintenance, self.maintenance_sweeps = maintenance.service, maintenance.watch
         self.checkpoints = CheckpointService(home, self.runner, clock, ids, maintenance.pending)
-        self.watch = FleetWatch(home, self.runner, planning, clock, internal_events, self.checkpoints.stuck, ports.storage.pressure)
+        stuck, pressure = self.checkpoints.stuck, ports.storage.pressure
+        self.watch = FleetWatch(home, self.runner, planning, clock, internal_events, stuck, pressure, pace)
         self.fleets = FleetDirectory(
             home,
             self.runner,

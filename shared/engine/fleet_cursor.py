@@ -13,6 +13,7 @@ from ..core.clock import Clock
 from ..core.errors import StorageError
 from ..storage.names import SWEEPS
 from ..storage.ports import ANY, Delete, Tables, Upsert
+from .row_pace import RowPace
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +22,8 @@ FLEETS_PER_PAGE: Final = 200
 """Fleets that are read at a time."""
 MAX_FLEETS_PER_TICK: Final = 2000
 """Fleets that one tick visits. The last page may exceed this."""
-SECONDS_PER_TICK: Final = 10.0
-"""Seconds after which a tick reads no further page."""
+SECONDS_PER_TICK: Final = 20.0
+"""Seconds after which a tick reads no further page. At the pace of `RowPace`, four sweeps over 300 fleets of 150 servers take 15 s."""
 MAX_NAMED_FLEETS: Final = 100
 """Fleets that always have gauges of their own, the first by name. It bounds the number of series and of reads."""
 MAX_NAMED_ALARMS: Final = 100
@@ -50,9 +51,9 @@ def named_fleets(keys: Sequence[str], alarmed: Container[str]) -> list[str]:
 class FleetCursor:
     """Visits the fleets of an index. The position is stored, so that any instance continues the walk."""
 
-    def __init__(self, tables: Tables, clock: Clock, table: str, index: str) -> None:
-        """table, index: the table and partition that list the fleets by key."""
-        self._tables, self._clock, self._table, self._index = tables, clock, table, index
+    def __init__(self, tables: Tables, clock: Clock, table: str, index: str, pace: RowPace | None = None) -> None:
+        """table, index: the table and partition that list the fleets by key. pace: each visit waits for it before it begins."""
+        self._tables, self._clock, self._table, self._index, self._pace = tables, clock, table, index, pace
 
     async def visit_next(self, sweep: str, prepare: PrepareVisits) -> Counter[str]:
         """Visit all fleets, or the next ones after the last tick of `sweep`. Return the counts of all visits, and `fleets`, `failed`.
@@ -99,6 +100,8 @@ class FleetCursor:
         async def one(key: str) -> Counter[str]:
             async with slots:
                 try:
+                    if self._pace is not None:
+                        await self._pace.admit()
                     return Counter(fleets=1) + await visit(key)
                 except StorageError as error:
                     # Storage may throttle one fleet's partition alone.

@@ -10,6 +10,7 @@ from ...core.clock import Millis
 from ...engine.async_runner import AsyncRunner
 from ...engine.fleet_cursor import OTHER_FLEETS, named_fleets
 from ...engine.queries import load_rows
+from ...engine.row_pace import RowPace
 from ...leases.rows import INDEX
 from ...leases.service.snapshot import read_summary
 from ...leases.service.sweep_memory import PLANNED, SweepMemory, idle_fleets, parse_last_plan
@@ -37,7 +38,9 @@ class FleetFigures(NamedTuple):
     alarms: tuple[str, ...]
 
 
-async def read_figures(tables: Tables, runner: AsyncRunner, memory: SweepMemory, now: Millis) -> list[FleetFigures]:
+async def read_figures(
+    tables: Tables, runner: AsyncRunner, memory: SweepMemory, now: Millis, pace: RowPace | None = None
+) -> list[FleetFigures]:
     """Read the gauges of `named_fleets`, two requests each, and of the others together, three requests per thousand fleets.
 
     An idle fleet has no living server: its gauges are those of its last visit, without a request. Raises `StorageError`.
@@ -54,6 +57,8 @@ async def read_figures(tables: Tables, runner: AsyncRunner, memory: SweepMemory,
         if key in idle:
             return FleetFigures(tenant, fleet, 0, idle[key].needed or 0, state.unserved, state.stale, 0.0, _raised_kinds(state))
         async with slots:
+            if pace is not None:
+                await pace.admit()
             summary = await runner.run(read_summary(key))
         if summary is None:
             return None

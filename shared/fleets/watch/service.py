@@ -10,6 +10,7 @@ from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
 from ...engine.fleet_cursor import FleetCursor
 from ...engine.queries import load_rows
+from ...engine.row_pace import CountedTables, RowPace
 from ...leases.rows import INDEX, fleet_key
 from ...leases.service.planning import Planning
 from ...leases.service.sweep_memory import PLANNED, SweepMemory
@@ -44,11 +45,19 @@ class FleetWatch:
         publisher: EventPublisher,
         stuck_turns: StuckTurns = no_stuck_turns,
         pressure: PressureGauge | None = None,
+        pace: RowPace | None = None,
     ) -> None:
-        """stuck_turns: finds the fleets whose checkpoint turns are stuck. pressure: of the requests of this process to storage."""
-        self._tables, self._runner, self._planning, self._clock = tables, runner, planning, clock
-        self._memory = SweepMemory(tables)
-        cursor = FleetCursor(tables, clock, FLEETS, INDEX)
+        """stuck_turns: finds the fleets whose checkpoint turns are stuck. pressure: of the requests of this process to storage. pace: that
+        of the sweeps, for which the rows that they read count.
+        """
+        self._tables, self._planning, self._clock = tables, planning, clock
+        self._memory, self._pace = SweepMemory(tables), pace
+        if pace is not None:
+            # What callers ask for by `stale` is not counted, so that they cannot slow the sweeps down.
+            runner = AsyncRunner(CountedTables(tables, pace), clock)
+            planning = Planning(runner)
+        self._sweeping = runner
+        cursor = FleetCursor(tables, clock, FLEETS, INDEX, pace)
         self.takeover = TakeoverSweep(self._memory, cursor, runner, planning, clock, pressure)
         """Runs every 15 s, and when heartbeats over HTTP ask for it."""
         self.inspect = FleetInspection(self._memory, cursor, runner, planning, self.takeover, publisher, stuck_turns, pressure)
@@ -83,7 +92,7 @@ class FleetWatch:
 
     async def figures(self) -> list[FleetFigures]:
         """Return the gauges of all fleets. Raises `StorageError`."""
-        return await read_figures(self._tables, self._runner, self._memory, self._clock.now())
+        return await read_figures(self._tables, self._sweeping, self._memory, self._clock.now(), self._pace)
 
     async def close(self) -> None:
         """End background tasks."""

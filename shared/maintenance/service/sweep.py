@@ -11,6 +11,7 @@ from typing import Final
 from ...core.clock import Clock, Millis
 from ...engine.conflicts import CONFLICT, WriteConflict, try_repeatedly
 from ...engine.fleet_cursor import FleetCursor, VisitFleet
+from ...engine.row_pace import RowPace
 from ...leases.rows import FLEET, Fleet, parse_fleet
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.names import FLEETS, MAINTENANCE
@@ -45,10 +46,12 @@ class MaintenanceSweep:
         leases: Leases,
         publisher: EventPublisher,
         acknowledge: Acknowledge,
+        pace: RowPace | None = None,
     ) -> None:
+        """pace: that of all sweeps; each visit waits for it."""
         self._tables, self._store, self._settings, self._leases = tables, store, settings, leases
         self._publisher, self._acknowledge = publisher, acknowledge
-        self._cursor = FleetCursor(tables, clock, MAINTENANCE, INDEX)
+        self._cursor = FleetCursor(tables, clock, MAINTENANCE, INDEX, pace)
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Sweep the fleets with open events, every few seconds. Counts `fleets`, `busy`, `changed`, `told`, `acknowledged`, `failed`."""

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from ...checkpoints.turns import NO_PENDING, PendingImpact
 from ...core.clock import Clock
+from ...engine.row_pace import CountedTables, RowPace
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.ports import Tables
 from ...tenants.cache import Cached
@@ -33,12 +34,17 @@ class Maintenance:
         publisher: EventPublisher,
         acknowledge: Acknowledge,
         tenant_limits: Callable[[str], Awaitable[Limits]] = no_limits,
+        pace: RowPace | None = None,
     ) -> None:
+        """pace: that of the sweeps; the rows that the sweep reads count for it."""
         store = MaintenanceStore(tables, clock.now)
+        swept: Tables = tables if pace is None else CountedTables(tables, pace)
         self._tables, self._store = tables, store
         self.service = MaintenanceService(store, read_maintenance_settings, leases, tenant_limits)
         """Serves agents, operators and Event Grid."""
-        self.watch = MaintenanceSweep(tables, clock, store, read_maintenance_settings, leases, publisher, acknowledge)
+        self.watch = MaintenanceSweep(
+            swept, clock, MaintenanceStore(swept, clock.now), read_maintenance_settings, leases, publisher, acknowledge, pace
+        )
         """Serves the timers."""
         self._pending = Cached(self._read_pending, clock, ttl=PENDING_AGE, missing_ttl=PENDING_AGE, size=MOST_PENDING)
 
