@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from shared.app.application import Application
 from shared.core.clock import Millis
+from shared.core.errors import Unavailable
 from shared.core.ids import SeededIds
 from shared.core.settings import Settings
 from shared.fleets.model import FleetIn
@@ -399,12 +400,19 @@ class WaveRun:
         for name in self.sample:
             served = sum(len(keeper.view.epochs) for (fleet, _), keeper in self.keepers.items() if fleet == name and keeper.running)
             found.lost += max(0, self.wave.partitions - served)
-            ledger = await self.app.maintenance.events(TENANT, name, 1000)
+            ledger = await self._calm(lambda name=name: self.app.maintenance.events(TENANT, name, 1000))
             found.alarms.update({what for event in ledger[0] for what in event["alarms"]})
-        # Whatever the sweeps have just asked of the account is over.
-        await asyncio.sleep(5.0)
-        figures = await self.sweeper.metrics.families()
+        figures = await self._calm(self.sweeper.metrics.families)
         found.series = sum(len(family.samples) for family in figures)
+
+    async def _calm[T](self, read: Callable[[], Awaitable[T]]) -> T:
+        """Read for the figures, between the requests that are still being made."""
+        for _ in range(60):
+            try:
+                return await read()
+            except Unavailable:
+                await asyncio.sleep(1.0)
+        return await read()
 
 
 def play(wave: Wave, progress: Callable[[float, float], None] = lambda done, total: None) -> Outcome:
