@@ -45,7 +45,7 @@ STAGES: Final = ("notice", "leases left", "prepared", "approved", "impact", "res
 WIDTH: Final = 130
 """Columns of the output if it is not a terminal."""
 HOOK: Final = 'echo "{kind} $TOCSIN_EVENT_ID" >> {diary}'
-CATCH_UP: Final = 6
+CATCH_UP: Final = 12
 """Seconds that a node needs to catch up after it was restored."""
 CAUGHT_UP: Final = "test ! -e {mark} || test $(( $(date +%s) - $(stat -c %Y {mark}) )) -ge {seconds}"
 
