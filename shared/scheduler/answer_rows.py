@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..core.clock import Millis
 from ..delivery.channels.answer_heads import AnswerHead, of_json, to_json
 from ..storage.ports import Op, Props, Row, Upsert
-from .attempt_history import HISTORY, history_of
+from .attempt_history import HISTORY
 from .keys import Address, parse_address
 
 FIRST_ANSWER, END_ANSWERS = "a", "b"
@@ -73,8 +73,3 @@ def _prefix(row_key: str) -> str:
 def heads_by_time(rows: list[Row]) -> dict[Millis, AnswerHead]:
     """Return the heads in rows with answers, by the times of their attempts."""
     return {int(row.props["at"]): of_json(str(row.props["head"])) for row in rows}
-
-
-def has_kept(props: Mapping[str, Any]) -> bool:
-    """Return True if answers to attempts that are shown may be kept."""
-    return ANSWERS in props and bool(history_of(props))

@@ -1,8 +1,8 @@
 """Carries out administrative calls so that each leaves a record: who asked for what, what it changed, and how it ended.
 
 The record is written before the change, so that no change is without one, and completed after it. Only the failover between two accounts,
-which must work while one of them does not, leaves its record afterwards. A process that dies in between leaves a
-record without an end, which is shown with the outcome `unknown`.
+which must work while one of them does not, leaves its record afterwards. A process that dies in between leaves a record without an end,
+which is shown with the outcome `unknown`.
 """
 
 from __future__ import annotations
@@ -63,17 +63,25 @@ async def carry_out(route: Route, call: Call[Any, Any, Any], app: Any) -> Answer
     try:
         answer = await route.handler(call)
         outcome, status = "done", answer.status
-        after = await _representation(route, call, app) if route.shown_by is not None else _body(answer.body)
-        changes = differences(before, after, _named(call.body) if route.method != "POST" else None)
-        return answer
     except Problem as refusal:
-        if outcome == "done":
-            raise
         status = refusal.status
         outcome = "refused" if status < 500 else "unknown"
         raise
+    else:
+        changes = await _changes(route, call, app, before, answer)
+        return answer
     finally:
         await _end(trail, route, name, outcome, status, changes)
+
+
+async def _changes(route: Route, call: Call[Any, Any, Any], app: Any, before: Mapping[str, Any], answer: Answer) -> list[Change]:
+    """Return what a call that is done has changed; nothing if it cannot be read, because the call must not fail for that."""
+    try:
+        after = await _representation(route, call, app) if route.shown_by is not None else _body(answer.body)
+    except (Problem, StorageError) as error:
+        log.warning("The changes by %s are unknown: %s", route.name, error, extra={"action": "audit_incomplete", "record": route.name})
+        return []
+    return differences(before, after, _named(call.body) if route.method != "POST" else None)
 
 
 async def _record_after(route: Route, call: Call[Any, Any, Any], trail: AuditTrail) -> Answer:

@@ -94,6 +94,26 @@ async def test_without_a_record_there_is_no_change_and_without_an_end_it_is_unkn
     assert (record["outcome"], record["status"], record["changes"]) == ("unknown", None, [])
 
 
+async def test_call_that_is_done_does_not_fail_because_its_changes_cannot_be_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, get, stored = world.tables.write, world.tables.get, False
+
+    async def notice(table: str, pk: str, ops: list[Op]) -> Any:
+        nonlocal stored
+        stored = stored or ops[0].rk == "channel:audit"
+        return await write(table, pk, ops)
+
+    async def fail(table: str, pk: str, rk: str) -> Any:
+        if stored and rk == "channel:audit":
+            raise Unavailable("away")
+        return await get(table, pk, rk)
+
+    monkeypatch.setattr(world.tables, "write", notice)
+    monkeypatch.setattr(world.tables, "get", fail)
+    assert (await world.admin.put(CHANNEL, HTTP)).status == 201
+    [record] = await records(world)
+    assert (record["outcome"], record["status"], record["changes"]) == ("done", 201, [])
+
+
 async def test_list_is_filtered_and_walked_over_months_and_a_year_is_kept(world: World) -> None:
     for month in range(14):
         await world.admin.put(f"/api/v1/tenants/t{month}", {})
