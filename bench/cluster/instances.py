@@ -25,10 +25,10 @@ from shared.scheduler.ingest.admission import Admitted
 from shared.storage import spread_storage
 from shared.storage.names import SHARDS
 from shared.storage.ports import Message
-from tests.simulation.history import quietly
 from tests.simulation.world.loop import VirtualLoop
 
 from ..tools.stage import PAYLOAD, TENANT, Pump, batch_text, local_settings, ticking
+from ..tools.virtual import run_to_end
 from .cpu import Charges, Machine, Processor
 from .storage import Account, Connection, LimitedQueues, LimitedTables, Limits
 
@@ -259,16 +259,8 @@ class ClusterRun:
 
     def play(self) -> Outcome:
         """Run to the end. Raises `TimeoutError`."""
-        asyncio.set_event_loop(None)
-        with quietly(99):
-            try:
-                self.loop.run_until_complete(self._story())
-                return self.outcome
-            finally:
-                for task in asyncio.all_tasks(self.loop):
-                    task.cancel()
-                self.loop.run_until_complete(asyncio.sleep(1.0))
-                self.loop.close()
+        run_to_end(self.loop, self._story())
+        return self.outcome
 
     async def _open(self, number: int) -> Instance:
         load, clock = self.load, self.clock

@@ -36,7 +36,6 @@ from shared.storage.names import ALL_TABLES, FLEETS, MAINTENANCE, SWEEPS
 from shared.storage.ports import Insert, Page, Row
 from shared.tenants.model import Limits as TenantLimits
 from shared.tenants.model import Tenant
-from tests.simulation.history import quietly
 from tests.simulation.leases.measured.fleet import AZURE
 from tests.simulation.leases.node import Disk, Node
 from tests.simulation.leases.world import Host, Store, World
@@ -45,6 +44,7 @@ from tests.simulation.world.loop import VirtualLoop
 from ..cluster.cpu import Charges, Processor
 from ..cluster.storage import Account, Connection, LimitedQueues, LimitedTables, Limits
 from ..tools.stage import local_settings
+from ..tools.virtual import run_to_end
 from .agents import IMPACT, AzureEvent, Scope, VirtualAgent
 
 TENANT: Final = "demo"
@@ -198,16 +198,8 @@ class WaveRun:
 
     def play(self) -> Outcome:
         """Run to the end."""
-        asyncio.set_event_loop(None)
-        with quietly(99):
-            try:
-                self.loop.run_until_complete(self._story())
-                return self.outcome
-            finally:
-                for task in asyncio.all_tasks(self.loop):
-                    task.cancel()
-                self.loop.run_until_complete(asyncio.sleep(1.0))
-                self.loop.close()
+        run_to_end(self.loop, self._story())
+        return self.outcome
 
     async def _story(self) -> None:
         wave = self.wave
