@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Self, Unpack
 
@@ -79,10 +79,23 @@ class Client:
         return self._do(calls.get(id))
 
     def list(
-        self, *, since: datetime | None = None, until: datetime | None = None, state: str | None = None, channel: str | None = None
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        state: str | None = None,
+        channel: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        id_prefix: str | None = None,
+        error: str | None = None,
     ) -> Iterator[Event]:
-        """Yield events due from `since` to before `until`, unordered. An event that ends meanwhile may be yielded twice."""
-        return self._pages(lambda cursor: calls.events(since=since, until=until, state=state, channel=channel, cursor=cursor))
+        """Yield events due from `since` to before `until`, unordered. An event that ends meanwhile may be yielded twice.
+
+        `labels`: at most 4, all of which the event has. `error`: a part of the last error.
+        """
+        filters: Any = {"since": since, "until": until, "state": state, "channel": channel}
+        filters |= {"labels": labels, "id_prefix": id_prefix, "error": error}
+        return self._pages(lambda cursor: calls.events(**filters, cursor=cursor))
 
     def change(self, id: str, *, if_match: str | None = None, **changes: Any) -> Event:
         """Change `due` or `delay`, `payload`, `channel`, `expires`. `if_match`: only if the version is still this `Event.etag`."""

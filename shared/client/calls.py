@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, quote
 
 from pydantic import TypeAdapter
 
+from ..core.label_text import labels_text
 from .exchange import ApiCall, Recovery, json_reader, read_empty
 from .model import (
     AnswerPage,
@@ -88,9 +89,13 @@ def events(
     until: datetime | None = None,
     state: str | None = None,
     channel: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    id_prefix: str | None = None,
+    error: str | None = None,
     cursor: str | None,
 ) -> ApiCall[AnswerPage[Event]]:
-    query = _page(cursor, **{"from": since, "to": until, "state": state, "channel": channel})
+    filters = {"from": since, "to": until, "state": state, "channel": channel, "id_prefix": id_prefix, "error": error}
+    query = _page(cursor, **filters, label=labels_text(labels) if labels else None)
     return ApiCall("GET", "events", _EVENTS, query=query)
 
 

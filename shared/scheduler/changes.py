@@ -41,7 +41,8 @@ from .protocol.changing import (
 from .protocol.dispatch import ShardMessage, send
 from .protocol.mirroring import mirror, mirror_event, request_copy
 from .protocol.owning import note_of
-from .queries.lookup import START, EventFilter, EventLookup, ListPosition
+from .queries.event_filter import EventFilter
+from .queries.lookup import START, EventLookup, ListPosition
 from .rows import etag_of_row, withdrawn
 from .rules import may_change, visible_at
 from .timings import DISPATCH_AHEAD, REDRIVE_FOR, WAKE_EARLY

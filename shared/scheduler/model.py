@@ -8,6 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstra
 
 from ..core.clock import Millis
 from ..core.durations import MAX_TIME, Duration, Time
+from ..core.label_text import parse_labels
 from ..delivery.flow.rules import HoldReason
 from ..tenants.model import Durability, Pauses, refuse_two_kinds
 from ..web.fields.error_texts import TEXT, Shaped
@@ -37,7 +38,24 @@ EventId = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$|^[0-9a-v]{16}\.[0-9]{3}$"), Shaped(_OWN + ", or an id that the service gave")
 ]
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$"), Shaped("a label's name of 1 to 64 of A-Z a-z 0-9 _ . -")]
+MOST_LABEL_FILTERS = 4
+"""Labels that one filter may name."""
+_LABEL_SHAPE = f"1 to {MOST_LABEL_FILTERS} labels as NAME=VALUE with commas between them, such as order=17,team=blue"
+
+
+def _labels(text: str) -> str:
+    try:
+        most = len(parse_labels(text))
+    except ValueError:
+        most = 0
+    if not 0 < most <= MOST_LABEL_FILTERS:
+        raise ValueError(f"must be {_LABEL_SHAPE}; a comma or backslash in a value stands behind a backslash")
+    return text
+
+
 LabelText = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$"), Shaped(TEXT.format(256))]
+IdPrefix = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~.-]{1,200}$"), Shaped("the beginning of an id")]
+ErrorPart = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 type EventState = Literal["queued", "scheduled", "firing", "retrying", "delivered", "dead", "cancelled", "lapsed"]
 MAX_FLEX: Millis = 30 * 86_400_000
@@ -199,6 +217,9 @@ class EventList(Strict):
 
     items: list[EventOut]
     next: str | None
+    incomplete: Maybe[bool] = Field(
+        None, description="True if the page ended at a bound on what one request reads: more events may match. Go on with `next`."
+    )
 
 
 class ProblemLine(Strict):
@@ -238,6 +259,11 @@ class EventQuery(Paging):
     to: Moment | None = None
     state: EventState | None = None
     channel: Name | None = None
+    label: Annotated[str, Field(max_length=2400), AfterValidator(_labels)] | None = Field(
+        None, description=f"Only events with these labels: {_LABEL_SHAPE}. Costs a look at every event that the other filters leave."
+    )
+    id_prefix: IdPrefix | None = Field(None, description="Only events whose id begins so. Costs as `label` does.")
+    error: ErrorPart | None = Field(None, description="Only events whose last error contains this text, in any case. Costs as `label` does.")
 
 
 class DeadQuery(Paging):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ..core.clock import Millis
 from ..core.errors import Problem
+from ..core.label_text import parse_labels
 from ..delivery.channels.answer_heads import AnswerHead
 from ..storage.ports import Row
 from ..web.paging.cursor import decode_cursor, encode_cursor
@@ -34,8 +34,9 @@ from .model import (
     StatsOut,
 )
 from .protocol.state_rows import LISTED
-from .queries.lookup import START, EventFilter, ListPosition
-from .rows import etag_of_row, shown_state
+from .queries.event_filter import EventFilter, event_filter
+from .queries.lookup import START, ListPosition
+from .rows import etag_of_row
 from .service import Scheduler
 
 _NDJSON = "application/x-ndjson"
@@ -168,16 +169,13 @@ async def dead_letters_redrive(call: Call[Scheduler, RedriveIn]) -> Answer:
 
 @events.get("v1/events", answers={200: EventList, 429: "too-many-requests"})
 async def events_list(call: Call[Scheduler, None, EventQuery]) -> Answer:
-    """List events by time, state and channel.
+    """List events by time, state, channel, labels, beginning of the id, and last error.
 
     Unfinished shards come first, then finished ones. A page may be short, even empty, while `next` is not null.
     """
     asked = call.query
-    chosen = EventFilter(asked.from_, asked.to, asked.channel)
-    if asked.state == "dead" or asked.state == "retrying":
-        chosen = replace(chosen, state=asked.state)
-    elif asked.state is not None:
-        chosen = replace(chosen, wanted=lambda props: shown_state(props) == asked.state)
+    labels = parse_labels(asked.label) if asked.label is not None else ()
+    chosen = event_filter(asked.from_, asked.to, asked.channel, asked.state, labels, asked.id_prefix, asked.error)
     return await _page(call, "events", chosen, asked.limit, asked.cursor)
 
 
@@ -199,7 +197,10 @@ async def _page(call: Call[Scheduler, Any, Any], kind: str, chosen: EventFilter,
     async with call.service.lists.turn(call.tenant):
         rows, following = await call.service.lookup.events(call.tenant, chosen, limit, start)
         shown = await call.service.event_views.all(rows)
-    return Answer(200, {"items": shown, "next": encode_cursor(kind, list(following)) if following is not None else None})
+    answer: dict[str, Any] = {"items": shown, "next": encode_cursor(kind, list(following)) if following is not None else None}
+    if following is not None and len(rows) < limit:
+        answer["incomplete"] = True
+    return Answer(200, answer)
 
 
 def _place(found: list[Any], state: str | None) -> ListPosition:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ...core.errors import TocsinError
+from ...core.label_text import labels_text
 from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
 from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option, parse_pairs, usage_errors, without_fields
@@ -25,6 +26,9 @@ Ids = Annotated[list[str], typer.Argument(metavar="EVENT...", help="Ids of event
 From = Annotated[str | None, typer.Option("--from", help="Only events due at this time or later, such as 2026-11-21T10:21:55Z.")]
 To = Annotated[str | None, typer.Option("--to", help="Only events due before this time, such as 2026-11-21T11:00:00Z.")]
 State = Annotated[str | None, typer.Option(help=_STATE_HELP)]
+Label = Annotated[list[str] | None, typer.Option(help="Only events with this label as NAME=VALUE, such as order=17. Repeatable.")]
+IdPrefix = Annotated[str | None, typer.Option(help="Only events whose id begins so, such as order-.")]
+ErrorPart = Annotated[str | None, typer.Option("--error", help="Only events whose last error contains this text, such as 'status 500'.")]
 ChannelFilter = Annotated[str | None, typer.Option("--channel", help="Only events of this channel, such as default.")]
 
 
@@ -110,6 +114,9 @@ def list_(
     until: To = None,
     state: State = None,
     channel: ChannelFilter = None,
+    label: Label = None,
+    id_prefix: IdPrefix = None,
+    error: ErrorPart = None,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Largest number of events to list.")] = 100,
 ) -> None:
     """List events, in no particular order.
@@ -117,8 +124,11 @@ def list_(
     Examples:
         tocsin events list --state dead
         tocsin events list --from 2026-11-21T10:00:00Z --to 2026-11-21T11:00:00Z -n 1000
+        tocsin events list --label order=17 --label team=blue
     """
-    found = session.items("events", limit=limit, from_=since, to=until, state=state, channel=channel)
+    labels = labels_text(parse_pairs(label or [], "--label"))
+    filters: dict[str, Any] = {"from_": since, "to": until, "state": state, "channel": channel}
+    found = session.items("events", limit=limit, **filters, label=labels, id_prefix=id_prefix, error=error)
     columns = ("id", "due", "state", "channel", "attempts", "late", "error")
     session.print_list(found, columns, _row, empty="no events")
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import batched
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
@@ -35,9 +34,8 @@ from ..keys import (
     place_of,
 )
 from ..protocol.changing import find
-from ..protocol.redriving import is_redriven
 from ..protocol.state_rows import ListedState, in_state, remove_stale, state_partitions, state_shard
-from ..rules import GOING
+from .event_filter import EventFilter
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +45,11 @@ PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of events after which a page ends early."""
 ROWS_PER_PAGE = 10_000
 """Events that a page looks at, after which it ends early."""
+PAGE_SECONDS = 2.0
+"""Time after which a page ends early whose filters look into every event: labels, id, last error."""
 READS = 32
 """Events of a shard that are read side by side."""
 INDEX_PAGE = 100
-FILTERED = ("state", "channel", "due", "target_due", "created", "target", "size")
-"""The properties that filters may use. Only these are read of events that are not shown."""
-
-
 class ListPosition(NamedTuple):
     """A list's position: phase (index, ledger, or the state whose rows are read), number of the partition, key of the last shard, and of
     its last event."""
@@ -70,35 +66,6 @@ DONE = "~"
 START = ListPosition(INDEX, 0, "", "")
 
 
-def _any(props: dict[str, Any]) -> bool:
-    return True
-
-
-@dataclass(slots=True, frozen=True)
-class EventFilter:
-    """The events that a list shows: due from `first` up to but not including `end`, in a state, of a channel."""
-
-    first: Millis | None = None
-    end: Millis | None = None
-    channel: str | None = None
-    wanted: Callable[[dict[str, Any]], bool] = _any
-    """Returns True if the event with these properties, of those in `FILTERED`, is to be shown."""
-    state: ListedState | None = None
-    """Shows events in this state only, which are found by state rows. A redriven event is not shown."""
-
-    def shows(self, props: dict[str, Any]) -> bool:
-        """Return True if the event of this row is to be shown. A moved or redriven event is shown at its new place only."""
-        if self.state is not None and not in_state(props, self.state):
-            return False
-        if props["state"] == "moved" or is_redriven(props) or (self.channel is not None and props["channel"] != self.channel):
-            return False
-        # An event that was overdue when it was accepted is filed under the time it was accepted.
-        due = max(int(props["target_due"] if props["state"] in GOING else props["due"]), int(props["created"]))
-        if (self.first is not None and due < self.first) or (self.end is not None and due >= self.end):
-            return False
-        return self.wanted(props)
-
-
 class ShardPart(NamedTuple):
     """Chosen events of a shard, the number of rows looked at, the bytes of those read whole, and the key of the last one, or `DONE`.
 
@@ -110,6 +77,13 @@ class ShardPart(NamedTuple):
     size: int
     last: str
     stale: bool = False
+
+
+class ListPage(NamedTuple):
+    """A page of events, and the position of the next one."""
+
+    rows: list[Row]
+    next: ListPosition | None
 
 
 class FoundShard(NamedTuple):
@@ -173,10 +147,11 @@ class EventLookup:
         found = self._queued_ids.read(tenant, event_id)
         return found if found is not None and found.may_wait(self._clock.now()) else None
 
-    async def events(self, tenant: str, chosen: EventFilter, limit: int, start: ListPosition) -> tuple[list[Row], ListPosition | None]:
+    async def events(self, tenant: str, chosen: EventFilter, limit: int, start: ListPosition) -> ListPage:
         """Return a page of events and the position of the next one; pages may be short."""
         found: list[Row] = []
         here, shards, scanned, size = start, 0, 0, 0
+        until = self._clock.monotonic() + PAGE_SECONDS
         # A shard that finishes meanwhile has an index row and a ledger row for a moment.
         visited: set[str] = set()
         async for place, shard, state_row in self._found(tenant, chosen, start):
@@ -184,7 +159,9 @@ class EventLookup:
             if after == DONE or shard in visited:
                 continue
             if shards >= SHARDS_PER_PAGE or scanned >= ROWS_PER_PAGE or len(found) >= limit or size > PAGE_BYTES:
-                return found, here
+                return ListPage(found, here)
+            if shards and chosen.searches and self._clock.monotonic() >= until:
+                return ListPage(found, here)
             shards += 1
             visited.add(shard)
             first, most, room = after + "!" if after else FIRST_EVENT, limit - len(found), PAGE_BYTES - size
@@ -196,8 +173,8 @@ class EventLookup:
                 await self._drop(chosen.state, state_row)
             here = place._replace(row=part.last)
             if part.last != DONE:
-                return found, here
-        return found, None
+                return ListPage(found, here)
+        return ListPage(found, None)
 
     async def _part(self, shard: str, first: str, chosen: EventFilter, most: int, most_bytes: int, *, by_state: bool) -> ShardPart:
         """Return the chosen events of a shard from the row `first` on: at most `most`, and few more bytes than `most_bytes`.
@@ -220,7 +197,7 @@ class EventLookup:
                 where=where,
                 cursor=cursor,
                 limit=min(most + 1, MAX_PAGE) if whole else MAX_PAGE,
-                select=None if whole else FILTERED,
+                select=None if whole else chosen.properties,
             )
             for row in page.rows:
                 shown = chosen.shows(row.props)
@@ -244,7 +221,7 @@ class EventLookup:
         return [row for row in rows if row is not None and chosen.shows(row.props)]
 
     async def _whole(self, shard: str, row: Row) -> Row | None:
-        return row if "id" in row.props else await self._tables.get(EVENTS, shard, row.rk)
+        return row if "body" in row.props else await self._tables.get(EVENTS, shard, row.rk)
 
     async def _found(self, tenant: str, chosen: EventFilter, start: ListPosition) -> AsyncIterator[FoundShard]:
         """Yield the shards that may contain chosen events, from `start` on: those of the state rows, if there are all of them."""
