@@ -263,7 +263,7 @@ class EventQuery(Paging):
         None, description=f"Only events with these labels: {_LABEL_SHAPE}. Costs a look at every event that the other filters leave."
     )
     id_prefix: IdPrefix | None = Field(None, description="Only events whose id begins so. Costs as `label` does.")
-    error: ErrorPart | None = Field(None, description="Only events whose last error contains this text, in any case. Costs as `label` does.")
+    error: ErrorPart | None = Field(None, description="Only events whose last error contains this, in any case. Costs as `label` does.")
 
 
 class DeadQuery(Paging):
