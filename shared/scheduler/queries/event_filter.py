@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
@@ -97,9 +97,10 @@ def event_filter(
     error: str | None = None,
 ) -> EventFilter:
     """Return the filter that a request describes. state: as users see it."""
-    wanted, listed = _any, None
+    wanted: Callable[[dict[str, Any]], bool] = _any
+    listed: ListedState | None = None
     if state in LISTED:
-        listed = cast(ListedState, state)
+        listed = state
     elif state is not None:
 
         def wanted(props: dict[str, Any]) -> bool:
