@@ -88,12 +88,11 @@ class Application:
         planning = Planning(self.runner)
         self.arm = ArmClient(settings.client_id, settings.arm_api_version)
         drain = MaintenanceDrain(self.runner, planning, clock)
-        pace = RowPace(clock)
-        maintenance = Maintenance(home, clock, drain, internal_events, self.arm, self._limits, pace)
+        pace, pressure = RowPace(clock), ports.storage.pressure
+        maintenance = Maintenance(home, clock, drain, internal_events, self.arm, self._limits, pace, pressure)
         self.maintenance, self.maintenance_sweeps = maintenance.service, maintenance.watch
-        self.checkpoints = CheckpointService(home, self.runner, clock, ids, maintenance.pending)
-        stuck, pressure = self.checkpoints.stuck, ports.storage.pressure
-        self.watch = FleetWatch(home, self.runner, planning, clock, internal_events, stuck, pressure, pace)
+        self.checkpoints = CheckpointService(home, self.runner, clock, ids, maintenance.pending, pressure)
+        self.watch = FleetWatch(home, self.runner, planning, clock, internal_events, self.checkpoints.stuck, pressure, pace)
         self.fleets = FleetDirectory(
             home,
             self.runner,
@@ -129,7 +128,8 @@ class Application:
         )
         publishing = MetricsPublisher(self.metrics.families, ports.outlets)
         jobs = timer_jobs(self, publishing, kafka=bool(sources))
-        self.timers = Timers(tables, storage.queues, clock, jobs, under_way, self.scheduler.state_backfill.watch)
+        watch, stretch = self.scheduler.state_backfill.watch, lambda: pressure.stretch if pressure is not None else 1.0
+        self.timers = Timers(tables, storage.queues, clock, jobs, under_way, watch, stretch)
 
     async def _limits_now(self, tenant: str) -> Limits:
         return (await self.directory.home(tenant)).spec.limits

@@ -54,6 +54,8 @@ RUN_FOR: Mapping[str, float] = {"scheduler_scan": 55.0, "lease_scan": 55.0, "sta
 The first two end before the next minute, so that a request that storage does not answer costs them no sweep. The others may be slow: the
 first two still run each minute meanwhile. All end well before the host's limit of ten minutes.
 """
+MAX_STRETCH: Final = 2.0
+"""Largest factor on the period of such a job while storage refuses requests. `readyz` allows three periods."""
 _HOURLY_SLACK: Final[Millis] = 30_000
 """A job with a longer period than the sweep's runs up to this much early, so that it keeps its period although sweeps jitter."""
 
@@ -101,10 +103,11 @@ class Timers:
         jobs: Mapping[str, Sequence[tuple[str, Job]]],
         under_way: UnderWay = lambda job, counts: False,
         watch: Callable[[Sequence[Row]], None] = lambda ticks: None,
+        stretch: Callable[[], float] = lambda: 1.0,
     ) -> None:
         """jobs: job -> named parts. under_way: decides whether a job runs again before the next sweep. watch: gets the rows of the ticks as
-        each sweep reads them, before its jobs run."""
-        self._watch = watch
+        each sweep reads them, before its jobs run. stretch: returns the factor on intervals of work that can wait, 1 or more."""
+        self._watch, self._stretch = watch, stretch
         self._tables, self._queues, self._clock, self._jobs, self._under_way = tables, queues, clock, jobs, under_way
 
     async def run_once(self, job: str) -> Counts:
@@ -196,7 +199,10 @@ class Timers:
         return found
 
     async def _due(self) -> list[str]:
-        """Return the jobs that are due: those of the sweep's period, and others whose last run is long enough ago."""
+        """Return the jobs that are due: those of the sweep's period, and others whose last run is long enough ago.
+
+        While storage refuses requests, these others wait for up to `MAX_STRETCH` periods.
+        """
         slow = [job for job in self._jobs if PERIODS.get(job, 0.0) > SWEEP_PERIOD]
         ticks: Mapping[str, Millis] = {}
         if slow:
@@ -208,8 +214,8 @@ class Timers:
                 # The other jobs log that storage does not answer, and one of several accounts may still answer them.
                 log.debug("The ticks could not be read: %s", error, extra={"action": "ticks_unread"})
                 return [job for job in self._swept() if job not in slow]
-        now = self._clock.now()
-        return [job for job in self._swept() if job not in slow or not 0 <= now - ticks.get(job, 0) < 1000 * PERIODS[job] - _HOURLY_SLACK]
+        now, factor = self._clock.now(), 1000 * min(self._stretch(), MAX_STRETCH)
+        return [job for job in self._swept() if job not in slow or not 0 <= now - ticks.get(job, 0) < factor * PERIODS[job] - _HOURLY_SLACK]
 
     def _swept(self) -> list[str]:
         return [job for job in self._jobs if job not in KAFKA_SCHEDULES]

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError
+from ..core.pressure import PressureGauge
 from ..engine.async_runner import AsyncRunner
 from ..engine.effects import Steps
 from ..engine.queries import load_rows
@@ -72,8 +73,10 @@ class Sweeps:
         backlog_per_second: int,
         places: Iterable[str] = (HOME,),
         mirror: Mirror | None = None,
+        pressure: PressureGauge | None = None,
     ) -> None:
-        self._mirror = mirror
+        """pressure: of the requests of this process to storage."""
+        self._mirror, self._pressure = mirror, pressure
         self._runner, self._tables, self._clock = runner, tables, clock
         self._partitions = index_partitions(places)
         self._alone = len(self._partitions) == len(index_partitions(HOME))
@@ -196,7 +199,10 @@ class Sweeps:
         return woken
 
     async def retain(self, tenants: Iterable[str], now: Millis) -> Counter[str]:
-        """Remove expired finished shards for at most `RETENTION_RUN_FOR` seconds; the next run continues. Return counts by result."""
+        """Remove expired finished shards for at most `RETENTION_RUN_FOR` seconds; the next run continues. Return counts by result.
+
+        While storage refuses requests, it pauses after each page, in proportion to the time that the page took.
+        """
         counts: Counter[str] = Counter()
         until = self._clock.monotonic() + RETENTION_RUN_FOR
         # A shard is kept at least this long after its bucket, so younger rows need not be read.
@@ -207,13 +213,16 @@ class Sweeps:
             except StorageError as error:
                 log.warning("Totals of %s were not updated; the next run tries again: %s", tenant, error, extra={"action": "fold_failed"})
             cursor: str | None = None
-            while self._clock.monotonic() < until:
+            while (began := self._clock.monotonic()) < until:
                 over = (Where("keep", "le", now),)
                 page = await self._tables.query(LEDGER, tenant, end=end, where=over, limit=RETAIN_PAGE, cursor=cursor)
                 counts.update(await asyncio.gather(*(self._removed(tenant, row, now) for row in page.rows)))
                 cursor = page.next
                 if cursor is None:
                     break
+                if self._pressure is not None and (slower := self._pressure.stretch - 1.0) > 0:
+                    ended = self._clock.monotonic()
+                    await self._clock.sleep(max(0.0, min(slower * (ended - began), until - ended)))
         return counts
 
     async def _removed(self, tenant: str, entry: Row, now: Millis) -> str:

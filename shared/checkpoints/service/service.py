@@ -10,8 +10,10 @@ from typing import Any, Final
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.ids import Ids
+from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
 from ...engine.fleet_cursor import FleetCursor, VisitFleet
+from ...engine.postponement import RUNS_A_SWEEP, Postponement
 from ...engine.queries import load_rows
 from ...leases.rows import fleet_key
 from ...storage.names import TURNS
@@ -31,6 +33,8 @@ from .views import TurnFigures, figures_of, taking
 log = logging.getLogger(__name__)
 
 SCANNED: Final = "turn-scan"
+SCAN_PERIOD: Final = 15.0
+"""Seconds between runs of the scan (job `lease_scan`) while there are turns."""
 RETAINED: Final = "turn-retention"
 MAX_CACHED_SETTINGS: Final = 1000
 """Fleets with cached settings."""
@@ -55,11 +59,14 @@ async def nothing_pending(key: str) -> Mapping[str, PendingImpact]:
 class CheckpointService:
     """Serves replicas, operators and timers. One per process; its only state is a cache of the fleets' settings."""
 
-    def __init__(self, tables: Tables, runner: AsyncRunner, clock: Clock, ids: Ids, pending: PendingReader) -> None:
-        """pending: reads the maintenance that is due on a fleet's nodes."""
+    def __init__(
+        self, tables: Tables, runner: AsyncRunner, clock: Clock, ids: Ids, pending: PendingReader, pressure: PressureGauge | None = None
+    ) -> None:
+        """pending: reads the maintenance that is due on a fleet's nodes. pressure: of the requests of this process to storage."""
         self._tables, self._runner, self._ids, self._pending = tables, runner, ids, pending
         self._settings = Cached(self._read_settings, clock, ttl=SETTINGS_AGE, missing_ttl=0.0, size=MAX_CACHED_SETTINGS)
         self._cursor = FleetCursor(tables, clock, TURNS, INDEX)
+        self._postponement = Postponement(pressure, SCAN_PERIOD, sure=RUNS_A_SWEEP)
 
     async def _read_settings(self, key: str) -> TurnSettings | None:
         fleet, _ = await self._runner.run(protocol.read_fleet(key))
@@ -191,10 +198,18 @@ class CheckpointService:
     # -- timers
 
     async def run_once(self, now: Millis) -> Counter[str]:
-        """Do what is due for each fleet that has replicas. Counts `fleets`, `changed`, `granted`, `ended`, `failed`."""
+        """Do what is due for each fleet that has replicas.
+
+        Counts `fleets`, `postponed` (left out because storage refuses requests), `changed`, `granted`, `ended`, `failed`.
+        """
 
         async def prepare(keys: list[str]) -> VisitFleet:
-            return self._visit
+            postponed = self._postponement.of(keys, now)
+
+            async def visit(key: str) -> Counter[str]:
+                return Counter(postponed=1) if key in postponed else await self._visit(key)
+
+            return visit
 
         return await self._cursor.visit_next(SCANNED, prepare)
 
@@ -224,7 +239,10 @@ class CheckpointService:
     async def stuck(self, keys: Sequence[str]) -> dict[str, str]:
         """Return the problem of each fleet with stuck turns, by key. keys: the fleets to judge, in order. Raises `StorageError`."""
         found: dict[str, str] = {}
+        wanted = set(keys)
         for key in await self._listed(keys[0], keys[-1] + "!") if keys else []:
+            if key not in wanted:
+                continue
             seen, settings = await self.look(key), await self._settings.get(key)
             if seen is not None and settings is not None and (why := stuck_reason(seen.view.group, seen.view.replicas, seen.now, settings)):
                 found[key] = why

@@ -14,6 +14,7 @@ from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, write
 from ...engine.fleet_cursor import FleetCursor, VisitFleet
+from ...engine.postponement import Postponement
 from ...leases.rows import Fleet, Server, server_key
 from ...leases.service import takeover_rules
 from ...leases.service.planning import Planning
@@ -65,6 +66,7 @@ class FleetInspection:
         """pressure: of the requests of this process to storage."""
         self._memory, self._cursor, self._runner, self._planning = memory, cursor, runner, planning
         self._takeover, self._publisher, self._stuck_turns, self._pressure = takeover, publisher, stuck_turns, pressure
+        self._postponement = Postponement(pressure, INSPECTION_PERIOD, most=MAX_STRETCH)
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Inspect every fleet, idle ones in turns.
@@ -74,21 +76,21 @@ class FleetInspection:
         """
 
         async def prepare(keys: list[str]) -> VisitFleet:
+            postponed = self._postponement.of(keys, now)
+            wanted = [key for key in keys if key not in postponed]
             known, planned, stuck = await asyncio.gather(
-                self._memory.load(WATCHED, keys), self._memory.load(PLANNED, keys), self._stuck_turns(keys)
+                self._memory.load(WATCHED, keys), self._memory.load(PLANNED, keys), self._stuck_turns(wanted)
             )
             settled = [
                 key for key in idle_fleets(planned) if key in known and _has_nothing_new(parse_watch_state(known[key]).value, key in stuck)
             ]
             skipped = takeover_rules.skipped_fleets(settled, INSPECTION_PERIOD, now)
-            stretch = self._pressure.stretch if self._pressure is not None else 1.0
-            postponed = takeover_rules.postponed_fleets(keys, min(stretch, MAX_STRETCH), INSPECTION_PERIOD, now)
 
             async def visit(key: str) -> Counter[str]:
-                if key in skipped:
-                    return Counter(idle=1)
                 if key in postponed:
                     return Counter(postponed=1)
+                if key in skipped:
+                    return Counter(idle=1)
                 return await self._inspect(key, known.get(key), now, (stuck[key],) if key in stuck else ())
 
             return visit

@@ -18,6 +18,7 @@ from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps, write
 from ...engine.fleet_cursor import FleetCursor, VisitFleet
+from ...engine.postponement import Postponement
 from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Row
 from ..protocol import repair, resizing
@@ -50,7 +51,7 @@ class TakeoverSweep:
     ) -> None:
         """pressure: of the requests of this process to storage."""
         self._memory, self._cursor, self._runner, self._planning, self._clock = memory, cursor, runner, planning, clock
-        self._pressure = pressure
+        self._postponement = Postponement(pressure, TAKEOVER_PERIOD, sure=TAKEOVER_RUNS_A_SWEEP)
         self._last_visits: dict[str, float] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -64,7 +65,7 @@ class TakeoverSweep:
         async def prepare(keys: list[str]) -> VisitFleet:
             known = await self._memory.load(PLANNED, keys)
             skipped = takeover_rules.skipped_fleets(idle_fleets(known), TAKEOVER_PERIOD, now, TAKEOVER_RUNS_A_SWEEP)
-            postponed = takeover_rules.postponed_fleets(keys, self._stretch, TAKEOVER_PERIOD, now)
+            postponed = self._postponement.of(keys, now)
 
             async def visit(key: str) -> Counter[str]:
                 if key in skipped:
@@ -84,7 +85,7 @@ class TakeoverSweep:
         event loop.
         """
         key, now = fleet_key(tenant, fleet), self._clock.monotonic()
-        beat *= min(self._stretch, takeover_rules.MAX_POSTPONED)
+        beat *= self._postponement.stretch
         if now - self._last_visits.get(key, float("-inf")) < beat or key in self._tasks:
             return
         if len(self._last_visits) >= MAX_REMEMBERED:
@@ -92,10 +93,6 @@ class TakeoverSweep:
         self._last_visits[key] = now
         task = self._tasks[key] = asyncio.create_task(self._nudge(key))
         task.add_done_callback(lambda _: self._tasks.pop(key, None))
-
-    @property
-    def _stretch(self) -> float:
-        return self._pressure.stretch if self._pressure is not None else 1.0
 
     async def quiet(self) -> None:
         """Wait until all background visits have ended."""

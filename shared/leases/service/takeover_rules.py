@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Final
 from zlib import crc32
 
 from ...core.clock import Millis
@@ -76,18 +75,3 @@ def skipped_fleets(idle: Iterable[str], period: float, now: Millis, sure: int = 
     turn, since = divmod(now + period * 500, period * 1000 * sure)
     between = sure > 1 and since >= period * 1500
     return {key for key in idle if between or (crc32(key.encode()) + int(turn)) % (IDLE_EVERY // sure)}
-
-
-MAX_POSTPONED: Final = 4
-"""While storage refuses requests, a sweep visits each fleet in one of this number of runs at least."""
-
-
-def postponed_fleets(keys: Iterable[str], stretch: float, period: float, now: Millis) -> set[str]:
-    """Return the fleets that this run of a sweep leaves out because storage refuses requests.
-
-    stretch: factor on intervals, 1 or more; each fleet is visited in about one of so many runs, and others in each run, so that neither
-    the pressure nor its end makes a wave. period: seconds between runs. now: wall time.
-    """
-    every = min(round(stretch), MAX_POSTPONED)
-    turn = int((now + period * 500) // (period * 1000))
-    return {key for key in keys if (crc32(key.encode()) + turn) % every} if every > 1 else set()

@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import Final
 
 from ...core.clock import Clock, Millis
+from ...core.pressure import PressureGauge
 from ...engine.conflicts import CONFLICT, WriteConflict, try_repeatedly
 from ...engine.fleet_cursor import FleetCursor, VisitFleet
+from ...engine.postponement import RUNS_A_SWEEP, Postponement
 from ...engine.row_pace import RowPace
 from ...leases.rows import FLEET, Fleet, parse_fleet
 from ...scheduler.ingest.internal_events import EventPublisher
@@ -30,6 +32,13 @@ log = logging.getLogger(__name__)
 
 SCANNED: Final = "maintenance-scan"
 INSPECTED: Final = "maintenance-inspection"
+SCAN_PERIOD: Final = 15.0
+"""Seconds between runs of the scan (job `lease_scan`) while there are open events."""
+INSPECTION_PERIOD: Final = 60.0
+"""Seconds between runs of the inspection (job `stale_scan`)."""
+MAX_STRETCH: Final = 2.0
+"""Largest factor on the time between two visits to a fleet while storage refuses requests. Approvals and drains that are due wait for it,
+unless a report of the fleet carries them out."""
 FRESH: Final[Millis] = 26 * 3_600_000
 """Time for which reports are compared with an ended event. Agents report an event for a day after its end."""
 
@@ -47,19 +56,25 @@ class MaintenanceSweep:
         publisher: EventPublisher,
         acknowledge: Acknowledge,
         pace: RowPace | None = None,
+        pressure: PressureGauge | None = None,
     ) -> None:
-        """pace: that of all sweeps; each visit waits for it."""
+        """pace: that of all sweeps; each visit waits for it. pressure: of the requests of this process to storage."""
         self._tables, self._store, self._settings, self._leases = tables, store, settings, leases
         self._publisher, self._acknowledge = publisher, acknowledge
         self._cursor = FleetCursor(tables, clock, MAINTENANCE, INDEX, pace)
+        self._scans = Postponement(pressure, SCAN_PERIOD, sure=RUNS_A_SWEEP, most=MAX_STRETCH)
+        self._inspections = Postponement(pressure, INSPECTION_PERIOD, most=MAX_STRETCH)
 
     async def run_once(self, now: Millis) -> Counter[str]:
-        """Sweep the fleets with open events, every few seconds. Counts `fleets`, `busy`, `changed`, `told`, `acknowledged`, `failed`."""
-        return await self._sweep(SCANNED, everything=False)
+        """Sweep the fleets with open events, every few seconds.
+
+        Counts `fleets`, `postponed` (left out because storage refuses requests), `busy`, `changed`, `told`, `acknowledged`, `failed`.
+        """
+        return await self._sweep(SCANNED, self._scans, now, everything=False)
 
     async def inspect(self, now: Millis) -> Counter[str]:
         """Sweep all fleets, every minute. Counts as `run_once`."""
-        return await self._sweep(INSPECTED, everything=True)
+        return await self._sweep(INSPECTED, self._inspections, now, everything=True)
 
     async def retain(self, now: Millis) -> Counter[str]:
         """Take ended events out of what reports read, and old ones out of the ledger, every hour. Counts `aged`, `removed`."""
@@ -77,11 +92,14 @@ class MaintenanceSweep:
             counts["aged"] += await self._store.stale(key, aged, remove=False)
         return counts
 
-    async def _sweep(self, sweep: str, *, everything: bool) -> Counter[str]:
+    async def _sweep(self, sweep: str, postponement: Postponement, now: Millis, *, everything: bool) -> Counter[str]:
         async def prepare(keys: list[str]) -> VisitFleet:
             entries = await self._store.entries(keys) if everything else {}
+            postponed = postponement.of(keys, now)
 
             async def visit(key: str) -> Counter[str]:
+                if key in postponed:
+                    return Counter(postponed=1)
                 return await self._visit(key, entries.get(key), everything=everything)
 
             return visit

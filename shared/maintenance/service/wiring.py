@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from ...checkpoints.turns import NO_PENDING, PendingImpact
 from ...core.clock import Clock
+from ...core.pressure import PressureGauge
 from ...engine.row_pace import CountedTables, RowPace
 from ...scheduler.ingest.internal_events import EventPublisher
 from ...storage.ports import Tables
@@ -35,15 +36,16 @@ class Maintenance:
         acknowledge: Acknowledge,
         tenant_limits: Callable[[str], Awaitable[Limits]] = no_limits,
         pace: RowPace | None = None,
+        pressure: PressureGauge | None = None,
     ) -> None:
-        """pace: that of the sweeps; the rows that the sweep reads count for it."""
+        """pace: that of the sweeps; the rows that the sweep reads count for it. pressure: of the requests of this process to storage."""
         store = MaintenanceStore(tables, clock.now)
         swept: Tables = tables if pace is None else CountedTables(tables, pace)
         self._tables, self._store = tables, store
         self.service = MaintenanceService(store, read_maintenance_settings, leases, tenant_limits)
         """Serves agents, operators and Event Grid."""
         self.watch = MaintenanceSweep(
-            swept, clock, MaintenanceStore(swept, clock.now), read_maintenance_settings, leases, publisher, acknowledge, pace
+            swept, clock, MaintenanceStore(swept, clock.now), read_maintenance_settings, leases, publisher, acknowledge, pace, pressure
         )
         """Serves the timers."""
         self._pending = Cached(self._read_pending, clock, ttl=PENDING_AGE, missing_ttl=PENDING_AGE, size=MOST_PENDING)

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from shared.checkpoints.rows import INDEX as TURN_INDEX
+from shared.checkpoints.service.service import CheckpointService, nothing_pending
+from shared.core.ids import SeededIds
+from shared.engine.postponement import MAX_POSTPONED, RUNS_A_SWEEP, postponed_fleets
 from shared.fleets.watch import rules
 from shared.fleets.watch.rules import Findings
 from shared.leases.protocol.membership import ServerReport
 from shared.leases.rows import HttpServerState, Server
-from shared.leases.service.takeover_rules import MAX_POSTPONED, postponed_fleets
+from shared.maintenance.rows import INDEX as MAINTENANCE_INDEX
+from shared.maintenance.service.wiring import Maintenance
+from shared.storage.names import MAINTENANCE, TURNS
+from shared.storage.ports import Upsert
 from tests.logs import actions
 
 from ..leases.nodes import NOTIFY, Node, World, live
@@ -43,6 +51,40 @@ def test_each_fleet_is_visited_once_in_so_many_runs_and_each_run_visits_as_many(
         assert 0.6 * len(keys) / every <= len(visited) <= 1.5 * len(keys) / every
         visits.update(visited)
     assert set(visits.values()) == {1} and len(visits) == len(keys)
+
+
+@pytest.mark.parametrize("every", [2, MAX_POSTPONED])
+@pytest.mark.parametrize("step", range(1, RUNS_A_SWEEP + 1))
+@pytest.mark.parametrize("first", range(RUNS_A_SWEEP))
+def test_all_fleets_are_visited_although_storage_refuses_the_messages_that_plan_further_runs(every: int, step: int, first: int) -> None:
+    keys = {f"t:fleet{number}" for number in range(40)}
+    left, minutes = set(keys), 0
+    while left:
+        # The sweep of each minute takes place, and those of the further runs of which the message was stored.
+        for run in {0, *range(first, RUNS_A_SWEEP, step)}:
+            now = NOW + minutes * 60_000 + run * 15_000
+            left &= postponed_fleets(keys, float(every), 15.0, now, sure=RUNS_A_SWEEP)
+        minutes += 1
+        assert minutes <= every
+
+
+async def test_sweeps_of_turns_and_of_maintenance_postpone_fleets_under_pressure_and_visit_all_of_them(world: World) -> None:
+    turns = CheckpointService(world.tables, world.runner, world.clock, SeededIds("1"), nothing_pending, world.pressure)
+    maintenance = Maintenance(world.tables, world.clock, AsyncMock(), world.channel, AsyncMock(), pressure=world.pressure).watch
+    for table, index in ((TURNS, TURN_INDEX), (MAINTENANCE, MAINTENANCE_INDEX)):
+        await world.tables.write(table, index, [Upsert(f"t:fleet{number}", {"at": 1}) for number in range(24)])
+    for sweep, period, runs in ((maintenance.run_once, 15, 2), (maintenance.inspect, 60, 2), (turns.run_once, 15, MAX_POSTPONED)):
+        visited = 0
+        press(world)
+        for _ in range(runs):
+            counts = await sweep(world.clock.now())
+            assert counts["postponed"] and not counts["failed"]
+            visited += counts["fleets"] - counts["postponed"]
+            press(world)
+            await world.clock.advance(period)
+        assert visited == 24
+        await world.clock.advance(600)
+        assert not (await sweep(world.clock.now()))["postponed"]
 
 
 async def test_sweeps_postpone_fleets_under_pressure_and_visit_all_of_them_without(world: World) -> None:
