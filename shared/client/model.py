@@ -52,6 +52,8 @@ class EventOptions(TypedDict, total=False):
     """The durability: the way in which the event is stored before the service acknowledges it."""
     retry: RetryOptions
     labels: Mapping[str, str]
+    ordering_key: str
+    """Events with the same key share the channel's limits per key, such as the order of their due times. 1 to 128 characters."""
 
 
 class NewEvent(EventOptions, total=False):
@@ -134,6 +136,7 @@ class Event(_AnswerModel):
     durability: str = "standard"
     retry: EventRetry | None = None
     labels: Mapping[str, str] = Field(default_factory=dict)
+    ordering_key: str | None = None
     attempts: tuple[Attempt, ...] = ()
     planned: datetime | None = None
     """Time chosen within the window of `flex`. Lateness is measured from it."""

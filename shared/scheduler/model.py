@@ -57,6 +57,10 @@ LabelText = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\
 IdPrefix = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~.-]{1,200}$"), Shaped("the beginning of an id")]
 ErrorPart = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
+OrderingKey = Annotated[
+    str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,128}$"), Shaped("1 to 128 characters without control characters")
+]
+
 type EventState = Literal["queued", "scheduled", "firing", "retrying", "delivered", "dead", "cancelled", "lapsed"]
 MAX_FLEX: Millis = 30 * 86_400_000
 """Longest flexible window, in milliseconds."""
@@ -103,6 +107,7 @@ class EventIn(Strict):
     durability: Durability | None = Field(None, description="How safely the event is stored before the answer; at least the tenant's own.")
     retry: RetryIn | None = None
     labels: dict[LabelKey, LabelText] | None = Field(None, max_length=32)
+    ordering_key: OrderingKey | None = Field(None, description="Events with the same key share the channel's limits per key (`per_key`).")
 
     @model_validator(mode="after")
     def _one_time(self) -> Self:
@@ -199,6 +204,7 @@ class EventOut(Strict):
     planned: Maybe[Stamp] = Field(None, description="With flex: the planned time in the window. Lateness counts from here.")
     retry: Maybe[RetryIn] = None
     labels: Maybe[dict[str, str]] = None
+    ordering_key: Maybe[str] = None
     attempts: Maybe[list[AttemptOut]] = Field(
         None, description="The last 20. One with outcome unknown may have delivered the event, even if the state is dead or lapsed."
     )

@@ -30,6 +30,8 @@ from .late_reasons import late_because
 from .model import EventIn
 from .rules import GOING, NEVER, asked_due
 
+KEY = "key"
+"""Property of an event row: its ordering key."""
 CHUNK = 16_000
 """Characters of payload text per property: at most 32,000 UTF-16 units, under the store's 32K."""
 OVERHEAD = 500
@@ -120,7 +122,8 @@ def new_event(
     due = (event.due if event.due is not None else (now if since is None else since) + (event.delay or 0)) + shift
     labels = orjson.dumps(event.labels) if event.labels else b""
     pauses = orjson.dumps(event.retry.schedule) if event.retry is not None and event.retry.schedule is not None else b""
-    size = encoded_size(body, labels + pauses)
+    key = event.ordering_key.encode() if event.ordering_key is not None else b""
+    size = encoded_size(body, labels + pauses + key)
     props: Props = {"state": "scheduled", "due": due, "created": now, "channel": event.channel, "size": size, **body_props(body)}
     if event.expires is not None:
         props["expires"] = event.expires
@@ -135,6 +138,8 @@ def new_event(
         props["pauses"] = pauses.decode()
     if event.labels:
         props["labels"] = labels.decode()
+    if event.ordering_key is not None:
+        props[KEY] = event.ordering_key
     if durability != "standard":
         props["durability"] = durability
     if event.id is None:
@@ -207,6 +212,8 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
         shown["retry"] = {**shown.get("retry", {}), "schedule": [format_duration(value) for value in orjson.loads(str(props["pauses"]))]}
     if "labels" in props:
         shown["labels"] = orjson.Fragment(str(props["labels"]))
+    if KEY in props:
+        shown["ordering_key"] = props[KEY]
     if state == "retrying":
         shown["next_attempt"] = to_text(int(props["next"]))
     if state == "delivered":

@@ -50,6 +50,7 @@ def _scheduler() -> list[Case]:
         retry={"attempts": 3, "first": "PT2S"},
         labels={"team": "a"},
     )
+    keyed = EventIn(due="2026-11-21T10:21:55.255Z", payload=None, ordering_key="customer 7 é")
     definition = Definition("acme", "nightly", "u1", Recurrence(cron="30 2 * * *"), body, NOW, "nonce", NOW - 250)
     everything = Definition(
         tenant="acme",
@@ -80,6 +81,7 @@ def _scheduler() -> list[Case]:
     return [
         Case("event", new_event(EventIn(due="2026-11-21T10:21:55.255Z", payload=None), body, NOW).props, as_is),
         Case("event with everything set", new_event(full, body, NOW, "mirrored", NOW - 100, 30).props, as_is),
+        Case("event with an ordering key", new_event(keyed, body, NOW).props, as_is),
         Case("event of two chunks", new_event(full, b'"' + b"y" * 16_500 + b'"', NOW).props, as_is),
         Case("cancelled event that was not stored yet", withdrawn("mine", NOW - 5, NOW + 5, NOW, "nonce").props, as_is),
         Case("claim of an event", claim_props({"state": "scheduled", "due": NOW}, 7), as_is),
