@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
@@ -161,6 +162,25 @@ async def test_more_than_the_bound_go_the_usual_way(world: World) -> None:
     assert world.app.scheduler.express.in_flight == 0 and await messages(world) == 1
     await world.run(5)
     assert len(world.receiver.received) == 6
+
+
+async def test_events_that_are_not_stored_yet_count_against_the_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, stored = world.tables.write, asyncio.Event()
+
+    async def write(table: str, pk: str, ops: tuple[Op, ...]) -> Any:
+        # The index row is on its way for as long as the events come.
+        if table == SHARDS and world.app.scheduler.express.shards:
+            await stored.wait()
+        return await plain(table, pk, ops)
+
+    monkeypatch.setattr(world.tables, "write", write)
+    express, writer = world.app.scheduler.express, world.app.scheduler.writer
+    posts = asyncio.gather(*(world.demo.create(delay="PT0S", payload=number) for number in range(3)))
+    while sum(len(each.pending) for each in express._served) + writer.open_shards() < 3 and not posts.done():
+        await world.clock.advance(0.001)
+    assert (express.in_flight, writer.open_shards()) == (2, 1), "a tenant's half of the bound; the third goes the usual way"
+    stored.set()
+    await world.do(asyncio.wait_for(posts, None))
 
 
 async def test_a_tenant_with_many_events_leaves_room_for_others(world: World) -> None:
