@@ -121,16 +121,21 @@ class Timers:
     async def catch_up(self) -> bool:
         """Dispatch at once if no sweep has done so for minutes, which is so after an outage. Return True if this was necessary.
 
-        The next sweep may be a minute away, and the messages of shards that are due before it have never been sent. Several instances that
-        start together may do this at once, as sweeps may.
+        The next sweep may be a minute away, and the messages of shards that are due before it have never been sent. Until then, further
+        runs are planned as a sweep plans them, so that a backlog drains without a pause. Several instances that start together may do this
+        at once, as sweeps may.
         """
         try:
             row = await self._tables.get(SWEEPS, PK_TICKS, TICKED)
-            now = self._clock.now()
-            if row is None or now - int(row.props.get("at", now)) < SILENCE:
+            began, now = self._clock.monotonic(), self._clock.now()
+            # Without a tick, the first process may have ended before its first sweep.
+            if row is not None and now - int(row.props.get("at", now)) < SILENCE:
                 return False
-            await self.run_once(TICKED)
-        except (StorageError, SweepFailed) as error:
+            run = await self._run(TICKED)
+            await self._store({TICKED: run})
+            if self._goes_on(TICKED, run):
+                await self._plan([TICKED], now, self._clock.monotonic() - began)
+        except StorageError as error:
             log.debug("The sweep at the start failed; the next one is near: %s", error, extra={"action": "ticks_unread"})
         return True
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from shared.app.timers import SweepFailed, Timers
 from shared.core.clock import Millis, SettableClock
 from shared.delivery.channels.ports import Verdict
-from shared.scheduler import timings
+from shared.scheduler import sweeps, timings
 from shared.scheduler.keys import NEWS, index_key, index_partition, shard_key
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, IDS, LEDGER, PK_TICKS, QUEUE_SHARDS, SHARDS, SWEEPS
@@ -111,6 +113,28 @@ async def test_finished_shard_is_kept_for_seven_days_and_then_gone_with_its_id(w
     assert [world.rows(table) for table in (EVENTS, LEDGER, IDS, SHARDS)] == [[], [], [], []]
     assert (await world.demo.get(f"/api/v1/events/{made['id']}")).status == 404
     assert (await world.demo.create(id="mine", payload="another"))["state"] == "scheduled"
+
+
+async def test_retention_pauses_between_pages_while_storage_refuses_requests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        await finished(world)
+        await world.clock.advance(120)
+    await world.clock.advance(8 * DAY)
+    query, began = world.tables.query, list[float]()
+
+    async def slow(table: str, *rest: Any, **more: Any) -> Any:
+        if table == LEDGER and "where" in more:
+            began.append(world.clock.monotonic())
+            await world.clock.sleep(2)
+        return await query(table, *rest, **more)
+
+    monkeypatch.setattr(world.tables, "query", slow)
+    monkeypatch.setattr(sweeps, "RETAIN_PAGE", 1)
+    monkeypatch.setattr(world.app.scheduler.sweeps, "_pressure", SimpleNamespace(stretch=3.0))
+    running = asyncio.create_task(retain(world))
+    await world.clock.advance(60)
+    assert await running == {"removed": 2}
+    assert began[1] - began[0] == pytest.approx(2 + 2 * (3.0 - 1)), "the page took 2 s"
 
 
 async def test_dead_letters_are_kept_for_thirty_days(world: World) -> None:
