@@ -64,7 +64,7 @@ def event_document(payload: Any, options: EventOptions, *, make_id: bool) -> dic
     document = to_json_fields(**options)
     if ("due" in document) == ("delay" in document):
         raise ValueError("give exactly one of due and delay")
-    if make_id and "id" not in document and document.get("durability") != "fast":
+    if make_id and not {"id", "collapse"} & document.keys() and document.get("durability") != "fast":
         document["id"] = new_id()
     return {**document, "payload": payload}
 

@@ -54,6 +54,8 @@ class EventOptions(TypedDict, total=False):
     labels: Mapping[str, str]
     ordering_key: str
     """Events with the same key share the channel's limits per key, such as the order of their due times. 1 to 128 characters."""
+    collapse: timedelta
+    """Replace an event of this id that waits. It is delivered at most this long after the first of those events."""
 
 
 class NewEvent(EventOptions, total=False):
@@ -137,6 +139,7 @@ class Event(_AnswerModel):
     retry: EventRetry | None = None
     labels: Mapping[str, str] = Field(default_factory=dict)
     ordering_key: str | None = None
+    collapse: timedelta | None = None
     attempts: tuple[Attempt, ...] = ()
     planned: datetime | None = None
     """Time chosen within the window of `flex`. Lateness is measured from it."""
@@ -309,7 +312,10 @@ class AnswerPage[T](_AnswerModel):
 
 _TIMES = frozenset({"due", "start", "end", "from", "to"})
 _DURATIONS = frozenset(
-    {*("delay", "expires", "flex", "every", "jitter"), *("retry.first", "retry.max", "retry.within", "retry.schedule", "catch_up.within")}
+    {
+        *("delay", "expires", "flex", "collapse", "every", "jitter"),
+        *("retry.first", "retry.max", "retry.within", "retry.schedule", "catch_up.within"),
+    }
 )
 
 

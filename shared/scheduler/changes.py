@@ -43,7 +43,7 @@ from .protocol.mirroring import mirror, mirror_event, request_copy
 from .protocol.owning import note_of
 from .queries.event_filter import EventFilter
 from .queries.lookup import START, EventLookup, ListPosition
-from .rows import etag_of_row, withdrawn
+from .rows import COLLAPSE, etag_of_row, withdrawn
 from .rules import may_change, visible_at
 from .timings import DISPATCH_AHEAD, REDRIVE_FOR, WAKE_EARLY
 
@@ -180,17 +180,26 @@ class Changes:
         while place is not None and self._clock.monotonic() < until:
             rows, place = await self._lookup.events(tenant, chosen, REDRIVE_PAGE, place)
             for group in _groups(rows):
-                await self._redrive(tenant, group[0].pk, {row.rk: row for row in group})
-                count += len(group)
+                count += await self._redrive(tenant, group[0].pk, {row.rk: row for row in group if await self._has_its_id(tenant, row)})
         return count
 
-    async def _redrive(self, tenant: str, shard: str, rows: Mapping[str, Row]) -> None:
+    async def _has_its_id(self, tenant: str, row: Row) -> bool:
+        """Return False for a dead event whose id a later event with `collapse` has taken over: it must not come back beside that one."""
+        if COLLAPSE not in row.props:
+            return True
+        found = await self._lookup.event(tenant, str(row.props["id"]))
+        return found is not None and (found.pk, found.rk) == (row.pk, row.rk)
+
+    async def _redrive(self, tenant: str, shard: str, rows: Mapping[str, Row]) -> int:
+        if not rows:
+            return 0
         now = self._clock.now()
         placed = await self._redriven(shard, rows, now)
         for target in sorted({address.shard for address in placed.values()}):
             await self._announce(target, now)
         for rk, row in rows.items():
             await self._shorten(tenant, str(row.props["id"]), placed[rk])
+        return len(rows)
 
     async def _carry(self, address: Address, steps: Steps[ChangeResult]) -> ChangeResult:
         """Apply a change to an event. A mirrored event's copy is changed too, before the caller gets the answer; its end included."""

@@ -108,11 +108,16 @@ class EventIn(Strict):
     retry: RetryIn | None = None
     labels: dict[LabelKey, LabelText] | None = Field(None, max_length=32)
     ordering_key: OrderingKey | None = Field(None, description="Events with the same key share the channel's limits per key (`per_key`).")
+    collapse: Duration | None = Field(
+        None, description="Replace an event of this id that has not been claimed. It is due at most this long after the first of them."
+    )
 
     @model_validator(mode="after")
     def _one_time(self) -> Self:
         if (self.due is None) == (self.delay is None):
             raise ValueError("give exactly one of due and delay")
+        if self.collapse is not None and (self.id is None or self.flex is not None):
+            raise ValueError("collapse needs an id, and excludes flex")
         return self
 
     @field_validator("flex")
@@ -205,6 +210,7 @@ class EventOut(Strict):
     retry: Maybe[RetryIn] = None
     labels: Maybe[dict[str, str]] = None
     ordering_key: Maybe[str] = None
+    collapse: Maybe[Duration] = None
     attempts: Maybe[list[AttemptOut]] = Field(
         None, description="The last 20. One with outcome unknown may have delivered the event, even if the state is dead or lapsed."
     )

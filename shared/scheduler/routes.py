@@ -52,7 +52,14 @@ dead = RouteGroup[Scheduler]("dead letters", scope="events")
 
 @events.post(
     "v1/events",
-    answers={201: EventOut, 200: EventOut, 202: EventOut, 409: "id-conflict", 413: "payload-too-large", 429: "too-many-requests"},
+    answers={
+        201: EventOut,
+        200: EventOut,
+        202: EventOut,
+        409: ("id-conflict", "already-firing"),
+        413: "payload-too-large",
+        429: "too-many-requests",
+    },
     max_body=MAX_EVENT_BYTES,
     opaque="payload",
     examples=_EXAMPLES,
@@ -60,7 +67,10 @@ dead = RouteGroup[Scheduler]("dead letters", scope="events")
 )
 async def events_create(call: Call[Scheduler, EventIn]) -> Answer:
     """Schedule an event."""
-    made = await call.service.ingest.one(call.tenant, call.body, call.member)
+    if call.body.collapse is not None:
+        made: Admitted | Queued = await call.service.collapsing.post(call.tenant, call.body, call.member)
+    else:
+        made = await call.service.ingest.one(call.tenant, call.body, call.member)
     shown = made.shown if isinstance(made, Queued) else await call.service.event_views.one(made.row)
     return Answer(_status(made), shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
 

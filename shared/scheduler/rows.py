@@ -30,6 +30,8 @@ from .late_reasons import late_because
 from .model import EventIn
 from .rules import GOING, NEVER, asked_due
 
+COLLAPSE, FIRST = "collapse", "first"
+"""Properties of an event that collapses: the longest delay, and when the first event that it stands for was accepted."""
 KEY = "key"
 """Property of an event row: its ordering key."""
 CHUNK = 16_000
@@ -56,6 +58,8 @@ class EventToStore:
     term: int | None = None
     """For an event of the ingest queue: the epoch of the fence under which the second account of a mirrored pair accepted it; 0 if the
     first account may have it. None: an event that cannot wait until the first account answers."""
+    reuses: bool = False
+    """The id may have been that of an event which has ended."""
 
 
 def body_props(body: bytes) -> Props:
@@ -138,6 +142,9 @@ def new_event(
         props["pauses"] = pauses.decode()
     if event.labels:
         props["labels"] = labels.decode()
+    if event.collapse is not None:
+        due = min(due, now + event.collapse)
+        props.update({"due": due, COLLAPSE: event.collapse, FIRST: now})
     if event.ordering_key is not None:
         props[KEY] = event.ordering_key
     if durability != "standard":
@@ -205,13 +212,15 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
     if props.get("flex"):
         shown["flex"] = format_duration(int(props["flex"]))
         shown["planned"] = to_text(due)
-    if "retry" in props:
+    if props.get("retry"):
         given = orjson.loads(str(props["retry"]))
         shown["retry"] = {name: value if name == "attempts" else format_duration(value) for name, value in given.items()}
-    if "pauses" in props:
+    if props.get("pauses"):
         shown["retry"] = {**shown.get("retry", {}), "schedule": [format_duration(value) for value in orjson.loads(str(props["pauses"]))]}
     if "labels" in props:
         shown["labels"] = orjson.Fragment(str(props["labels"]))
+    if COLLAPSE in props:
+        shown["collapse"] = format_duration(int(props[COLLAPSE]))
     if KEY in props:
         shown["ordering_key"] = props[KEY]
     if state == "retrying":

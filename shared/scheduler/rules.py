@@ -181,6 +181,11 @@ def may_change(props: Props) -> ChangeAnswer:
             return "already-final"
 
 
+def is_over(props: Mapping[str, Any]) -> bool:
+    """Return True if the event, at its current place, has ended. A dead one may be redriven."""
+    return props["state"] in FINAL and props["state"] != "moved"
+
+
 def wake_of(rows: Iterable[Props]) -> Millis | None:
     """Return the time at which the shard must be served next: the earliest open event, or None if nothing is open."""
     return min((due_at(props) for props in rows if props["state"] not in FINAL), default=None)

@@ -17,6 +17,7 @@ from ..engine.effects import MAX_LOST
 from ..storage import Storage
 from ..tenants.store import TenantDirectory
 from .changes import Changes
+from .collapsing import Collapsing
 from .event_clock import EventClock
 from .firing.dispatch import Firing
 from .firing.express import Express
@@ -85,6 +86,7 @@ class Scheduler:
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
         self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror)
+        self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)
         self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)

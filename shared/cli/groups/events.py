@@ -52,6 +52,7 @@ def create(
     flex: Annotated[str | None, typer.Option(help="Deliver at any time within this duration after the due time, such as PT5M.")] = None,
     durability: Annotated[str | None, typer.Option(help="How the event is stored: fast, standard or mirrored.")] = None,
     ordering_key: Annotated[str | None, typer.Option(help="Events of one key share limits of the channel, such as customer-7.")] = None,
+    collapse: Annotated[str | None, typer.Option(help="Replace a waiting event of this id, for this long, such as PT5M.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="Label as NAME=VALUE, such as team=blue. Repeatable.")] = None,
 ) -> None:
     """Schedule an event.
@@ -63,7 +64,8 @@ def create(
     from ...client import calls
 
     given: dict[str, Any] = {"due": due, "delay": delay, "id": id, "channel": channel, "expires": expires, "flex": flex}
-    given |= {"durability": durability, "ordering_key": ordering_key, "labels": parse_pairs(label or [], "--label") or None}
+    given |= {"durability": durability, "labels": parse_pairs(label or [], "--label") or None}
+    given |= {"ordering_key": ordering_key, "collapse": collapse}
     fields: Any = {name: value for name, value in given.items() if value is not None}
     with usage_errors("--due, --delay"):
         document = calls.event_document(parse_json_option(payload, "--payload"), fields, make_id=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pydantic import TypeAdapter
@@ -200,6 +201,15 @@ class Ingest:
                 raise invalid("/due", "the flexible window ends after the year 9999")
         return due, change
 
+    async def collapsing(self, tenant: str, event: EventIn, body: bytes | None) -> EventToStore:
+        """Check an event with `collapse`, and its tenant's limits, as `one` does; return it ready to be stored, or to replace another."""
+        settings = await self.tenant(tenant)
+        ready = await self._checked(tenant, settings, event, body, collapses=True)
+        granted, refusal = await self.admit(tenant, settings, 1)
+        if not granted:
+            raise refusal
+        return replace(ready, reuses=True)
+
     async def accepts(self, tenant: str, channel: str, body: bytes) -> None:
         """Check that events with this payload can be delivered by the channel. Raises `Problem` (404, 413, 422)."""
         self._sized(await self.tenant(tenant), body, await self._channel(tenant, channel))
@@ -239,8 +249,12 @@ class Ingest:
         since: Millis | None = None,
         seed: str | None = None,
         traced: bool = True,
+        *,
+        collapses: bool = False,
     ) -> EventToStore:
         assert body is not None  # the model has it
+        if event.collapse is not None and not collapses:
+            raise invalid("/collapse", "only POST /events replaces events; send such an event alone")
         durability = self._durability(settings, event)
         target = await self._channel(tenant, event.channel)
         self._sized(settings, body, target, durability)

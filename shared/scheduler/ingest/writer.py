@@ -23,7 +23,9 @@ from ..mirror.pair import Mirror
 from ..protocol.changing import find
 from ..protocol.ingest import Entry, FreshId, KnownId, known_id, register_id
 from ..protocol.mirroring import mirror_event, mirror_id
+from ..protocol.reusing import reuse_id
 from ..rows import EventToStore
+from ..rules import is_over
 from .account_rotation import AccountRotation
 from .announcer import Announcer
 from .open_shards import FillingShard, FillingShards, PendingEntry, Sink
@@ -215,7 +217,7 @@ class Writer:
         assert event.id is not None
         try:
             known: FreshId | KnownId | None = None
-            if filling.filed is None or (self._mirror is not None and self._mirror.whole):
+            if not event.reuses and (filling.filed is None or (self._mirror is not None and self._mirror.whole)):
                 # Most likely the id is free. But a repeated request must not list a shard that stays empty, and the second account need not
                 # ask the first about events that it has itself.
                 known = await self._runner.run(known_id(tenant, event.id))
@@ -235,11 +237,12 @@ class Writer:
         # The first account is asked within the time for which this side surely serves, so it cannot store the event in between.
         async with self._filler.serving(filling.opened.shard) as way:
             before = await self._mirror.known_before(tenant, event) if self._mirror is not None else None
-            if before is not None:
+            if before is not None and not (event.reuses and is_over(before.row.props)):
                 return before
             await self._filler.file(filling)
             async with self._in_flight:
-                known = await self._runner.run(register_id(tenant, event.id, event.hash, Address(filling.opened.shard, row)))
+                register = reuse_id if event.reuses else register_id
+                known = await self._runner.run(register(tenant, event.id, event.hash, Address(filling.opened.shard, row)))
                 if way is not None and self._mirror is not None:
                     # Before the event is stored anywhere: otherwise a second event with the same id could be made after a failover.
                     await self._mirror.copied(mirror_id(tenant, event.id, way))

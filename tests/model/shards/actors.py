@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shared.delivery.flow.rules import FREE, ClaimHold
@@ -130,13 +130,13 @@ def writer(name: str, *events: str, wake: int = 0) -> Any:
     return facts
 
 
-def creator(name: str, event: str) -> Any:
-    """A client-chosen id."""
+def creator(name: str, event: str, register: Callable[..., Any] | None = None) -> Any:
+    """A client-chosen id. register: names the event's place, if not `register_id`."""
     for generation in range(1, 4):
         opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", 0)
         yield from ingest.file_shard(opened.shard, 0, sent=False)
         here = Address(opened.shard, event_row(0))
-        known = yield from ingest.register_id(TENANT, event, "hash", here)
+        known = yield from (register or ingest.register_id)(TENANT, event, "hash", here)
         if isinstance(known, ingest.KnownId):
             return (("stored", event),)
         stored = yield from ingest.append(opened, [entry(event)])

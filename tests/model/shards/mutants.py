@@ -11,9 +11,9 @@ from typing import Any
 from shared.engine.effects import LOST, Get, Load, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import END_EVENTS, FIRST_EVENT, GATE, Address, index_partition, shard_tenant
-from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning, state_rows
+from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning, reusing, state_rows
 from shared.scheduler.protocol.gate import HeldGate, parse_gate
-from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
+from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Row, Upsert
 
 from ..checking.checker import Report, explore
@@ -296,6 +296,22 @@ def redriven_unnoted() -> list[Patch]:
     return [(owning, "note_redriven", note_redriven)]
 
 
+def id_taken_over_without_etag() -> list[Patch]:
+    """The id of an ended event is taken over, although another event may have taken it over since."""
+    plain = reusing.reuse_id
+
+    def reuse_id(*args: Any) -> Any:
+        def change(effect: Any) -> Any:
+            if isinstance(effect, Write) and effect.table == IDS:
+                ops = tuple(op._replace(etag=ANY) if isinstance(op, Merge) else op for op in effect.ops)
+                return Write(effect.table, effect.pk, ops)
+            return effect
+
+        return relay(plain(*args), change)
+
+    return [(reusing, "reuse_id", reuse_id)]
+
+
 def mark_without_etag() -> list[Patch]:
     plain = dispatch.dispatch
 
@@ -385,6 +401,7 @@ MUTANTS = [
     Mutant("redrive that turns the dead row first", "redrive", dead_row_first, strands=True),
     Mutant("a redrive left half-way by the copies' owner", "redrive", sources_unpointed, strands=True),
     Mutant("redriven events not noted in the ledger", "redrive", redriven_unnoted, strands=True),
+    Mutant("an id taken over without ETag", "reuse", id_taken_over_without_etag),
     Mutant("a sent mark without ETag", "punctual", mark_without_etag, strands=True),
     Mutant("wrong counts while resting", "retry", rest_counts_invented),
     Mutant("counts added to a former owner's", "two events", counts_added),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shared.scheduler.keys import Address, event_row, index_key, index_partition, shard_key
-from shared.scheduler.protocol import dispatch, gate
+from shared.scheduler.keys import Address, event_row, id_partition, index_key, index_partition, shard_key
+from shared.scheduler.protocol import dispatch, gate, reusing
 from shared.scheduler.protocol.state_rows import state_key, state_partition
-from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
+from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 
 from .actors import (
     CHANNEL,
@@ -67,6 +67,21 @@ def _dead_shard() -> frozenset[Any]:
     )
 
 
+def _ended_event() -> frozenset[Any]:
+    """A finished shard whose event, with an id of a client, was cancelled."""
+    here = Address(shard_key(TENANT, "e1"), event_row(0))
+    held = gate.Gate("done", "o0", 1, 1, index_key(here.shard, 0), "197001010000", gate.Counts(1, cancelled=1))
+    row = {"id": "x", "state": "cancelled", "due": 0, "channel": CHANNEL}
+    return frozenset(
+        {
+            ((EVENTS, here.shard, "gate"), 1, tuple(sorted(held.props().items()))),
+            ((EVENTS, here.shard, here.row), 1, tuple(sorted(row.items()))),
+            ((LEDGER, TENANT, f"197001010000:{here.shard}"), 1, (("dead", 0),)),
+            ((IDS, id_partition(TENANT, "x"), "x"), 1, (("at", here.text), ("hash", "former"))),
+        }
+    )
+
+
 def _retrying_shard() -> frozenset[Any]:
     """A resting shard with one event that has failed twice, and dies if it fails again."""
     index = {"state": "resting", "wake": 0, "bucket": "197001010000", "tenant": TENANT}
@@ -106,6 +121,11 @@ MOVES_X: Starts = {"m": ("writer", lambda: mover("x", A1, 80_000, "m"), after(("
 JOINS_X: Starts = {"j": ("writer", lambda: joiner("x", A1, 80_000, "j"), after(("stored", "x")))}
 EDITS_X: Starts = {"e": ("writer", lambda: editor("x", A1, 2, "e"), after(("stored", "x")))}
 CREATORS: Starts = {"a": ("writer", lambda: creator("a", "x"), always), "b": ("writer", lambda: creator("b", "x"), always)}
+def _reuser(name: str) -> Any:
+    return creator(name, "x", lambda *args: reusing.reuse_id(*args))
+
+
+REUSERS: Starts = {"a": ("writer", lambda: _reuser("a"), always), "b": ("writer", lambda: _reuser("b"), always)}
 REDRIVERS: Starts = {
     "r": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
     "s": ("writer", lambda: redriver(A1.shard, (A1.row,)), always),
@@ -264,6 +284,10 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             stored=_dead_shard(),
             times=(DUE,),
             due={"x": frozenset({0})},
+        ),
+        # Two events with `collapse` come at once for an id whose event has ended.
+        "reuse": lambda level: play(
+            "reuse", Budget(lost=1 + level, crash=level, owners=level), REUSERS, stored=_ended_event(), times=(DUE,), symmetry=swap()
         ),
         # An event that dies is redriven, while the lists of dead and of retrying events are read; and it is cancelled before.
         "lists": lambda level: play(

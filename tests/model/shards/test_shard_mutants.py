@@ -34,6 +34,7 @@ EXPECTED = {
     "redrive that turns the dead row first": ("P1", 3),
     "a redrive left half-way by the copies' owner": ("P1", 5),
     "redriven events not noted in the ledger": ("P1", 0),
+    "an id taken over without ETag": ("P4", 16),
     "a sent mark without ETag": ("P1", 11),
     "wrong counts while resting": ("P3", 11),
     "counts added to a former owner's": ("P3", 13),

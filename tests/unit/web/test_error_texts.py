@@ -28,7 +28,7 @@ RAW = re.compile(
     r"|[\^\\\[{$]|\b[A-Z][a-z]+(In|Out|Patch|Channel|Limits)\b"
 )
 """pydantic's own sentences, regular expressions, names of classes."""
-DURATIONS = {"first", "max", "within", "timeout", "jitter", "every", "delay", "expires", "flex"}
+DURATIONS = {"first", "max", "within", "timeout", "jitter", "every", "delay", "expires", "flex", "collapse"}
 
 
 def faults(kind: Any, body: Any) -> list[dict[str, str]]:
