@@ -117,6 +117,13 @@ def stored_loads(server: Server, generation: int) -> Mapping[int, float]:
     return loads if of == generation else MappingProxyType({})
 
 
+def published_load(server: Server, held: Iterable[int], generation: int) -> float | None:
+    """Return the sum of the loads that a server publishes for these partitions, with four digits; None if it publishes none of them."""
+    loads = stored_loads(server, generation)
+    found = [loads[number] for number in held if number in loads]
+    return float(f"{math.fsum(found):.4g}") if found else None
+
+
 def reported_loads(server: Server, reported: Mapping[int, float], seconds: float, now: Millis) -> str:
     """Return the loads of a server that speaks HTTP, as stored, after it has reported numbers. Its row is the memory of the smoothing.
 

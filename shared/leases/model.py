@@ -117,6 +117,7 @@ class LeaseOut(Strict):
     epoch: int
     since: Stamp | None = Field(description="Time of the last claim or release.")
     beat_age_ms: int | None = Field(description="Age of the owner's last heartbeat, by the storage service's clock.")
+    load: float | None = Field(description="Smoothed load of the partition; null if its owner publishes none.")
     intents: list[IntentOut] = Field(description="Manual controls on the partition.")
 
 
@@ -133,6 +134,7 @@ class ServerLeases(Strict):
     server: str
     state: ServerState
     beat_age_ms: int
+    load: float | None = Field(description="Sum of the loads that the server publishes for these partitions; null if it publishes none.")
     partitions: list[int]
 
 

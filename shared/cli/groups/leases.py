@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -106,7 +106,7 @@ def show(
     partition: Annotated[int | None, typer.Argument(min=0, help="Only this partition, such as 7.", show_default=False)] = None,
     by_server: Annotated[bool, typer.Option("--by-server", help="List servers with their partitions.")] = False,
 ) -> None:
-    """Show the owner of each partition.
+    """Show the owner of each partition, and its load if the owner publishes it.
 
     Examples:
         tocsin leases show web
@@ -117,14 +117,14 @@ def show(
         return
     if by_server:
         found = session.items(api_path("fleets", fleet, "leases"), by="server")
-        session.print_list(found, ("server", "state", "beat", "has", "partitions"), _server_row, empty="no servers")
+        _print_loads(session, found, ("server", "state", "beat", "has", "load", "partitions"), _server_row, empty="no servers")
         return
-    columns = ("partition", "state", "owner", "epoch", "since", "beat", "intents")
-    session.print_list(session.items(api_path("fleets", fleet, "leases")), columns, _lease_row, empty="no partitions")
+    columns = ("partition", "state", "owner", "epoch", "since", "beat", "load", "intents")
+    _print_loads(session, session.items(api_path("fleets", fleet, "leases")), columns, _lease_row, empty="no partitions")
 
 
 def nodes(session: CommandSession, fleet: Fleet) -> None:
-    """List the nodes: age of the last heartbeat, partitions, checkpoint turns, maintenance.
+    """List the nodes: age of the last heartbeat, partitions and their load, checkpoint turns, maintenance.
 
     Examples:
         tocsin leases nodes web
@@ -138,11 +138,12 @@ def nodes(session: CommandSession, fleet: Fleet) -> None:
         return (
             *(each["node"], beat.get("state"), duration_text(beat.get("age_ms"))),
             *(beat.get("fault_domain") or None, len(each["partitions"])),
+            _load_text(sum(each["loads"].values()) if each.get("loads") else None),
             *(turn.get("role"), turn.get("skipped") or ("takes turn" if turn.get("taking") else None), phases or None, verbs or None),
         )
 
-    columns = ("node", "state", "beat", "domain", "has", "role", "turn", "maintenance", "intents")
-    session.print_list(session.items(api_path("fleets", fleet, "nodes")), columns, row, empty="no nodes")
+    columns = ("node", "state", "beat", "domain", "has", "load", "role", "turn", "maintenance", "intents")
+    _print_loads(session, session.items(api_path("fleets", fleet, "nodes")), columns, row, empty="no nodes")
 
 
 def stale(session: CommandSession, fleet: Fleet) -> None:
@@ -285,9 +286,32 @@ def read_all_pages(session: CommandSession, fleet: str) -> dict[str, Any]:
 
 def _lease_row(each: dict[str, Any]) -> Sequence[Any]:
     verbs = ", ".join(intent["verb"] for intent in each["intents"])
-    return each["partition"], each["state"], each["owner"], each["epoch"], each["since"], duration_text(each["beat_age_ms"]), verbs or None
+    beat = duration_text(each["beat_age_ms"])
+    return each["partition"], each["state"], each["owner"], each["epoch"], each["since"], beat, _load_text(each.get("load")), verbs or None
 
 
 def _server_row(each: dict[str, Any]) -> Sequence[Any]:
     beat = duration_text(each["beat_age_ms"])
-    return each["server"], each["state"], beat, len(each["partitions"]), ranges_text(each["partitions"])
+    return each["server"], each["state"], beat, len(each["partitions"]), _load_text(each.get("load")), ranges_text(each["partitions"])
+
+
+def _print_loads(
+    session: CommandSession, items: Iterable[Any], columns: Sequence[str], row: Callable[[Any], Sequence[Any]], *, empty: str
+) -> None:
+    """Print a list with a column `load`, which is left out if no item has a load: most fleets publish none."""
+    at = columns.index("load")
+    if not session.json:
+        items = list(items)
+        if all(row(each)[at] is None for each in items):
+            session.print_list(items, _without(columns, at), lambda each: _without(row(each), at), empty=empty)
+            return
+    session.print_list(items, columns, row, empty=empty)
+
+
+def _without(cells: Sequence[Any], at: int) -> Sequence[Any]:
+    return (*cells[:at], *cells[at + 1 :])
+
+
+def _load_text(load: float | None) -> str | None:
+    """Return a load with four digits. A former app answers without loads."""
+    return None if load is None else f"{float(f'{load:.4g}'):.15g}"

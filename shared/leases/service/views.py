@@ -18,6 +18,7 @@ from ...web.encoding import encode
 from ...web.etag import etag_of
 from ...web.problem import not_found
 from .. import rules
+from ..loads import published_load
 from ..rows import (
     FLEET,
     INTENTS,
@@ -97,7 +98,9 @@ class LeaseViews:
         for name in names[:limit]:
             one = snapshot.summary.servers[name]
             partitions = sorted(owners.get(name, ()))
-            items.append({"server": name, "state": one.value.state, "beat_age_ms": beat_age_ms(one), "partitions": partitions})
+            load = published_load(one.value, partitions, snapshot.summary.fleet.generation)
+            about = {"server": name, "state": one.value.state, "beat_age_ms": beat_age_ms(one), "load": load}
+            items.append({**about, "partitions": partitions})
         return items, names[limit - 1] if len(names) > limit else None
 
     async def routes(self, tenant: str, fleet: str) -> OwnerRoutes:
@@ -187,6 +190,7 @@ def lease_out(partition: Partition, owner: Versioned[Server] | None, intents: In
         "epoch": partition.epoch,
         "since": to_text(partition.since) if partition.since else None,
         "beat_age_ms": beat_age_ms(owner) if owned and owner is not None else None,
+        "load": published_load(owner.value, (partition.number,), partition.generation) if owned and owner is not None else None,
         "intents": intents.about(partition.number),
     }
 

@@ -171,10 +171,10 @@ NODES = [
     {**NODE, "node": "s9", "beat": None},
 ]
 LEASES = [
-    {"partition": 0, "state": "owned", "owner": "s1", "epoch": 4, "since": AT, "beat_age_ms": 1500, "intents": []},
-    {"partition": 1, "state": "offline", "owner": None, "epoch": 2, "since": AT, "beat_age_ms": None, "intents": [OFFLINE]},
+    {"partition": 0, "state": "owned", "owner": "s1", "epoch": 4, "since": AT, "beat_age_ms": 1500, "load": 12.5, "intents": []},
+    {"partition": 1, "state": "offline", "owner": None, "epoch": 2, "since": AT, "beat_age_ms": None, "load": None, "intents": [OFFLINE]},
 ]
-SERVERS = [{"server": "s1", "state": "live", "beat_age_ms": 1500, "partitions": [0, 2, 4, 5, 6, 8, 9, 10, 11]}]
+SERVERS = [{"server": "s1", "state": "live", "beat_age_ms": 1500, "load": 12500.0, "partitions": [0, 2, 4, 5, 6, 8, 9, 10, 11]}]
 PLAN = {
     "applied": False,
     "moves": [

@@ -87,6 +87,15 @@ def test_what_an_answer_lacks_is_named(ask: Ask) -> None:
     assert code == Exit.UNREACHABLE and "no list of items" in err
 
 
+def test_nodes_have_a_column_of_loads_where_one_publishes_them(ask: Ask) -> None:
+    plain = {name: value for name, value in stage.NODES[0].items() if name != "loads"}
+    code, out, _ = ask("leases nodes x", httpx.Response(200, json={"items": [{**plain, "loads": {}}, plain], "next": None}))
+    assert code == 0 and "LOAD" not in out, "a former app answers without them"
+    busy = {**plain, "loads": {"0": 12.5, "7": 1200}}
+    code, out, _ = ask("leases nodes x", httpx.Response(200, json={"items": [busy, plain], "next": None}))
+    assert code == 0 and "LOAD" in out and "1212" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [

@@ -65,6 +65,10 @@ async def test_a_server_that_speaks_http_publishes_loads_of_its_partitions(a: No
     await a.beats()
     [node] = await a.client.all(f"{WEB}/nodes")
     assert node["loads"] == {"2": 0.0, "4": 12.5}
+    loads = {lease["partition"]: lease["load"] for lease in await a.client.all(f"{WEB}/leases")}
+    assert loads == {0: None, 1: None, 2: 0.0, 3: None, 4: 12.5, 5: None}, "that of a partition without an owner is unknown"
+    [server] = await a.client.all(f"{WEB}/leases?by=server")
+    assert (server["partitions"], server["load"]) == ([2, 4], 12.5)
     for bad in ({"x": 1}, {"10000": 1}, {"4": -1}, {"4": None}, {"4": 1e16}, dict.fromkeys(map(str, range(1001)), 1)):
         assert (await a.beat(9, loads=bad)).status == 422
 
