@@ -56,6 +56,10 @@ class EventOptions(TypedDict, total=False):
     """Events with the same key share the channel's limits per key, such as the order of their due times. 1 to 128 characters."""
     collapse: timedelta
     """Replace an event of this id that waits. It is delivered at most this long after the first of those events."""
+    on_delivered: str
+    """Channel that gets a callback, an event with the outcome, after a delivery."""
+    on_dead: str
+    """Channel that gets a callback if the event ends without a delivery: dead or lapsed."""
 
 
 class NewEvent(EventOptions, total=False):
@@ -140,6 +144,12 @@ class Event(_AnswerModel):
     labels: Mapping[str, str] = Field(default_factory=dict)
     ordering_key: str | None = None
     collapse: timedelta | None = None
+    on_delivered: str | None = None
+    on_dead: str | None = None
+    callback: str | None = None
+    """The id of the callback that tells of this event's end, once it is stored."""
+    callback_of: str | None = None
+    """Of a callback: the id of the event whose end it tells of."""
     attempts: tuple[Attempt, ...] = ()
     planned: datetime | None = None
     """Time chosen within the window of `flex`. Lateness is measured from it."""
@@ -266,6 +276,8 @@ class Schedule(_AnswerModel):
     jitter: timedelta | None = None
     catch_up: CatchUp | None = None
     channel: str | None = None
+    on_delivered: str | None = None
+    on_dead: str | None = None
     payload: Any = None
     paused: bool = False
     next: datetime | None = None
@@ -291,6 +303,10 @@ class ScheduleOptions(TypedDict, total=False):
     catch_up: Mapping[str, Any]
     """`{"policy": "none" | "last" | "all", "within": timedelta}`."""
     channel: str
+    on_delivered: str
+    """Channel that gets a callback of each occurrence that was delivered."""
+    on_dead: str
+    """Channel that gets a callback of each occurrence that is dead or lapsed."""
 
 
 class Occurrence(_AnswerModel):

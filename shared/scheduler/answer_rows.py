@@ -60,6 +60,11 @@ def add_answer(row: Row, change: Props, answer: KeptAnswer) -> Op:
     return Upsert(f"{_prefix(row.rk)}{answer.tries % HISTORY:02d}", {"at": answer.at, "head": answer.head})
 
 
+def last_answer(row: Row) -> str:
+    """Return the key of the row with the answer to an event's last attempt, if that was kept; otherwise it is missing, or an older one."""
+    return f"{_prefix(row.rk)}{int(row.props.get('tries', 0)) % HISTORY:02d}"
+
+
 def range_of(place: Address) -> tuple[str, str]:
     """Return the first key of an event's answers, and the key behind the last one."""
     prefix = _prefix(place.row)

@@ -111,6 +111,8 @@ class EventIn(Strict):
     collapse: Duration | None = Field(
         None, description="Replace an event of this id that has not been claimed. It is due at most this long after the first of them."
     )
+    on_delivered: Name | None = Field(None, description="Channel that gets a callback, an event with the outcome, after a delivery.")
+    on_dead: Name | None = Field(None, description="Channel that gets a callback if this event ends without a delivery: dead or lapsed.")
 
     @model_validator(mode="after")
     def _one_time(self) -> Self:
@@ -211,6 +213,10 @@ class EventOut(Strict):
     labels: Maybe[dict[str, str]] = None
     ordering_key: Maybe[str] = None
     collapse: Maybe[Duration] = None
+    on_delivered: Maybe[str] = None
+    on_dead: Maybe[str] = None
+    callback: Maybe[str] = Field(None, description="The id of the callback that tells of this event's end, once it is stored.")
+    callback_of: Maybe[str] = Field(None, description="Of a callback: the id of the event whose end it tells of.")
     attempts: Maybe[list[AttemptOut]] = Field(
         None, description="The last 20. One with outcome unknown may have delivered the event, even if the state is dead or lapsed."
     )

@@ -28,6 +28,7 @@ from . import attempt_history
 from .keys import shard_tenant
 from .late_reasons import late_because
 from .model import EventIn
+from .outcomes.owed import CALLBACK, CALLBACK_OF, callback_channels, callbacks_props
 from .rules import GOING, NEVER, asked_due
 
 COLLAPSE, FIRST = "collapse", "first"
@@ -147,6 +148,8 @@ def new_event(
         props.update({"due": due, COLLAPSE: event.collapse, FIRST: now})
     if event.ordering_key is not None:
         props[KEY] = event.ordering_key
+    if event.on_delivered is not None or event.on_dead is not None:
+        props |= callbacks_props(event.on_delivered, event.on_dead)
     if durability != "standard":
         props["durability"] = durability
     if event.id is None:
@@ -223,6 +226,8 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
         shown["collapse"] = format_duration(int(props[COLLAPSE]))
     if KEY in props:
         shown["ordering_key"] = props[KEY]
+    shown |= {f"on_{outcome}": channel for outcome, channel in callback_channels(props).items()}
+    shown |= {name: props[name] for name in (CALLBACK, CALLBACK_OF) if name in props}
     if state == "retrying":
         shown["next_attempt"] = to_text(int(props["next"]))
     if state == "delivered":

@@ -16,7 +16,7 @@ moved until it is final.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ..core import backoff
@@ -29,6 +29,7 @@ from .answer_rows import KeptAnswer
 from .attempt_history import with_unknown
 from .firing.retries import RetryPolicy, given_up
 from .keys import MINUTE, digest
+from .outcomes.owed import OWED
 from .protocol.gate import Counts, Gate
 from .timings import (
     BACKLOG_AFTER,
@@ -58,10 +59,14 @@ NEVER = -1
 """Value of `expires` for an event that no longer has one: a merge cannot remove a property."""
 
 
+type EndState = Literal["delivered", "dead", "lapsed"]
+"""The states in which an owner ends an event."""
+
+
 class RowOutcome(NamedTuple):
     """The change that an attempt, or the decision not to make one, applies to its event row."""
 
-    state: Literal["delivered", "retrying", "dead", "lapsed", "scheduled"]
+    state: EndState | Literal["retrying", "scheduled"]
     props: Props
     answer: KeptAnswer | None = None
     """The head of the receiver's answer, if it is kept."""
@@ -280,9 +285,11 @@ class Agenda(NamedTuple):
     rest: Millis | None
     """Release the shard until then, because nothing is due soon or only retries and held events are left."""
     finished: bool
-    """Nothing is open any more."""
+    """Nothing is open any more, and nothing is owed."""
     retries: bool = False
     """No open event waits for its own due time: the wake-up is for retries and held events."""
+    owed: Sequence[str] = ()
+    """Ended events to which something is owed (`outcomes.owed`): until it is done, the owner neither rests nor finishes the shard."""
 
 
 def agenda(
@@ -304,10 +311,13 @@ def agenda(
     fresh: Millis | None = None
     retry: Millis | None = None
     held: Millis | None = None
+    owed: list[str] = []
     running, opened = False, 0
     for rk, props in rows.items():
         state = props["state"]
         if state in FINAL:
+            if props.get(OWED):
+                owed.append(rk)
             continue
         opened += 1
         if not needs_claim(props, epoch):
@@ -337,7 +347,7 @@ def agenda(
         claim, until = _claimable_now(rows, claim, holds)
         held = _sooner(held, until)
     following = _sooner(fresh, retry)
-    idle = opened > 0 and not (claim or settle or running)
+    idle = opened > 0 and not (claim or settle or running or owed)
     stay = (fresh is not None and fresh <= now + patience) or (retry is not None and retry <= now + min(patience, REST_BEYOND))
     # The message of a large shard comes earlier than that: an owner that rested then would be followed by the next one at once.
     stay = stay or (following is not None and visible_at(following, opened) <= now)
@@ -347,8 +357,9 @@ def agenda(
         look=_sooner(None if following is None else following - CLAIM_AHEAD, held),
         # A shard's message comes before its wake-up because there is work to do before the due time. Held events need no such work.
         rest=_sooner(following, None if held is None else held + WAKE_EARLY) if idle and not stay else None,
-        finished=not opened,
+        finished=not opened and not owed,
         retries=fresh is None,
+        owed=owed,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..core.clock import Clock
 from ..core.ids import Ids
@@ -15,6 +15,7 @@ from ..delivery.flow.service import Flow
 from ..engine.async_runner import AsyncRunner
 from ..engine.effects import MAX_LOST
 from ..storage import Storage
+from ..storage.ports import Props, Row
 from ..tenants.store import TenantDirectory
 from .changes import Changes
 from .collapsing import Collapsing
@@ -29,6 +30,7 @@ from .ingest.queued_ids import QueuedIds
 from .ingest.rejects import Rejects
 from .ingest.writer import Writer
 from .mirror.pair import Mirror, MirrorPair
+from .outcomes.callback_writer import CallbackWriter
 from .protocol.mirroring import FIRST, SECOND, Side
 from .queries.held import EventViews
 from .queries.list_turns import ListTurns
@@ -75,11 +77,17 @@ class Scheduler:
         )
         mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters)
-        self.firing = Firing(self.runner, self.clock, ids, settings, directory, senders, self.counters, self.flow, mirror, process)
+
+        async def tell(rows: Sequence[Row]) -> dict[str, Props]:
+            # Owners need the writer, and the writer's express delivery needs owners.
+            return await self.callbacks(rows)
+
+        self.firing = Firing(self.runner, self.clock, ids, settings, directory, senders, self.counters, self.flow, tell, mirror, process)
         self.express = Express(self.firing, self.runner, clock, ids, settings, self.flow, storage.fresh)
         # On the second account of a pair all events are mirrored, and these need a writer that copies them.
         express = self.express.store if settings.express_events and side == "first" else None
         self.writer = Writer(self.runner, clock, ids, settings, storage.fresh, mirror, express)
+        self.callbacks = CallbackWriter(self.writer, directory, tables, queued_ids, clock)
         outbox = Outbox(storage.queues, clock, parcels)
         limiter = RateLimiter(tables, clock)
         self.ingest = Ingest(directory, self.writer, self.stats, limiter, clock, ids, queued_ids, outbox, settings)

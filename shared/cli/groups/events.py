@@ -54,6 +54,8 @@ def create(
     ordering_key: Annotated[str | None, typer.Option(help="Events of one key share limits of the channel, such as customer-7.")] = None,
     collapse: Annotated[str | None, typer.Option(help="Replace a waiting event of this id, for this long, such as PT5M.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="Label as NAME=VALUE, such as team=blue. Repeatable.")] = None,
+    on_delivered: Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")] = None,
+    on_dead: Annotated[str | None, typer.Option(help="Channel of a callback if the event is dead or lapsed.")] = None,
 ) -> None:
     """Schedule an event.
 
@@ -66,6 +68,7 @@ def create(
     given: dict[str, Any] = {"due": due, "delay": delay, "id": id, "channel": channel, "expires": expires, "flex": flex}
     given |= {"durability": durability, "labels": parse_pairs(label or [], "--label") or None}
     given |= {"ordering_key": ordering_key, "collapse": collapse}
+    given |= {"on_delivered": on_delivered, "on_dead": on_dead}
     fields: Any = {name: value for name, value in given.items() if value is not None}
     with usage_errors("--due, --delay"):
         document = calls.event_document(parse_json_option(payload, "--payload"), fields, make_id=True)

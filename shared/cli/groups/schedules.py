@@ -38,6 +38,8 @@ def put(
     catch_up: Annotated[str | None, typer.Option(help="Occurrences to fire that were missed in an outage: none, last or all.")] = None,
     within: Annotated[str | None, typer.Option(help=_WITHIN_HELP)] = None,
     channel: Annotated[str | None, typer.Option(help="Channel to deliver to. The app's default is: default.")] = None,
+    on_delivered: Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")] = None,
+    on_dead: Annotated[str | None, typer.Option(help="Channel of a callback if an event is dead or lapsed.")] = None,
 ) -> None:
     """Create a schedule, or replace it.
 
@@ -51,6 +53,7 @@ def put(
         raise CommandFailed("--within needs --catch-up", where="--within", advice="Add --catch-up last, or all.", status=Exit.USAGE)
     given: dict[str, Any] = {"cron": cron, "every": every, "timezone": timezone, "start": start, "end": end, "jitter": jitter}
     given |= {"channel": channel, "catch_up": {"policy": catch_up, **({"within": within} if within else {})} if catch_up else None}
+    given |= {"on_delivered": on_delivered, "on_dead": on_dead}
     body = {name: value for name, value in given.items() if value is not None} | {"payload": parse_json_option(payload, "--payload")}
     session.print_document(session.send("PUT", api_path("schedules", id), body))
 

@@ -19,7 +19,7 @@ MAX_LINE: Final = 2 * 1024 * 1024
 """Longest line, in bytes. No event is that long, even with every character of its payload escaped."""
 _MAX_REJECTED: Final = 4096
 """Bytes that are stored of a line that is too long."""
-COLUMNS: Final = ("id", "due", "delay", "channel", "expires", "flex", "durability", "ordering_key", "payload")
+COLUMNS: Final = ("id", "due", "delay", "channel", "expires", "flex", "durability", "on_delivered", "on_dead", "ordering_key", "payload")
 _DOTTED: Final = ("payload", "labels", "retry")
 _BOM: Final = b"\xef\xbb\xbf"
 

@@ -26,6 +26,7 @@ from .. import rules
 from ..event_clock import EventClock
 from ..keys import MIRRORED, place_of, shard_tenant
 from ..mirror.pair import Mirror, MirrorGuard
+from ..outcomes.callback_writer import TellOutcomes
 from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, ended_owner, parse_messages, postpone, send
 from ..protocol.gate import parse_gate, read_gate
@@ -80,13 +81,16 @@ class Firing:
         senders: Mapping[str, Sender],
         counters: Counter[str],
         flow: Flow,
+        tell: TellOutcomes,
         mirror: Mirror | None = None,
         process: ProcessIdentity | None = None,
     ) -> None:
-        """process: names this process in the gates that it holds. None: the owners' process is not known."""
+        """tell: does what is owed to ended events, such as their callbacks. process: names this process in the gates that it holds. None:
+        the owners' process is not known.
+        """
         self._runner, self._clock, self._ids, self._directory = runner, clock, ids, directory
         self._senders, self._counters, self._flow, self._mirror = senders, counters, flow, mirror
-        self._process = process
+        self._process, self._tell = process, tell
         small = round(settings.fire_bytes * SMALL_SHARE)
         self._budget = Budget(settings.fire_bytes - small)
         self._shared = SharedInvocation(clock, small)
@@ -237,6 +241,7 @@ class Firing:
             runner=self._runner,
             clock=self._clock,
             flow=self._flow,
+            tell=self._tell,
             leaving=lambda: self._leaving,
             busy=lambda: self.serving >= BUSY_OWNERS,
             arrivals=arrivals,

@@ -21,6 +21,7 @@ from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from .. import rules
 from ..keys import shard_tenant
+from ..outcomes.callback_writer import TellOutcomes
 from ..protocol import express, owning
 from ..protocol.dispatch import ShardMessage, announce, send
 from ..queries.ledger import entry_for
@@ -39,6 +40,7 @@ from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, unclaimed
 from .crews import Crew
 from .due_times import DueTimes
+from .owed_outcomes import OwedOutcomes
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ class Owner:
         runner: AsyncRunner,
         clock: Clock,
         flow: Flow,
+        tell: TellOutcomes,
         leaving: Callable[[], bool] = lambda: False,
         busy: Callable[[], bool] = lambda: False,
         arrivals: Arrivals | None = None,
@@ -81,6 +84,7 @@ class Owner:
         self._oldest_outcome = self._started
         """Monotonic time at which the oldest of the outcomes came."""
         self._stir = asyncio.Event()
+        self._owed = OwedOutcomes(clock, tell, self._add_outcome)
         self._arrivals = arrivals
         if arrivals is not None:
             arrivals.running, arrivals.stir = self._running, self._stir.set
@@ -115,6 +119,8 @@ class Owner:
             self._give_back(self._attempts.waiting)
         else:
             self._shed()
+            if todo.owed:
+                self._owed.start([self._session.rows[rk] for rk in todo.owed if rk not in self._outcomes])
         outcomes = self._take_outcomes(todo)
         room = owning.MAX_CHANGES - owning.rows_of(outcomes)
         arrivals = self._arrivals
@@ -369,6 +375,7 @@ class Owner:
         """Start nothing more. This owner no longer settles the deliveries that run; they will be made again."""
         self._permission.end()
         self._due_times.close()
+        self._owed.cancel()
         tasks = [task for task in self._running.values() if isinstance(task, asyncio.Task)]
         for rk, begun in self._running.items():
             self._cancel(rk, begun)

@@ -27,6 +27,7 @@ from ...web.json_spans import Span
 from ...web.parsing import is_lenient_json, too_deep
 from ...web.problem import invalid, not_found, too_many, unreadable
 from ..model import MAX_BATCH_EVENTS, MAX_EVENT_BYTES, OUTLIVED, EventIn, EventPatch
+from ..outcomes.owed import NamesCallbacks
 from ..queries.stats import TenantStats
 from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
 from ..rules import NEVER, durability_of, spread
@@ -221,10 +222,16 @@ class Ingest:
             raise not_found("tenant")
         return settings
 
-    async def _channel(self, tenant: str, name: str) -> Target:
+    async def callback_channels(self, tenant: str, event: NamesCallbacks) -> None:
+        """Check that the channels of the callbacks exist. Raises 422."""
+        for field, channel in (("on_delivered", event.on_delivered), ("on_dead", event.on_dead)):
+            if channel is not None:
+                await self._channel(tenant, channel, field)
+
+    async def _channel(self, tenant: str, name: str, field: str = "channel") -> Target:
         target = await self._directory.target(tenant, name)
         if target is None:
-            raise invalid("/channel", "the tenant has no channel of this name")
+            raise invalid(f"/{field}", "the tenant has no channel of this name")
         return target
 
     async def _ready(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, traced: bool = True) -> CheckedEvent:
@@ -257,6 +264,7 @@ class Ingest:
             raise invalid("/collapse", "only POST /events replaces events; send such an event alone")
         durability = self._durability(settings, event)
         target = await self._channel(tenant, event.channel)
+        await self.callback_channels(tenant, event)
         self._sized(settings, body, target, durability)
         # A server-made id is known only once the shard is chosen, and that depends on the minute. A new name takes the id's place.
         shift = spread(tenant, event.id or seed or self._ids.name(), event.flex) if event.flex else 0

@@ -29,6 +29,7 @@ from ...storage.ports import MAX_MESSAGE_BYTES, Message
 from ...web.fields.types import Strict
 from ...web.parsing import elements, member, parse_json, without
 from ...web.problem import unreadable
+from ..outcomes.owed import owed_after
 from ..rows import EventToStore, body_of, body_props
 from ..timings import LONGEST_QUEUE_WAIT
 
@@ -219,6 +220,7 @@ def as_stored_now(event: EventToStore, now: Millis) -> EventToStore:
     taken = int(props.get("asked", props["created"]))
     if now >= taken + LONGEST_QUEUE_WAIT:
         props.update({"state": "dead", "ended": now, "error": "it was in the ingest queue for almost seven days"})
+        props.update(owed_after(props, "dead"))
     if taken != now:
         props.update({"asked": taken, "created": now})
     return event

@@ -45,6 +45,7 @@ from ..keys import (
     shard_key,
     shard_tenant,
 )
+from ..outcomes.owed import CALLBACK, OWED
 from ..rules import GOING, may_change
 from ..timings import KEEP_FINISHED
 from .gate import Counts, Gate, merge_gate, parse_gate, read_gate
@@ -62,7 +63,7 @@ place before retention removes this one; retention then completes the move first
 MUCH_EARLIER: Millis = KEEP_FINISHED // 2
 OWN = frozenset(
     {"state", "target", "target_due", "moving", "goal", "epoch", "flag", "next", "waited", "ended", "late", "by"}
-    | {ORIGIN, CAME, SOURCE, FORMER}
+    | {ORIGIN, CAME, SOURCE, FORMER, OWED, CALLBACK}
 )
 """Properties that belong to a row's place or due time and not to the event: a copy starts without them."""
 

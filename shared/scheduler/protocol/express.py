@@ -19,6 +19,7 @@ from ...storage.names import EVENTS
 from ...storage.ports import Applied, Insert, Merge, Op, Props
 from .. import rules
 from ..keys import GATE, index_key, minute_text
+from ..outcomes.owed import OWED
 from .gate import Gate, HeldGate, merge_gate
 from .ingest import Entry
 from .owning import OwnerSession, add_rows, answer_ops, changed, claimed_props, close, counted, plan, read_rows, refence
@@ -83,9 +84,12 @@ def settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome]) 
 
 
 def may_settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome]) -> bool:
-    """Return True if `outcomes` leave no event of the shard open."""
+    """Return True if `outcomes` leave no event of the shard open, and nothing owed."""
     changes = plan(session, outcomes, ())
-    return all(str(changes.get(rk, row.props)["state"]) in rules.FINAL for rk, row in session.rows.items())
+    after = ((changes.get(rk, {}), row.props) for rk, row in session.rows.items())
+    return all(
+        str(change.get("state", props["state"])) in rules.FINAL and not change.get(OWED, props.get(OWED)) for change, props in after
+    )
 
 
 def close_done(session: OwnerSession, entry: Props, before: Steps[bool] | None = None) -> Steps[None]:

@@ -18,6 +18,7 @@ from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row
 from .. import rules, timings
 from ..answer_rows import add_answer
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
+from ..outcomes.owed import OWED, owed_after
 from .changing import finish_move
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
 from .index_counts import counts_props
@@ -210,6 +211,8 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
         if (props["state"] == "firing" and props.get("epoch") == session.epoch) or (
             outcome.state in ("lapsed", "dead") and rules.needs_claim(props, session.epoch)
         ):
+            changes[rk] = {"state": outcome.state, **outcome.props, **owed_after(props, outcome.state)}
+        elif props.get(OWED) and outcome.state == props["state"]:
             changes[rk] = {"state": outcome.state, **outcome.props}
     for rk in claims:
         if rk not in session.rows:

@@ -312,7 +312,8 @@ def schedule_hash(schedule: str) -> str:
 def occurrence(definition: Definition, at: Millis, event_id: str, now: Millis, safe: Durability) -> EventToStore:
     """Return the event of one occurrence."""
     due = at + offset(definition.tenant, definition.id, at, definition.spec.jitter)
-    event = EventIn.model_construct(due=due, channel=definition.spec.channel, payload=None)
+    spec = definition.spec
+    event = EventIn.model_construct(due=due, channel=spec.channel, payload=None, on_delivered=spec.on_delivered, on_dead=spec.on_dead)
     return mark_as_own(new_event(event, definition.body, now, safe), definition, event_id)
 
 

@@ -25,6 +25,8 @@ from .timing import Timing
 
 PARTITIONS = INDEX_PARTITIONS
 DEFINITION, POINTER = "d:", "n:"
+_ADDED: Final = ("on_delivered", "on_dead")
+"""Fields of a schedule's content that came later."""
 
 
 class RevisionUndo(NamedTuple):
@@ -156,6 +158,11 @@ def parse_spec(text: str) -> Recurrence:
     return Recurrence.model_validate_json(text)
 
 
+def _pack_spec(spec: Recurrence) -> str:
+    # Former versions refuse fields that they do not know, so those that are not set are left out.
+    return spec.model_dump_json(exclude={"payload", *(name for name in _ADDED if getattr(spec, name) is None)})
+
+
 def _pack(instants: tuple[Millis, ...]) -> str:
     # Ten digits each instead of thirteen: a property holds about 2,900 of them.
     return orjson.dumps(_seconds(instants)).decode()
@@ -192,7 +199,7 @@ def _codec(*given: str) -> RowCodec[Definition]:
     return RowCodec(
         Definition,
         formats={
-            "spec": Format(lambda spec: spec.model_dump_json(exclude={"payload"}), lambda text: parse_spec(str(text))),
+            "spec": Format(_pack_spec, lambda text: parse_spec(str(text))),
             "body": Spread(body_props, body_of),
             "ahead": Format(_pack, _unpack),
             "taken": Format(_pack, _unpack),

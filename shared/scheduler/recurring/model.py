@@ -52,6 +52,8 @@ class Recurrence(Strict):
     )
     catch_up: CatchUp = Field(default_factory=CatchUp)
     channel: Name = "default"
+    on_delivered: Name | None = Field(None, description="Channel of a callback of each occurrence that was delivered; see events.")
+    on_dead: Name | None = Field(None, description="Channel of a callback of each occurrence that is dead or lapsed; see events.")
 
     def timing(self, created: Millis) -> Timing:
         """Return the rule of the occurrences. created: time from which `every` counts if there is no start."""
@@ -143,6 +145,8 @@ class ScheduleOut(Strict):
     jitter: Maybe[Duration] = None
     catch_up: CatchUp
     channel: str
+    on_delivered: Maybe[str] = None
+    on_dead: Maybe[str] = None
     payload: Any
     paused: bool
     created: Stamp

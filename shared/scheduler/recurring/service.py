@@ -115,6 +115,7 @@ class Recurring:
         home = await self._directory.home(tenant)
         uid = home.uid
         await self._ingest.accepts(tenant, spec.channel, body)
+        await self._ingest.callback_channels(tenant, spec)
         there = await self._store.get(tenant, schedule)
         if there is None or not _lives(there, uid):
             await self._quota.check(tenant, uid, home.spec.limits.schedules)

@@ -51,6 +51,7 @@ def _scheduler() -> list[Case]:
         labels={"team": "a"},
     )
     keyed = EventIn(due="2026-11-21T10:21:55.255Z", payload=None, ordering_key="customer 7 é")
+    calls = {"on_delivered": "audit", "on_dead": "alarms"}
     definition = Definition("acme", "nightly", "u1", Recurrence(cron="30 2 * * *"), body, NOW, "nonce", NOW - 250)
     everything = Definition(
         tenant="acme",
@@ -82,6 +83,8 @@ def _scheduler() -> list[Case]:
         Case("event", new_event(EventIn(due="2026-11-21T10:21:55.255Z", payload=None), body, NOW).props, as_is),
         Case("event with everything set", new_event(full, body, NOW, "mirrored", NOW - 100, 30).props, as_is),
         Case("event with an ordering key", new_event(keyed, body, NOW).props, as_is),
+        Case("event with callbacks", new_event(EventIn(due="2026-11-21T10:21:55.255Z", payload=None, **calls), body, NOW).props, as_is),
+        Case("schedule with callbacks", replace(definition, spec=Recurrence(cron="30 2 * * *", **calls)), props_of, parse),
         Case("event of two chunks", new_event(full, b'"' + b"y" * 16_500 + b'"', NOW).props, as_is),
         Case("cancelled event that was not stored yet", withdrawn("mine", NOW - 5, NOW + 5, NOW, "nonce").props, as_is),
         Case("claim of an event", claim_props({"state": "scheduled", "due": NOW}, 7), as_is),

@@ -1,0 +1,97 @@
+"""Stores the callbacks of events that have ended, as events like any other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from ...core.clock import Clock
+from ...core.errors import Rejected, StorageError
+from ...storage.names import EVENTS
+from ...storage.ports import Props, Row, Tables
+from ...tenants.store import TenantDirectory
+from ..answer_rows import ANSWERS, heads_by_time, last_answer
+from ..ingest.queued_ids import QueuedIds
+from ..ingest.writer import Writer
+from ..keys import shard_tenant
+from ..rows import EventToStore
+from .callback_events import callback_event, callback_source
+from .owed import callback_channel, done
+
+log = logging.getLogger(__name__)
+
+
+class TellOutcomes(Protocol):
+    """Does what is owed to ended events."""
+
+    async def __call__(self, rows: Sequence[Row]) -> dict[str, Props]:
+        """Do what is owed to these rows of one shard; a repetition changes nothing.
+
+        Returns the changes of the rows to which nothing is owed any more, by row key. Those that are missing are to be tried again later.
+        """
+        ...
+
+
+class CallbackWriter:
+    """Stores callbacks. One per process."""
+
+    def __init__(self, writer: Writer, directory: TenantDirectory, tables: Tables, queued_ids: QueuedIds, clock: Clock) -> None:
+        self._writer, self._directory, self._tables, self._ids, self._clock = writer, directory, tables, queued_ids, clock
+
+    async def __call__(self, rows: Sequence[Row]) -> dict[str, Props]:
+        """See `TellOutcomes`. The limits of the tenant are not asked: a callback takes the place of an event that has ended."""
+        changes: dict[str, Props] = {}
+        storing: dict[str, EventToStore] = {}
+        tenant = shard_tenant(rows[0].pk)
+        for row in rows:
+            try:
+                event = await self._event(tenant, row)
+            except StorageError as error:
+                self._postponed(row, error)
+                continue
+            except Exception as error:
+                # A defect must not keep the shard for ever.
+                extra = {"action": "callback_failed", "tenant": tenant, "event": row.props.get("id")}
+                log.exception("The callback of event %s could not be made: %s", row.props.get("id"), error, extra=extra)
+                event = None
+            if event is None:
+                changes[row.rk] = done()
+            else:
+                storing[row.rk] = event
+        if storing:
+            stored = await self._writer.store(tenant, list(storing.values()))
+            by_key = {row.rk: row for row in rows}
+            for (rk, event), answer in zip(storing.items(), stored, strict=True):
+                if isinstance(answer, Rejected):
+                    extra = {"action": "callback_failed", "tenant": tenant, "event": by_key[rk].props["id"]}
+                    log.error("Storage refuses the callback of event %s: %s", by_key[rk].props["id"], answer, extra=extra)
+                    changes[rk] = done()
+                elif isinstance(answer, StorageError):
+                    self._postponed(by_key[rk], answer)
+                else:
+                    # An event with the id is the callback, stored before; or its cancel, which came first.
+                    changes[rk] = done(str(event.id))
+        return changes
+
+    async def _event(self, tenant: str, row: Row) -> EventToStore | None:
+        """Return the callback of an ended event; None if its tenant was removed. Raises `StorageError`."""
+        props = row.props
+        channel = callback_channel(props, str(props["state"]))
+        if channel is None or await self._directory.tenant(tenant) is None:
+            return None
+        if await self._directory.target(tenant, channel) is None:
+            # It is stored all the same, and dies at its first attempt: so it is among the dead letters, and can be redriven.
+            extra = {"action": "callback_without_channel", "tenant": tenant, "event": props["id"], "channel": channel}
+            log.warning("The callback of event %s is for channel %s, which no longer exists", props["id"], channel, extra=extra)
+        answers = {}
+        if ANSWERS in props and (found := await self._tables.get(EVENTS, row.pk, last_answer(row))) is not None:
+            answers = heads_by_time([found])
+        ended = int(props["ended"])
+        event_id = self._ids.derive(tenant, ended, ended, callback_source(row))
+        return callback_event(row, event_id, channel, answers, self._clock.now())
+
+    @staticmethod
+    def _postponed(row: Row, error: StorageError) -> None:
+        extra = {"action": "callback_postponed", "event": row.props["id"]}
+        log.debug("The callback of event %s could not be stored yet: %s", row.props["id"], error, extra=extra)
