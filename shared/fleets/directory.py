@@ -122,15 +122,19 @@ class FleetDirectory:
             update={"resizing": resizing_out(resize_progress((row for _, row in parse_rows(rows, parse_partition)[0]), fleet))}
         )
 
-    async def put(self, tenant: str, name: str, spec: FleetIn, headers: Mapping[str, str] | None = None) -> tuple[FleetOut, str, bool]:
+    async def put(
+        self, tenant: str, name: str, spec: FleetIn, headers: Mapping[str, str] | None = None, *, dry_run: bool = False
+    ) -> tuple[FleetOut, str, bool]:
         """Create the fleet or change it. The third value is True if it is new. Honours `If-Match` in `headers`.
 
-        Raises 404 (the tenant has ended), 409 `servers-live`, `too-many-fleets`, `too-many-partitions`, `changed-meanwhile`, 412, 422,
-        `StorageError`.
+        dry_run: store nothing; the entity tag is empty if something would be stored. Raises 404 (the tenant has ended), 409 `servers-live`,
+        `too-many-fleets`, `too-many-partitions`, `changed-meanwhile`, 412, 422, `StorageError`.
         """
         key = _key(tenant, name)
         if fault := spec.fault():
             raise invalid(*fault)
+        if dry_run:
+            return await self._plan(tenant, name, spec, headers or {})
 
         async def attempt() -> tuple[FleetOut, str, bool] | WriteConflict:
             row = await self._tables.get(FLEETS, key, FLEET)
@@ -213,11 +217,7 @@ class FleetDirectory:
             entry = await self._find(key)
         async with self.room(tenant, name, spec.partitions):
             if entry is None:
-                own = (await self._limits(tenant)).fleets
-                limit = MOST_FLEETS if own is None else own
-                if (count := len(await self._entries(tenant))) >= limit:
-                    detail = f"the tenant has {count:,} fleets, and its limit is {limit:,}"
-                    raise conflict("too-many-fleets", f"{detail}; an operator can raise limits.fleets")
+                await self._require_fleet(tenant)
                 made = await self._tables.write(FLEETS, INDEX, [Insert(key, entry_props(self._clock.now()))])
                 if not isinstance(made, Applied):
                     return None
@@ -248,6 +248,14 @@ class FleetDirectory:
             await self._require_room(tenant, name, partitions)
             yield
 
+    async def _require_fleet(self, tenant: str) -> None:
+        """Raise 409 `too-many-fleets` if the tenant may have no further fleet."""
+        own = (await self._limits(tenant)).fleets
+        limit = MOST_FLEETS if own is None else own
+        if (count := len(await self._entries(tenant))) >= limit:
+            detail = f"the tenant has {count:,} fleets, and its limit is {limit:,}"
+            raise conflict("too-many-fleets", f"{detail}; an operator can raise limits.fleets")
+
     async def _require_room(self, tenant: str, name: str, partitions: int) -> None:
         own = (await self._limits(tenant)).partitions
         limit = MOST_PARTITIONS if own is None else own
@@ -260,14 +268,30 @@ class FleetDirectory:
 
     # -- changing
 
+    async def _plan(self, tenant: str, name: str, spec: FleetIn, headers: Mapping[str, str]) -> tuple[FleetOut, str, bool]:
+        """Return what `put` would return, and store nothing. The entity tag is empty if something would be stored."""
+        key = _key(tenant, name)
+        row = await self._tables.get(FLEETS, key, FLEET)
+        if row is None:
+            check_if_match(headers, None)
+            await self._require_tenant(tenant)
+            await self._require_room(tenant, name, spec.partitions)
+            if await self._find(key) is None:
+                await self._require_fleet(tenant)
+            return fleet_out(name, fleet_of(with_guard(spec, "prepare"), self._clock.now())), "", True
+        old = parse_fleet(row.props)
+        now, tag = _tagged(fleet_out(name, old))
+        check_if_match(headers, tag)
+        new = _changed(old, spec)
+        if new.profile != old.profile and (found := await self._runner.run(closing.live_servers(key))):
+            raise _servers_live(found, "the profile")
+        return (now, tag, False) if new == old else (fleet_out(name, new), "", False)
+
     async def _change(self, key: str, name: str, old: Fleet, etag: str, spec: FleetIn, headers: Mapping[str, str]) -> Fleet | None:
         """Change the fleet; None if another write came in between."""
         check_if_match(headers, _tagged(fleet_out(name, old))[1])
-        if spec.partitions != old.partitions:
-            raise invalid("/partitions", f"must stay {old.partitions:,}; use POST leases/resize to change it while servers run")
+        new = _changed(old, spec)
         await self._refill(key, old)
-        made = fleet_of(with_guard(spec, guard_of(old)), created_of(old))
-        new = replace(made, generation=old.generation, former=old.former, changes=old.changes + 1)
         if new.profile != old.profile:
             closed = await self._runner.run(closing.close(key, old, etag))
             if isinstance(closed, ServersLive):
@@ -275,9 +299,8 @@ class FleetDirectory:
             if not isinstance(closed, FleetClosed):
                 return None
             etag = closed.etag
-        elif replace(new, changes=old.changes) == old:
-            new = old
-        if new is not old:
+        if new != old:
+            new = replace(new, changes=old.changes + 1)
             written = await self._tables.write(FLEETS, key, [Replace(FLEET, new.props(), etag)])
             if not isinstance(written, Applied):
                 return None
@@ -350,6 +373,14 @@ class FleetDirectory:
 
     async def _entries(self, tenant: str) -> list[FleetEntry]:
         return [parse_entry(row) for row in await load_rows(self._tables, FLEETS, INDEX, f"{tenant}:", f"{tenant};")]
+
+
+def _changed(old: Fleet, spec: FleetIn) -> Fleet:
+    """Return the fleet with this definition, and its state as it is. Raises 422 for another number of partitions."""
+    if spec.partitions != old.partitions:
+        raise invalid("/partitions", f"must stay {old.partitions:,}; use POST leases/resize to change it while servers run")
+    made = fleet_of(with_guard(spec, guard_of(old)), created_of(old))
+    return replace(made, generation=old.generation, former=old.former, changes=old.changes)
 
 
 def _tagged(out: FleetOut) -> tuple[FleetOut, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..web.fields.params import Paging
+from ..web.fields.params import DryRun, Paging
 from ..web.fields.types import Name, NodeName
 from ..web.paging.pages import after, page
 from ..web.routes import Answer, Call, RouteGroup
@@ -34,14 +34,14 @@ nodes = RouteGroup[NodeViews]("fleets", scope="fleets", params={"fleet": Name, "
     if_match=True,
     tagged=True,
 )
-async def fleets_put(call: Call[FleetDirectory, FleetIn]) -> Answer:
+async def fleets_put(call: Call[FleetDirectory, FleetIn, DryRun]) -> Answer:
     """Create a fleet, or change it while it runs.
 
     Members that are left out get their defaults. Only a resize changes the partition count. The profile can change only while the fleet has
     no live server. Partitions without a row get one again.
     """
-    out, etag, new = await call.service.put(call.tenant, call.params["fleet"], call.body, call.headers)
-    return Answer(201 if new else 200, out, {"location": call.path} if new else None, etag=etag)
+    out, etag, new = await call.service.put(call.tenant, call.params["fleet"], call.body, call.headers, dry_run=call.query.dry_run)
+    return Answer(201 if new else 200, out, {"location": call.path} if new else None, etag=etag or None)
 
 
 @fleets.get("v1/fleets/{fleet}", answers={200: FleetOut}, tagged=True)

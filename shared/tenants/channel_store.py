@@ -151,10 +151,13 @@ class Channels:
             found += page
         return {each.name: block(each.paused, each.breaker) for row in found if (each := _stored(row)).uid == home.uid}
 
-    async def put(self, tenant: str, name: str, spec: ChannelSpec, headers: Mapping[str, str] | None = None) -> tuple[Any, str, bool]:
+    async def put(
+        self, tenant: str, name: str, spec: ChannelSpec, headers: Mapping[str, str] | None = None, *, dry_run: bool = False
+    ) -> tuple[Any, str, bool]:
         """Create or replace a channel; the third value is True if it is new. Honours `If-Match` in `headers`.
 
-        The representation contains the secret only if this call created it. Raises 404, 412, 422.
+        The representation contains the secret only if this call created it. The same settings again change nothing. dry_run: store
+        nothing; the entity tag is empty if something would be stored. Raises 404, 412, 422.
         """
         home = await self._home(tenant)
 
@@ -172,8 +175,13 @@ class Channels:
                 generations = rules.first_generation(now)
             # The failures belong to the old settings: changed settings close the breaker.
             breaker = old.breaker if wanted == old.spec else CLOSED
-            return old._replace(spec=wanted, generations=generations, breaker=breaker)
+            new = old._replace(spec=wanted, generations=generations, breaker=breaker)
+            return old if new == old else new
 
+        if dry_run:
+            there = await self._read(home, name)
+            planned = change(there)
+            return self._shown(planned), etag_of(there.etag) if there is planned else "", there is None
         old, new = await self._change(home, name, change)
         secret = None
         if new.generations.current and (old is None or not old.generations.current):

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from ..delivery.channels.model import Channel
 from ..delivery.channels.outputs import ChannelOut
 from ..web.fields.error_texts import Shaped
-from ..web.fields.params import Flag, Paging, Query
+from ..web.fields.params import DryRun, Flag, Paging
 from ..web.fields.types import Name
 from ..web.paging.pages import after, page
 from ..web.routes import Answer, Call, RouteGroup
@@ -19,7 +19,7 @@ from .model import ChannelList, KeyIn, KeyList, KeyMade, PauseIn, SecretOut, Ten
 from .store import TenantDirectory
 
 
-class TenantQuery(Query):
+class TenantQuery(DryRun):
     """The options of creating a tenant."""
 
     inherit: Flag = Field(False, description="The new tenant takes over the events that a deleted tenant of this name left.")
@@ -55,8 +55,9 @@ async def tenants_put(call: Call[TenantServices, Tenant, TenantQuery]) -> Answer
 
     If events of a deleted tenant of this name are still kept, the name can be used again only with `inherit`.
     """
-    out, etag, new = await call.service.directory.put(call.params["tenant"], call.body, call.headers, inherit=call.query.inherit)
-    return Answer(201 if new else 200, out, {"location": call.path} if new else None, etag=etag)
+    options = {"inherit": call.query.inherit, "dry_run": call.query.dry_run}
+    out, etag, new = await call.service.directory.put(call.params["tenant"], call.body, call.headers, **options)
+    return Answer(201 if new else 200, out, {"location": call.path} if new else None, etag=etag or None)
 
 
 @tenants.get("v1/tenants/{tenant}", answers={200: TenantOut}, tagged=True)
@@ -119,7 +120,7 @@ async def keys_delete(call: Call[TenantServices]) -> Answer:
     if_match=True,
     tagged=True,
 )
-async def channels_put(call: Call[TenantServices, Channel]) -> Answer:
+async def channels_put(call: Call[TenantServices, Channel, DryRun]) -> Answer:
     """Create or replace a channel.
 
     Only the answer that creates an http channel shows its webhook secret. A header value of *** keeps the stored value, if the
@@ -127,11 +128,11 @@ async def channels_put(call: Call[TenantServices, Channel]) -> Answer:
     """
     directory, tenant, name = call.service.directory, call.params["tenant"], call.params["name"]
     before = await directory.target_now(tenant, name)
-    out, etag, new = await directory.channels.put(tenant, name, call.body, call.headers)
-    if before is not None and before.breaker.state != "closed" and out.flow.breaker == "closed":
+    out, etag, new = await directory.channels.put(tenant, name, call.body, call.headers, dry_run=call.query.dry_run)
+    if not call.query.dry_run and before is not None and before.breaker.state != "closed" and out.flow.breaker == "closed":
         # The failures belong to the old settings: events that the breaker held need not wait any longer.
         await call.service.resumed(tenant)
-    return Answer(201 if new else 200, out, {"location": call.path, **_SECRET} if new else _SECRET, etag=etag)
+    return Answer(201 if new else 200, out, {"location": call.path, **_SECRET} if new else _SECRET, etag=etag or None)
 
 
 @channels.get("v1/tenants/{tenant}/channels/{name}", answers={200: ChannelOut}, tagged=True)

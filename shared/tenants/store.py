@@ -176,11 +176,12 @@ class TenantDirectory:
         return shown(home), etag_of(home.etag)
 
     async def put(
-        self, name: str, spec: Tenant, headers: Mapping[str, str] | None = None, *, inherit: bool = False
+        self, name: str, spec: Tenant, headers: Mapping[str, str] | None = None, *, inherit: bool = False, dry_run: bool = False
     ) -> tuple[TenantOut, str, bool]:
         """Create the tenant or replace its settings; the third value is True if it is new. Honours `If-Match` in `headers`.
 
-        inherit: a new tenant may take over the events that a deleted tenant of this name left. Raises 409 `events-left` without it, and 422
+        inherit: a new tenant may take over the events that a deleted tenant of this name left. dry_run: store nothing; the entity tag is
+        empty if something would be stored. Raises 409 `events-left` without it, and 422
         for a durability that this installation does not offer.
         """
         if spec.durability == "mirrored" and not self._mirrored:
@@ -188,12 +189,19 @@ class TenantDirectory:
         async def attempt() -> tuple[TenantOut, str, bool] | WriteConflict:
             home, former = await self._stored(name), None
             if home is not None and home.deleting:
-                await self._end(home)
+                if not dry_run:
+                    await self._end(home)
                 former, home = await self._going(home), None
             check_if_match(headers or {}, etag_of(home.etag) if home else None)
             if former is not None and not inherit and await self._remains(name):
                 raise conflict("events-left", _EVENTS_LEFT)
             new = replace(home, spec=spec) if home is not None else Home(name, self._entropy(8).hex(), spec, self._clock.now(), "")
+            if home is not None and home.spec == spec:
+                # The cached tenant may be older than the one just read.
+                self._homes.drop(name)
+                return shown(home), etag_of(home.etag), False
+            if dry_run:
+                return shown(new), "", home is None
             before = home or former
             if before is None:
                 written = await rows.write_one(self._tables, rows.PK_TENANTS, Insert(name, new.props()))

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from ..core.errors import Problem, StorageError
 from .encoding import encode
+from .fields.params import DryRun
 from .routes import Answer, Call, Route
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ class AuditTrail(Protocol):
 async def carry_out(route: Route, call: Call[Any, Any, Any], app: Any) -> Answer:
     """Carry out an administrative call and leave its record."""
     trail: AuditTrail = app.audit
+    if isinstance(call.query, DryRun) and call.query.dry_run:
+        return await route.handler(call)
     if route.record == "after":
         return await _record_after(route, call, trail)
     before = await _representation(route, call, app)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...web.fields.params import Paging
+from ...web.fields.params import DryRun, Paging
 from ...web.paging.cursor import decode_cursor, encode_cursor
 from ...web.problem import invalid
 from ...web.routes import Answer, Call, RouteGroup
@@ -41,13 +41,13 @@ schedules = RouteGroup[Scheduler]("schedules", scope="events", params={"id": Sch
     if_match=True,
     tagged=True,
 )
-async def schedules_put(call: Call[Scheduler, ScheduleIn]) -> Answer:
+async def schedules_put(call: Call[Scheduler, ScheduleIn, DryRun]) -> Answer:
     """Create a recurring schedule or replace its content.
 
     The same content again changes nothing. The occurrence that is about to fire follows the change: it is cancelled and created again.
     """
-    found, new = await call.service.recurring.put(call.tenant, call.params["id"], call.raw, call.headers)
-    return Answer(201 if new else 200, found.shown, {"location": call.path} if new else None, etag=found.etag)
+    found, new = await call.service.recurring.put(call.tenant, call.params["id"], call.raw, call.headers, dry_run=call.query.dry_run)
+    return Answer(201 if new else 200, found.shown, {"location": call.path} if new else None, etag=None if found.planned else found.etag)
 
 
 @schedules.get("v1/schedules/{id}", answers={200: ScheduleOut}, tagged=True)

@@ -48,6 +48,8 @@ class StoredSchedule(NamedTuple):
 
     definition: Definition
     now: Millis
+    planned: bool = False
+    """True for what a dry run would store."""
 
     @property
     def etag(self) -> str:
@@ -101,12 +103,12 @@ class Recurring:
         """The work of the timers."""
 
     async def put(
-        self, tenant: str, schedule: str, raw: bytes, headers: Mapping[str, str] = NO_HEADERS, api: str = ""
+        self, tenant: str, schedule: str, raw: bytes, headers: Mapping[str, str] = NO_HEADERS, api: str = "", *, dry_run: bool = False
     ) -> tuple[StoredSchedule, bool]:
         """Create the schedule or replace its content; return True with a new one. The same content again changes nothing.
 
         raw: the JSON of a `ScheduleIn`; its payload is kept as sent. api: the API of the request, '' for the service's own; no API replaces
-        a schedule of another. Raises 404, 409, 412, 413, 422, 429.
+        a schedule of another. dry_run: check everything and store nothing. Raises 404, 409, 412, 413, 422, 429.
         """
         given, body = await parse_body(_SCHEDULE, raw, "payload")
         assert body is not None  # the model has it
@@ -140,6 +142,13 @@ class Recurring:
                 _occurs(spec, now)
             return rules.redefined(here, spec, body, now, by)
 
+        if dry_run:
+            now = self._clock.now()
+            planned = change(there, now)
+            if planned is not None:
+                return StoredSchedule(planned, now, planned=True), new
+            assert there is not None
+            return StoredSchedule(there, now), False
         found = await self._change(tenant, schedule, change)
         if new:
             self._quota.made(tenant, uid)

@@ -68,3 +68,13 @@ class Paging(Query):
         ]
         | None
     ) = None
+
+
+class DryRun(Query):
+    """`?dry_run=` of calls that create or replace something."""
+
+    dry_run: Flag = Field(
+        False,
+        description="Check everything and answer what would be stored, but store nothing. The answer has an `ETag` only if nothing would"
+        " change.",
+    )

@@ -129,7 +129,8 @@ async def test_another_address_or_a_resume_closes_it(world: World) -> None:
             tag = (await world.admin.get(DEFAULT)).headers["etag"]
             await channel(world)
             assert (await flow(world))["breaker"] == "open", "the same settings are no news"
-            assert (await world.admin.put(DEFAULT, HTTP, {"if-match": tag})).status == 412
+            assert (await world.admin.get(DEFAULT)).headers["etag"] == tag
+            assert (await world.admin.put(DEFAULT, HTTP, {"if-match": '"former"'})).status == 412
             await channel(world, url="http://localhost:7072/other")
         else:
             await world.admin.post(f"{DEFAULT}/resume")
