@@ -10,6 +10,7 @@ from shared.engine.effects import Get
 from shared.scheduler import rules
 from shared.scheduler.firing import retries
 from shared.scheduler.keys import Address, event_row, index_key, shard_key
+from shared.scheduler.outcomes.owed import CALLBACK_OF, done
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning, state_rows
 from shared.scheduler.protocol.state_rows import state_key, state_partition
 from shared.storage.names import EVENTS, SWEEPS
@@ -67,6 +68,11 @@ def owner(name: str, text: str, held: int = 0, *, process: str | None = None) ->
                 success = yield Start(session.shard, rk, props["id"], int(props["due"]))
                 outcomes[rk] = settle(props, success, now)
             continue
+        if todo.owed:
+            outcomes = yield from tell(session, todo.owed)
+            if not outcomes:
+                return ()
+            continue
         if todo.finished:
             yield from owning.finish(session, {})
             return ()
@@ -74,6 +80,35 @@ def owner(name: str, text: str, held: int = 0, *, process: str | None = None) ->
             yield from owning.rest(session, todo.rest, retries_only=True, sent=False)
             return ()
         yield Until(todo.look)
+
+
+def callback_id(event: str, owner: str) -> str:
+    """Return the id of an event's callback. It follows from the event alone, whichever owner stores it."""
+    return f"k-{event}"
+
+
+def store_callback(owner: str, event: str) -> Any:
+    """`outcomes.callback_writer`: the callback goes through the ordinary ingest. Returns True once it is stored, by whoever it was."""
+    called = callback_id(event, owner)
+    for generation in range(1, 4):
+        opened = ingest.OpenShard(shard_key(TENANT, f"{owner}k{generation}"), f"{owner}k{generation}", 0)
+        yield from ingest.file_shard(opened.shard, 0, sent=False)
+        known = yield from ingest.register_id(TENANT, called, "hash", Address(opened.shard, event_row(0)))
+        if isinstance(known, ingest.KnownId):
+            return True
+        if (yield from ingest.append(opened, [entry(called, **{CALLBACK_OF: event})])).stored:
+            return True
+    return False
+
+
+def tell(session: owning.OwnerSession, owed: Any) -> Any:
+    """`firing.owed_outcomes`: do what is owed to these ended events; return the changes that note it."""
+    told: dict[str, rules.RowOutcome] = {}
+    for rk in owed:
+        props = session.rows[rk].props
+        if (yield from store_callback(session.owner, props["id"])):
+            told[rk] = rules.RowOutcome(props["state"], done(callback_id(props["id"], session.owner)))
+    return told
 
 
 def mixed_owner(name: str, text: str) -> Any:
@@ -104,8 +139,8 @@ def sweep(now: int, *, repair: bool = True) -> Any:
     return ()
 
 
-def entry(event: str, number: int = 0) -> ingest.Entry:
-    return ingest.Entry(event_row(number), {"id": event, "state": "scheduled", "due": DUE, "channel": CHANNEL}, 1)
+def entry(event: str, number: int = 0, **more: Any) -> ingest.Entry:
+    return ingest.Entry(event_row(number), {"id": event, "state": "scheduled", "due": DUE, "channel": CHANNEL, **more}, 1)
 
 
 def writer(name: str, *events: str, wake: int = 0) -> Any:

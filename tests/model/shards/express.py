@@ -8,21 +8,24 @@ from typing import Any
 from shared.delivery.flow.rules import FREE, ClaimHold
 from shared.scheduler import rules
 from shared.scheduler.keys import Address, event_row, shard_key
+from shared.scheduler.outcomes.owed import callbacks_props
 from shared.scheduler.protocol import express, ingest, owning
 
 from ..checking.state import Budget, Now, Play, Start, Told, Until
+from . import actors
 from .actors import CHANNEL, DUE, POLICY, TENANT, creator, entry, settle, writer
 from .plays import CANCELS_X, EDITS_X, MOVES_X, Starts, always, play
 
 
-def express_owner(name: str, *events: str, held: int = 0, named: bool = False) -> Any:
+def express_owner(name: str, *events: str, held: int = 0, named: bool = False, calls: bool = False) -> Any:
     """`firing.express`, one delivery at a time: the first event opens the shard, the others join it. What is not stored goes the usual way.
 
-    named: the first event's id was chosen by the client. held: until then the channel takes no event, which is learned after the claim.
+    named: the first event's id was chosen by the client. calls: the first event names callbacks. held: until then the channel takes no
+    event, which is learned after the claim.
     """
     shard = shard_key(TENANT, f"{name}1")
     session = express.begin(shard, 0, name)
-    waiting, first = list(events), [entry(events[0])]
+    waiting, first = list(events), [entry(events[0], **(callbacks_props("c", "c") if calls else {}))]
     yield from ingest.file_shard(shard, 0, sent=True)
     if named:
         known = yield from ingest.register_id(TENANT, events[0], "hash", Address(shard, event_row(0)))
@@ -62,6 +65,9 @@ def express_owner(name: str, *events: str, held: int = 0, named: bool = False) -
         elif outcomes or todo.settle or todo.claim:
             serving = yield from owning.step(session, {**todo.settle, **outcomes}, todo.claim)
             outcomes = {}
+        elif todo.owed:
+            outcomes = yield from actors.tell(session, todo.owed)
+            serving = bool(outcomes)
         elif todo.finished:
             yield from owning.finish(session, {})
             serving = False

@@ -18,6 +18,8 @@ from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Row, Upser
 
 from ..checking.checker import Report, explore
 from ..checking.mutants import Mutant, Patch, relay
+from .callback_mutants import CALLBACK_MUTANTS
+from .callbacks import CALLBACK_PLAYS
 from .express import EXPRESS_PLAYS
 from .express_mutants import EXPRESS_MUTANTS
 from .plays import PLAYS
@@ -408,6 +410,7 @@ MUTANTS = [
     Mutant("a state row after its event", "lists", state_row_after),
     Mutant("a state row of an unfinished shard removed", "lists", state_row_of_unfinished),
     *EXPRESS_MUTANTS,
+    *CALLBACK_MUTANTS,
 ]
 
 
@@ -415,7 +418,7 @@ def hunt(mutant: Mutant, level: int = 0, *, explore: Callable[..., Report] = exp
     """Hunt the mutant: first for a broken safety property, with the shortest trace; then for a state from which no end can be reached."""
     with mutant.applied():
         for recover in (True,) if mutant.strands else (False, True):
-            world = World((PLAYS | EXPRESS_PLAYS)[mutant.play](level))
+            world = World((PLAYS | EXPRESS_PLAYS | CALLBACK_PLAYS)[mutant.play](level))
             world.recover = recover
             report = explore(world)
             if report.violation is not None:

@@ -44,6 +44,12 @@ EXPECTED = {
     "an event added to an express shard without its gate": ("P5", 7),
     "a state row after its event": ("P7", 7),
     "a state row of an unfinished shard removed": ("P7", 11),
+    "a callback noted after the settlement": ("P1", 8),
+    "the note of a callback removed before the callback is stored": ("P1", 9),
+    "a shard finished while a callback is owed": ("P1", 0),
+    "an express shard done while a callback is owed": ("P1", 0),
+    "a callback under an id of its owner": ("P8", 18),
+    "a callback stored before the event's end": ("P8", 9),
 }
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.shards.callbacks import CALLBACK_PLAYS
 from tests.model.shards.express import EXPRESS_PLAYS
 from tests.model.shards.plays import PLAYS
 from tests.model.shards.world import World
 from tests.model.stored import assert_play_holds
 
+ALL = PLAYS | EXPRESS_PLAYS | CALLBACK_PLAYS
 LONG = {
     *("creator crashes", "dead process", "retry", "redrive", "dispatch", "messages", "held"),
     *("join and cancel", "join and move"),
@@ -22,6 +24,6 @@ LONG = {
 in the histories of tests/simulation."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in PLAYS | EXPRESS_PLAYS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in ALL])
 def test_the_protocol_holds(name: str) -> None:
-    assert_play_holds("shard", name, World((PLAYS | EXPRESS_PLAYS)[name](0)))
+    assert_play_holds("shard", name, World(ALL[name](0)))

@@ -12,6 +12,7 @@ from typing import Any
 from shared.engine.effects import LOST, Get, Send, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import GATE, MIRRORED, NEWS, index_shard, parse_address, place_of
+from shared.scheduler.outcomes.owed import CALLBACK_OF, OWED, callback_channel
 from shared.scheduler.protocol.changing import SOURCE
 from shared.scheduler.protocol.dispatch import ShardMessage
 from shared.scheduler.protocol.gate import COUNTS
@@ -379,7 +380,8 @@ class World:
             raise Violation(f"P6: {who} takes the gate of {before['holder']}, which runs")
 
     def _live(self, state: State) -> None:
-        """P4 and P7."""
+        """P4, P7 and P8."""
+        callbacks: list[str] = []
         count: dict[Any, int] = {}
         listed: dict[Any, str] = {}
         for (table, shard, rk), _, props in state.store:
@@ -387,11 +389,16 @@ class World:
                 values = dict(props)
                 if values["state"] in LIVE:
                     count[values["id"]] = count.get(values["id"], 0) + 1
+                if CALLBACK_OF in values:
+                    callbacks.append(values[CALLBACK_OF])
                 if values["state"] in LISTED and not is_redriven(values):
                     self._found(state, shard, values, listed)
         for event, copies in count.items():
             if copies > self.play.live_limit:
                 raise Violation(f"P4: {copies} live copies of {event}")
+        for event in callbacks:
+            if event in count or callbacks.count(event) > 1:
+                raise Violation(f"P8: {callbacks.count(event)} callbacks of {event}, which has {count.get(event, 0)} live copies")
 
     def _found(self, state: State, shard: str, values: dict[str, Any], listed: dict[Any, str]) -> None:
         """P7: a dead or retrying event is found by a row of its shard, at every instant, and by one shard only."""
@@ -495,6 +502,10 @@ class World:
                 # In a mirrored shard only the redriver notes them: a crash before that leaves a number in `stats`, and no event.
                 if is_redriven(props) and place_of(cell[1]) != MIRRORED and not parse_redriven(ledger[cell[1]]).total():
                     return False
+            if cell[0] == EVENTS and cell[2] != GATE and callback_channel(props, props["state"]) is not None and props.get(OWED) != "":
+                return False
+            if cell[0] == EVENTS and props.get(OWED) == "" and all(other.get(CALLBACK_OF) != props["id"] for other in cells.values()):
+                return False
             if cell[0] == EVENTS and SOURCE in props:
                 dead = parse_address(str(props[SOURCE]))
                 if cells[EVENTS, dead.shard, dead.row].get("target") != f"{cell[1]}/{cell[2]}":
