@@ -46,8 +46,9 @@ WIDTH: Final = 130
 """Columns of the output if it is not a terminal."""
 HOOK: Final = 'echo "{kind} $TOCSIN_EVENT_ID" >> {diary}'
 CATCH_UP: Final = 12
-"""Seconds that a node needs to catch up after it was restored."""
-CAUGHT_UP: Final = "test ! -e {mark} || test $(( $(date +%s) - $(stat -c %Y {mark}) )) -ge {seconds}"
+"""Seconds that a node needs to catch up after it was restored. Probes count between two reports in one phase; reports come every 5 s."""
+CAUGHT_UP: Final = "test -e {mark} || exit 0; left=$(( $(stat -c %Y {mark}) + {seconds} - $(date +%s) )); test $left -le 0 || sleep $left"
+"""Waits for it, so that the next fault domain need not wait for a later run of the hook."""
 
 
 class _Screen(Console):

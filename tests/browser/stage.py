@@ -124,6 +124,9 @@ class Stage:
             claim = {"node": node, "incarnation": self._incarnations[node], "partitions": [number]}
             found = self.call("POST", f"fleets/{FLEET}/leases/claim", claim)
             assert found["claimed"], found
+        for at, node in enumerate(NODES[:2]):
+            # So even that no partition moves.
+            self.beat(node, loads={number: round(12 + number / PARTITIONS, 2) for number in range(at, PARTITIONS - 2, len(NODES))})
         self.call("POST", f"fleets/{FLEET}/nodes/n3/drain", {"note": self.words, "expires": "PT1H"})
 
     def beat(self, node: str, **more: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
@@ -40,13 +42,19 @@ async def test_partitions_are_shown_with_their_servers_and_looked_up(look: Look,
     panel = await look.shows("leases")
     await expect(panel.locator(".cell")).to_have_count(PARTITIONS)
     for node in stage.call("GET", f"fleets/{FLEET}/leases?by=server")["items"]:
-        await expect(panel.locator(f'[data-server="{node["server"]}"] .cell')).to_have_count(len(node["partitions"]))
+        server = panel.locator(f'[data-server="{node["server"]}"]')
+        await expect(server.locator(".cell")).to_have_count(len(node["partitions"]))
+        await expect(server.get_by_text("load")).to_have_count(0 if node["load"] is None else 1)
+        if node["load"] is not None:
+            await expect(server).to_contain_text(f"load {math.floor(node['load'])}.")
+    await expect(panel.locator('[data-partition="4"]')).to_have_attribute("title", re.compile("load 12.17"))
     await expect(panel).to_contain_text("2 without an owner")
     await expect(panel.locator('[data-server="n3"]')).to_contain_text("drain")
     await panel.get_by_label("Partition", exact=True).fill("4")
     await panel.get_by_role("button", name="Look up").click()
     dialog = look.page.get_by_role("dialog", name="Partition 4")
     await expect(dialog).to_contain_text(NODES[4 % 3])
+    await expect(dialog).to_contain_text("12.17")
     await look.page.keyboard.press("Escape")
     await expect(dialog).to_be_hidden()
 

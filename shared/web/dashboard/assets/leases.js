@@ -67,6 +67,7 @@ export const leases = {
       if (mine !== looked || !map.isConnected || byId("details").open) return;
       open(`Partition ${number}`, found.error ? el("p", { class: "note wrong" }, problem(found.error))
         : facts([["state", found.state], ["owner", found.owner ?? "none"], ["epoch", found.epoch === null ? null : String(found.epoch)], ["since", moment(found.since)], ["heartbeat", found.beat_age_ms === null ? null : `${span(found.beat_age_ms)} ago`],
+          ["load", found.load === null ? null : round(found.load)],
           ["manual controls", found.intents.map((each) => el("span", { class: "label" }, `${each.verb}: `, own(each.note), ` (${each.author})`))]]));
     };
     map.addEventListener("click", (event) => {
