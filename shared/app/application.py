@@ -75,6 +75,7 @@ class Application:
             remains=lambda tenant: self.scheduler.remains(tenant),
             refuse_delete=lambda tenant: self.fleets.refuse_living(tenant),
             on_delete=lambda tenant: self.fleets.end_all(tenant),
+            on_searchable=lambda tenant, new: self.scheduler.label_index.begin(tenant, fresh=new),
             alone=lambda: self.scheduler.state_backfill.complete(),
         )
         self.audit = AuditRecords(tables, clock)
@@ -128,7 +129,7 @@ class Application:
         )
         publishing = MetricsPublisher(self.metrics.families, ports.outlets)
         jobs = timer_jobs(self, publishing, kafka=bool(sources))
-        watch, stretch = self.scheduler.state_backfill.watch, lambda: pressure.stretch if pressure is not None else 1.0
+        watch, stretch = self.scheduler.watch_ticks, lambda: pressure.stretch if pressure is not None else 1.0
         self.timers = Timers(tables, storage.queues, clock, jobs, under_way, watch, stretch)
 
     async def _limits_now(self, tenant: str) -> Limits:

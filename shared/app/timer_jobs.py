@@ -30,6 +30,7 @@ def timer_jobs(app: Application, publishing: MetricsPublisher, *, kafka: bool) -
             ("dispatch", by_event_clock(scheduler.sweeps.dispatch)),
             ("recurring", by_event_clock(scheduler.recurring.chain.sweep)),
             ("state rows", scheduler.state_backfill.run_once),
+            ("label rows", scheduler.label_index.run_once),
         ],
         "lease_scan": [
             ("takeover", app.watch.takeover.run_once),

@@ -16,6 +16,7 @@ import orjson
 
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError, TocsinError
+from ..scheduler.label_index import TWICE_LABELLED
 from ..scheduler.state_backfill import TICKED, TWICE
 from ..scheduler.timings import SILENCE
 from ..storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
@@ -256,7 +257,7 @@ class Timers:
         now = self._clock.now()
         ticks: dict[str, Props] = {job: {"at": now, "failed": len(run.failed)} for job, run in runs.items()}
         if TICKED in ticks:
-            ticks[TICKED][TWICE] = now
+            ticks[TICKED] |= {TWICE: now, TWICE_LABELLED: now}
         await self._tables.write(SWEEPS, PK_TICKS, tuple(Upsert(job, props) for job, props in ticks.items()))
 
     async def _part(self, job: str, name: str, part: Job, limit: float | None) -> dict[str, int] | None:

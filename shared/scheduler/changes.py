@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -20,7 +20,7 @@ from ..web.etag import check_if_match
 from ..web.problem import conflict, not_found
 from .ingest.queued_ids import Queued
 from .ingest.writer import Writer
-from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, place_of, shard_tenant
+from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, place_of, shard_tenant
 from .mirror.pair import Mirror
 from .protocol.changing import (
     WINDOW,
@@ -39,6 +39,7 @@ from .protocol.changing import (
     redrive,
 )
 from .protocol.dispatch import ShardMessage, send
+from .protocol.label_rows import MARK, digests_of, file_digests
 from .protocol.mirroring import mirror, mirror_event, request_copy
 from .protocol.owning import note_of
 from .queries.event_filter import EventFilter
@@ -62,9 +63,18 @@ class Changes:
     """Changes of one event, and redrives of many. One per process."""
 
     def __init__(
-        self, runner: AsyncRunner, tables: Tables, lookup: EventLookup, writer: Writer, clock: Clock, ids: Ids, mirror: Mirror | None = None
+        self,
+        runner: AsyncRunner,
+        tables: Tables,
+        lookup: EventLookup,
+        writer: Writer,
+        clock: Clock,
+        ids: Ids,
+        mirror: Mirror | None = None,
+        searchable: Callable[[str], Awaitable[Collection[str]]] | None = None,
     ) -> None:
-        self._mirror = mirror
+        """searchable: returns the names of the labels that a tenant searches by."""
+        self._mirror, self._searchable = mirror, searchable
         self._runner, self._tables, self._lookup, self._writer, self._clock, self._ids = runner, tables, lookup, writer, clock, ids
 
     async def cancel(self, tenant: str, event_id: str, headers: Mapping[str, str], *, nonce: str = "", unclaimed: bool = False) -> None:
@@ -158,10 +168,18 @@ class Changes:
         """
         row = await self._done(tenant, event_id, answer)
         if isinstance(answer, Done) and answer.moved:
+            await self._label(tenant, row)
             if row.pk != announced:
                 await self._announce(row.pk, moved_wake(row.props, int(row.props["due"])))
             await self._shorten(tenant, event_id, Address(row.pk, row.rk))
         return row
+
+    async def _label(self, tenant: str, row: Row) -> None:
+        """File the label rows of a moved event that was stored before its tenant declared the label: its copy has none."""
+        if self._searchable is None or "labels" not in row.props or MARK in row.props:
+            return
+        if digests := digests_of(row.props, await self._searchable(tenant)):
+            await self._runner.run(file_digests(row.pk, minute_text(moved_wake(row.props, int(row.props["due"]))), digests))
 
     async def redrive_one(self, tenant: str, event_id: str) -> None:
         """Redrive one dead event. Raises 404, or 409 if it is not dead."""

@@ -10,7 +10,7 @@ from ..core.clock import Millis
 from ..core.durations import MAX_TIME, Duration, Time
 from ..core.label_text import parse_labels
 from ..delivery.flow.rules import HoldReason
-from ..tenants.model import Durability, Pauses, refuse_two_kinds
+from ..tenants.model import Durability, LabelName, Pauses, refuse_two_kinds
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.params import Moment, Paging, Query
 from ..web.fields.types import Maybe, Name, Stamp, Strict
@@ -37,7 +37,6 @@ ClientId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$"
 EventId = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~-]{1,200}$|^[0-9a-v]{16}\.[0-9]{3}$"), Shaped(_OWN + ", or an id that the service gave")
 ]
-LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$"), Shaped("a label's name of 1 to 64 of A-Z a-z 0-9 _ . -")]
 MOST_LABEL_FILTERS = 4
 """Labels that one filter may name."""
 _LABEL_SHAPE = f"1 to {MOST_LABEL_FILTERS} labels as NAME=VALUE with commas between them, such as order=17,team=blue"
@@ -106,7 +105,7 @@ class EventIn(Strict):
     )
     durability: Durability | None = Field(None, description="How safely the event is stored before the answer; at least the tenant's own.")
     retry: RetryIn | None = None
-    labels: dict[LabelKey, LabelText] | None = Field(None, max_length=32)
+    labels: dict[LabelName, LabelText] | None = Field(None, max_length=32)
     ordering_key: OrderingKey | None = Field(None, description="Events with the same key share the channel's limits per key (`per_key`).")
     collapse: Duration | None = Field(
         None, description="Replace an event of this id that has not been claimed. It is due at most this long after the first of them."

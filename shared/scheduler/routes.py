@@ -33,9 +33,10 @@ from .model import (
     RedriveOut,
     StatsOut,
 )
+from .protocol.label_rows import label_digest
 from .protocol.state_rows import LISTED
 from .queries.event_filter import EventFilter, event_filter
-from .queries.lookup import START, ListPosition
+from .queries.lookup import LABELS, START, ListPosition
 from .rows import etag_of_row
 from .service import Scheduler
 
@@ -203,7 +204,7 @@ async def stats(call: Call[Scheduler]) -> Answer:
 
 
 async def _page(call: Call[Scheduler, Any, Any], kind: str, chosen: EventFilter, limit: int, cursor: str | None) -> Answer:
-    start = _place(decode_cursor(kind, cursor, list), chosen.state) if cursor is not None else START
+    start = _place(decode_cursor(kind, cursor, list), chosen) if cursor is not None else START
     async with call.service.lists.turn(call.tenant):
         rows, following = await call.service.lookup.events(call.tenant, chosen, limit, start)
         shown = await call.service.event_views.all(rows)
@@ -213,9 +214,14 @@ async def _page(call: Call[Scheduler, Any, Any], kind: str, chosen: EventFilter,
     return Answer(200, answer)
 
 
-def _place(found: list[Any], state: str | None) -> ListPosition:
+def _place(found: list[Any], chosen: EventFilter) -> ListPosition:
+    digests = {label_digest(name, value) for name, value in chosen.labels}
     match found:
-        case [str(phase), int(number), str(key), str(row)] if 0 <= number < 16 * len(PLACES) and (phase not in LISTED or phase == state):
+        case [str(phase), int(number), str(key), str(row)] if (
+            0 <= number < 16 * len(PLACES)
+            and (phase not in LISTED or phase == chosen.state)
+            and (phase != LABELS or key.partition(":")[0] in digests)
+        ):
             return ListPosition(phase, number, key, row)
         case _:
             raise invalid("?cursor", "not a cursor of this list")

@@ -29,12 +29,13 @@ from .ingest.queue_consumer import Intake
 from .ingest.queued_ids import QueuedIds
 from .ingest.rejects import Rejects
 from .ingest.writer import Writer
+from .label_index import LabelIndex
 from .mirror.pair import Mirror, MirrorPair
 from .outcomes.callback_writer import CallbackWriter
 from .protocol.mirroring import FIRST, SECOND, Side
 from .queries.held import EventViews
 from .queries.list_turns import ListTurns
-from .queries.lookup import EventLookup
+from .queries.lookup import CompleteRows, EventLookup
 from .queries.stats import TenantStats
 from .recovery import ShardRecovery
 from .recurring.service import Recurring
@@ -68,8 +69,10 @@ class Scheduler:
         self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True, chance=ids.chance)
         queued_ids, parcels = QueuedIds(settings.master_key), signing_key(settings.master_key)
         self.state_backfill = StateBackfill(self.runner, tables, clock, storage.places)
+        self.label_index = LabelIndex(self.runner, tables, clock, directory.declared, storage.places)
         former = FIRST if side == "second" else ""
-        self.lookup = EventLookup(self.runner, tables, clock, queued_ids, self.state_backfill.complete, storage.places, former)
+        rows = CompleteRows(self.state_backfill.complete, self.label_index.complete)
+        self.lookup = EventLookup(self.runner, tables, clock, queued_ids, rows, storage.places, former)
         self.lists = ListTurns()
         self.event_views = EventViews(directory, clock)
         self.stats = TenantStats(
@@ -86,18 +89,23 @@ class Scheduler:
         self.express = Express(self.firing, self.runner, clock, ids, settings, self.flow, storage.fresh)
         # On the second account of a pair all events are mirrored, and these need a writer that copies them.
         express = self.express.store if settings.express_events and side == "first" else None
-        self.writer = Writer(self.runner, clock, ids, settings, storage.fresh, mirror, express)
+        self.writer = Writer(self.runner, clock, ids, settings, storage.fresh, mirror, express, self.label_index.searchable)
         self.callbacks = CallbackWriter(self.writer, directory, tables, queued_ids, clock)
         outbox = Outbox(storage.queues, clock, parcels)
         limiter = RateLimiter(tables, clock)
         self.ingest = Ingest(directory, self.writer, self.stats, limiter, clock, ids, queued_ids, outbox, settings)
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
-        self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror)
+        self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror, self.label_index.searchable)
         self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)
         self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)
+
+    def watch_ticks(self, ticks: Sequence[Row]) -> None:
+        """Look at the rows of the timers' ticks as the sweep has read them."""
+        self.state_backfill.watch(ticks)
+        self.label_index.watch(ticks)
 
     def leave(self) -> None:
         """Let owners start nothing new and release their shards, because the process is about to end."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Protocol, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from ..core.clock import Millis
 from ..core.durations import Duration, Time
 from ..delivery.channels.outputs import ChannelOut
+from ..web.fields.error_texts import Shaped
 from ..web.fields.types import Maybe, Name, NodeName, Note, Stamp, Strict
 
 Durability = Literal["fast", "standard", "mirrored"]
@@ -120,6 +121,11 @@ async def no_limits(tenant: str) -> Limits:
     return Limits()
 
 
+LabelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$"), Shaped("a label's name of 1 to 64 of A-Z a-z 0-9 _ . -")]
+MOST_SEARCHABLE = 8
+"""Labels by which a tenant can search."""
+
+
 class Tenant(Strict):
     """A tenant's settings, as sent with PUT."""
 
@@ -128,6 +134,18 @@ class Tenant(Strict):
     )
     retry: Retry = Field(default_factory=Retry)
     limits: Limits = Field(default_factory=Limits)
+    searchable: list[LabelName] = Field(
+        default_factory=list,
+        max_length=MOST_SEARCHABLE,
+        description="Names of the labels by which events are listed without a look at every event.",
+    )
+
+    @field_validator("searchable")
+    @classmethod
+    def _distinct(cls, names: list[str]) -> list[str]:
+        if len(set(names)) != len(names):
+            raise ValueError("names a label twice; name each once")
+        return sorted(names)
 
 
 class KeyIn(Strict):

@@ -53,6 +53,8 @@ class Home:
     created: Millis
     etag: str
     deleting: bool = False
+    declared: str = ""
+    """When each label was declared searchable, as `order=1800000000000,team=...` in milliseconds."""
     gone: bool = False
     """True once everything is deleted. The row stays while events of the tenant are stored, so that no other tenant of this name sees
     them."""
@@ -72,17 +74,21 @@ ADDED_LIMITS: Final = ("fleets", "agents", "servers")
 
 def _spec_props(spec: Tenant) -> Props:
     """Return the properties that hold a tenant's settings. Former versions can read them: they know neither `schedule` nor some limits."""
-    body = spec.model_dump_json(exclude={"retry": {"schedule"}, "limits": set(ADDED_LIMITS)})
+    body = spec.model_dump_json(exclude={"retry": {"schedule"}, "limits": set(ADDED_LIMITS), "searchable": True})
     props: Props = {"body": body, "retry_as_given": True}
     if added := {name: value for name in ADDED_LIMITS if (value := getattr(spec.limits, name)) is not None}:
         props["more_limits"] = orjson.dumps(added).decode()
     if spec.retry.schedule is not None:
         props["retry_schedule"] = orjson.dumps(spec.retry.schedule).decode()
+    if spec.searchable:
+        props["searchable"] = ",".join(spec.searchable)
     return props
 
 
 def _spec_of(props: Props) -> Tenant:
     spec = Tenant.model_validate_json(str(props["body"]))
+    if "searchable" in props:
+        spec = spec.model_copy(update={"searchable": str(props["searchable"]).split(",")})
     if "more_limits" in props:
         added = {name: value for name, value in orjson.loads(str(props["more_limits"])).items() if name in ADDED_LIMITS}
         spec = spec.model_copy(update={"limits": spec.limits.model_copy(update=added)})
@@ -99,7 +105,7 @@ _HOME: Final = RowCodec(
     formats={"spec": Spread(_spec_props, _spec_of)},
     added=("deleting",),
     # A tenant that is made again under the name of a deleted one replaces the whole row.
-    sparse=("gone",),
+    sparse=("gone", "declared"),
     given=("name", "etag"),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ..core.clock import Millis
@@ -30,6 +31,17 @@ def digest_of(key: str) -> str:
 def prefix_of(key: str) -> str:
     """Return the part of a key that identifies it in lists."""
     return key[:PREFIX_LENGTH] if key.startswith(KEY_MARK) else key[:10]
+
+
+def declared(before: str, searchable: Iterable[str], now: Millis) -> str:
+    """Return the stored text with the time at which each searchable label was declared; labels of `before` that stay keep theirs."""
+    known = parse_declared(before)
+    return ",".join(f"{name}={known.get(name, now)}" for name in searchable)
+
+
+def parse_declared(text: str) -> Mapping[str, Millis]:
+    """Return when each label was declared searchable."""
+    return {name: int(at) for name, _, at in (each.partition("=") for each in text.split(",") if each)}
 
 
 def secret_of(master: str, tenant: str, channel: str, generation: int) -> str:

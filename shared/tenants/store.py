@@ -71,13 +71,16 @@ class TenantDirectory:
         remains: Callable[[str], Awaitable[bool]] = _nothing,
         refuse_delete: Callable[[str], Awaitable[object]] = _nothing,
         on_delete: Callable[[str], Awaitable[object]] = _nothing,
+        on_searchable: Callable[[str, bool], Awaitable[object]] | None = None,
         alone: Callable[[], Awaitable[bool]] | None = None,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         """remains: returns True while events, or anything else that a tenant can look up, are stored for a deleted tenant. refuse_delete:
         raises 409 while a part of the tenant cannot be deleted. on_delete: deletes the parts of a tenant beside keys and channels; raises
-        409 like `refuse_delete`; safe to repeat. alone: returns True if no former version, which marks no changes, is at work."""
+        409 like `refuse_delete`; safe to repeat. on_searchable: is called with a tenant that has declared other labels searchable, and
+        True if the tenant is new. alone: returns True if no former version, which marks no changes, is at work."""
         self._remains, self._refuse_delete, self._on_delete = remains, refuse_delete, on_delete
+        self._on_searchable = on_searchable
         self._tables, self._clock, self._entropy = tables, clock, entropy
         self._mirrored = settings.mirrored
         admin = settings.admin_key
@@ -149,6 +152,11 @@ class TenantDirectory:
         home = await self._homes.get(name)
         return home.spec if home is not None else None
 
+    async def declared(self, name: str) -> Mapping[str, Millis]:
+        """Return when the tenant declared each of its searchable labels, at most 5 s old. Raises `StorageError`."""
+        home = await self._homes.get(name)
+        return rules.parse_declared(home.declared) if home is not None else {}
+
     async def uid(self, name: str) -> str | None:
         """Return the id of the tenant's incarnation, at most 5 s old, or None. Raises `StorageError`."""
         home = await self._homes.get(name)
@@ -202,6 +210,7 @@ class TenantDirectory:
                 return shown(home), etag_of(home.etag), False
             if dry_run:
                 return shown(new), "", home is None
+            new = replace(new, declared=rules.declared(home.declared if home is not None else "", spec.searchable, self._clock.now()))
             before = home or former
             if before is None:
                 written = await rows.write_one(self._tables, rows.PK_TENANTS, Insert(name, new.props()))
@@ -211,6 +220,8 @@ class TenantDirectory:
             self._homes.drop(name)
             if isinstance(written, Applied):
                 log_limits(name, home.spec if home is not None else Tenant(), spec)
+                if self._on_searchable is not None and new.declared and (home is None or new.declared != home.declared):
+                    await self._on_searchable(name, before is None)
                 return shown(new), etag_of(written.etags[0]), home is None
             return CONFLICT
 

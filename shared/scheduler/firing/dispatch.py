@@ -231,6 +231,8 @@ class Firing:
         self._tracing = tracing.on()
         tenant = shard_tenant(session.shard)
         policy = await self._policies(tenant)
+        settings = await self._directory.tenant(tenant)
+        session.searchable = settings.searchable if settings is not None else ()
         view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel))
         permission = StartPermission(self._clock, taken_at, guard)
         waits = Waits(self._clock, succeeds_lost=session.succeeds_lost, taken_at=taken_at)

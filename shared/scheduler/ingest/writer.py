@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
 from ...core import backoff
@@ -22,6 +22,7 @@ from ..keys import HOME, Address, server_id
 from ..mirror.pair import Mirror
 from ..protocol.changing import find
 from ..protocol.ingest import Entry, FreshId, KnownId, known_id, register_id
+from ..protocol.label_rows import mark_of
 from ..protocol.mirroring import mirror_event, mirror_id
 from ..protocol.reusing import reuse_id
 from ..rows import EventToStore
@@ -76,10 +77,12 @@ class Writer:
         fresh: Sequence[str] = (HOME,),
         mirror: Mirror | None = None,
         express: StoreExpress | None = None,
+        searchable: Callable[[str], Awaitable[Collection[str]]] | None = None,
     ) -> None:
         """fresh: the places that take new shards. mirror: for mirrored events, if there is a second account. express: takes the events that
-        this process delivers itself.
+        this process delivers itself. searchable: returns the names of the labels that a tenant searches by.
         """
+        self._searchable = searchable
         self._express = express
         self._mirror = mirror
         self._runner, self._clock, self._ids = runner, clock, ids
@@ -97,6 +100,11 @@ class Writer:
         posted: a caller waits for the answer, so this process delivers the events itself that are due now.
         """
         results: list[Stored | StorageError | None] = [None] * len(events)
+        if self._searchable is not None and (labelled := [event for event in events if "labels" in event.props]):
+            # Here, because an event may have waited in the ingest queue since before its label was declared.
+            searchable = await self._searchable(tenant)
+            for event in labelled:
+                event.props |= mark_of(event.props["labels"], searchable)
         todo = sorted(range(len(events)), key=lambda number: events[number].due)
         if any(event.id is not None for event in events):
             todo = await self._firsts(tenant, events, todo, results, posted)

@@ -24,6 +24,7 @@ from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW
 from ...tenants.rows import PK_TENANTS
 from ...web.problem import conflict
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, index_partitions, index_shard, minute_text, place_of
+from ..label_index import LABELS_ROW
 from ..protocol.mirroring import AGAIN_PK, FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Way, finish_copy, mirror, mirror_id, restore
 from ..protocol.owning import note_of
 from ..queries.ledger import entry_for
@@ -137,6 +138,8 @@ class Failover:
     async def _begin_state_rows(self, side: str) -> None:
         """Let the side that is about to serve look for dead and retrying events anew: a copy has no state rows before its owner comes."""
         await self._tables.write(side + SWEEPS, PK_TICKS, (Delete(STATE_ROWS, ANY),))
+        # Nor does it have label rows.
+        await self._tables.write(side + SWEEPS, PK_TICKS, (Upsert(LABELS_ROW, {"wanted": True, "former": self._clock.now()}),))
 
     def carry_on(self) -> None:
         """Carry a failback on in the background of this process; the timer continues it if this process ends."""

@@ -50,6 +50,7 @@ from ..rules import GOING, may_change
 from ..timings import KEEP_FINISHED
 from .gate import Counts, Gate, merge_gate, parse_gate, read_gate
 from .ingest import file_shard, read_named
+from .label_rows import file_labels
 
 ORIGIN = "origin"
 """Property of a copy in another account: the ETag of the row that it was copied from (`mirroring`)."""
@@ -245,6 +246,8 @@ def _placed(shard: str, row: Row) -> Steps[Address]:
         copy[FORMER] = Address(shard, row.rk).text
     target = yield from place(shard, f"move:{row.rk}", {row.rk: copy}, wake)
     yield from file_shard(target[row.rk].shard, wake, sent=False)
+    # Before the pointer: until then lists show the event here.
+    yield from file_labels(target[row.rk].shard, minute_text(wake), (copy,), set())
     return target[row.rk]
 
 
@@ -335,6 +338,7 @@ def redrive(
     while len(placed) < len(copies):
         shard = target_shard(source, "redrive", attempt)
         yield from file_shard(shard, now, sent=False)
+        yield from file_labels(shard, minute_text(now), (props for rk, props in copies.items() if rk not in placed), set())
         yield from place_at(shard, {rk: props for rk, props in copies.items() if rk not in placed}, placed, now)
         attempt += 1
         if len(placed) < len(copies) and shut is not None and not (yield from shut(shard)):

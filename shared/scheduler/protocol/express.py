@@ -22,6 +22,7 @@ from ..keys import GATE, index_key, minute_text
 from ..outcomes.owed import OWED
 from .gate import Gate, HeldGate, merge_gate
 from .ingest import Entry
+from .label_rows import file_labels
 from .owning import OwnerSession, add_rows, answer_ops, changed, claimed_props, close, counted, plan, read_rows, refence
 from .state_rows import file_counted, has_retried
 
@@ -46,6 +47,7 @@ def store_first(session: OwnerSession, entries: Sequence[Entry]) -> Steps[bool]:
     size = sum(entry.size for entry in entries)
     gate = replace(session.held.gate, bytes=size, counts=session.held.gate.counts._replace(accepted=len(entries)))
     inserts = [Insert(entry.row, claimed_props(session, entry)) for entry in entries]
+    yield from file_labels(session.shard, session.bucket, [entry.props for entry in entries], session.labelled)
     answer = yield from write(EVENTS, session.shard, Insert(GATE, gate.props()), *inserts)
     if isinstance(answer, Applied):
         session.held = HeldGate(gate, answer.etags[0])

@@ -7,7 +7,7 @@ one place; then the events together with the gate.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ...core.clock import Millis
@@ -29,6 +29,7 @@ from ..keys import (
 )
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, seal
 from .index_counts import COUNTS, counts_props
+from .label_rows import file_labels
 from .state_rows import file_states
 
 GROUP_BYTES = 3 * 1024 * 1024
@@ -54,6 +55,8 @@ class OpenShard:
     bytes: int = 0
     held: HeldGate | None = None
     lost: bool = False
+    labelled: set[str] = field(default_factory=set)
+    """Digests of the labels of which the shard is known to have its row (`label_rows`)."""
 
     @property
     def index(self) -> str:
@@ -114,6 +117,7 @@ def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
     if any(entry.props["state"] == "dead" for entry in entries):
         # They waited in the ingest queue for too long.
         yield from file_states(opened.shard, ("dead",), minute_text(opened.wake))
+    yield from file_labels(opened.shard, minute_text(opened.wake), [entry.props for entry in entries], opened.labelled)
     while True:
         held = opened.held
         gate = held.gate if held else opened.initial()

@@ -6,7 +6,7 @@ soon as the store shows that another owner has the shard; the session is then en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -23,6 +23,7 @@ from .changing import finish_move
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
 from .index_counts import counts_props
 from .ingest import Entry
+from .label_rows import file_labels, repair_labels
 from .redriving import note_redriven, point_sources
 from .state_rows import ListedState, file_counted, has_retried, remove_state
 
@@ -42,6 +43,11 @@ class OwnerSession:
     rows: dict[str, Row] = field(default_factory=dict)
     filed: set[ListedState] = field(default_factory=set)
     """The states of which the shard is known to have its row (`state_rows`)."""
+
+    labelled: set[str] = field(default_factory=set)
+    """Digests of the labels of which the shard is known to have its row (`label_rows`)."""
+    searchable: Collection[str] = ()
+    """Names of the labels that the tenant searches by."""
 
     succeeds_lost: bool = False
     """True if the owner before this one disappeared: it had not released the shard."""
@@ -142,6 +148,7 @@ def step(
     """
     pending, wanted = dict(outcomes), list(claims)
     refusals = 0
+    yield from file_labels(session.shard, session.bucket, [entry.props for entry in entries], session.labelled)
     while True:
         changes = plan(session, pending, wanted)
         answers = answer_ops(session, pending, changes)
@@ -266,6 +273,8 @@ def let_go(session: OwnerSession, state: Literal["resting", "done"], index: str)
         counts = counted(session, {})
         # Rows of a former owner that wrote no state rows.
         yield from file_counted(session.shard, counts, session.bucket, session.filed)
+        if session.searchable:
+            yield from repair_labels(session.shard, session.bucket, session.rows.values(), session.searchable, session.labelled)
         gate = replace(session.held.gate, state=state, index=index, counts=counts)
         answer = yield from write(EVENTS, session.shard, merge_gate(gate, session.held.etag))
         if isinstance(answer, Applied):

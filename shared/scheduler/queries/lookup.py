@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import batched
 from typing import NamedTuple
 
@@ -34,7 +34,8 @@ from ..keys import (
     place_of,
 )
 from ..protocol.changing import find
-from ..protocol.state_rows import ListedState, in_state, remove_stale, state_partitions, state_shard
+from ..protocol.label_rows import has_digest, label_digest, label_partitions, label_shard, remove_stale_label
+from ..protocol.state_rows import in_state, remove_stale, state_partitions, state_shard
 from .event_filter import EventFilter
 
 log = logging.getLogger(__name__)
@@ -51,8 +52,8 @@ READS = 32
 """Events of a shard that are read side by side."""
 INDEX_PAGE = 100
 class ListPosition(NamedTuple):
-    """A list's position: phase (index, ledger, or the state whose rows are read), number of the partition, key of the last shard, and of
-    its last event."""
+    """A list's position: phase (index, ledger, labels, or the state whose rows are read), number of the partition, key of the last shard,
+    and of its last event."""
 
     phase: str
     number: int
@@ -60,7 +61,7 @@ class ListPosition(NamedTuple):
     row: str
 
 
-INDEX, LEDGER_PHASE = "i", "l"
+INDEX, LEDGER_PHASE, LABELS = "i", "l", "labels"
 DONE = "~"
 """Stands for an event's row key: the shard is read completely."""
 START = ListPosition(INDEX, 0, "", "")
@@ -87,11 +88,19 @@ class ListPage(NamedTuple):
 
 
 class FoundShard(NamedTuple):
-    """A shard that may contain chosen events, its position in the list, and the state row that led to it."""
+    """A shard that may contain chosen events, its position in the list, and the state row or label row that led to it."""
 
     position: ListPosition
     shard: str
     state_row: Row | None = None
+
+
+class CompleteRows(NamedTuple):
+    """What lists may rely on. states: returns True if all events have their state rows. labels: returns those of a tenant's labels of these
+    names by which label rows find every event."""
+
+    states: Callable[[], Awaitable[bool]]
+    labels: Callable[[str, Iterable[str]], Awaitable[Collection[str]]]
 
 
 class EventLookup:
@@ -103,14 +112,12 @@ class EventLookup:
         tables: Tables,
         clock: Clock,
         queued_ids: QueuedIds,
-        state_rows: Callable[[], Awaitable[bool]],
+        rows: CompleteRows,
         places: Iterable[str] = (HOME,),
         former: str = "",
     ) -> None:
-        """state_rows: returns True if all events have their state rows. former: prefix of the tables of the account that served before this
-        one. Only that account knows the ids of its standard events.
-        """
-        self._former, self._state_rows = former, state_rows
+        """former: prefix of the tables of the account that served before this one. Only it knows the ids of its standard events."""
+        self._former, self._complete_rows = former, rows
         self._runner, self._tables, self._clock, self._queued_ids = runner, tables, clock, queued_ids
         self._places = frozenset(places)
         self._partitions = index_partitions(self._places)
@@ -165,21 +172,24 @@ class EventLookup:
             shards += 1
             visited.add(shard)
             first, most, room = after + "!" if after else FIRST_EVENT, limit - len(found), PAGE_BYTES - size
-            part = await self._part(shard, first, chosen, most, room, by_state=state_row is not None)
+            label = place.key.partition(":")[0] if place.phase == LABELS else ""
+            part = await self._part(shard, first, chosen, most, room, by_state=state_row is not None and not label, label=label)
             found += part.rows
             scanned += part.scanned
             size += part.size
-            if part.stale and state_row is not None and chosen.state is not None and not after:
-                await self._drop(chosen.state, state_row)
+            if part.stale and state_row is not None and not after:
+                await self._drop(chosen, place, state_row)
             here = place._replace(row=part.last)
             if part.last != DONE:
                 return ListPage(found, here)
         return ListPage(found, None)
 
-    async def _part(self, shard: str, first: str, chosen: EventFilter, most: int, most_bytes: int, *, by_state: bool) -> ShardPart:
+    async def _part(
+        self, shard: str, first: str, chosen: EventFilter, most: int, most_bytes: int, *, by_state: bool, label: str
+    ) -> ShardPart:
         """Return the chosen events of a shard from the row `first` on: at most `most`, and few more bytes than `most_bytes`.
 
-        by_state: the shard was found by a state row.
+        by_state: the shard was found by a state row. label: the digest of the label by whose row it was found.
         """
         # Without a filter nearly every row is shown. With one, or if many are not, bodies are read only of the rows that are.
         # A shard with a state row has few other events that pass, so the store filters by state.
@@ -204,7 +214,7 @@ class EventLookup:
                 if shown and (len(picked) == most or (picked and size > most_bytes)):
                     return ShardPart(await self._complete(shard, chosen, picked), scanned, size, picked[-1].rk)
                 scanned += 1
-                present += chosen.state is not None and in_state(row.props, chosen.state)
+                present += has_digest(row.props, label) if label else chosen.state is not None and in_state(row.props, chosen.state)
                 if shown:
                     picked.append(row)
                 if shown or whole:
@@ -225,7 +235,16 @@ class EventLookup:
 
     async def _found(self, tenant: str, chosen: EventFilter, start: ListPosition) -> AsyncIterator[FoundShard]:
         """Yield the shards that may contain chosen events, from `start` on: those of the state rows, if there are all of them."""
-        if start.phase != chosen.state and not (chosen.state is not None and start == START and await self._state_rows()):
+        if label := await self._label(tenant, chosen, start):
+            where = [] if chosen.first is None else [Where("bucket", "ge", minute_text(chosen.first))]
+            for number, partition in enumerate(label_partitions(tenant)):
+                if number < start.number and start.phase == LABELS:
+                    continue
+                begin = max(f"{label}:", start.key if start.phase == LABELS and number == start.number else "")
+                async for row in self._range(SWEEPS, partition, begin, f"{label};", where):
+                    yield FoundShard(ListPosition(LABELS, number, row.rk, ""), label_shard(row.rk), row)
+            return
+        if start.phase != chosen.state and not (chosen.state is not None and start == START and await self._complete_rows.states()):
             async for position, shard in self._shards(tenant, chosen, start):
                 yield FoundShard(position, shard)
             return
@@ -240,10 +259,22 @@ class EventLookup:
             async for row in self._range(SWEEPS, partition, begin, f"{chosen.state};", where):
                 yield FoundShard(ListPosition(chosen.state, number, row.rk, ""), state_shard(row.rk), row)
 
-    async def _drop(self, state: ListedState, row: Row) -> None:
-        """Remove a state row that leads to nothing, if nothing can come any more."""
+    async def _label(self, tenant: str, chosen: EventFilter, start: ListPosition) -> str:
+        """Return the digest of the label by whose rows the list goes; '' if it goes another way."""
+        if start.phase == LABELS:
+            return start.key.partition(":")[0]
+        if not chosen.labels or start != START:
+            return ""
+        complete = await self._complete_rows.labels(tenant, [name for name, _ in chosen.labels])
+        return next((label_digest(name, value) for name, value in chosen.labels if name in complete), "")
+
+    async def _drop(self, chosen: EventFilter, place: ListPosition, row: Row) -> None:
+        """Remove a state row or label row that leads to nothing, if nothing can come any more."""
         try:
-            await self._runner.run(remove_stale(state, row))
+            if place.phase == LABELS:
+                await self._runner.run(remove_stale_label(row))
+            elif chosen.state is not None:
+                await self._runner.run(remove_stale(chosen.state, row))
         except StorageError as error:
             # The next list meets it again.
             log.debug("A state row could not be removed: %s", error, extra={"action": "state_row_kept", "row": row.rk})

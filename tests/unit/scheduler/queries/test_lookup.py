@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from shared.scheduler.protocol.state_rows import LISTED, state_key, state_partit
 from shared.scheduler.queries import lookup
 from shared.scheduler.queries.event_filter import EventFilter
 from shared.scheduler.queries.list_turns import AT_ONCE, WAITING, ListTurns
-from shared.scheduler.queries.lookup import START, EventLookup
+from shared.scheduler.queries.lookup import START, CompleteRows, EventLookup
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Insert
@@ -80,7 +81,11 @@ async def build(given: list[Shard], page_rows: int | None, *, state_rows: bool =
     async def complete() -> bool:
         return state_rows
 
-    return EventLookup(AsyncRunner(tables, clock), tables, clock, QueuedIds("master"), complete), ids
+    async def none(tenant: str, names: Iterable[str]) -> list[str]:
+        return []
+
+    rows = CompleteRows(complete, none)
+    return EventLookup(AsyncRunner(tables, clock), tables, clock, QueuedIds("master"), rows), ids
 
 
 async def walk(found: EventLookup, tenant: str, chosen: EventFilter, limit: int) -> list[str]:
