@@ -44,7 +44,7 @@ from .keys import (
 from .mirror.pair import Mirror
 from .protocol.changing import FORMER, find
 from .protocol.dispatch import ShardMessage, decide, dispatch_in_time, hand_out, rounds_of, send, unserved_events
-from .protocol.label_rows import digests_of, remove_labels
+from .protocol.label_rows import marked_digests, remove_labels
 from .protocol.state_rows import state_key, state_partition
 from .queries.totals import Totals
 from .rules import FINAL
@@ -249,7 +249,7 @@ class Sweeps:
             if (event_id := _chosen_id(row)) is not None:
                 await self._free_id("", tenant, event_id, row)
                 await self._free_use("", tenant, event_id)
-        await self._runner.run(remove_labels(shard, set[str]().union(*(digests_of(row.props) for row in rows))))
+        await self._runner.run(remove_labels(shard, marked_digests(row.props for row in rows)))
         if any(ANSWERS in row.props for row in rows):
             await self._remove_answers("", shard)
         for some in batched(rows, DELETES):

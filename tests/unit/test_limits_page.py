@@ -24,9 +24,9 @@ from shared.leases.service.control.verbs import MAX_INTENTS
 from shared.maintenance.rows import MAX_NODES, MAX_OPEN
 from shared.maintenance.story import FIRST_STEPS, LAST_STEPS
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
-from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, EventIn
+from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_LABEL_FILTERS, EventIn
 from shared.scheduler.outcomes.callback_events import MOST_LABELS
-from shared.tenants.model import MOST_AGENTS, MOST_FLEETS, MOST_PARTITIONS, MOST_SCHEDULES, MOST_SERVERS, Limits, Retry
+from shared.tenants.model import MOST_AGENTS, MOST_FLEETS, MOST_PARTITIONS, MOST_SCHEDULES, MOST_SEARCHABLE, MOST_SERVERS, Limits, Retry
 from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
 from shared.web.parsing import MAX_OUTSIDE_CONTAINERS
 from tests.paths import ROOT
@@ -58,6 +58,8 @@ LIMITS = {
     "body of one batch": MAX_BATCH_BYTES,
     "labels of an event": bound(EventIn, "labels", "maxProperties"),
     "labels that a callback repeats": MOST_LABELS,
+    "searchable labels of a tenant": MOST_SEARCHABLE,
+    "labels of one filter": MOST_LABEL_FILTERS,
     "attempts of a retry policy": bound(Retry, "attempts", "maximum"),
     "any duration": MAX_DURATION // DAY,
     "schedules of a tenant, unless its limits say otherwise": MOST_SCHEDULES,

@@ -338,7 +338,7 @@ def redrive(
     while len(placed) < len(copies):
         shard = target_shard(source, "redrive", attempt)
         yield from file_shard(shard, now, sent=False)
-        yield from file_labels(shard, minute_text(now), (props for rk, props in copies.items() if rk not in placed), set())
+        yield from file_labels(shard, minute_text(now), list(copies.values()), set())
         yield from place_at(shard, {rk: props for rk, props in copies.items() if rk not in placed}, placed, now)
         attempt += 1
         if len(placed) < len(copies) and shut is not None and not (yield from shut(shard)):

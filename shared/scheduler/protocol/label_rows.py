@@ -88,19 +88,25 @@ def file_labels(shard: str, bucket: str, events: Iterable[Mapping[str, Any]], fi
 
     filed: digests that are known to be there; updated.
     """
-    missing = set[str]().union(*(digests_of(props) for props in events if MARK in props)) - filed
-    if missing:
+    if missing := marked_digests(events) - filed:
         yield from file_digests(shard, bucket, missing)
         filed.update(missing)
+
+
+def marked_digests(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the digests of the labels in the marks of some events."""
+    return frozenset[str]().union(*(digests_of(props) for props in events if MARK in props))
 
 
 def repair_labels(shard: str, bucket: str, events: Iterable[Row], searchable: Collection[str], filed: set[str]) -> Steps[None]:
     """File the rows of events that came without a mark: stored before the tenant declared the label, or by a former version."""
-    found = (digests_of(row.props, searchable) for row in events if "labels" in row.props and MARK not in row.props)
-    missing = set[str]().union(*found) - filed
-    if missing:
+    if missing := _unmarked_digests(events, searchable) - filed:
         yield from file_digests(shard, bucket, missing)
         filed.update(missing)
+
+
+def _unmarked_digests(events: Iterable[Row], searchable: Collection[str]) -> frozenset[str]:
+    return frozenset[str]().union(*(digests_of(row.props, searchable) for row in events if MARK not in row.props))
 
 
 def has_digest(props: Mapping[str, Any], wanted: str) -> bool:

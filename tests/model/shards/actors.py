@@ -11,7 +11,7 @@ from shared.scheduler import rules
 from shared.scheduler.firing import retries
 from shared.scheduler.keys import Address, event_row, index_key, shard_key
 from shared.scheduler.outcomes.owed import CALLBACK_OF, done
-from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning, state_rows
+from shared.scheduler.protocol import changing, dispatch, gate, ingest, label_rows, owning, state_rows
 from shared.scheduler.protocol.state_rows import state_key, state_partition
 from shared.storage.names import EVENTS, SWEEPS
 from shared.storage.ports import Row
@@ -22,7 +22,13 @@ TENANT = "t"
 CHANNEL = "c"
 POLICY = retries.RetryPolicy(attempts=3, first=30_000, longest=30_000, within=86_400_000)
 DUE = 10_000
+LABELS = '{"k":"v"}'
 type Facts = tuple[tuple[str, Any], ...]
+
+
+def label_key(shard: str) -> str:
+    """The key of the row of the label `LABELS` for a shard."""
+    return f"{label_rows.label_digest('k', 'v')}:{shard}"
 
 
 def owner(name: str, text: str, held: int = 0, *, process: str | None = None) -> Any:
@@ -252,6 +258,24 @@ def reader(shard: str, state: state_rows.ListedState) -> Any:
     row = yield Get(SWEEPS, state_partition(shard), state_key(state, shard))
     if row is not None:
         yield from state_rows.remove_stale(state, row)
+    return ()
+
+
+def labelled_writer(name: str, event: str) -> Any:
+    """A writer of an event with a searchable label."""
+    opened = ingest.OpenShard(shard_key(TENANT, f"{name}1"), f"{name}1", 0)
+    yield from ingest.file_shard(opened.shard, 0, sent=False)
+    plain = entry(event)
+    labelled = plain._replace(props={**plain.props, "labels": LABELS, label_rows.MARK: "k"})
+    stored = yield from ingest.append(opened, [labelled])
+    return (("stored", event),) if stored.stored else ()
+
+
+def label_reader(shard: str) -> Any:
+    """Whoever lists the events with the label, and removes the label rows that lead to nothing."""
+    row = yield Get(SWEEPS, label_rows.label_partition(shard), label_key(shard))
+    if row is not None:
+        yield from label_rows.remove_stale_label(row)
     return ()
 
 

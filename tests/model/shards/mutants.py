@@ -11,7 +11,7 @@ from typing import Any
 from shared.engine.effects import LOST, Get, Load, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import END_EVENTS, FIRST_EVENT, GATE, Address, index_partition, shard_tenant
-from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning, reusing, state_rows
+from shared.scheduler.protocol import changing, dispatch, gate, ingest, label_rows, owning, reusing, state_rows
 from shared.scheduler.protocol.gate import HeldGate, parse_gate
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Row, Upsert
@@ -180,6 +180,45 @@ def state_row_of_unfinished() -> list[Patch]:
             yield Write(SWEEPS, row.pk, (Delete(row.rk, row.etag),))
 
     return [(state_rows, "remove_stale", remove_stale)]
+
+
+def label_row_after() -> list[Patch]:
+    """The label rows of a batch are filed after it."""
+    plain = ingest.append
+
+    def append(opened: ingest.OpenShard, entries: Any) -> Any:
+        filed, opened.labelled = opened.labelled, {label_rows.label_digest("k", "v")}
+        stored = yield from plain(opened, entries)
+        opened.labelled = filed
+        yield from label_rows.file_labels(opened.shard, "197001010000", [entry.props for entry in entries], opened.labelled)
+        return stored
+
+    return [(ingest, "append", append)]
+
+
+def label_row_of_unfinished() -> list[Patch]:
+    def remove_stale_label(row: Row) -> Any:
+        rows = yield Load(EVENTS, label_rows.label_shard(row.rk), FIRST_EVENT, END_EVENTS)
+        if not any(label_rows.has_digest(each.props, row.rk.partition(":")[0]) for each in rows):
+            yield Write(SWEEPS, row.pk, (Delete(row.rk, row.etag),))
+
+    return [(label_rows, "remove_stale_label", remove_stale_label)]
+
+
+def label_row_before_the_gate() -> list[Patch]:
+    """The label rows of a moved event are filed before its copy, which has no index row yet."""
+    plain, file_labels = changing._placed, label_rows.file_labels
+
+    def placed(shard: str, row: Row) -> Any:
+        target = changing.target_shard(shard, f"move:{row.rk}", 0)
+        yield from file_labels(target, "197001010000", (row.props,), set())
+        return (yield from plain(shard, row))
+
+    def nothing(*_: Any) -> Any:
+        return
+        yield
+
+    return [(changing, "_placed", placed), (changing, "file_labels", nothing)]
 
 
 def no_flag() -> list[Patch]:
@@ -409,6 +448,9 @@ MUTANTS = [
     Mutant("counts added to a former owner's", "two events", counts_added),
     Mutant("a state row after its event", "lists", state_row_after),
     Mutant("a state row of an unfinished shard removed", "lists", state_row_of_unfinished),
+    Mutant("a label row after its event", "labels", label_row_after),
+    Mutant("a label row of an unfinished shard removed", "labels", label_row_of_unfinished),
+    Mutant("a moved event's label row before its copy", "labels", label_row_before_the_gate),
     *EXPRESS_MUTANTS,
     *CALLBACK_MUTANTS,
 ]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shared.scheduler.keys import Address, event_row, id_partition, index_key, index_partition, shard_key
-from shared.scheduler.protocol import dispatch, gate, reusing
+from shared.scheduler.protocol import changing, dispatch, gate, reusing
 from shared.scheduler.protocol.state_rows import state_key, state_partition
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 
@@ -18,6 +18,8 @@ from .actors import (
     creator,
     editor,
     joiner,
+    label_reader,
+    labelled_writer,
     mixed_owner,
     mover,
     owner,
@@ -49,6 +51,8 @@ def play(name: str, budget: Budget, starts: dict[str, tuple[str, Callable[[], An
 
 
 A1 = Address(shard_key(TENANT, "a1"), event_row(0))
+MOVED = changing.target_shard(A1.shard, f"move:{A1.row}", 0)
+"""The shard to which the event at `A1` moves."""
 B1 = Address(shard_key(TENANT, "b1"), event_row(0))
 
 
@@ -301,6 +305,19 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             stored=_retrying_shard(),
             times=(DUE,),
             due={"x": frozenset({0})},
+        ),
+        # An event with a searchable label is stored, moved and delivered while lists by the label are read.
+        "labels": lambda level: play(
+            "labels",
+            Budget(lost=level, crash=1, owners=1 + level),
+            {
+                "a": ("writer", lambda: labelled_writer("a", "x"), always),
+                "l": ("user", lambda: label_reader(A1.shard), always),
+                **MOVES_X,
+                "k": ("user", lambda: label_reader(MOVED), after(("began", "m"))),
+            },
+            due={"x": frozenset({DUE, 80_000})},
+            times=(DUE, 80_000),
         ),
         "lists and cancel": lambda level: play(
             "lists and cancel",

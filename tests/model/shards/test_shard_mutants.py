@@ -50,6 +50,9 @@ EXPECTED = {
     "an express shard done while a callback is owed": ("P1", 0),
     "a callback under an id of its owner": ("P8", 18),
     "a callback stored before the event's end": ("P8", 9),
+    "a label row after its event": ("P9", 2),
+    "a label row of an unfinished shard removed": ("P9", 6),
+    "a moved event's label row before its copy": ("P9", 15),
 }
 
 

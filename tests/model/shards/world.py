@@ -16,6 +16,7 @@ from shared.scheduler.outcomes.owed import CALLBACK_OF, OWED, callback_channel
 from shared.scheduler.protocol.changing import SOURCE
 from shared.scheduler.protocol.dispatch import ShardMessage
 from shared.scheduler.protocol.gate import COUNTS
+from shared.scheduler.protocol.label_rows import MARK, digests_of, has_digest, label_partition
 from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
 from shared.scheduler.protocol.state_rows import LISTED, in_state, state_key, state_partition
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
@@ -380,9 +381,10 @@ class World:
             raise Violation(f"P6: {who} takes the gate of {before['holder']}, which runs")
 
     def _live(self, state: State) -> None:
-        """P4, P7 and P8."""
+        """P4 and P7 to P9."""
         callbacks: list[str] = []
         count: dict[Any, int] = {}
+        labelled: dict[Any, bool] = {}
         listed: dict[Any, str] = {}
         for (table, shard, rk), _, props in state.store:
             if table == EVENTS and rk != GATE and props is not None:
@@ -393,12 +395,23 @@ class World:
                     callbacks.append(values[CALLBACK_OF])
                 if values["state"] in LISTED and not is_redriven(values):
                     self._found(state, shard, values, listed)
+                if MARK in values and any(has_digest(values, digest) for digest in digests_of(values)):
+                    labelled[values["id"]] = labelled.get(values["id"], False) or self._has_label_rows(state, shard, values)
+        for event, found in labelled.items():
+            if not found:
+                raise Violation(f"P9: {event} has a label, and no list by the label finds it")
         for event, copies in count.items():
             if copies > self.play.live_limit:
                 raise Violation(f"P4: {copies} live copies of {event}")
         for event in callbacks:
             if event in count or callbacks.count(event) > 1:
                 raise Violation(f"P8: {callbacks.count(event)} callbacks of {event}, which has {count.get(event, 0)} live copies")
+
+    def _has_label_rows(self, state: State, shard: str, values: dict[str, Any]) -> bool:
+        """P9: at every instant, a list by its label finds an event; while it moves, at one of its places at least."""
+        cells = self._cells(state)
+        rows = [(SWEEPS, label_partition(shard), f"{digest}:{shard}") for digest in digests_of(values)]
+        return all(cells.get(row, ABSENT)[1] is not None for row in rows)
 
     def _found(self, state: State, shard: str, values: dict[str, Any], listed: dict[Any, str]) -> None:
         """P7: a dead or retrying event is found by a row of its shard, at every instant, and by one shard only."""
