@@ -14,6 +14,7 @@ from .ingest.admission import Admitted, Ingest
 from .ingest.writer import Writer
 from .model import EventIn
 from .outcomes.owed import CALLBACKS
+from .protocol.label_rows import MARK
 from .queries.lookup import EventLookup
 from .rows import COLLAPSE, FIRST, etag_of_row
 from .rules import NEVER, is_over, may_change
@@ -21,7 +22,7 @@ from .rules import NEVER, is_over, may_change
 TRIES = 20
 REPLACED: Mapping[str, Any] = {"expires": NEVER, "flex": 0, "shift": 0, "retry": "", "pauses": "", CALLBACKS: ""}
 """The properties of the former event that the last one replaces even if it has none; a merge cannot remove a property."""
-KEPT = frozenset({"id", "state", "created", "due", "labels", "durability", "key", "trace", FIRST})
+KEPT = frozenset({"id", "state", "created", "due", "labels", MARK, "durability", "key", "trace", FIRST})
 """The properties that stay those of the first event."""
 _CHANGED = frozenset({"already-firing", "already-final", "precondition-failed", "not-found"})
 

@@ -53,11 +53,11 @@ class Home:
     created: Millis
     etag: str
     deleting: bool = False
-    declared: str = ""
-    """When each label was declared searchable, as `order=1800000000000,team=...` in milliseconds."""
     gone: bool = False
     """True once everything is deleted. The row stays while events of the tenant are stored, so that no other tenant of this name sees
     them."""
+    declared: str = ""
+    """When each label was declared searchable, as `order=1800000000000,team=...` in milliseconds."""
 
     def props(self) -> Props:
         """Return the row's properties."""
