@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .history import World
 
 SCRIPTS = {"ok": 60, "once": 12, "twice": 5, "never": 6, "final": 8, "slow": 6, "raise": 2}
+CALLBACKS = ("on_delivered", "on_dead")
 VERBS = {"cancel": 30, "move": 18, "fire": 10, "edit": 10, "get": 8, "replay": 14, "redrive": 10}
 
 
@@ -29,6 +30,9 @@ class Plan:
         self._fast = Random(f"{world.seed}/fast")
         self._flex = Random(f"{world.seed}/flex")
         self._share = self._fast.choice((0.0, 0.0, 0.0, 0.5, 1.0))
+        self._calls = Random(f"{world.seed}/callbacks")
+        self._called = self._calls.choice((0.0, 0.0, 0.5))
+        """Share of the events that name callbacks."""
         self._soon = Random(f"{world.seed}/soon")
         self._due_soon = self._soon.choice((0.0, 0.0, 0.8)) if world.settings.express_events else 0.0
         """Share of the events that are due when they are posted, and have no id of the client: those of express delivery."""
@@ -88,6 +92,8 @@ class Plan:
             story.fast = True
         elif self._world.asked is not None:
             story.extra["durability"] = self._world.asked
+        if self._calls.random() < self._called:
+            story.extra |= self._calls.choice(({"on_dead": "default"}, {"on_delivered": "default"}, dict.fromkeys(CALLBACKS, "default")))
         return story
 
     def _ahead(self) -> float:

@@ -14,13 +14,16 @@ from shared.engine.effects import LOST, Get, Steps, Write
 from shared.scheduler import changes, keys, rules
 from shared.scheduler.firing import due_times, permission
 from shared.scheduler.ingest import queue_consumer, shard_filler, writer
+from shared.scheduler.outcomes import callback_writer
+from shared.scheduler.outcomes.owed import OWED, done
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
 from shared.scheduler.rows import EventToStore, withdrawn
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
-from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Upsert
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row, Upsert
 from tests.model.checking.mutants import patched
 
 _withdrawn = withdrawn
+_call_back = callback_writer.CallbackWriter.__call__
 _add = due_times.DueTimes.add
 _step, _append, _agenda, _may_change, _merge_gate = owning.step, ingest.append, rules.agenda, rules.may_change, gate.merge_gate
 
@@ -170,6 +173,16 @@ async def put_back_in_vain(self: queue_consumer.Intake, *_: Any) -> None:
     """Events that could not be stored do not come again."""
 
 
+def finished_while_owed(rows: dict[str, Props], *rest: Any) -> rules.Agenda:
+    """An owner that finishes or rests a shard although callbacks are owed."""
+    return _agenda({rk: {**props, OWED: ""} for rk, props in rows.items()}, *rest)
+
+
+async def noted_in_any_case(self: callback_writer.CallbackWriter, rows: Sequence[Row]) -> dict[str, Props]:
+    """Callbacks that count as stored although storage did not take them."""
+    return {row.rk: done("lost") for row in rows} | await _call_back(self, rows)
+
+
 _ENDS = ("delivered", "dead", "lapsed", "cancelled", "moved")
 type Place = tuple[object, str]
 PLANTED: dict[str, list[tuple[Place, Callable[..., Any]]]] = {
@@ -196,6 +209,8 @@ PLANTED: dict[str, list[tuple[Place, Callable[..., Any]]]] = {
     "dead owners keep their shards": [((rules, "may_take"), owners_never_silent), ((dispatch, "may_take"), owners_never_silent)],
     "counts are added up": [((owning, "counted"), counts_added)],
     "a cancel does not take the id of a queued event": [((changes, "withdrawn"), withdrawn_elsewhere)],
+    "shards are finished while callbacks are owed": [((rules, "agenda"), finished_while_owed)],
+    "callbacks are noted before they are stored": [((callback_writer.CallbackWriter, "__call__"), noted_in_any_case)],
     "events of the ingest queue do not come again": [((queue_consumer.Intake, "_put_back"), put_back_in_vain)],
 }
 

@@ -20,6 +20,7 @@ FIRST = {
     "a lost answer means stored": 140,
     "a lost answer means refused": 310,
     "nothing is sealed": 35,
+    "callbacks are noted before they are stored": 15,
     "a cancel does not take the id of a queued event": 30,
 }
 """The first seed of those, shortly before one that found the bug: the hunt saves the time of histories that do not notice it."""

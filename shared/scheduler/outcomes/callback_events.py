@@ -25,7 +25,7 @@ MOST_LABELS = 8 * 1024
 
 def callback_source(row: Row) -> str:
     """Return the name from which the callback's id follows. An event ends once at each place, and again elsewhere if it is redriven."""
-    return f"callback:{row.pk}/{row.rk}"
+    return f"callback:{row.props['state']}:{row.pk}/{row.rk}"
 
 
 def callback_event(row: Row, event_id: str, channel: str, answers: Mapping[Millis, AnswerHead], now: Millis) -> EventToStore:

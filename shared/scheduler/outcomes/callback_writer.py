@@ -87,8 +87,8 @@ class CallbackWriter:
         answers = {}
         if ANSWERS in props and (found := await self._tables.get(EVENTS, row.pk, last_answer(row))) is not None:
             answers = heads_by_time([found])
-        ended = int(props["ended"])
-        event_id = self._ids.derive(tenant, ended, ended, callback_source(row))
+        # Nothing in the id changes if an account that has not heard of the end takes over, and the event ends there in the same state.
+        event_id = self._ids.derive(tenant, int(props["created"]), int(props["due"]), callback_source(row))
         return callback_event(row, event_id, channel, answers, self._clock.now())
 
     @staticmethod

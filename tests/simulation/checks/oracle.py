@@ -149,6 +149,8 @@ class Oracle:
     def __init__(self, world: World) -> None:
         self._world = world
         self.stories: list[Story] = []
+        self.callbacks: dict[tuple[str, str], tuple[str, str]] = {}
+        """The event and its state, as told by each callback that was delivered, by tenant and id."""
         self._sequence = 0
         self.late = (0, "")
         self.late_early_birds = (0, "")
@@ -230,6 +232,17 @@ class Oracle:
         step: Step = story.script[min(len(story.starts), len(story.script) - 1)]
         story.starts.append(start)
         return step
+
+    def told(self, instance: Instance, tenant: str, delivery: OutgoingDelivery, body: dict[str, Any]) -> None:
+        """A callback is delivered: of an event that has ended so, as one that asked for it."""
+        world = self._world
+        world.note(instance, "calls back", (body["event"], body["state"]), None)
+        world.counts["callbacks delivered"] += 1
+        only_owners_start(world, instance, delivery.id, tenant)
+        if self.callbacks.setdefault((tenant, delivery.id), (body["event"], body["state"])) != (body["event"], body["state"]):
+            world.fail(f"the callback {delivery.id} of {body['event']} says {body['state']} now")
+        if any(story.cancelled for story in self.stories if (story.tenant, story.id or story.chosen) == (tenant, body["event"])):
+            world.fail(f"{body['event']} of {tenant}: its cancel was acknowledged, and a callback says that it is {body['state']}")
 
     def _lateness(self, story: Story, now: Millis, due: Millis) -> None:
         noticed = round(story.told_at * 1000)

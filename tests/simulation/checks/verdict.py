@@ -10,6 +10,7 @@ from shared.core.clock import Millis
 from shared.core.durations import parse_time
 from shared.core.errors import Problem
 from shared.scheduler.keys import GATE, MIRRORED, NEWS, parse_address, place_of
+from shared.scheduler.outcomes.owed import CALLBACK, CALLBACK_OF, OWED, callback_channel
 from shared.scheduler.protocol.changing import CAME, target_shard
 from shared.scheduler.protocol.gate import COUNTS, parse_gate
 from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
@@ -35,6 +36,7 @@ async def judge(world: World, instance: Instance) -> None:
     events = world.rows(EVENTS)
     _shards(world, events)
     _copies(world, events)
+    _callbacks(world, events)
     for story in world.oracle.stories:
         await _story(world, instance, story)
     await _lists(world, instance)
@@ -104,7 +106,7 @@ def _copies(world: World, events: list[Row]) -> None:
             if target is None or target.props["id"] != row.props["id"]:
                 world.fail(f"{row.pk}/{row.rk} points to {pointer}, where there is {target}")
             continue
-        key = row.pk.split("-", 2)[2], str(row.props["id"])
+        key = tenant_of(row), str(row.props["id"])
         if key not in speaking:
             speaking[key] = row
         elif _half_redriven(row, speaking[key], by_place) or _half_redriven(speaking[key], row, by_place):
@@ -112,6 +114,35 @@ def _copies(world: World, events: list[Row]) -> None:
             world.counts["redrives left half-way"] += 1
         else:
             world.fail(f"two events answer for {key}: {speaking[key]} and {row}")
+
+
+def _callbacks(world: World, events: list[Row]) -> None:
+    """Each end of an event that names a callback for it has exactly one, and each callback that was delivered tells of such an end."""
+    rows = [row for row in events if row.rk != GATE]
+    made = {(tenant_of(row), str(row.props["id"])): str(row.props[CALLBACK_OF]) for row in rows if CALLBACK_OF in row.props}
+    ends: dict[tuple[str, str], tuple[str, str]] = {}
+    for row in rows:
+        if callback_channel(row.props, str(row.props["state"])) is None:
+            if row.props.get(OWED):
+                world.fail(f"something is owed to {row.pk}/{row.rk}, which named nothing: {row.props}")
+            continue
+        key = tenant_of(row), str(row.props.get(CALLBACK))
+        if row.props.get(OWED) != "" or made.get(key) != row.props["id"] or key in ends:
+            world.fail(f"{row.pk}/{row.rk} has ended without a callback of its own: {row.props}")
+        ends[key] = str(row.props["id"]), str(row.props["state"])
+    # An account may take over before it has heard of an event's end, of which it has the callback. The event ends once more there.
+    forgets = world.sides != 0
+    if made.keys() - ends.keys() and not forgets:
+        world.fail(f"callbacks of no event's end: {made.keys() - ends.keys()}")
+    for key, said in world.oracle.callbacks.items():
+        if ends.get(key) != said and not (forgets and made.get(key) == said[0]):
+            world.fail(f"the callback {key} said {said}; the event's row says {ends.get(key)}")
+    world.counts["callbacks"] += len(ends)
+
+
+def tenant_of(row: Row) -> str:
+    """Return the tenant of an event's row."""
+    return row.pk.split("-", 2)[2]
 
 
 def _half_redriven(dead: Row, copy: Row, by_place: Mapping[tuple[str, str], Row]) -> bool:

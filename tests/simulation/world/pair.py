@@ -17,7 +17,7 @@ from shared.app.application import Application, build
 from shared.app.ports import Ports
 from shared.core.errors import Problem, StorageError
 from shared.core.settings import Settings
-from shared.scheduler.keys import GATE, HOME, MIRRORED, place_of
+from shared.scheduler.keys import GATE, HOME, MIRRORED, id_partition, place_of
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, EVENTS, IDS, LEDGER, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
@@ -266,8 +266,10 @@ class PairWorld(World):
             rows = [row for table in (EVENTS, LEDGER) for row in self.rows_of(self.there, table)]
             # Of shards that only the first had, and that were never filled, what shut them may stay.
             left = [(row.pk, row.rk) for row in rows if row.props.get("bucket", True) and row.props.get("accepted", True)]
-            # Ids of events that were never acknowledged stay in both accounts.
+            # Ids of events that were never acknowledged stay: in both accounts, or in the second if they were posted while it served.
             ids = {(row.pk, row.rk) for row in self.rows_of(self.tables, IDS)}
+            unacknowledged = [story for story in self.oracle.stories if story.chosen and not story.acked]
+            ids |= {(id_partition(story.tenant, str(story.chosen)), str(story.chosen)) for story in unacknowledged}
             left += [key for row in self.rows_of(self.there, IDS) if (key := (row.pk, row.rk)) not in ids]
             if left:
                 self.fail(f"retention leaves in the copy {left[:6]}")

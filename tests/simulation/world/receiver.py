@@ -39,8 +39,15 @@ class Carrier:
         if fault == "crash":
             instance.crash()
             raise asyncio.CancelledError
+        body = orjson.loads(delivery.body)
+        if "event" in body:
+            world.oracle.told(instance, target.tenant, delivery, body)
+            if fault == "crash-applied":
+                instance.crash()
+            await instance.ready()
+            return Verdict("delivered", 200)
         step = world.oracle.started(instance, delivery)
-        story = world.oracle.stories[orjson.loads(delivery.body)["e"]]
+        story = world.oracle.stories[body["e"]]
         wait = step.takes + world.latency(instance)
         if wait:
             await asyncio.sleep(wait)
