@@ -15,6 +15,7 @@ from ..ops.health import routes as health
 from ..ops.metrics.routes import figures
 from ..scheduler import routes as scheduler
 from ..scheduler.ingest.rejects_routes import rejected
+from ..scheduler.long_work.routes import work
 from ..scheduler.mirror.routes import storage
 from ..scheduler.queries.minutes_routes import minutes
 from ..scheduler.recurring.routes import schedules
@@ -31,6 +32,7 @@ def build_routes() -> Routes[Application]:
     routes = Routes[Application]()
     routes.add(scheduler.events, lambda app: app.scheduler)
     routes.add(scheduler.dead, lambda app: app.scheduler)
+    routes.add(work, lambda app: app.scheduler.work)
     routes.add(minutes, lambda app: app.scheduler)
     routes.add(rejected, lambda app: app.scheduler.rejects)
     routes.add(schedules, lambda app: app.scheduler)

@@ -121,13 +121,13 @@ def change(id: str, changes: Mapping[str, Any], *, if_match: str | None = None) 
 
 
 def fire(id: str) -> ApiCall[Event]:
-    begun = frozenset({"firing", "retrying", "delivered", "dead"})
+    begun = frozenset({"firing", "working", "retrying", "delivered", "dead"})
     recovery = Recovery(frozenset({"already-firing", "already-final"}), get(id), begun, lambda event: event)
     return ApiCall("POST", f"events/{_name(id)}/fire", _ONE_EVENT, recovery=recovery)
 
 
 def redrive(id: str) -> ApiCall[Event]:
-    alive = frozenset({"scheduled", "firing", "retrying", "delivered", "lapsed"})
+    alive = frozenset({"scheduled", "firing", "working", "retrying", "delivered", "lapsed"})
     recovery = Recovery(frozenset({"not-dead"}), get(id), alive, lambda event: event)
     return ApiCall("POST", f"events/{_name(id)}/redrive", _ONE_EVENT, recovery=recovery)
 

@@ -105,6 +105,12 @@ class Settings(BaseSettings):
     deliver_concurrency: int = Field(256, ge=1, description="Deliveries in flight per process.")
     tenant_concurrency: int = Field(128, ge=1, description="Deliveries in flight per process and tenant.")
     target_concurrency: int = Field(64, ge=1, description="Deliveries in flight per process and channel.")
+    public_url: str = Field(
+        "",
+        pattern=r"^(https?://[A-Za-z0-9.:\[\]_-]{1,200}/?)?$",
+        description="Address of the app for receivers of long work: `https://app.example`. Empty: the host's own name.",
+    )
+    website_hostname: str = Field("", validation_alias="WEBSITE_HOSTNAME", description="Name of the host; the platform sets it.")
     keep_answers: bool = Field(
         True, description="Keep the heads of receivers' answers as channels ask for it. Off: none is kept, whatever a channel asks."
     )
@@ -190,6 +196,14 @@ class Settings(BaseSettings):
     def master_key(self) -> str:
         """The key from which webhook secrets and the service's own signatures are derived."""
         return self.signing_key.get_secret_value() if self.signing_key else LOCAL_SIGNING_KEY
+
+    @property
+    def base_url(self) -> str:
+        """The address of the app as receivers reach it, without a slash at its end; '' if it is not known."""
+        if self.public_url or not self.website_hostname:
+            return self.public_url.rstrip("/")
+        plain = self.website_hostname.partition(":")[0] in ("localhost", "127.0.0.1")
+        return f"{'http' if plain else 'https'}://{self.website_hostname}"
 
     @cached_property
     def egress_names(self) -> tuple[str, ...]:

@@ -32,6 +32,15 @@ def with_attempt(props: Mapping[str, Any], at: Millis, outcome: str, status: int
     return orjson.dumps([*history_of(props), entry][-HISTORY:]).decode()
 
 
+def with_end(props: Mapping[str, Any], at: Millis, outcome: str, error: str | None, took: int) -> str:
+    """Return the history with the end of the attempt that began long work at `at`."""
+    history = history_of(props)
+    for entry in history:
+        if entry[0] == at and entry[1] == "working":
+            entry[1], entry[3], entry[4] = outcome, error[:ERROR_LENGTH] if error else None, took
+    return orjson.dumps(history).decode()
+
+
 def has_unknown(props: Mapping[str, Any]) -> bool:
     """Return True if the result of one of the kept attempts is unknown: it may have delivered the event."""
     return any(entry[1] == "unknown" for entry in history_of(props))

@@ -60,7 +60,7 @@ OrderingKey = Annotated[
     str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,128}$"), Shaped("1 to 128 characters without control characters")
 ]
 
-type EventState = Literal["queued", "scheduled", "firing", "retrying", "delivered", "dead", "cancelled", "lapsed"]
+type EventState = Literal["queued", "scheduled", "firing", "working", "retrying", "delivered", "dead", "cancelled", "lapsed"]
 MAX_FLEX: Millis = 30 * 86_400_000
 """Longest flexible window, in milliseconds."""
 Flex = Annotated[Duration, Field(le=MAX_FLEX)]
@@ -170,7 +170,7 @@ class AttemptOut(Strict):
     """One delivery attempt."""
 
     at: Stamp
-    outcome: Literal["delivered", "retry", "final", "unknown"]
+    outcome: Literal["delivered", "retry", "final", "unknown", "working"]
     status: Maybe[int] = None
     error: Maybe[str] = None
     took_ms: int
@@ -190,6 +190,18 @@ class LateReasonOut(Strict):
     reason: LateReason
     ms: int
     text: str
+
+
+class WorkOut(Strict):
+    """The work of a receiver that has accepted the event, to complete it later."""
+
+    attempt: int
+    since: Stamp = Field(description="Start of the attempt.")
+    deadline: Stamp = Field(description="Silence until then is a failed attempt.")
+    latest: Stamp = Field(description="Heartbeats extend the deadline up to this time.")
+    within: Duration = Field(description="What a heartbeat extends the time to, from then on.")
+    heartbeats: int
+    last_heartbeat: Maybe[Stamp] = None
 
 
 class EventOut(Strict):
@@ -221,6 +233,7 @@ class EventOut(Strict):
     )
     next_attempt: Maybe[Stamp] = Field(None, description="While the event is retrying and not held.")
     held: Maybe[HeldOut] = Field(None, description="While the event is due and its channel lets nothing through. Not part of the ETag.")
+    work: Maybe[WorkOut] = Field(None, description="While a receiver works on the event.")
     delivered_at: Maybe[Stamp] = None
     late_ms: Maybe[int] = None
     late_because: Maybe[list[LateReasonOut]] = Field(

@@ -30,6 +30,7 @@ from .late_reasons import late_because
 from .model import EventIn
 from .outcomes.owed import CALLBACK, CALLBACK_OF, callback_channels, callbacks_props
 from .rules import GOING, NEVER, asked_due
+from .work_rows import noted_work, shown_work, work_of
 
 COLLAPSE, FIRST = "collapse", "first"
 """Properties of an event that collapses: the longest delay, and when the first event that it stands for was accepted."""
@@ -182,8 +183,10 @@ def etag_of_row(row: Row) -> str:
 
 
 def shown_state(props: Mapping[str, Any]) -> str:
-    """Return the state that users see: an event that is being moved is still scheduled."""
+    """Return the state that users see: an event that is being moved is still scheduled, and one that a receiver works on is no retry."""
     state = str(props["state"])
+    if state == "retrying" and work_of(props) is not None:
+        return "working"
     return "scheduled" if state in GOING else state
 
 
@@ -230,6 +233,8 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
     shown |= {name: props[name] for name in (CALLBACK, CALLBACK_OF) if name in props}
     if state == "retrying":
         shown["next_attempt"] = to_text(int(props["next"]))
+    if (work := noted_work(props)) is not None and state == "working":
+        shown["work"] = shown_work(props, work)
     if state == "delivered":
         shown["delivered_at"] = to_text(int(props["ended"]))
         shown["late_ms"] = props["late"]

@@ -6,6 +6,8 @@ The states of an event row, and who may change them:
     retrying  --claim--> firing                                               (owner, with the gate)
     firing    --give back--> scheduled | retrying                             (owner, with the gate: not started, its channel takes no more)
     scheduled | retrying --> lapsed                                           (owner, with the gate)
+    retrying with work   --> retrying | dead | lapsed                         (owner, with the gate: the receiver's time is over)
+    retrying with work   --> delivered | retrying | dead | lapsed             (receiver, by the attempt's token, on the row's ETag)
     scheduled | retrying --> cancelled | moving | joining                     (anyone, on the row's ETag; not when flagged)
     moving | joining --> moved                                                (anyone, on the row's ETag, after the copy is placed)
 
@@ -48,6 +50,7 @@ from .timings import (
     WAKE_EARLY,
     WAKE_EARLY_EACH,
 )
+from .work_rows import work_of
 
 FINAL = frozenset({"delivered", "dead", "lapsed", "cancelled", "moved"})
 WAITING = frozenset({"scheduled", "retrying"})
@@ -70,6 +73,8 @@ class RowOutcome(NamedTuple):
     props: Props
     answer: KeptAnswer | None = None
     """The head of the receiver's answer, if it is kept."""
+    deadline: Millis | None = None
+    """Of work whose receiver was silent: the outcome applies while the work goes on, and its time is over at this time."""
 
 
 def tally(states: Iterable[str]) -> Counts:
@@ -290,6 +295,8 @@ class Agenda(NamedTuple):
     """No open event waits for its own due time: the wake-up is for retries and held events."""
     owed: Sequence[str] = ()
     """Ended events to which something is owed (`outcomes.owed`): until it is done, the owner neither rests nor finishes the shard."""
+    silent: tuple[str, ...] = ()
+    """Rows whose receivers accepted long work and have not completed it in time, to be settled by `long_work.rules.silence`."""
 
 
 def agenda(
@@ -312,6 +319,8 @@ def agenda(
     retry: Millis | None = None
     held: Millis | None = None
     owed: list[str] = []
+    working: Millis | None = None
+    silent: list[str] = []
     running, opened = False, 0
     for rk, props in rows.items():
         state = props["state"]
@@ -322,6 +331,13 @@ def agenda(
         opened += 1
         if not needs_claim(props, epoch):
             running = True
+            continue
+        if state == "retrying" and work_of(props) is not None:
+            # It is no retry before that, and does not lapse: the attempt was made in time.
+            if (deadline := due_at(props)) <= now:
+                silent.append(rk)
+            else:
+                working = _sooner(working, deadline)
             continue
         if lapsed(props, now):
             settle[rk] = lapse(props, {"ended": now, **_interrupted(props)})
@@ -346,19 +362,22 @@ def agenda(
     if holds:
         claim, until = _claimable_now(rows, claim, holds)
         held = _sooner(held, until)
-    following = _sooner(fresh, retry)
-    idle = opened > 0 and not (claim or settle or running or owed)
+    following, later = _sooner(fresh, retry), _sooner(held, working)
+    idle = opened > 0 and not (claim or settle or silent or running or owed)
     stay = (fresh is not None and fresh <= now + patience) or (retry is not None and retry <= now + min(patience, REST_BEYOND))
+    stay = stay or (working is not None and working <= now + min(patience, REST_BEYOND))
     # The message of a large shard comes earlier than that: an owner that rested then would be followed by the next one at once.
     stay = stay or (following is not None and visible_at(following, opened) <= now)
     return Agenda(
         claim=[rk for _, rk in claim],
         settle=settle,
-        look=_sooner(None if following is None else following - CLAIM_AHEAD, held),
-        # A shard's message comes before its wake-up because there is work to do before the due time. Held events need no such work.
-        rest=_sooner(following, None if held is None else held + WAKE_EARLY) if idle and not stay else None,
+        look=_sooner(None if following is None else following - CLAIM_AHEAD, later),
+        # A shard's message comes before its wake-up because there is work to do before the due time. Held events need no such work, nor do
+        # those whose receivers work on them.
+        rest=_sooner(following, None if later is None else later + WAKE_EARLY) if idle and not stay else None,
         finished=not opened and not owed,
         retries=fresh is None,
+        silent=tuple(silent),
         owed=owed,
     )
 

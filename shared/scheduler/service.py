@@ -30,6 +30,7 @@ from .ingest.queued_ids import QueuedIds
 from .ingest.rejects import Rejects
 from .ingest.writer import Writer
 from .label_index import LabelIndex
+from .long_work.service import LongWorkCalls
 from .mirror.pair import Mirror, MirrorPair
 from .outcomes.callback_writer import CallbackWriter
 from .protocol.mirroring import FIRST, SECOND, Side
@@ -98,6 +99,7 @@ class Scheduler:
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
         self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror, self.label_index.searchable)
         self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes)
+        self.work = LongWorkCalls(self.runner, clock, self.firing, self.counters, mirror)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)
         self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)

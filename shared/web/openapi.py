@@ -85,7 +85,10 @@ def build(routes: Routes) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": _used(paths, schemas.components),
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "A key of a tenant, or the admin key."}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "A key of a tenant, or the admin key."},
+                "attempt": {"type": "http", "scheme": "bearer", "description": "The token of one attempt, from the delivery's headers."},
+            },
             "headers": {
                 "ETag": {"description": "Entity tag of the representation.", "schema": {"type": "string"}},
                 "Location": {"description": "Path of the created resource.", "schema": {"type": "string"}},
@@ -213,7 +216,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
         out["description"] = route.description
     if route.tag:
         out["tags"] = [route.tag]
-    out["security"] = [{"key": sorted(route.scopes)}] if route.scopes else []
+    out["security"] = [{"key": sorted(route.scopes)}] if route.scopes else [{"attempt": []}] if route.own_token else []
     if parameters := [*_path(route, schemas), *_query(route, schemas), *_headers(route)]:
         out["parameters"] = parameters
     if route.takes_body:

@@ -159,6 +159,7 @@ class Route:
     names_tenant: bool = False
     tenant_optional: bool = False
     guest: Guest | None = None
+    own_token: bool = False
     record: Recording = "before"
     shown_by: Route | None = None
     """The GET route that shows what this route changes."""
@@ -227,6 +228,7 @@ class RouteGroup(Generic[S]):
         names_tenant: bool = False,
         tenant_optional: bool = False,
         guest: Callable[[S, str, Mapping[str, str]], KeyRecord | None] | None = None,
+        own_token: bool = False,
     ) -> None:
         """scope: one or more of events, fleets, agent, admin, of which a key needs one; none for anonymous routes. A scope other than admin
             makes a tenant's route: `call.tenant` is set, and an admin names the tenant with `?tenant=`.
@@ -236,9 +238,11 @@ class RouteGroup(Generic[S]):
         names_tenant: the body or the path names tenants, and the handler checks that the key may act for them; `call.tenant` stays ''.
         tenant_optional: the bootstrap admin key may leave `?tenant=` out; `call.tenant` is '' then.
         guest: returns the caller of a request without a key, by service, URL and headers; None if a key is needed.
+        own_token: the handlers check a bearer token of their own, and no key.
         """
         self._tag, self._scope, self._params = tag, scope, dict(params or {})
         self._standalone, self._names_tenant, self._tenant_optional, self._guest = standalone, names_tenant, tenant_optional, guest
+        self._own_token = own_token
         self._routes: list[Route] = []
 
     def __iter__(self) -> Iterator[Route]:
@@ -294,6 +298,7 @@ class RouteGroup(Generic[S]):
             names_tenant=self._names_tenant,
             tenant_optional=self._tenant_optional,
             guest=self._guest,
+            own_token=self._own_token,
             **given,
         )
 

@@ -13,7 +13,7 @@ from shared.core.http1.answer import MAX_ANSWER_BYTES
 from shared.core.http1.head import MOST_INFORMATIONAL
 from shared.core.settings import MAX_ACCOUNTS, Settings
 from shared.delivery.channels.answer_heads import KEPT_BODY, KEPT_FIELDS
-from shared.delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, HttpChannel
+from shared.delivery.channels.model import MAX_PAYLOAD, MAX_SILENCE, MAX_SMALL_PAYLOAD, MAX_WORK, HttpChannel
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
 from shared.leases.model import MAX_CLAIMS
@@ -24,6 +24,8 @@ from shared.leases.service.control.verbs import MAX_INTENTS
 from shared.maintenance.rows import MAX_NODES, MAX_OPEN
 from shared.maintenance.story import FIRST_STEPS, LAST_STEPS
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
+from shared.scheduler.long_work.call_rates import TENANT_CALLS, WORK_CALLS
+from shared.scheduler.long_work.model import MAX_CALL_BYTES
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_LABEL_FILTERS, EventIn
 from shared.scheduler.outcomes.callback_events import MOST_LABELS
 from shared.tenants.model import MOST_AGENTS, MOST_FLEETS, MOST_PARTITIONS, MOST_SCHEDULES, MOST_SEARCHABLE, MOST_SERVERS, Limits, Retry
@@ -71,6 +73,11 @@ LIMITS = {
     "stored body of an answer, of each of the last 20 attempts": KEPT_BODY,
     "stored header fields of an answer, if the channel asks": KEPT_FIELDS,
     "honoured `Retry-After`": int(MAX_RETRY_AFTER * 1000) // DAY,
+    "silence of a receiver with long work, at most": MAX_SILENCE // 3_600_000,
+    "long work of a receiver, with heartbeats": MAX_WORK // DAY,
+    "calls a second about one attempt's long work, per process": WORK_CALLS,
+    "calls a second about long work of a tenant, per process": TENANT_CALLS,
+    "body of a call about long work": MAX_CALL_BYTES,
     "fleets of a tenant, unless its limits say otherwise": MOST_FLEETS,
     "partitions of a fleet": MAX_PARTITIONS,
     "partitions of all fleets of a tenant, unless its limits say otherwise": MOST_PARTITIONS,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STYLES: Final = {
     **dict.fromkeys(("delivered", "live", "owned", "done", "DONE", "completed", "ready", "ok", "granted", "closed"), "green"),
     **dict.fromkeys(("dead", "missing", "revoked", "timed-out", "PREPARE_FAILED", "RESTORE_FAILED", "bad", "open", "breaker-open"), "red"),
-    **dict.fromkeys(("retrying", "firing", "draining", "offline", "unowned", "released", "held"), "yellow"),
+    **dict.fromkeys(("retrying", "firing", "working", "draining", "offline", "unowned", "released", "held"), "yellow"),
     **dict.fromkeys(("started", "paused", "half-open", "look"), "yellow"),
 }
 """Colours of states. The text says the same without colour."""

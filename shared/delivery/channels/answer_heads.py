@@ -67,6 +67,11 @@ def masks_of(spec: HttpChannel, secrets: Sequence[str] = ()) -> Masks:
     return Masks(tuple(long), re.compile(_WORD % (b"(?:%b)" % b"|".join(map(re.escape, short)))) if short else None)
 
 
+def with_token(masks: Masks, token: str) -> Masks:
+    """Return the masks with the token of one attempt, of whose characters none needs an escape. It contains no other value."""
+    return masks._replace(long=(token.encode(), *masks.long))
+
+
 def _values(spec: HttpChannel) -> Iterator[str]:
     for value in spec.headers.values():
         yield value

@@ -20,7 +20,7 @@ from aiohappyeyeballs import AddrInfoType
 from multidict import CIMultiDict
 from yarl import URL
 
-from ...core import signing
+from ...core import long_work, signing
 from ...core.clock import Clock, SystemClock
 from ...core.http1.answer import AnswerReader
 from ...core.http1.connection import Connection, ConnectionLost, ConnectionPolicy, NotConnected
@@ -30,7 +30,7 @@ from ...core.settings import Settings
 from ..egress_guard import Egress, EgressRefused, SafeResolver
 from ..name_lookups import NameLookups, NameUnresolved, ResolveHost, system_lookup
 from . import cloudevents, rules
-from .answer_heads import READ_BODY, Masks, head_of, masks_of
+from .answer_heads import READ_BODY, Masks, head_of, masks_of, with_token
 from .model import HttpChannel
 from .ports import OutgoingDelivery, SecondVerdict, Target, Verdict
 
@@ -58,7 +58,7 @@ _OURS = frozenset(
 def is_ours(name: str) -> bool:
     """Return True for a header that a channel's own `headers` cannot set; such entries are left out."""
     low = name.lower()
-    return low in _OURS or low.startswith(("ce-", "webhook-"))
+    return low in _OURS or low.startswith(("ce-", "webhook-", long_work.OUR_HEADERS))
 
 
 _NOWHERE = Place("", 0, False)
@@ -141,6 +141,10 @@ def _delivery_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, s
     headers[signing.HEADER_TIMESTAMP] = str(seconds)
     if target.secrets:
         headers[signing.HEADER_SIGNATURE] = signing.sign(id, seconds, delivery.body, target.secrets)
+    if (offer := delivery.completion) is not None:
+        headers[long_work.HEADER_URL] = offer.url(delivery.attempt)
+        headers[long_work.HEADER_TOKEN] = offer.token(delivery.attempt)
+        headers[long_work.HEADER_WITHIN] = str(offer.within // 1000)
     return headers
 
 
@@ -207,9 +211,9 @@ class HttpSender:
             request = _request(plan, target, delivery)
             if connection is None:
                 connection = await self._connect(plan, target, ends_at)
-            return await self._post(plan, target, connection, request, ends_at)
+            return await self._post(plan, target, delivery, connection, request, ends_at)
         except (AnswerRefused, OSError, ValueError) as error:
-            verdict = _verdict_of(error, plan, connection)
+            verdict = _verdict_of(error, plan, connection, delivery)
             # A receiver may close an idle connection at the moment of the write. This POST has an id and may arrive twice, and a back-off
             # would make a punctual event late for nothing. An answer that has begun shows that the receiver was there.
             closed = isinstance(error, ConnectionLost) and connection is not None and connection.used and not connection.answer.began
@@ -222,12 +226,14 @@ class HttpSender:
         try:
             # Other kept connections may have been closed with the first one.
             connection = await self._connect(plan, target, ends_at)
-            verdict = await self._post(plan, target, connection, _request(plan, target, second), ends_at)
+            verdict = await self._post(plan, target, second, connection, _request(plan, target, second), ends_at)
         except (AnswerRefused, OSError, ValueError) as error:
-            verdict = _verdict_of(error, plan, connection)
+            verdict = _verdict_of(error, plan, connection, second)
         return SecondVerdict.of(verdict, second.fired, first_error)
 
-    async def _post(self, plan: _Plan, target: Target, connection: Connection[AnswerReader], request: bytes, ends_at: float) -> Verdict:
+    async def _post(
+        self, plan: _Plan, target: Target, delivery: OutgoingDelivery, connection: Connection[AnswerReader], request: bytes, ends_at: float
+    ) -> Verdict:
         kept = plan.spec.answers
         reader = None if kept == "none" or not self._keeps_answers else AnswerReader(READ_BODY, keep_accepted=kept == "all")
         waiting = connection.post(request, ends_at, reader)
@@ -238,11 +244,15 @@ class HttpSender:
             raise
         assert answer.status is not None  # the head was read
         verdict = rules.judge(answer.status, answer.retry_after, self._clock.now())
+        offer = delivery.completion
+        if answer.later and offer is not None:
+            verdict = verdict._replace(later=True)
         if not answer.fields:
             return verdict
         if plan.masks is None or plan.masks[0] != target.secrets:
             plan.masks = target.secrets, masks_of(plan.spec, target.secrets)
-        return verdict._replace(answer=head_of(answer, plan.masks[1], fields=plan.spec.answer_headers))
+        masks = plan.masks[1] if offer is None else with_token(plan.masks[1], offer.token(delivery.attempt))
+        return verdict._replace(answer=head_of(answer, masks, fields=plan.spec.answer_headers))
 
     def _plan(self, target: Target) -> _Plan:
         key = (target.tenant, target.name)
@@ -293,7 +303,7 @@ class HttpSender:
             await names.close()
 
 
-def _verdict_of(error: Exception, plan: _Plan, connection: Connection[AnswerReader] | None) -> Verdict:
+def _verdict_of(error: Exception, plan: _Plan, connection: Connection[AnswerReader] | None, delivery: OutgoingDelivery) -> Verdict:
     """Return the verdict on a request whose answer could not be read to the end of its head.
 
     Texts are this module's or the operating system's: no bytes of an answer get into an error.
@@ -301,7 +311,8 @@ def _verdict_of(error: Exception, plan: _Plan, connection: Connection[AnswerRead
     status = connection.answer.status if connection is not None else None
     if status is not None and 200 <= status < 300:
         # The receiver has accepted the event. The rest of its answer does not matter.
-        return Verdict("delivered", status)
+        # A 202 may have said that the work goes on: the receiver completes the event then, and silence is a failed attempt otherwise.
+        return Verdict("delivered", status, later=status == 202 and delivery.completion is not None)
     if isinstance(error, EgressRefused):
         return Verdict("final", None, rules.one_line(f"egress refused: {plan.shown}: {error}"))
     outcome = "could not be sent"

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, StringConstraints, model_validator
 
+from ...core.clock import Millis
 from ...core.durations import Duration
 from ...web.fields.error_texts import Shaped
 from ...web.fields.types import Maybe, Strict
@@ -39,6 +40,29 @@ _SERVICE_QUEUES = ("tocsin-", "azure-webjobs-")
 KeptAnswers = Literal["failed", "all", "none"]
 
 
+MAX_SILENCE: Millis = 24 * 3_600_000
+"""Longest silence of a receiver with long work, in milliseconds."""
+MAX_WORK: Millis = 7 * 86_400_000
+"""Longest work of a receiver, in milliseconds."""
+
+
+class LongWork(Strict):
+    """Lets a receiver answer 202 with `Tocsin-Complete: later`, and complete or fail the event later."""
+
+    within: Annotated[Duration, Field(ge=10_000, le=MAX_SILENCE)] = Field(
+        15 * 60_000, description="Silence for this long after the answer, or after the last heartbeat, is a failed attempt."
+    )
+    at_most: Annotated[Duration, Field(ge=10_000, le=MAX_WORK)] = Field(
+        12 * 3_600_000, description="Heartbeats extend the time to this long after the answer, and no further."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.within > self.at_most:
+            raise ValueError("within must not be longer than at_most")
+        return self
+
+
 class HttpChannel(_Limited):
     """A channel that sends signed CloudEvents by POST."""
 
@@ -50,6 +74,7 @@ class HttpChannel(_Limited):
         "failed", description="The attempts whose answer's head (content type, up to 4 KiB of the body) is kept with the attempt."
     )
     answer_headers: bool = Field(False, description="Keep the answer's header fields too.")
+    long_work: Maybe[LongWork] = Field(None, description="Left out: a 202 is a delivery like any other 2xx.")
 
 
 class QueueChannel(_Limited):

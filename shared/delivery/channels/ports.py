@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
@@ -38,6 +39,18 @@ class Target:
     """The latest pauses and openings of the breaker that have ended."""
 
 
+@dataclass(slots=True, frozen=True)
+class CompletionOffer:
+    """The way for a receiver to complete an event later. Each attempt has a URL and a token of its own."""
+
+    url: Callable[[int], str]
+    """Returns the URL for an attempt's number. It holds no secret."""
+    token: Callable[[int], str] = field(repr=False)
+    """Returns the token of an attempt's number."""
+    within: Millis
+    """Milliseconds from the answer until silence is a failed attempt."""
+
+
 @dataclass(slots=True)
 class OutgoingDelivery:
     """One attempt at one event. `fired` is the time at which the attempt starts; `late_ms` = max(0, fired - due)."""
@@ -50,6 +63,8 @@ class OutgoingDelivery:
     body: bytes
     """The payload's JSON, exactly as sent by the client."""
     traceparent: str | None = None
+    completion: CompletionOffer | None = None
+    """None unless the channel lets its receiver complete the event later."""
 
     @property
     def late_ms(self) -> int:
@@ -69,6 +84,8 @@ class Verdict(NamedTuple):
     retry_after: float | None = None
     answer: AnswerHead | None = None
     """The head of the receiver's answer, masked, if it is kept."""
+    later: bool = False
+    """True if the receiver has accepted the event and will complete it later; `outcome` is delivered."""
 
 
 class SecondVerdict(Verdict):

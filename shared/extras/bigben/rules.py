@@ -170,6 +170,7 @@ _STATUS: Mapping[str, EventStatus] = {
     "queued": "UN_PROCESSED",
     "scheduled": "UN_PROCESSED",
     "firing": "TRIGGERED",
+    "working": "TRIGGERED",
     "retrying": "TRIGGERED",
     "delivered": "PROCESSED",
     "dead": "ERROR",

@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...core.ids import Ids
-from ...delivery.channels.ports import OutgoingDelivery, SecondVerdict, Target, Verdict
+from ...delivery.channels.model import HttpChannel, LongWork
+from ...delivery.channels.ports import CompletionOffer, OutgoingDelivery, SecondVerdict, Target, Verdict
 from ...delivery.flow import circuit_breaker
 from ...delivery.flow.lane import Lane
 from ...delivery.flow.service import Flow
@@ -18,11 +19,15 @@ from ...storage.ports import Props
 from .. import rules
 from ..answer_rows import kept
 from ..attempt_history import ERROR_LENGTH, with_attempt
+from ..failures import failed_attempt
+from ..keys import Address
 from ..late_reasons import Span, with_waits
+from ..long_work.rules import accepted
+from ..long_work.tokens import WorkTokens, hash_of
 from ..rows import body_of
 from ..timings import CHANNEL_UNREAD_WAIT, INTERNAL_FAILURE_WAIT, MOST_LOST_OWNERS
 from .permission import StartPermission
-from .retries import RetryPolicy, after_failure
+from .retries import RetryPolicy
 from .waits import Waits
 
 log = logging.getLogger(__name__)
@@ -38,6 +43,10 @@ class TenantDelivery(NamedTuple):
     """Returns the retry policy of an event row."""
     target: Callable[[str], Awaitable[Target | None]]
     """Reads a channel by name; None if it was removed."""
+    tokens: WorkTokens
+    """Makes the tokens of receivers that may complete events later."""
+    shard: str
+    """The shard of the events."""
 
 
 def punctual_at(props: Mapping[str, Any]) -> Millis:
@@ -52,6 +61,11 @@ def unclaimed(props: Mapping[str, Any]) -> rules.RowOutcome:
     """Return the outcome that undoes the claim of an event, as if it had never been made. It is not an attempt."""
     state: Literal["retrying", "scheduled"] = "retrying" if "next" in props else "scheduled"
     return rules.RowOutcome(state, {"tries": int(props["tries"]) - 1})
+
+
+def long_work_of(target: Target) -> LongWork | None:
+    """Return the channel's terms for receivers that complete events later; None if it does not allow that."""
+    return target.spec.long_work if isinstance(target.spec, HttpChannel) else None
 
 
 class DeliveryAttempts:
@@ -101,7 +115,8 @@ class DeliveryAttempts:
                 return rules.lapse(props, {"ended": fired})
             waits = with_waits(props, self.waits.parts(props, punctual_at(props), fired, target, in_line))
             trace = props.get("trace")
-            delivery = OutgoingDelivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace)
+            offer = self._offer(rk, props, target)
+            delivery = OutgoingDelivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace, offer)
             if not self._flow.admits(target):
                 return unclaimed(props)
             try:
@@ -123,13 +138,24 @@ class DeliveryAttempts:
             history = with_attempt(props, fired, "retry", None, verdict.first_error, verdict.sent_at - fired)
             sends = {**waits, **rules.send_for_free(props), "tries": int(props["tries"]) + 1}
             props, fired = {**props, **sends, "history": history}, verdict.sent_at
+        answer = kept(verdict.answer, fired, int(props["tries"]))
+        if verdict.later and (spec := long_work_of(target)) is not None and offer is not None:
+            token_hash = hash_of(offer.token(int(props["tries"])))
+            outcome = accepted(props, spec, token_hash, began=fired, now=now, status=verdict.status, kept=answer)
+            return outcome._replace(props={**sends, **outcome.props})
         if verdict.outcome == "delivered":
             history = with_attempt(props, fired, "delivered", verdict.status, None, now - fired)
             late = max(0, fired - delivery.due)
             change: Props = {**sends, "ended": now, "late": late, "history": history}
-            return rules.RowOutcome("delivered", change, kept(verdict.answer, fired, int(props["tries"])))
+            return rules.RowOutcome("delivered", change, answer)
         outcome = self._failed(props, fired, verdict, now - fired, free=probe and circuit_breaker.is_failure(*verdict[:2]))
-        return outcome._replace(props={**sends, **outcome.props}, answer=kept(verdict.answer, fired, int(props["tries"])))
+        return outcome._replace(props={**sends, **outcome.props}, answer=answer)
+
+    def _offer(self, rk: str, props: Mapping[str, Any], target: Target) -> CompletionOffer | None:
+        spec = long_work_of(target)
+        if spec is None:
+            return None
+        return self.tenant.tokens.offer(Address(self.tenant.shard, rk), int(props["epoch"]), spec.within)
 
     def failed_inside(self, props: Mapping[str, Any], error: Exception) -> rules.RowOutcome:
         """Return the outcome of an attempt that ended with an error of the service itself."""
@@ -148,32 +174,20 @@ class DeliveryAttempts:
 
     def _failed(self, props: Mapping[str, Any], at: Millis, verdict: Verdict, took: Millis, *, free: bool = False) -> rules.RowOutcome:
         """Return the outcome of a failed attempt. free: it does not count, because it was the probe of an open circuit breaker."""
-        # Only attempts that are known to have failed count; claims of owners that ended do not use up the policy.
-        failed = int(props.get("failed", 0)) + (not free)
-        # Time that the event waited because of its channel or an outage does not use up the policy's time.
-        waited = int(props.get("waited", 0)) + max(0, at - punctual_at(props))
-        retry_at = after_failure(
+        error = (verdict.error or f"answered {verdict.status}")[:ERROR_LENGTH]
+        outcome = failed_attempt(
+            props,
             self.tenant.policy(props),
-            # An event that was overdue when it was accepted is retried like any other.
-            max(int(props["due"]), int(props["created"])) + waited,
-            failed,
-            self._clock.now(),
-            self._ids.chance(),
+            now=self._clock.now(),
+            chance=self._ids.chance(),
+            # Time that the event waited because of its channel or an outage does not use up the policy's time.
+            waited=max(0, at - punctual_at(props)),
+            history=with_attempt(props, at, verdict.outcome, verdict.status, verdict.error, took),
+            error=error,
             final=verdict.outcome == "final",
             retry_after=verdict.retry_after,
+            free=free,
         )
-        history = with_attempt(props, at, verdict.outcome, verdict.status, verdict.error, took)
-        error = (verdict.error or f"answered {verdict.status}")[:ERROR_LENGTH]
-        until = rules.last_call(props)
-        if retry_at is None or (until is not None and retry_at > until):
-            # No later attempt could be in time, so the event ends now.
-            ended: Literal["dead", "lapsed"] = "dead" if retry_at is None else "lapsed"
-            change: Props = {"ended": self._clock.now(), "history": history, "error": error, "failed": failed}
-            outcome = rules.lapse(props, change) if ended == "lapsed" else rules.RowOutcome(ended, change)
-        else:
-            outcome = rules.RowOutcome("retrying", {"next": retry_at, "history": history, "failed": failed, "waited": waited})
-        if free:
-            outcome = outcome._replace(props={**outcome.props, **rules.send_for_free(props)})
         extra = {"tenant": self.tenant.name, "channel": props["channel"], "event": props["id"], "state": outcome.state, "error": error}
         log.debug("Event %s was not delivered: %s", props["id"], error, extra=extra | {"action": "attempt_failed"})
         return outcome

@@ -25,6 +25,7 @@ from ...tenants.store import TenantDirectory
 from .. import rules
 from ..event_clock import EventClock
 from ..keys import MIRRORED, place_of, shard_tenant
+from ..long_work.tokens import WorkTokens
 from ..mirror.pair import Mirror, MirrorGuard
 from ..outcomes.callback_writer import TellOutcomes
 from ..protocol import owning
@@ -94,6 +95,7 @@ class Firing:
         small = round(settings.fire_bytes * SMALL_SHARE)
         self._budget = Budget(settings.fire_bytes - small)
         self._shared = SharedInvocation(clock, small)
+        self.tokens = WorkTokens(settings.master_key, settings.base_url)
         self._tracing = False
         """True if deliveries are traced."""
         self._leaving = False
@@ -230,10 +232,10 @@ class Firing:
         # Asked once per shard, because the check costs more than one delivery should pay.
         self._tracing = tracing.on()
         tenant = shard_tenant(session.shard)
-        policy = await self._policies(tenant)
+        policy = await self.policies(tenant)
         settings = await self._directory.tenant(tenant)
         session.searchable = settings.searchable if settings is not None else ()
-        view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel))
+        view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel), self.tokens, session.shard)
         permission = StartPermission(self._clock, taken_at, guard)
         waits = Waits(self._clock, succeeds_lost=session.succeeds_lost, taken_at=taken_at)
         attempts = DeliveryAttempts(view, permission, waits, clock=self._clock, ids=self._ids, send=self._send, flow=self._flow)
@@ -253,7 +255,8 @@ class Firing:
         if permission.shard_lost:
             self._counters["shards_lost"] += 1
 
-    async def _policies(self, tenant: str) -> Callable[[Mapping[str, Any]], RetryPolicy]:
+    async def policies(self, tenant: str) -> Callable[[Mapping[str, Any]], RetryPolicy]:
+        """Return the function that returns the retry policy of a row of the tenant's events."""
         settings = await self._directory.tenant(tenant)
         retry = settings.retry if settings is not None else _DEFAULT_RETRY
         return lambda props: policy_of(retry, props.get("retry"), props.get("pauses"))

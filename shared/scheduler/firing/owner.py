@@ -21,6 +21,7 @@ from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from .. import rules
 from ..keys import shard_tenant
+from ..long_work.rules import silence
 from ..outcomes.callback_writer import TellOutcomes
 from ..protocol import express, owning
 from ..protocol.dispatch import ShardMessage, announce, send
@@ -170,6 +171,7 @@ class Owner:
                     if hold.full:
                         self._attempts.waits.full(name, self._flow.lanes.lane(self._tenant, name).reason_to_wait(), hold.until)
                 todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, holds, patience)
+        todo.settle.update({rk: silence(rows[rk], policy(rows[rk]), self._clock.now()) for rk in todo.silent})
         return todo
 
     def _shed(self) -> None:

@@ -48,6 +48,7 @@ from ..keys import (
 from ..outcomes.owed import CALLBACK, OWED
 from ..rules import GOING, may_change
 from ..timings import KEEP_FINISHED
+from ..work_rows import WORK
 from .gate import Counts, Gate, merge_gate, parse_gate, read_gate
 from .ingest import file_shard, read_named
 from .label_rows import file_labels
@@ -64,7 +65,7 @@ place before retention removes this one; retention then completes the move first
 MUCH_EARLIER: Millis = KEEP_FINISHED // 2
 OWN = frozenset(
     {"state", "target", "target_due", "moving", "goal", "epoch", "flag", "next", "waited", "ended", "late", "by"}
-    | {ORIGIN, CAME, SOURCE, FORMER, OWED, CALLBACK}
+    | {ORIGIN, CAME, SOURCE, FORMER, OWED, CALLBACK, WORK}
 )
 """Properties that belong to a row's place or due time and not to the event: a copy starts without them."""
 

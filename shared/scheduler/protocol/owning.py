@@ -19,6 +19,7 @@ from .. import rules, timings
 from ..answer_rows import add_answer
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from ..outcomes.owed import OWED, owed_after
+from ..work_rows import work_of
 from .changing import finish_move
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
 from .index_counts import counts_props
@@ -214,10 +215,7 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
         if rk not in session.rows:
             continue  # a row that is gone needs nothing
         props = session.rows[rk].props
-        # A settlement applies to rows that this owner had claimed; a lapse to unclaimed ones.
-        if (props["state"] == "firing" and props.get("epoch") == session.epoch) or (
-            outcome.state in ("lapsed", "dead") and rules.needs_claim(props, session.epoch)
-        ):
+        if _applies(outcome, props, session.epoch):
             changes[rk] = {"state": outcome.state, **outcome.props, **owed_after(props, outcome.state)}
         elif props.get(OWED) and outcome.state == props["state"]:
             changes[rk] = {"state": outcome.state, **outcome.props}
@@ -228,6 +226,16 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
         if rk not in changes and rules.needs_claim(props, session.epoch):
             changes[rk] = rules.claim_props(props, session.epoch)
     return changes
+
+
+def _applies(outcome: rules.RowOutcome, props: Props, epoch: int) -> bool:
+    """Return True if the outcome is still that of the row: a settlement that of one which this owner had claimed, a lapse that of an
+    unclaimed one. A receiver's silence ends with its heartbeat."""
+    if outcome.deadline is not None:
+        return work_of(props) is not None and rules.due_at(props) == outcome.deadline
+    if props["state"] == "firing" and props.get("epoch") == epoch:
+        return True
+    return outcome.state in ("lapsed", "dead") and rules.needs_claim(props, epoch)
 
 
 def rows_of(outcomes: Mapping[str, rules.RowOutcome]) -> int:

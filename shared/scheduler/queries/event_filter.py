@@ -14,10 +14,11 @@ from ..protocol.redriving import is_redriven
 from ..protocol.state_rows import LISTED, ListedState, in_state
 from ..rows import shown_state
 from ..rules import GOING
+from ..work_rows import WORK, work_of
 
 type Labels = tuple[tuple[str, str], ...]
 """Labels that an event must have, each as name and value."""
-_FILTERED = ("state", "channel", "due", "target_due", "created", "target", "size")
+_FILTERED = ("state", "channel", "due", "target_due", "created", "target", "size", "tries", WORK)
 
 
 def _any(props: dict[str, Any]) -> bool:
@@ -35,6 +36,8 @@ class EventFilter:
     """Returns True if the event with these properties, of those in `properties`, is to be shown."""
     state: ListedState | None = None
     """Shows events in this state only, which are found by state rows. A redriven event is not shown."""
+    working: bool = False
+    """Of those in state `retrying`: shows events whose receivers work on them, and otherwise the others."""
     labels: Labels = ()
     prefix: str = ""
     """The beginning of the event's id."""
@@ -55,6 +58,8 @@ class EventFilter:
     def shows(self, props: dict[str, Any]) -> bool:
         """Return True if the event of this row is to be shown. A moved or redriven event is shown at its new place only."""
         if self.state is not None and not in_state(props, self.state):
+            return False
+        if self.state == "retrying" and self.working == (work_of(props) is None):
             return False
         if props["state"] == "moved" or is_redriven(props) or (self.channel is not None and props["channel"] != self.channel):
             return False
@@ -99,11 +104,11 @@ def event_filter(
     """Return the filter that a request describes. state: as users see it."""
     wanted: Callable[[dict[str, Any]], bool] = _any
     listed: ListedState | None = None
-    if state in LISTED:
-        listed = state
+    if state in LISTED or state == "working":
+        listed = "dead" if state == "dead" else "retrying"
     elif state is not None:
 
         def wanted(props: dict[str, Any]) -> bool:
             return shown_state(props) == state
 
-    return EventFilter(first, end, channel, wanted, listed, labels, prefix or "", error or "")
+    return EventFilter(first, end, channel, wanted, listed, state == "working", labels, prefix or "", error or "")

@@ -1,0 +1,49 @@
+"""The outcome of a failed attempt: the event is retried, or it is dead or lapsed. Pure; every failed attempt is settled by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ..core.clock import Millis
+from ..storage.ports import Props
+from . import rules
+from .attempt_history import ERROR_LENGTH
+from .firing.retries import RetryPolicy, after_failure
+
+
+def failed_attempt(
+    props: Mapping[str, Any],
+    policy: RetryPolicy,
+    *,
+    now: Millis,
+    chance: float,
+    waited: Millis,
+    history: str,
+    error: str,
+    final: bool,
+    retry_after: float | None = None,
+    free: bool = False,
+) -> rules.RowOutcome:
+    """Return the outcome of an attempt that has failed by `now`.
+
+    chance: 0 to 1, spreads the pauses. waited: milliseconds that do not use up the policy's time, besides those that the row has noted.
+    history: the attempts with this one. final: it must not be retried. free: it does not count, because it was the probe of an open circuit
+    breaker.
+    """
+    # Only attempts that are known to have failed count; claims of owners that ended do not use up the policy.
+    failed = int(props.get("failed", 0)) + (not free)
+    waited += int(props.get("waited", 0))
+    # An event that was overdue when it was accepted is retried like any other.
+    since = max(int(props["due"]), int(props["created"])) + waited
+    retry_at = after_failure(policy, since, failed, now, chance, final=final, retry_after=retry_after)
+    error = error[:ERROR_LENGTH]
+    until = rules.last_call(props)
+    if retry_at is None or (until is not None and retry_at > until):
+        # No later attempt could be in time, so the event ends now.
+        ended: Literal["dead", "lapsed"] = "dead" if retry_at is None else "lapsed"
+        change: Props = {"ended": now, "history": history, "error": error, "failed": failed}
+        outcome = rules.lapse(props, change) if ended == "lapsed" else rules.RowOutcome(ended, change)
+    else:
+        outcome = rules.RowOutcome("retrying", {"next": retry_at, "history": history, "failed": failed, "waited": waited})
+    return outcome._replace(props={**outcome.props, **rules.send_for_free(props)}) if free else outcome

@@ -1,0 +1,164 @@
+"""Carries out the calls of receivers: complete, fail, heartbeat."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ...core.clock import Clock, Millis, to_text
+from ...core.errors import Problem, StorageError
+from ...engine.async_runner import AsyncRunner
+from ...engine.effects import Steps
+from ...storage.ports import Props
+from ...web.problem import conflict, too_many
+from ..firing.dispatch import Firing
+from ..keys import MIRRORED, Address, index_key, parse_server_id, place_of
+from ..mirror.pair import Mirror
+from ..outcomes.owed import OWED
+from ..protocol.completing import WorkSettled, extend_work, settle_work
+from ..protocol.dispatch import ShardMessage, send
+from ..protocol.mirroring import mirror_event
+from ..rows import shown_state
+from ..rules import RowOutcome, visible_at
+from ..timings import DISPATCH_AHEAD
+from ..work_rows import noted_work, work_of
+from .call_rates import CallRates
+from .model import FailIn
+from .rules import HeldToken, completed, failed, heard, refusal
+
+log = logging.getLogger(__name__)
+
+UNSETTLED_RETRY = 1
+"""Seconds after which a receiver repeats a call about an attempt whose answer is not stored yet: it is stored within a second."""
+FINISH_AFTER: Millis = 30_000
+"""Time after the end of a work at which an owner counts it and finishes the shard if it was the last: others of the shard share it."""
+MOST_ANNOUNCED = 10_000
+_CHALLENGE = 'Bearer realm="tocsin work"'
+_REFUSED = "The token is not that of this attempt. Send that of the delivery's header tocsin-completion-token as Authorization: Bearer."
+_GONE = "The event is no longer stored."
+
+
+class LongWorkCalls:
+    """The calls about long work. One per process."""
+
+    def __init__(self, runner: AsyncRunner, clock: Clock, firing: Firing, counters: Counter[str], mirror: Mirror | None = None) -> None:
+        self._runner, self._clock, self._firing, self._counters, self._mirror = runner, clock, firing, counters, mirror
+        self._rates = CallRates(clock)
+        self._announced: dict[str, Millis] = {}
+        """Times for which this process has asked for owners of shards, by shard."""
+
+    def held(self, tenant: str, place: str, attempt: str, headers: Mapping[str, str]) -> tuple[Address, HeldToken]:
+        """Return the place of the work and the facts of the call's token. Reads nothing. Raises 401, and 429 for too many calls."""
+        address = parse_server_id(tenant, place)
+        scheme, _, text = headers.get("authorization", "").partition(" ")
+        known = address is not None and scheme.lower() == "bearer"
+        token = self._firing.tokens.read(address, int(attempt), text.strip()) if address is not None and known else None
+        if address is None or token is None:
+            self._counters["work_calls_refused"] += 1
+            raise Problem(401, "unauthenticated", _REFUSED, headers={"www-authenticate": _CHALLENGE})
+        if wait := self._rates.wait(tenant, f"{place}/{attempt}"):
+            raise too_many(wait, "This attempt, or its tenant, calls too often. Repeat the call after the time in Retry-After.")
+        return address, token
+
+    async def complete(self, tenant: str, address: Address, token: HeldToken) -> dict[str, Any]:
+        """Complete the event. Raises 404, 409, 503."""
+
+        now = self._clock.now()
+
+        def decide(props: Props) -> RowOutcome:
+            return completed(props, _going(props), now)
+
+        return await self._settle(tenant, address, settle_work(address, token, now, decide), "completed")
+
+    async def fail(self, tenant: str, address: Address, token: HeldToken, said: FailIn) -> dict[str, Any]:
+        """End the attempt as failed: the event is retried as its policy says. Raises 404, 409, 503."""
+        policy = await self._firing.policies(tenant)
+        after = said.retry_after / 1000 if said.retry_after is not None else None
+        now = self._clock.now()
+
+        def decide(props: Props) -> RowOutcome:
+            return failed(props, _going(props), policy(props), now=now, error=said.error, final=not said.retry, retry_after=after)
+
+        return await self._settle(tenant, address, settle_work(address, token, now, decide), "failed")
+
+    async def heartbeat(self, tenant: str, address: Address, token: HeldToken) -> dict[str, Any]:
+        """Extend the time of the work. Raises 404, 409, 503."""
+
+        def change_of(props: Props) -> Props:
+            return heard(props, _going(props), self._clock.now())
+
+        return _shown(await self._carried(address, extend_work(address, token, change_of)), "working")
+
+    async def _settle(
+        self, tenant: str, address: Address, steps: Steps[WorkSettled | None], wanted: Literal["completed", "failed"]
+    ) -> dict[str, Any]:
+        settled = await self._carried(address, steps)
+        shown = _shown(settled, wanted)
+        if settled is not None and settled.changed:
+            self._counters[f"work_{wanted}"] += 1
+            props = settled.row.props
+            extra = {"action": "work_ended", "tenant": tenant, "event": props["id"], "state": props["state"]}
+            log.debug("A receiver has ended the work on event %s", props["id"], extra=extra)
+            # What is owed after the end of an event does not wait for the deadline that it had.
+            now = self._clock.now()
+            wake = int(props["next"]) if props["state"] == "retrying" else now if props.get(OWED) else None
+            await self._announce(address.shard, wake, now)
+        return shown
+
+    async def _carried(self, address: Address, steps: Steps[WorkSettled | None]) -> WorkSettled | None:
+        """Run the steps. A mirrored event's copy is changed too, before the caller gets the answer."""
+        if self._mirror is None or place_of(address.shard) != MIRRORED:
+            return await self._runner.run(steps)
+        async with self._mirror.serving() as way:
+            settled = await self._runner.run(steps)
+            if way is not None and settled is not None and settled.changed:
+                await self._mirror.copied(mirror_event(address, way))
+        return settled
+
+    async def _announce(self, shard: str, needed: Millis | None, now: Millis) -> None:
+        """Ask for an owner. needed: time at which there is something to do; None if the owner has only to count an event that has ended.
+
+        Only a hint: the index asks for an owner at that time too, and at the deadline that the work had.
+        """
+        if needed is not None and needed > now + DISPATCH_AHEAD:
+            return
+        wake = now + FINISH_AFTER if needed is None else needed
+        if needed is None and now < self._announced.get(shard, 0):
+            return
+        try:
+            await self._runner.run(send(ShardMessage(shard, index_key(shard, wake)), visible_at(wake), retries_only=True))
+        except StorageError as error:
+            log.info("Shard %s waits for its wake-up: %s", shard, error, extra={"action": "announce_unsent"})
+            return
+        if needed is None:
+            self._announced[shard] = wake
+            while len(self._announced) > MOST_ANNOUNCED:
+                del self._announced[next(iter(self._announced))]
+
+
+def _going(props: Props) -> Any:
+    work = work_of(props)
+    assert work is not None  # the protocol asks only for such rows
+    return work
+
+
+def _shown(settled: WorkSettled | None, wanted: Literal["working", "completed", "failed"]) -> dict[str, Any]:
+    """Return the answer to a call after which the work is in the state `wanted`. Raises 404, 409, 503."""
+    if settled is None:
+        raise Problem(404, "not-found", _GONE)
+    props, state = settled.row.props, settled.state
+    if state == "unsettled":
+        detail = "The service has not stored the answer to this attempt yet; nothing was changed. Repeat the call after Retry-After."
+        raise Problem(503, "attempt-unsettled", detail, headers={"retry-after": str(UNSETTLED_RETRY)}, outcome="unchanged")
+    if state != wanted:
+        raise conflict("work-over", refusal(props, state))
+    event = shown_state(props)
+    work = noted_work(props)
+    shown: dict[str, Any] = {"state": state, "event": event if event in ("working", "delivered", "retrying", "dead", "lapsed") else "ended"}
+    if state == "working" and work is not None:
+        shown |= {"deadline": to_text(int(props["next"])), "latest": to_text(work.latest)}
+    if event == "retrying":
+        shown["next_attempt"] = to_text(int(props["next"]))
+    return shown
