@@ -24,6 +24,8 @@ GROUPS: Final = {
     "turns": "groups.turns",
     "maintenance": "groups.maintenance",
     "audit": "groups.audit",
+    "apply": "declared.apply",
+    "export": "declared.export",
     "agent": "node.agent",
     "checkpoint": "node.checkpoint",
     "imds-emulator": "node.emulator",

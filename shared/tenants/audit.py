@@ -21,7 +21,7 @@ from ..core.clock import Clock, Millis, to_text
 from ..core.errors import Unavailable
 from ..core.ids import SystemIds
 from ..storage.names import SECOND, TENANTS
-from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row, Tables, Upsert, Where
+from ..storage.ports import ANY, MAX_PAGE, Applied, Delete, Insert, Merge, Props, Row, Tables, Upsert, Where
 from ..web.audited import Change, Outcome
 from ..web.problem import invalid
 from ..web.routes import Call
@@ -109,8 +109,9 @@ class AuditRecords:
             after = max(begin, f"{start.row}!") if start is not None and start.month == month else begin
             cursor: str | None = None
             while True:
+                wanted = min(MAX_PAGE, limit + 1 - len(found))
                 page = await self._tables.query(
-                    TENANTS, _partition(month), first=after, end=stop, where=conditions, limit=limit + 1 - len(found), cursor=cursor
+                    TENANTS, _partition(month), first=after, end=stop, where=conditions, limit=wanted, cursor=cursor
                 )
                 found += page.rows
                 if len(found) > limit:

@@ -17,7 +17,7 @@ from ...engine.postponement import RUNS_A_SWEEP, Postponement
 from ...engine.queries import load_rows
 from ...leases.rows import fleet_key
 from ...storage.names import TURNS
-from ...storage.ports import Delete, Tables
+from ...storage.ports import MAX_PAGE, Delete, Tables
 from ...tenants.cache import Cached
 from ...web.problem import conflict, not_found
 from .. import protocol
@@ -171,7 +171,7 @@ class CheckpointService:
         cursor: str | None = None
         while len(found) <= limit:
             page = await self._tables.query(
-                TURNS, key, first=ended_key(first - 1), end=ENDED[1], limit=limit + 1 - len(found), cursor=cursor
+                TURNS, key, first=ended_key(first - 1), end=ENDED[1], limit=min(MAX_PAGE, limit + 1 - len(found)), cursor=cursor
             )
             found += [parse_turn(row.props) for row in page.rows]
             cursor = page.next

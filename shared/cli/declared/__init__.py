@@ -1,0 +1,1 @@
+"""`tocsin apply` and `tocsin export`: tenants, channels, fleets and schedules declared in one YAML file."""

@@ -1,0 +1,200 @@
+"""Compares a file with the app: each definition is sent as a dry run, and the app answers what it would store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from ...client.errors import Invalid, NotFound
+from ..exits import Exit
+from ..failures import CommandFailed
+from ..session import CommandSession, with_query
+from ..terminal.documents import dump, parse, to_json
+from .references import MASK, leaves, resolve
+from .resources import Address, definition
+
+if TYPE_CHECKING:
+    from ...client.exchange import ApiReply
+
+MOST_TEXT: Final = 80
+"""Characters of a value that a difference shows."""
+type Action = Literal["create", "change", "keep", "remove"]
+
+
+class FieldChange(NamedTuple):
+    """A field that differs; values as JSON, None for none. A secret's values are not shown."""
+
+    field: str
+    before: str | None
+    after: str | None
+
+    def text(self) -> str:
+        """Return one line for people."""
+        if self.before == self.after == MASK:
+            return f"{self.field}: differs (its value is not shown)"
+        return f"{self.field}: {_short(self.before)} -> {_short(self.after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One resource, and what becomes of it."""
+
+    address: Address
+    action: Action
+    body: Any = None
+    """The definition to send."""
+    changes: tuple[FieldChange, ...] = ()
+    shown: Mapping[str, Any] | None = None
+    """The stored definition that the changes were computed from."""
+    checked: bool = True
+    """False if the app can check the definition only once its tenant or its channels exist."""
+    note: str = ""
+
+
+class AppReply(NamedTuple):
+    """A successful answer: its status, the entity tag or '', and the document."""
+
+    status: int
+    etag: str
+    document: Any
+
+
+def call(session: CommandSession, method: str, address: Address, body: Any = None, *, if_match: str = "", **query: str) -> AppReply:
+    """Send a call about a resource. Raises `TocsinError`."""
+    from ...client import calls
+    from ...client.exchange import ApiCall
+
+    made = calls.raw(method, with_query(address.path, {**address.query, **query}))
+    headers = {"if-match": if_match} if if_match else {}
+    content = b"" if body is None else dump(body)
+    # Two equal PUTs or DELETEs have the effect of one, but the second is refused if the tag names what the first has replaced.
+    repeatable = method == "GET" or (method == "PUT" and not if_match)
+    return session.do(ApiCall(method, made.path, _read_reply, query=made.query, body=content, headers=headers, repeatable=repeatable))
+
+
+def _read_reply(reply: ApiReply) -> AppReply:
+    return AppReply(reply.status, reply.headers.get("etag", ""), parse(reply.body) if reply.body else None)
+
+
+def make_steps(
+    session: CommandSession,
+    declared: Mapping[Address, Mapping[str, Any]],
+    stored: Mapping[Address, Mapping[str, Any]],
+    environment: Mapping[str, str],
+    progress: Callable[[], object],
+) -> list[Step]:
+    """Return a step for each definition of the file, in the order in which they are carried out.
+
+    progress: is called after each. Raises `CommandFailed` for references without a value, and for what the app refuses.
+    """
+    resolved = {
+        address: _resolve(address, body, environment, definition(address.kind, stored.get(address, {})))
+        for address, body in declared.items()
+    }
+    if missing := [f"{address}, {each.path}: {each.name}" for address, found in resolved.items() for each in found.missing]:
+        advice = "Set these variables, or correct the names. A secret that is stored already need not be set."
+        raise CommandFailed("\n".join(["variables of the file are not set:", *missing]), advice=advice, status=Exit.USAGE)
+    new_channels = {(each.tenant, each.name) for each in declared if each.kind == "channel" and each not in stored}
+    steps = []
+    for address, found in resolved.items():
+        step = _step(session, address, found.document, stored.get(address), new_channels)
+        hidden = {path for path, text in found.references.items() if text}
+        steps.append(replace(step, changes=tuple(_without_values(each, hidden) for each in step.changes)))
+        progress()
+    return steps
+
+
+def _resolve(address: Address, body: Mapping[str, Any], environment: Mapping[str, str], stored: Any) -> Any:
+    try:
+        return resolve(body, environment, stored)
+    except ValueError as wrong:
+        raise CommandFailed(str(wrong), where=str(address), status=Exit.USAGE) from None
+
+
+def _step(
+    session: CommandSession, address: Address, body: Any, shown: Mapping[str, Any] | None, new_channels: set[tuple[str, str]]
+) -> Step:
+    before = definition(address.kind, shown) if shown is not None else None
+    try:
+        planned = call(session, "PUT", address, body, dry_run="true")
+    except NotFound:
+        # Its tenant is created by an earlier step.
+        if address.kind == "tenant":
+            raise
+        return Step(address, "create", body, checked=False)
+    except Invalid as refused:
+        if not _waits_for_channels(refused, address.tenant, body, new_channels):
+            raise
+        return Step(address, "create" if shown is None else "change", body, _differences(before or {}, body), before, checked=False)
+    if planned.status == 201:
+        return Step(address, "create", body)
+    after = definition(address.kind, planned.document)
+    changes = _differences(before or {}, after)
+    if not changes and planned.etag:
+        return Step(address, "keep", body)
+    if not changes:
+        # The app does not show which secret differs.
+        sent = dict(leaves(body))
+        secrets = [path for path, value in leaves(after) if value == MASK and sent.get(path) != MASK]
+        changes = (FieldChange(f"one of {', '.join(secrets)}" if len(secrets) > 1 else "".join(secrets), MASK, MASK),)
+    return Step(address, "change", body, changes, before)
+
+
+def _waits_for_channels(refused: Invalid, tenant: str, body: Any, new_channels: set[tuple[str, str]]) -> bool:
+    """Return True if the refusal only names channels that an earlier step creates."""
+    named = [_at(body, fault.pointer) for fault in refused.errors]
+    return bool(named) and all(isinstance(name, str) and (tenant, name) in new_channels for name in named)
+
+
+def _at(body: Any, pointer: str) -> Any:
+    for part in pointer.split("/")[1:]:
+        if not isinstance(body, dict) or part not in body:
+            return None
+        body = body[part]
+    return body
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[FieldChange, ...]:
+    old, new = ({path: to_json(value) for path, value in leaves(each)} for each in (before, after))
+    names = [*new, *(path for path in old if path not in new)]
+    return tuple(FieldChange(path, old.get(path), new.get(path)) for path in names if old.get(path) != new.get(path))
+
+
+def _without_values(change: FieldChange, hidden: set[str]) -> FieldChange:
+    return FieldChange(change.field, MASK, MASK) if change.field in hidden else change
+
+
+def _short(value: str | None) -> str:
+    if value is None:
+        return "none"
+    return value if len(value) <= MOST_TEXT else value[: MOST_TEXT - 3] + "..."
+
+
+def carry_out(session: CommandSession, steps: Sequence[Step], done: Callable[[Step], object]) -> None:
+    """Carry out the steps that change something; `done` is called after each. Raises `CommandFailed` if one has changed meanwhile."""
+    for step in steps:
+        if step.action == "remove":
+            _remove(session, step.address)
+        elif step.action != "keep":
+            tag = _unchanged(session, step) if step.shown is not None else ""
+            call(session, "PUT", step.address, step.body, if_match=tag)
+        else:
+            continue
+        done(step)
+
+
+def _remove(session: CommandSession, address: Address) -> None:
+    try:
+        call(session, "DELETE", address)
+    except NotFound:
+        # It was removed together with its tenant, or by another call.
+        return
+
+
+def _unchanged(session: CommandSession, step: Step) -> str:
+    """Return the entity tag of the resource. Raises `CommandFailed` if it is no longer what the changes were computed from."""
+    now = call(session, "GET", step.address)
+    if definition(step.address.kind, now.document) != step.shown:
+        raise CommandFailed(f"{step.address} has changed meanwhile", advice="Run the command again: it compares anew.")
+    return now.etag

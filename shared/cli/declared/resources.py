@@ -1,0 +1,88 @@
+"""What a file declares, and how each kind of it is read from and sent to the app. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from ..session import api_path
+
+KINDS: Final = ("tenant", "channel", "fleet", "schedule")
+"""In the order in which they are created: a fleet and a schedule name channels. They are removed in the opposite order."""
+SECTIONS: Final = {"channels": "channel", "fleets": "fleet", "schedules": "schedule"}
+"""Members of a tenant in the file that declare something of their own; the other members are the tenant's settings."""
+_STATE: Final = {
+    "tenant": {"name", "created"},
+    "channel": {"name", "created", "paused", "reason", "paused_at", "flow", "rotated_at", "previous_until", "secret"},
+    "fleet": {"name", "created", "generation", "resizing"},
+    "schedule": {"id", "tenant", "created", "paused", "revision", "next", "last"},
+}
+"""Members of an answer that are no part of the definition."""
+
+
+class Address(NamedTuple):
+    """Names a resource. name: that of the tenant itself, for the kind tenant."""
+
+    kind: str
+    tenant: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.tenant}" if self.kind == "tenant" else f"{self.kind} {self.tenant}/{self.name}"
+
+    @property
+    def order(self) -> tuple[int, str, str]:
+        return KINDS.index(self.kind), self.tenant, self.name
+
+    @property
+    def path(self) -> str:
+        """The path in the API."""
+        if self.kind == "tenant":
+            return api_path("tenants", self.tenant)
+        if self.kind == "channel":
+            return api_path("tenants", self.tenant, "channels", self.name)
+        return api_path(f"{self.kind}s", self.name)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query parameters of each call: an admin key acts for the tenant."""
+        return {"tenant": self.tenant} if self.kind in ("fleet", "schedule") else {}
+
+
+def definition(kind: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the definition that an answer of the API shows, without its state."""
+    return {name: value for name, value in answer.items() if name not in _STATE[kind]}
+
+
+def parse_declared(document: Any) -> dict[Address, dict[str, Any]]:
+    """Return the definitions of a file, in the order in which they are created. Raises ValueError that names the place."""
+    top = _object("the file", document)
+    if unknown := sorted(top.keys() - {"tenants"}):
+        raise ValueError(f"{unknown[0]} is unknown: the file has only the member tenants")
+    found: dict[Address, dict[str, Any]] = {}
+    for tenant, given in _object("tenants", top.get("tenants")).items():
+        parts = _object(f"tenants.{tenant}", given)
+        found[Address("tenant", tenant, tenant)] = {name: value for name, value in parts.items() if name not in SECTIONS}
+        for section, kind in SECTIONS.items():
+            for name, body in _object(f"tenants.{tenant}.{section}", parts.get(section)).items():
+                found[Address(kind, tenant, name)] = _object(f"tenants.{tenant}.{section}.{name}", body)
+    return dict(sorted(found.items(), key=lambda each: each[0].order))
+
+
+def to_file(resources: Mapping[Address, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the document of a file that declares the resources."""
+    tenants: dict[str, dict[str, Any]] = {}
+    for address, body in sorted(resources.items(), key=lambda each: each[0].order):
+        if address.kind == "tenant":
+            tenants[address.tenant] = dict(body)
+        else:
+            tenants[address.tenant].setdefault(f"{address.kind}s", {})[address.name] = dict(body)
+    return {"tenants": tenants}
+
+
+def _object(where: str, value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} must be an object of names and values")
+    return value

@@ -1,0 +1,169 @@
+"""`tocsin apply` and `tocsin export`: what a file declares, the app has; a second run changes nothing, and nothing is removed unasked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.cli.declared.references import resolve
+from shared.cli.declared.resources import parse_declared
+from shared.cli.declared.yaml_text import parse_yaml, to_yaml
+from shared.cli.terminal.documents import parse
+from shared.core.settings import LOCAL_ADMIN_KEY
+
+from .conftest import Command
+
+FILE = """
+tenants:
+  bakery:
+    limits: {open_events: 1000}
+    channels:
+      orders:
+        type: http
+        url: "https://bakery.example/hook?code=${env:HOOK_CODE}"
+        headers: {x-key: "Bearer ${env:HOOK_KEY}", x-team: plain}
+      archive: {type: queue, queue: archive}
+    fleets:
+      ovens: {partitions: 4, notify: {channel: orders}}
+    schedules:
+      open: {cron: "30 6 * * MON-SAT", timezone: Europe/Berlin, channel: orders, payload: {at: 06:30, on: on, price: 1.10, none: null}}
+      poll: {every: PT15M, channel: archive, payload: "${env:HOOK_CODE}"}
+"""
+
+LAUGHS = "\n".join(["a0: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9))])
+"""A few lines that stand for a hundred million values."""
+
+
+@pytest.fixture
+def admin(tocsin: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setenv("TOCSIN_KEY", LOCAL_ADMIN_KEY)
+    for name, value in {"HOOK_CODE": "c0de", "HOOK_KEY": "s3cret"}.items():
+        monkeypatch.setenv(name, value)
+    return tocsin
+
+
+def _calls(tocsin: Command) -> int:
+    """The number of administrative calls that left a record."""
+    return len(tocsin.ok("audit", "-n", "1000", "--json").lines)
+
+
+def _write(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "tocsin.yaml"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def test_life_of_a_file(admin: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _write(tmp_path, FILE)
+    before = _calls(admin)
+    planned = admin.ok("apply", "-f", file, "--dry-run")
+    assert planned.lines[0].startswith("create  tenant bakery") and planned.lines[-1].startswith("6 created, 0 changed"), planned.out
+    assert _calls(admin) == before
+    made = admin.ok("apply", "-f", file)
+    assert "s3cret" not in made.out and "c0de" not in made.out
+    assert made.lines[-1] == "6 created, 0 changed, 0 unchanged, 0 removed"
+    payload = json.loads(admin.ok("schedules", "get", "open", "--tenant", "bakery", "--json").out)["payload"]
+    assert payload == {"at": "06:30", "on": "on", "price": 1.10, "none": None}
+
+    before = _calls(admin)
+    assert admin.ok("apply", "-f", file).lines == ["0 created, 0 changed, 6 unchanged, 0 removed"]
+    assert _calls(admin) == before, "a second run changes nothing"
+    for name in ("HOOK_CODE", "HOOK_KEY"):
+        monkeypatch.delenv(name)
+    # The payload of a schedule is stored as it is, so that it can be kept too.
+    assert admin.ok("apply", "-f", file).lines == ["0 created, 0 changed, 6 unchanged, 0 removed"]
+
+    exported = tmp_path / "exported.yaml"
+    admin.ok("export", "bakery", "-o", str(exported))
+    text = exported.read_text(encoding="utf-8")
+    assert "s3cret" not in text and "code=${env:BAKERY_ORDERS_CODE}" in text and "x-key: ${env:BAKERY_ORDERS_X_KEY}" in text
+    assert admin.ok("apply", "-f", str(exported)).lines[0] == "0 created, 0 changed, 6 unchanged, 0 removed"
+    admin.ok("export", "bakery", "-o", str(exported))
+    assert exported.read_text(encoding="utf-8") == text
+
+    monkeypatch.setenv("HOOK_CODE", "c0de")
+    monkeypatch.setenv("HOOK_KEY", "0ther")
+    changed = FILE.replace("open_events: 1000", "open_events: 2000").replace("      archive: {type: queue, queue: archive}\n", "")
+    changed = changed.replace("channel: archive", "channel: orders")
+    kept = admin.ok("apply", "-f", _write(tmp_path, changed))
+    assert kept.lines == [
+        "changed tenant bakery",
+        "          limits.open_events: 1000 -> 2000",
+        "changed channel bakery/orders",
+        "          one of headers.x-key, headers.x-team: differs (its value is not shown)",
+        "changed schedule bakery/poll",
+        '          channel: "archive" -> "orders"',
+        "0 created, 3 changed, 2 unchanged, 0 removed",
+        "1 stored resource not in the file: kept; --prune removes such resources",
+    ]
+    event = {"id": "held", "due": "2099-01-01T00:00:00Z", "payload": 1, "channel": "archive"}
+    admin.kit.client_with(LOCAL_ADMIN_KEY, tenant="bakery").call("POST", "events", event)
+    refused = admin("apply", "-f", file.replace(FILE, changed), "--prune")
+    assert refused.code == 2 and "remove channel bakery/archive: 1 open event" in refused.err and "--yes" in refused.err
+    pruned = admin.ok("apply", "-f", file, "--prune", "--yes", "--json")
+    assert [each["name"] for each in pruned.documents if each["action"] == "remove"] == ["archive"]
+    assert admin("tenants", "channels", "get", "bakery", "archive").code == 3
+
+    kept_tenant = _write(tmp_path, "tenants: {second: }")
+    assert "removed tenant bakery" not in admin.ok("apply", "-f", kept_tenant, "--prune", "--yes").out
+    listed = admin("apply", "-f", kept_tenant, "--prune", "--prune-tenants")
+    assert "remove tenant bakery: 0 keys and 1 open event" in listed.err and "remove tenant demo" in listed.err
+
+
+def test_failure_in_the_middle_is_told_and_the_next_run_goes_on(admin: Command, tmp_path: Path) -> None:
+    wrong = "tenants: {mill: {channels: {a: {type: queue, queue: a-queue}, b: {type: http, url: 'https://10.0.0.1/x'}}}}"
+    failed = admin("apply", "-f", _write(tmp_path, wrong))
+    assert failed.code == 3 and "2 of 3 changes are done" in failed.err and "/url" in failed.err
+    done = admin.ok("apply", "-f", _write(tmp_path, wrong.replace("10.0.0.1", "mill.example")))
+    assert [done.lines[0], *done.lines[2:]] == ["created channel mill/b", "1 created, 0 changed, 2 unchanged, 0 removed"]
+    # What exists is checked before anything is changed.
+    both = wrong.replace("a-queue", "c-queue")
+    assert admin("apply", "-f", _write(tmp_path, both)).code == 3
+    assert json.loads(admin.ok("tenants", "channels", "get", "mill", "a", "--json").out)["queue"] == "a-queue"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("tenants: {a: {channels: [b]}}", "tenants.a.channels must be an object"),
+        ("tenant: {}", "tenant is unknown"),
+        ("tenants: {a: {}, a: {}}", "line 1: a is named twice"),
+        ("tenants:\n  1: {}", "line 2: the name 1 is not a text"),
+        ("tenants: {a: &x {b: *x}}", "recursive"),
+        (LAUGHS, "more than 1,000,000 values"),
+        ("tenants: [", "line 1"),
+        ("tenants: {a: {channels: {b: {type: queue, queue: '${env:NOT_SET}'}}}}", "channel a/b, queue: NOT_SET"),
+        ("tenants: {a: {channels: {b: {type: queue, queue: '${env:1x}'}}}}", "does not name a variable"),
+    ],
+)
+def test_wrong_file_changes_nothing_and_says_where(admin: Command, tmp_path: Path, text: str, told: str) -> None:
+    before = _calls(admin)
+    failed = admin("apply", "-f", _write(tmp_path, text))
+    assert failed.code == 2 and told in failed.err, failed
+    assert _calls(admin) == before
+    assert admin("apply", "-f", str(tmp_path / "none.yaml")).code == 2
+
+
+def test_variable_that_is_not_set_keeps_only_a_stored_value_of_the_same_form() -> None:
+    given = {"a": "x${env:A}y", "b": "${env:B}", "c": "$${env:C}", "d": "x${env:A}"}
+    found = resolve(given, {}, {"a": "x1y", "b": "***", "d": "z1"})
+    assert found.document == {"a": "x1y", "b": "***", "c": "${env:C}", "d": "x${env:A}"}
+    assert [(each.path, each.name) for each in found.missing] == [("d", "A")]
+    assert resolve(given, {"A": "1", "B": ""}, {}).document == {"a": "x1y", "b": "", "c": "${env:C}", "d": "x1"}
+
+
+TEXTS = ["1e5", "12:30", "on", "~", "2027-01-01", "0x1f", "-", "1_000", "null", "", " x", "a: b", "${env:X}", "'", "é\x07"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_and_numbers_survive_a_file(text: str) -> None:
+    document: dict[str, Any] = parse(json.dumps({"tenants": {"t": {"schedules": {"s": {"payload": [text, {text: text}]}}}}}))
+    numbers = parse("[1.10, 1e400, 12345678901234567890123, -0.0, 1E+2]")
+    document["tenants"]["t"]["schedules"]["n"] = {"payload": numbers}
+    again = parse_yaml(to_yaml(document).encode())
+    assert again == document
+    assert [str(each) for each in again["tenants"]["t"]["schedules"]["n"]["payload"]] == [str(each) for each in numbers]
+    assert len(parse_declared(again)) == 3
