@@ -306,3 +306,22 @@ async def test_of_300_fleets_those_that_need_a_person_come_first_and_are_opened_
     await expect(look.page.locator("#fleet")).to_have_value(FLEET)
     await expect(panel.get_by_role("button", name=FLEET, exact=True)).to_have_attribute("aria-pressed", "true")
     assert set(asked) == {50, 100}, "one request for a page, whatever the number of fleets"
+
+
+async def test_administrative_calls_are_shown_to_administrators_alone(look: Look, stage: Stage) -> None:
+    channel = "tenants/demo/channels/audited"
+    for timeout in ("PT5S", "PT7S"):
+        stage.call("PUT", channel, {"type": "http", "url": stage.receiver.url("/audited"), "timeout": timeout}, ADMIN_KEY)
+    await look.open(DEMO_KEY)
+    await look.shows("health")
+    await expect(look.panel("audit")).to_have_count(0)
+    await look.page.get_by_role("button", name="Forget key").click()
+    await look.open(ADMIN_KEY, "?tenant=demo")
+    await look.shows("audit")
+    row = look.row("audit", "timeout: ").filter(has_text="PT7S").first
+    await expect(row).to_contain_text("bootstrap")
+    await row.get_by_role("button", name="channels_put").click()
+    dialog = look.page.get_by_role("dialog", name="channels_put")
+    await expect(dialog.get_by_role("row").filter(has_text="timeout")).to_contain_text('"PT5S"')
+    await look.page.keyboard.press("Escape")
+    await expect(row.get_by_role("button")).to_be_focused()

@@ -2,6 +2,7 @@
 
 import { Refused, all, call, key, whenLost } from "./api.js";
 import { byId, el, plural, say, sentence } from "./dom.js";
+import { audit } from "./audit.js";
 import { dead } from "./dead.js";
 import { due, late, now } from "./events.js";
 import { fleets } from "./fleets.js";
@@ -11,7 +12,7 @@ import { maintenance } from "./maintenance.js";
 import { Panel } from "./panel.js";
 import { turns } from "./turns.js";
 
-const PANELS = [now, fleets, due, late, dead, leases, turns, maintenance, health];
+const PANELS = [now, fleets, due, late, dead, leases, turns, maintenance, health, audit];
 const NEW_NAMES = 60_000; // ms between loads of the names of tenants and fleets
 const AGAIN = 5000; // ms until names, or a stored key, are tried again after a failure
 
@@ -92,7 +93,7 @@ async function enter(token) {
   key.set(token);
   byId("gate").hidden = true;
   for (const id of ["controls", "panels", "skip"]) byId(id).hidden = false;
-  const made = PANELS.map((spec) => new Panel(spec, ctx));
+  const made = PANELS.filter((spec) => ctx.admin || !spec.admin).map((spec) => new Panel(spec, ctx));
   byId("panels").replaceChildren(...made.map((panel) => panel.root));
   // The panels load when the tenant and the fleet are known.
   await names();

@@ -16,7 +16,7 @@ function hint(error) {
 
 export class Panel {
   /**
-   * spec: `id`, `title`, `every(ctx)` (ms between loads), `still(data)` (a text; the view is not touched while it stays the same), `fleet` (true if it shows a fleet),
+   * spec: `id`, `title`, `every(ctx)` (ms between loads), `still(data)` (a text; the view is not touched while it stays the same), `fleet` (true if it shows a fleet), `admin` (true if only an admin key shows it),
    * `load(ctx, signal)` -> data, `empty(data)` -> a text or null, `build(body, ctx, refresh)` -> `{show(data, ctx), end()}`.
    */
   constructor(spec, ctx) {
