@@ -11,9 +11,11 @@ from ..core.pressure import PressureGauge
 
 MAX_POSTPONED: Final = 4
 """While storage refuses requests, a sweep visits each fleet in one of this number of runs on average, or in more of them."""
+SCAN_PERIOD: Final = 15.0
+"""Seconds between runs of the sweeps of the job `lease_scan` while they have work."""
 RUNS_A_SWEEP: Final = 4
-"""Runs in a minute of a sweep that goes on every 15 s. Only the first of them is certain to take place: messages plan the others, and
-storage may refuse the messages too."""
+"""Runs of such a sweep in a minute. Only the first of them is certain to take place: messages plan the others, and storage may refuse the
+messages too."""
 
 
 def postponed_fleets(keys: Iterable[str], stretch: float, period: float, now: Millis, *, sure: int = 1) -> set[str]:

@@ -13,7 +13,7 @@ from ...core.ids import Ids
 from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
 from ...engine.fleet_cursor import FleetCursor, VisitFleet
-from ...engine.postponement import RUNS_A_SWEEP, Postponement
+from ...engine.postponement import RUNS_A_SWEEP, SCAN_PERIOD, Postponement
 from ...engine.queries import load_rows
 from ...leases.rows import fleet_key
 from ...storage.names import TURNS
@@ -33,8 +33,6 @@ from .views import TurnFigures, figures_of, taking
 log = logging.getLogger(__name__)
 
 SCANNED: Final = "turn-scan"
-SCAN_PERIOD: Final = 15.0
-"""Seconds between runs of the scan (job `lease_scan`) while there are turns."""
 RETAINED: Final = "turn-retention"
 MAX_CACHED_SETTINGS: Final = 1000
 """Fleets with cached settings."""

@@ -12,7 +12,7 @@ from ...core.clock import Clock, Millis
 from ...core.pressure import PressureGauge
 from ...engine.conflicts import CONFLICT, WriteConflict, try_repeatedly
 from ...engine.fleet_cursor import FleetCursor, VisitFleet
-from ...engine.postponement import RUNS_A_SWEEP, Postponement
+from ...engine.postponement import RUNS_A_SWEEP, SCAN_PERIOD, Postponement
 from ...engine.row_pace import RowPace
 from ...leases.rows import FLEET, Fleet, parse_fleet
 from ...scheduler.ingest.internal_events import EventPublisher
@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 SCANNED: Final = "maintenance-scan"
 INSPECTED: Final = "maintenance-inspection"
-SCAN_PERIOD: Final = 15.0
-"""Seconds between runs of the scan (job `lease_scan`) while there are open events."""
 INSPECTION_PERIOD: Final = 60.0
 """Seconds between runs of the inspection (job `stale_scan`)."""
 MAX_STRETCH: Final = 2.0
