@@ -14,6 +14,7 @@ from ..maintenance.routes import maintenance
 from ..ops.health import routes as health
 from ..ops.metrics.routes import figures
 from ..scheduler import routes as scheduler
+from ..scheduler.bulk.routes import jobs
 from ..scheduler.ingest.rejects_routes import rejected
 from ..scheduler.long_work.routes import work
 from ..scheduler.mirror.routes import storage
@@ -33,6 +34,7 @@ def build_routes() -> Routes[Application]:
     routes.add(scheduler.events, lambda app: app.scheduler)
     routes.add(scheduler.dead, lambda app: app.scheduler)
     routes.add(work, lambda app: app.scheduler.work)
+    routes.add(jobs, lambda app: app.scheduler.bulk)
     routes.add(minutes, lambda app: app.scheduler)
     routes.add(rejected, lambda app: app.scheduler.rejects)
     routes.add(schedules, lambda app: app.scheduler)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..core.clock import Millis
 from ..engine.queries import load_rows
 from ..ops.export.service import MetricsPublisher
+from ..scheduler.bulk.service import JOB as BULK_JOBS
 from ..storage.names import TENANTS
 from ..tenants.rows import PK_TENANTS
 from .timers import Counts, Job
@@ -32,6 +33,7 @@ def timer_jobs(app: Application, publishing: MetricsPublisher, *, kafka: bool) -
             ("state rows", scheduler.state_backfill.run_once),
             ("label rows", scheduler.label_index.run_once),
         ],
+        BULK_JOBS: [("jobs", scheduler.bulk.run_once)],
         "lease_scan": [
             ("takeover", app.watch.takeover.run_once),
             ("turns", app.checkpoints.run_once),

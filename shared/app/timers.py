@@ -16,6 +16,7 @@ import orjson
 
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError, TocsinError
+from ..scheduler.bulk.service import JOB as BULK_JOBS
 from ..scheduler.label_index import TWICE_LABELLED
 from ..scheduler.state_backfill import TICKED, TWICE
 from ..scheduler.timings import SILENCE
@@ -49,7 +50,7 @@ SOON_LATEST: Final[Millis] = 15_000
 DECIDED_WITHIN: Final = 10.0
 """Seconds that the sweep waits for all its jobs before it plans the runs in between. Jobs that take longer are planned when they end."""
 
-RUN_FOR: Mapping[str, float] = {"scheduler_scan": 55.0, "lease_scan": 55.0, "stale_scan": 300.0, "retention_scan": 300.0}
+RUN_FOR: Mapping[str, float] = {"scheduler_scan": 55.0, BULK_JOBS: 55.0, "lease_scan": 55.0, "stale_scan": 300.0, "retention_scan": 300.0}
 """Seconds after which a part of the job is cancelled, which every part tolerates; the next run goes on.
 
 The first two end before the next minute, so that a request that storage does not answer costs them no sweep. The others may be slow: the

@@ -197,9 +197,17 @@ class Changes:
         count = 0
         while place is not None and self._clock.monotonic() < until:
             rows, place = await self._lookup.events(tenant, chosen, REDRIVE_PAGE, place)
-            for group in _groups(rows):
-                count += await self._redrive(tenant, group[0].pk, {row.rk: row for row in group if await self._has_its_id(tenant, row)})
+            count += len(await self.redrive_found(tenant, rows))
         return count
+
+    async def redrive_found(self, tenant: str, rows: Iterable[Row]) -> set[str]:
+        """Redrive dead events as they were just read; return the ids of those that were redriven."""
+        done = set[str]()
+        for group in _groups(rows):
+            some = {row.rk: row for row in group if await self._has_its_id(tenant, row)}
+            await self._redrive(tenant, group[0].pk, some)
+            done |= {str(row.props["id"]) for row in some.values()}
+        return done
 
     async def _has_its_id(self, tenant: str, row: Row) -> bool:
         """Return False for a dead event whose id a later event with `collapse` has taken over: it must not come back beside that one."""

@@ -17,6 +17,7 @@ from ..engine.effects import MAX_LOST
 from ..storage import Storage
 from ..storage.ports import Props, Row
 from ..tenants.store import TenantDirectory
+from .bulk.service import BulkJobs
 from .changes import Changes
 from .collapsing import Collapsing
 from .event_clock import EventClock
@@ -100,6 +101,7 @@ class Scheduler:
         self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror, self.label_index.searchable)
         self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes)
         self.work = LongWorkCalls(self.runner, clock, self.firing, self.counters, mirror)
+        self.bulk = BulkJobs(self.runner, tables, storage.queues, self.lookup, self.changes, clock, ids)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)
         self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)
@@ -108,6 +110,7 @@ class Scheduler:
         """Look at the rows of the timers' ticks as the sweep has read them."""
         self.state_backfill.watch(ticks)
         self.label_index.watch(ticks)
+        self.bulk.watch(ticks)
 
     def leave(self) -> None:
         """Let owners start nothing new and release their shards, because the process is about to end."""

@@ -91,7 +91,7 @@ class Content:
     shape: Any = None
 
 
-type Recording = Literal["before", "after", "none"]
+type Recording = Literal["before", "after", "none", "always"]
 
 
 class RouteOptions(TypedDict, total=False):
@@ -124,7 +124,7 @@ class RouteOptions(TypedDict, total=False):
     """True if answers carry an `ETag` (`Answer.etag`); documents the header."""
     record: Recording
     """When the record of an administrative call is written: `before` it, or `after` it if it must work while storage does not. `none`:
-    machines make these calls although a person's key permits them."""
+    machines make these calls although a person's key permits them. `always`: before it, although a tenant's app may make it."""
 
 
 def _no_service(app: Any) -> None:
@@ -174,6 +174,8 @@ class Route:
     @cached_property
     def audited(self) -> bool:
         """True for an administrative call that may change something: an operator makes it, and not an agent, a server or a tenant's app."""
+        if self.record == "always":
+            return True
         return self.method != "GET" and bool(self.scopes) and self.scopes <= _ADMINISTRATIVE and self.record != "none"
 
     @cached_property

@@ -23,6 +23,7 @@ from shared.leases.rules import MAX_HELD
 from shared.leases.service.control.verbs import MAX_INTENTS
 from shared.maintenance.rows import MAX_NODES, MAX_OPEN
 from shared.maintenance.story import FIRST_STEPS, LAST_STEPS
+from shared.scheduler.bulk.model import MOST_EVENTS, MOST_UNFINISHED
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.long_work.call_rates import TENANT_CALLS, WORK_CALLS
 from shared.scheduler.long_work.model import MAX_CALL_BYTES
@@ -62,6 +63,8 @@ LIMITS = {
     "labels that a callback repeats": MOST_LABELS,
     "searchable labels of a tenant": MOST_SEARCHABLE,
     "labels of one filter": MOST_LABEL_FILTERS,
+    "events of one bulk job": MOST_EVENTS,
+    "bulk jobs of a tenant that have not ended": MOST_UNFINISHED,
     "attempts of a retry policy": bound(Retry, "attempts", "maximum"),
     "any duration": MAX_DURATION // DAY,
     "schedules of a tenant, unless its limits say otherwise": MOST_SCHEDULES,

@@ -156,6 +156,17 @@ class EventLookup:
 
     async def events(self, tenant: str, chosen: EventFilter, limit: int, start: ListPosition) -> ListPage:
         """Return a page of events and the position of the next one; pages may be short."""
+        return await self._list(tenant, chosen, limit, start, bare=False)
+
+    async def matching(self, tenant: str, chosen: EventFilter, limit: int, start: ListPosition) -> ListPage:
+        """Return the same page, but of the events only the properties that the filter uses."""
+        return await self._list(tenant, chosen, limit, start, bare=True)
+
+    async def whole(self, rows: Sequence[Row]) -> list[Row]:
+        """Return events of `matching` with all their properties, without those that are gone."""
+        return [row for row in await asyncio.gather(*(self._whole(row.pk, row) for row in rows)) if row is not None]
+
+    async def _list(self, tenant: str, chosen: EventFilter, limit: int, start: ListPosition, *, bare: bool) -> ListPage:
         found: list[Row] = []
         here, shards, scanned, size = start, 0, 0, 0
         until = self._clock.monotonic() + PAGE_SECONDS
@@ -173,7 +184,7 @@ class EventLookup:
             visited.add(shard)
             first, most, room = after + "!" if after else FIRST_EVENT, limit - len(found), PAGE_BYTES - size
             label = place.key.partition(":")[0] if place.phase == LABELS else ""
-            part = await self._part(shard, first, chosen, most, room, by_state=state_row is not None and not label, label=label)
+            part = await self._part(shard, first, chosen, most, room, by_state=state_row is not None and not label, label=label, bare=bare)
             found += part.rows
             scanned += part.scanned
             size += part.size
@@ -185,16 +196,17 @@ class EventLookup:
         return ListPage(found, None)
 
     async def _part(
-        self, shard: str, first: str, chosen: EventFilter, most: int, most_bytes: int, *, by_state: bool, label: str
+        self, shard: str, first: str, chosen: EventFilter, most: int, most_bytes: int, *, by_state: bool, label: str, bare: bool
     ) -> ShardPart:
         """Return the chosen events of a shard from the row `first` on: at most `most`, and few more bytes than `most_bytes`.
 
         by_state: the shard was found by a state row. label: the digest of the label by whose row it was found.
+        bare: the events are not read whole.
         """
         # Without a filter nearly every row is shown. With one, or if many are not, bodies are read only of the rows that are.
         # A shard with a state row has few other events that pass, so the store filters by state.
         where = (Where("state", "eq", chosen.state),) if by_state and chosen.state is not None else ()
-        whole = chosen == (EventFilter(state=chosen.state) if by_state else EventFilter())
+        whole = not bare and chosen == (EventFilter(state=chosen.state) if by_state else EventFilter())
         picked: list[Row] = []
         scanned = size = present = 0
         cursor: str | None = None
@@ -212,7 +224,7 @@ class EventLookup:
             for row in page.rows:
                 shown = chosen.shows(row.props)
                 if shown and (len(picked) == most or (picked and size > most_bytes)):
-                    return ShardPart(await self._complete(shard, chosen, picked), scanned, size, picked[-1].rk)
+                    return ShardPart(picked if bare else await self._complete(shard, chosen, picked), scanned, size, picked[-1].rk)
                 scanned += 1
                 present += has_digest(row.props, label) if label else chosen.state is not None and in_state(row.props, chosen.state)
                 if shown:
@@ -221,7 +233,7 @@ class EventLookup:
                     size += int(row.props["size"])
             cursor, whole = page.next, False
             if cursor is None:
-                return ShardPart(await self._complete(shard, chosen, picked), scanned, size, DONE, not present)
+                return ShardPart(picked if bare else await self._complete(shard, chosen, picked), scanned, size, DONE, not present)
 
     async def _complete(self, shard: str, chosen: EventFilter, picked: Sequence[Row]) -> list[Row]:
         """Return the picked rows with all their properties, without those that the filter no longer shows."""

@@ -1,0 +1,1 @@
+"""Bulk jobs: cancel, move, redrive or fire all events that match a filter."""

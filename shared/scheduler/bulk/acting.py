@@ -1,0 +1,114 @@
+"""What a job does to one event, or to several of a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from ...core.clock import Clock, Millis
+from ...core.durations import MAX_TIME
+from ...core.errors import OutcomeUnknown, Problem, Rejected
+from ...engine.async_runner import AsyncRunner
+from ...storage.names import EVENTS
+from ...storage.ports import Props, Row, Tables
+from ...web.etag import etag_of
+from ..changes import Changes
+from ..keys import Address
+from ..protocol.changing import WINDOW, find
+from ..queries.event_filter import EventFilter
+from ..rules import asked_due
+from .rows import BulkJob
+
+MARK: Final = "job"
+"""Property of an event: the last job that has moved it, so that a job which is continued after a crash does not move it twice."""
+FIRE_IN: Millis = 4_000
+"""An event that a job fires is due after this time, so that the fired events share shards."""
+TRIES: Final = 3
+CHANGED: Final = "changed"
+_GONE: Final = frozenset({"not-found"})
+_CHANGED: Final = frozenset({"precondition-failed", "already-final", "not-dead"})
+
+
+class Result(NamedTuple):
+    """What became of an event. outcome: done, skipped or failed. reason: '' for done."""
+
+    id: str
+    outcome: str
+    reason: str = ""
+
+
+class Acting:
+    """Carries out the actions. One per process."""
+
+    def __init__(self, runner: AsyncRunner, tables: Tables, changes: Changes, clock: Clock) -> None:
+        self._runner, self._tables, self._changes, self._clock = runner, tables, changes, clock
+
+    async def one(self, tenant: str, job_id: str, job: BulkJob, chosen: EventFilter, address: Address) -> Result:
+        """Cancel, move or fire an event, if it still matches. Raises `StorageError` if storage does not answer: then repeat it."""
+        for left in reversed(range(TRIES)):
+            row = await self._runner.run(find(address))
+            if row is None:
+                return Result(address.text, "skipped", "not-found")
+            event_id = str(row.props["id"])
+            if _is_done(row.props, job_id):
+                return Result(event_id, "done")
+            if not chosen.shows(row.props):
+                return Result(event_id, "skipped", CHANGED)
+            try:
+                await self._change(tenant, job_id, job, event_id, row)
+                return Result(event_id, "done")
+            except Problem as problem:
+                if problem.code in _CHANGED and left:
+                    # Its row has changed since it was read. It may still match.
+                    continue
+                skipped = problem.code in _CHANGED | _GONE
+                return Result(event_id, "skipped" if skipped else "failed", CHANGED if skipped else problem.code)
+            except OutcomeUnknown:
+                if not left:
+                    raise
+            except Rejected:
+                return Result(event_id, "failed", "refused-by-storage")
+        raise AssertionError
+
+    async def _change(self, tenant: str, job_id: str, job: BulkJob, event_id: str, row: Row) -> None:
+        seen = {"if-match": etag_of(row.pk, row.rk, row.etag)}
+        if job.action == "cancel":
+            await self._changes.cancel(tenant, event_id, seen, nonce=_nonce(job_id))
+            return
+        change: Props = {MARK: job_id}
+        if job.action == "fire":
+            change |= dict.fromkeys(WINDOW, 0)
+            due = self._clock.now() + FIRE_IN
+        else:
+            due = job.due + int(row.props.get("shift", 0)) if job.due else int(row.props["due"]) + job.by
+            if "flex" in row.props:
+                # It keeps its place in its window.
+                change |= {name: row.props[name] for name in WINDOW}
+            if asked_due(row.props, due) > MAX_TIME:
+                raise Problem(422, "due-too-late", "the due time is after the year 9999")
+        await self._changes.move(tenant, event_id, max(due, 0), change, seen, row)
+
+    async def redrive(self, tenant: str, chosen: EventFilter, addresses: Sequence[Address]) -> list[Result]:
+        """Redrive those dead events of a shard that still match. Raises `StorageError`: then repeat it."""
+        results: list[Result] = []
+        rows: list[Row] = []
+        for address in addresses:
+            row = await self._tables.get(EVENTS, address.shard, address.row)
+            if row is None:
+                results.append(Result(address.text, "skipped", "not-found"))
+            elif not chosen.shows(row.props):
+                results.append(Result(str(row.props["id"]), "skipped", CHANGED))
+            else:
+                rows.append(row)
+        done = await self._changes.redrive_found(tenant, rows) if rows else set[str]()
+        ids = [str(row.props["id"]) for row in rows]
+        return results + [Result(each, "done") if each in done else Result(each, "skipped", CHANGED) for each in ids]
+
+
+def _nonce(job_id: str) -> str:
+    return f"job:{job_id}"
+
+
+def _is_done(props: dict[str, Any], job_id: str) -> bool:
+    """Return True if the job has changed the event before."""
+    return props.get(MARK) == job_id or (props["state"] == "cancelled" and props.get("by") == _nonce(job_id))
