@@ -53,8 +53,8 @@ DECIDED_WITHIN: Final = 10.0
 RUN_FOR: Mapping[str, float] = {"scheduler_scan": 55.0, BULK_JOBS: 55.0, "lease_scan": 55.0, "stale_scan": 300.0, "retention_scan": 300.0}
 """Seconds after which a part of the job is cancelled, which every part tolerates; the next run goes on.
 
-The first two end before the next minute, so that a request that storage does not answer costs them no sweep. The others may be slow: the
-first two still run each minute meanwhile. All end well before the host's limit of ten minutes.
+The first three end before the next minute, so that a request that storage does not answer costs them no sweep. The others may be slow: the
+first three still run each minute meanwhile. All end well before the host's limit of ten minutes.
 """
 MAX_STRETCH: Final = 2.0
 """Largest factor on the period of such a job while storage refuses requests. `readyz` allows three periods."""
@@ -256,7 +256,9 @@ class Timers:
 
     async def _store(self, runs: Mapping[str, JobRun]) -> None:
         now = self._clock.now()
-        ticks: dict[str, Props] = {job: {"at": now, "failed": len(run.failed)} for job, run in runs.items()}
+        ticks: dict[str, Props] = {job: {"at": now, "failed": len(run.failed)} for job, run in runs.items() if job != BULK_JOBS}
+        if not ticks:
+            return
         if TICKED in ticks:
             ticks[TICKED] |= {TWICE: now, TWICE_LABELLED: now}
         await self._tables.write(SWEEPS, PK_TICKS, tuple(Upsert(job, props) for job, props in ticks.items()))

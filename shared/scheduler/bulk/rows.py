@@ -12,7 +12,7 @@ a process that works on a job is on the job row's ETag, so of two processes one 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -98,9 +98,7 @@ def filter_of(job: BulkJob) -> EventFilter:
     state = given["state"] or ("dead" if job.action == "redrive" else None)
     labels = tuple(sorted(given["labels"].items()))
     chosen = event_filter(given["from"], given["to"], given["channel"], state, labels, given["id_prefix"], given["error"])
-    if state is not None:
-        return chosen
-    return EventFilter(chosen.first, chosen.end, chosen.channel, _can_change, None, labels, chosen.prefix, chosen.error)
+    return chosen if state is not None else replace(chosen, wanted=_can_change)
 
 
 def _can_change(props: dict[str, Any]) -> bool:

@@ -298,8 +298,8 @@ class BulkJobs:
             await self._clock.sleep(max(0.0, len(some) / PER_SECOND - (self._clock.monotonic() - began)))
         ended = replace(job, state="done", ended=self._clock.now(), lease=0)
         if await self._merge(row, job, ended):
-            told = {"action": "bulk_job_done", "tenant": tenant, "job": job_id}
-            log.info("Bulk job %s has changed %d events; %d failed", job_id, ended.done, ended.failed, extra=told)
+            extra = {"action": "bulk_job_done", "tenant": tenant, "job": job_id}
+            log.info("Bulk job %s has changed %d events; %d failed", job_id, ended.done, ended.failed, extra=extra)
         return True
 
     async def _act(self, tenant: str, job_id: str, job: BulkJob, chosen: Any, addresses: Sequence[Any]) -> list[Result]:

@@ -42,6 +42,11 @@ GET /audit
 GET /fleet-overview
 POST /storage/failover
 POST /storage/failback
+POST /jobs
+GET /jobs
+GET /jobs/{id}
+POST /jobs/{id}/confirm
+POST /jobs/{id}/cancel
 GET /rejects
 DELETE /rejects/{id}
 PUT /tenants/{tenant}
