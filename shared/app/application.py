@@ -74,8 +74,9 @@ class Application:
             settings,
             remains=lambda tenant: self.scheduler.remains(tenant),
             refuse_delete=lambda tenant: self.fleets.refuse_living(tenant),
-            on_delete=lambda tenant: self.fleets.end_all(tenant),
+            on_delete=self._end_parts,
             on_searchable=lambda tenant, new: self.scheduler.label_index.begin(tenant, fresh=new),
+            on_expired_key=lambda tenant, prefix: self.scheduler.notices(tenant, "key.expired", prefix, "a call carried the key"),
             alone=lambda: self.scheduler.state_backfill.complete(),
         )
         self.audit = AuditRecords(tables, clock)
@@ -203,6 +204,11 @@ class Application:
             app.scheduler.leave()
             app.kafka.leave()
 
+    async def _end_parts(self, tenant: str) -> None:
+        """Delete what belongs to a tenant beside its keys and channels."""
+        await self.fleets.end_all(tenant)
+        await self.scheduler.notices.forget(tenant)
+
     async def close(self) -> None:
         """Release shards and connections."""
         self.leave()
@@ -210,6 +216,7 @@ class Application:
         try:
             for app in sides:
                 await app.scheduler.express.close()
+                await app.scheduler.notices.close()
                 await app.scheduler.writer.announcer.close()
                 await app.watch.close()
                 await app.failover.close()

@@ -31,6 +31,7 @@ def timer_jobs(app: Application, publishing: MetricsPublisher, *, kafka: bool) -
             ("dispatch", by_event_clock(scheduler.sweeps.dispatch)),
             ("recurring", by_event_clock(scheduler.recurring.chain.sweep)),
             ("state rows", scheduler.state_backfill.run_once),
+            ("notices", scheduler.notices.sweep),
             ("label rows", scheduler.label_index.run_once),
         ],
         BULK_JOBS: [("jobs", scheduler.bulk.run_once)],

@@ -150,6 +150,8 @@ class Event(_AnswerModel):
     """The id of the callback that tells of this event's end, once it is stored."""
     callback_of: str | None = None
     """Of a callback: the id of the event whose end it tells of."""
+    notice: str | None = None
+    """Of a notice: its kind, such as `breaker.opened`."""
     attempts: tuple[Attempt, ...] = ()
     planned: datetime | None = None
     """Time chosen within the window of `flex`. Lateness is measured from it."""

@@ -10,6 +10,7 @@ from ..core.clock import Millis
 from ..core.durations import MAX_TIME, Duration, Time
 from ..core.label_text import parse_labels
 from ..delivery.flow.rules import HoldReason
+from ..delivery.notices import NoticeKind
 from ..tenants.model import Durability, LabelName, Pauses, refuse_two_kinds
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.params import Moment, Paging, Query
@@ -228,6 +229,7 @@ class EventOut(Strict):
     on_dead: Maybe[str] = None
     callback: Maybe[str] = Field(None, description="The id of the callback that tells of this event's end, once it is stored.")
     callback_of: Maybe[str] = Field(None, description="Of a callback: the id of the event whose end it tells of.")
+    notice: Maybe[NoticeKind] = Field(None, description="Of a notice: its kind.")
     attempts: Maybe[list[AttemptOut]] = Field(
         None, description="The last 20. One with outcome unknown may have delivered the event, even if the state is dead or lapsed."
     )

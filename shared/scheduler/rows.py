@@ -28,7 +28,7 @@ from . import attempt_history
 from .keys import shard_tenant
 from .late_reasons import late_because
 from .model import EventIn
-from .outcomes.owed import CALLBACK, CALLBACK_OF, callback_channels, callbacks_props
+from .outcomes.owed import CALLBACK, CALLBACK_OF, NOTICE, callback_channels, callbacks_props
 from .rules import GOING, NEVER, asked_due
 from .work_rows import noted_work, shown_work, work_of
 
@@ -230,7 +230,7 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
     if KEY in props:
         shown["ordering_key"] = props[KEY]
     shown |= {f"on_{outcome}": channel for outcome, channel in callback_channels(props).items()}
-    shown |= {name: props[name] for name in (CALLBACK, CALLBACK_OF) if name in props}
+    shown |= {name: props[name] for name in (CALLBACK, CALLBACK_OF, NOTICE) if name in props}
     if state == "retrying":
         shown["next_attempt"] = to_text(int(props["next"]))
     if (work := noted_work(props)) is not None and state == "working":

@@ -12,6 +12,7 @@ from ..core.settings import Settings
 from ..delivery.channels.ports import Sender
 from ..delivery.flow.rate_limiter import RateLimiter
 from ..delivery.flow.service import Flow
+from ..delivery.notices import NoticeKind
 from ..engine.async_runner import AsyncRunner
 from ..engine.effects import MAX_LOST
 from ..storage import Storage
@@ -34,6 +35,7 @@ from .label_index import LabelIndex
 from .long_work.service import LongWorkCalls
 from .mirror.pair import Mirror, MirrorPair
 from .outcomes.callback_writer import CallbackWriter
+from .outcomes.notices import Notices
 from .protocol.mirroring import FIRST, SECOND, Side
 from .queries.held import EventViews
 from .queries.list_turns import ListTurns
@@ -81,28 +83,31 @@ class Scheduler:
             tables, clock, directory.channels.blocks, storage.places, SECOND if pair is not None and side == "first" else ""
         )
         mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
-        self.flow = Flow(settings, tables, clock, ids, directory, self.counters)
+        # Owners need the writer, and the writer's express delivery needs owners; notices need the writer too.
+        async def notify(tenant: str, kind: NoticeKind, subject: str, detail: str = "", count: int = 1) -> None:
+            await self.notices(tenant, kind, subject, detail, count)
 
         async def tell(rows: Sequence[Row]) -> dict[str, Props]:
-            # Owners need the writer, and the writer's express delivery needs owners.
             return await self.callbacks(rows)
 
+        self.flow = Flow(settings, tables, clock, ids, directory, self.counters, notify)
         self.firing = Firing(self.runner, self.clock, ids, settings, directory, senders, self.counters, self.flow, tell, mirror, process)
         self.express = Express(self.firing, self.runner, clock, ids, settings, self.flow, storage.fresh)
         # On the second account of a pair all events are mirrored, and these need a writer that copies them.
         express = self.express.store if settings.express_events and side == "first" else None
         self.writer = Writer(self.runner, clock, ids, settings, storage.fresh, mirror, express, self.label_index.searchable)
-        self.callbacks = CallbackWriter(self.writer, directory, tables, queued_ids, clock)
+        self.callbacks = CallbackWriter(self.writer, directory, tables, queued_ids, clock, notify)
+        self.notices = Notices(self.runner, tables, clock, directory, self.writer, queued_ids)
         outbox = Outbox(storage.queues, clock, parcels)
         limiter = RateLimiter(tables, clock)
-        self.ingest = Ingest(directory, self.writer, self.stats, limiter, clock, ids, queued_ids, outbox, settings)
+        self.ingest = Ingest(directory, self.writer, self.stats, limiter, clock, ids, queued_ids, outbox, settings, notify)
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
         self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror, self.label_index.searchable)
         self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes)
         self.work = LongWorkCalls(self.runner, clock, self.firing, self.counters, mirror)
         self.bulk = BulkJobs(self.runner, tables, storage.queues, self.lookup, self.changes, clock, ids)
-        self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup)
+        self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup, notify)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)
         self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)
 

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from ..core.clock import Millis
 from ..core.durations import Duration, Time
 from ..delivery.channels.outputs import ChannelOut
+from ..delivery.notices import KINDS, NoticeKind
 from ..web.fields.error_texts import Shaped
 from ..web.fields.types import Maybe, Name, NodeName, Note, Stamp, Strict
 
@@ -126,6 +127,20 @@ MOST_SEARCHABLE = 8
 """Labels by which a tenant can search."""
 
 
+class NoticeSettings(Strict):
+    """The kinds of which a tenant is told, and the channel that gets its notices."""
+
+    channel: Name = Field(description="It need not exist yet. Of itself it gets no notices about its breaker or its pause.")
+    kinds: list[NoticeKind] = Field(min_length=1, max_length=len(KINDS))
+
+    @field_validator("kinds")
+    @classmethod
+    def _each_once(cls, kinds: list[NoticeKind]) -> list[NoticeKind]:
+        if len(set(kinds)) != len(kinds):
+            raise ValueError("names a kind twice; name each once")
+        return sorted(kinds)
+
+
 class Tenant(Strict):
     """A tenant's settings, as sent with PUT."""
 
@@ -139,6 +154,8 @@ class Tenant(Strict):
         max_length=MOST_SEARCHABLE,
         description="Names of the labels by which events are listed without a look at every event.",
     )
+
+    notices: Maybe[NoticeSettings] = Field(None, description="What the tenant is told about its events, channels, schedules and keys.")
 
     @field_validator("searchable")
     @classmethod

@@ -24,7 +24,7 @@ from ..engine.row_codec import Format, RowCodec, Spread
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Op, Props, Row, Tables, WriteRefused
 from ..web.callers import KeyRecord
-from .model import Retry, Scope, Tenant
+from .model import NoticeSettings, Retry, Scope, Tenant
 
 PK_TENANTS = "tenant"
 PREFIX_KEY = "key:"
@@ -74,12 +74,14 @@ ADDED_LIMITS: Final = ("fleets", "agents", "servers")
 
 def _spec_props(spec: Tenant) -> Props:
     """Return the properties that hold a tenant's settings. Former versions can read them: they know neither `schedule` nor some limits."""
-    body = spec.model_dump_json(exclude={"retry": {"schedule"}, "limits": set(ADDED_LIMITS), "searchable": True})
+    body = spec.model_dump_json(exclude={"retry": {"schedule"}, "limits": set(ADDED_LIMITS), "searchable": True, "notices": True})
     props: Props = {"body": body, "retry_as_given": True}
     if added := {name: value for name in ADDED_LIMITS if (value := getattr(spec.limits, name)) is not None}:
         props["more_limits"] = orjson.dumps(added).decode()
     if spec.retry.schedule is not None:
         props["retry_schedule"] = orjson.dumps(spec.retry.schedule).decode()
+    if spec.notices is not None:
+        props["notices"] = spec.notices.model_dump_json()
     if spec.searchable:
         props["searchable"] = ",".join(spec.searchable)
     return props
@@ -87,6 +89,8 @@ def _spec_props(spec: Tenant) -> Props:
 
 def _spec_of(props: Props) -> Tenant:
     spec = Tenant.model_validate_json(str(props["body"]))
+    if "notices" in props:
+        spec = spec.model_copy(update={"notices": NoticeSettings.model_validate_json(str(props["notices"]))})
     if "searchable" in props:
         spec = spec.model_copy(update={"searchable": str(props["searchable"]).split(",")})
     if "more_limits" in props:

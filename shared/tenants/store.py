@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -52,6 +53,8 @@ _EVENTS_LEFT = (
     "with ?inherit=true."
 )
 CACHE_SIZE = 10_000
+EXPIRED_TOLD_EVERY = 3_600.0
+"""Seconds in which a process tells once that an expired key is used."""
 """Most entries per kind."""
 
 
@@ -73,14 +76,19 @@ class TenantDirectory:
         on_delete: Callable[[str], Awaitable[object]] = _nothing,
         on_searchable: Callable[[str, bool], Awaitable[object]] | None = None,
         alone: Callable[[], Awaitable[bool]] | None = None,
+        on_expired_key: Callable[[str, str], Awaitable[object]] | None = None,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         """remains: returns True while events, or anything else that a tenant can look up, are stored for a deleted tenant. refuse_delete:
         raises 409 while a part of the tenant cannot be deleted. on_delete: deletes the parts of a tenant beside keys and channels; raises
         409 like `refuse_delete`; safe to repeat. on_searchable: is called with a tenant that has declared other labels searchable, and
-        True if the tenant is new. alone: returns True if no former version, which marks no changes, is at work."""
+        True if the tenant is new. on_expired_key: is called with the tenant and the prefix of a key that is used after its expiry, once an
+        hour for each key. alone: returns True if no former version, which marks no changes, is at work."""
         self._remains, self._refuse_delete, self._on_delete = remains, refuse_delete, on_delete
         self._on_searchable = on_searchable
+        self._on_expired_key = on_expired_key
+        self._expired_uses: dict[str, float] = {}
+        """Monotonic time of the last use that was told, by the digest of an expired key."""
         self._tables, self._clock, self._entropy = tables, clock, entropy
         self._mirrored = settings.mirrored
         admin = settings.admin_key
@@ -123,8 +131,28 @@ class TenantDirectory:
 
     async def expired_at(self, token: str) -> Millis | None:
         """Return the time at which a key has expired; None for a valid key and for a text that is no key. Raises `StorageError`."""
-        stored = await self._keys.get(rules.digest_of(token))
-        return stored.expires if stored is not None and stored.expires is not None and stored.expires <= self._clock.now() else None
+        digest = rules.digest_of(token)
+        stored = await self._keys.get(digest)
+        if stored is None or stored.expires is None or stored.expires > self._clock.now():
+            return None
+        if self._on_expired_key is not None:
+            await self._tell_expired(stored, digest, self._on_expired_key)
+        return stored.expires
+
+    async def _tell_expired(self, key: KeyRow, digest: str, tell: Callable[[str, str], Awaitable[object]]) -> None:
+        """Have the tenant of an expired key told that it is still used, once an hour by this process."""
+        now = self._clock.monotonic()
+        home = await self._homes.get(key.tenant)
+        if home is None or home.uid != key.uid or now < self._expired_uses.get(digest, -math.inf) + EXPIRED_TOLD_EVERY:
+            return
+        if len(self._expired_uses) >= CACHE_SIZE:
+            self._expired_uses.clear()
+        self._expired_uses[digest] = now
+        try:
+            await tell(key.tenant, key.prefix)
+        except StorageError as error:
+            del self._expired_uses[digest]
+            log.debug("The use of an expired key could not be noted: %s", error, extra={"action": "notice_postponed", "tenant": key.tenant})
 
     def _note_use(self, key: KeyRow, digest: str, day: str) -> None:
         """Have the day of use written, once by this process: the call need not wait for it."""

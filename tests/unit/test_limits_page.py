@@ -29,6 +29,7 @@ from shared.scheduler.long_work.call_rates import TENANT_CALLS, WORK_CALLS
 from shared.scheduler.long_work.model import MAX_CALL_BYTES
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_LABEL_FILTERS, EventIn
 from shared.scheduler.outcomes.callback_events import MOST_LABELS
+from shared.scheduler.outcomes.notice_rows import MOST_SUBJECTS, PERIOD
 from shared.tenants.model import MOST_AGENTS, MOST_FLEETS, MOST_PARTITIONS, MOST_SCHEDULES, MOST_SEARCHABLE, MOST_SERVERS, Limits, Retry
 from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
 from shared.web.parsing import MAX_OUTSIDE_CONTAINERS
@@ -61,6 +62,8 @@ LIMITS = {
     "body of one batch": MAX_BATCH_BYTES,
     "labels of an event": bound(EventIn, "labels", "maxProperties"),
     "labels that a callback repeats": MOST_LABELS,
+    "time between two notices of one kind": PERIOD // 1000,
+    "subjects that a notice names": MOST_SUBJECTS,
     "searchable labels of a tenant": MOST_SEARCHABLE,
     "labels of one filter": MOST_LABEL_FILTERS,
     "events of one bulk job": MOST_EVENTS,

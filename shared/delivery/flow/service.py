@@ -13,6 +13,7 @@ from ...core.ids import Ids
 from ...core.settings import Settings
 from ...storage.ports import Tables
 from ..channels.ports import Target, Verdict
+from ..notices import NoticeKind, Notify, notify_nobody
 from . import circuit_breaker, rules
 from .directory import NO_LIMITS, ChannelDirectory, DeliveryLimits
 from .lane import Lane
@@ -39,8 +40,16 @@ class Flow:
     """Flow control of one process. Belongs to one event loop."""
 
     def __init__(
-        self, settings: Settings, tables: Tables, clock: Clock, ids: Ids, directory: ChannelDirectory, counters: Counter[str]
+        self,
+        settings: Settings,
+        tables: Tables,
+        clock: Clock,
+        ids: Ids,
+        directory: ChannelDirectory,
+        counters: Counter[str],
+        notify: Notify = notify_nobody,
     ) -> None:
+        self._notify = notify
         self._tables, self._clock, self._ids, self._directory, self._counters = tables, clock, ids, directory, counters
         self._me = f"f{ids.name()}"
         self._limiter = RateLimiter(tables, clock)
@@ -257,7 +266,11 @@ class Flow:
 
     async def _open(self, target: Target, lane: Lane, failures: int, verdict: Verdict) -> None:
         error, now = verdict.error or f"answered {verdict.status}", self._clock.now()
-        turned = await self._turn(target, lambda old: circuit_breaker.opened(old, now, failures, error, verdict.retry_after))
+
+        def change(old: circuit_breaker.Breaker) -> circuit_breaker.Breaker | None:
+            return circuit_breaker.opened(old, now, failures, error, verdict.retry_after)
+
+        turned = await self._turn(target, change, "breaker.opened", f"{failures} failures, the last: {error}")
         lane.opened += 1
         if turned is not None:
             self._counters["breaker_opened"] += 1
@@ -266,7 +279,11 @@ class Flow:
 
     async def _probed(self, target: Target, verdict: Verdict, failed: bool) -> None:
         error, now = verdict.error or f"answered {verdict.status}", self._clock.now()
-        turned = await self._turn(target, lambda old: circuit_breaker.probed(old, now, self._me, failed, error, verdict.retry_after))
+
+        def change(old: circuit_breaker.Breaker) -> circuit_breaker.Breaker | None:
+            return circuit_breaker.probed(old, now, self._me, failed, error, verdict.retry_after)
+
+        turned = await self._turn(target, change, None if failed else "breaker.closed", "a delivery succeeded")
         if turned is None:
             return
         extra = {"tenant": target.tenant, "channel": target.name}
@@ -282,6 +299,8 @@ class Flow:
         """Pause the channel after an answer 410: the receiver wants no more deliveries."""
         reason = f"the receiver answered 410 Gone at {to_text(self._clock.now())}"
         try:
+            if not target.paused:
+                await self._notify(target.tenant, "channel.paused", target.name, reason)
             paused = await self._directory.channels.hold(target, reason)
         except (StorageError, Problem) as error:
             log.warning("A channel whose receiver is gone could not be paused: %s", error, extra={"action": "channel_gone_unwritten"})
@@ -291,8 +310,13 @@ class Flow:
             extra = {"action": "channel_gone", "tenant": target.tenant, "channel": target.name}
             log.warning("Channel %s/%s is paused: %s", target.tenant, target.name, reason, extra=extra)
 
-    async def _turn(self, target: Target, change: circuit_breaker.BreakerChange) -> circuit_breaker.Breaker | None:
+    async def _turn(
+        self, target: Target, change: circuit_breaker.BreakerChange, kind: NoticeKind | None = None, detail: str = ""
+    ) -> circuit_breaker.Breaker | None:
+        """Change the breaker, after what it becomes was noted for the tenant. kind: of that notice."""
         try:
+            if kind is not None:
+                await self._notify(target.tenant, kind, target.name, detail)
             return await self._directory.channels.turn(target, change)
         except (StorageError, Problem) as error:
             # The next failure, or the next instance that asks, tries again. After a lost answer, the next read shows the state.

@@ -233,6 +233,7 @@ class Firing:
         self._tracing = tracing.on()
         tenant = shard_tenant(session.shard)
         policy = await self.policies(tenant)
+        session.notices = await self.notices_of_dead(tenant)
         settings = await self._directory.tenant(tenant)
         session.searchable = settings.searchable if settings is not None else ()
         view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel), self.tokens, session.shard)
@@ -254,6 +255,11 @@ class Firing:
             await serving.run()
         if permission.shard_lost:
             self._counters["shards_lost"] += 1
+
+    async def notices_of_dead(self, tenant: str) -> bool:
+        """Return True if the tenant is to be told of events that end without a delivery."""
+        settings = await self._directory.tenant(tenant)
+        return settings is not None and settings.notices is not None and "event.dead" in settings.notices.kinds
 
     async def policies(self, tenant: str) -> Callable[[Mapping[str, Any]], RetryPolicy]:
         """Return the function that returns the retry policy of a row of the tenant's events."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,6 +20,7 @@ from ...core.settings import Settings
 from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD
 from ...delivery.channels.ports import Target
 from ...delivery.flow.rate_limiter import RateLimiter
+from ...delivery.notices import Notify, notify_nobody
 from ...storage.ports import Props, Row
 from ...tenants.model import Durability, Tenant
 from ...tenants.store import TenantDirectory
@@ -37,7 +40,11 @@ from .outbox import Outbox
 from .queued_ids import Queued, QueuedIds
 from .writer import Stored, Writer
 
+log = logging.getLogger(__name__)
+
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
+LIMIT_TOLD_EVERY = 60.0
+"""Seconds in which a process notes once that a limit of a tenant refuses events."""
 TRACED_OF_BATCH = 20
 """Events of one batch whose deliveries are traced with the request. The spans of all its deliveries would cost more than anything else."""
 
@@ -79,7 +86,11 @@ class Ingest:
         queued_ids: QueuedIds,
         outbox: Outbox,
         settings: Settings,
+        notify: Notify = notify_nobody,
     ) -> None:
+        self._notify = notify
+        self._told: dict[tuple[str, str], float] = {}
+        """Monotonic time at which a tenant was last told of a limit that refused events."""
         self._directory, self._writer, self._stats, self._limiter, self._clock = directory, writer, stats, limiter, clock
         self._ids, self._queued_ids, self._outbox, self._settings = ids, queued_ids, outbox, settings
 
@@ -307,9 +318,24 @@ class Ingest:
         if grant.granted == count:
             # The usual case does not pay for a problem that nobody sees.
             return count, _NOTHING_REFUSED
+        if settings.notices is not None:
+            await self._limit_reached(tenant, "events_per_second" if grant.granted < fits else "open_events", count - grant.granted)
         if grant.granted < fits:
             return grant.granted, too_many(grant.retry_after, "the tenant's limit of events per second is exceeded")
         return grant.granted, too_many(OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events")
+
+    async def _limit_reached(self, tenant: str, limit: str, refused: int) -> None:
+        """Have the tenant told that a limit refuses events; what it refuses within a minute is told once by this process."""
+        now = self._clock.monotonic()
+        if now < self._told.get((tenant, limit), -math.inf) + LIMIT_TOLD_EVERY:
+            return
+        self._told[tenant, limit] = now
+        try:
+            await self._notify(tenant, "limit.reached", limit, f"{refused:,} events of one call were refused")
+        except StorageError as error:
+            # The next refusal is told.
+            del self._told[tenant, limit]
+            log.debug("A limit that was reached could not be noted: %s", error, extra={"action": "notice_postponed", "tenant": tenant})
 
     @staticmethod
     def admitted(event: EventToStore, stored: Stored | StorageError) -> Admitted:

@@ -220,7 +220,7 @@ def as_stored_now(event: EventToStore, now: Millis) -> EventToStore:
     taken = int(props.get("asked", props["created"]))
     if now >= taken + LONGEST_QUEUE_WAIT:
         props.update({"state": "dead", "ended": now, "error": "it was in the ingest queue for almost seven days"})
-        props.update(owed_after(props, "dead"))
+        props.update(owed_after(props, "dead", notices=True))
     if taken != now:
         props.update({"asked": taken, "created": now})
     return event

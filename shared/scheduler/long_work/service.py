@@ -81,7 +81,8 @@ class LongWorkCalls:
         def decide(props: Props) -> RowOutcome:
             return failed(props, _going(props), policy(props), now=now, error=said.error, final=not said.retry, retry_after=after)
 
-        return await self._settle(tenant, address, settle_work(address, token, now, decide), "failed")
+        notices = await self._firing.notices_of_dead(tenant)
+        return await self._settle(tenant, address, settle_work(address, token, now, decide, notices), "failed")
 
     async def heartbeat(self, tenant: str, address: Address, token: HeldToken) -> dict[str, Any]:
         """Extend the time of the work. Raises 404, 409, 503."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ...core.clock import Clock
 from ...core.errors import Rejected, StorageError
+from ...delivery.notices import Notify
 from ...storage.names import EVENTS
 from ...storage.ports import Props, Row, Tables
 from ...tenants.store import TenantDirectory
@@ -17,7 +18,7 @@ from ..ingest.writer import Writer
 from ..keys import shard_tenant
 from ..rows import EventToStore
 from .callback_events import callback_event, callback_source
-from .owed import callback_channel, done
+from .owed import NOTICE, OWED, callback_channel, done
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,11 @@ class TellOutcomes(Protocol):
 class CallbackWriter:
     """Stores callbacks. One per process."""
 
-    def __init__(self, writer: Writer, directory: TenantDirectory, tables: Tables, queued_ids: QueuedIds, clock: Clock) -> None:
+    def __init__(
+        self, writer: Writer, directory: TenantDirectory, tables: Tables, queued_ids: QueuedIds, clock: Clock, notify: Notify
+    ) -> None:
         self._writer, self._directory, self._tables, self._ids, self._clock = writer, directory, tables, queued_ids, clock
+        self._notify = notify
 
     async def __call__(self, rows: Sequence[Row]) -> dict[str, Props]:
         """See `TellOutcomes`. The limits of the tenant are not asked: a callback takes the place of an event that has ended."""
@@ -72,10 +76,27 @@ class CallbackWriter:
                 else:
                     # An event with the id is the callback, stored before; or its cancel, which came first.
                     changes[rk] = done(str(event.id))
-        return changes
+        late = await self._unnoted(tenant, [row for row in rows if row.rk in changes])
+        return {rk: change for rk, change in changes.items() if rk not in late}
+
+    async def _unnoted(self, tenant: str, rows: Sequence[Row]) -> set[str]:
+        """Add the ends of these events to the notices of their tenant; return the keys of those whose end could not be added."""
+        ends: dict[str, list[Row]] = {}
+        for row in rows:
+            if NOTICE in str(row.props[OWED]).split():
+                ends.setdefault(str(row.props["channel"]), []).append(row)
+        late: set[str] = set()
+        for channel, some in ends.items():
+            last = max(some, key=lambda row: int(row.props.get("ended", 0))).props
+            try:
+                await self._notify(tenant, "event.dead", channel, f"{last['id']}: {last.get('error', last['state'])}", len(some))
+            except StorageError as error:
+                late.update(row.rk for row in some)
+                self._postponed(some[0], error)
+        return late
 
     async def _event(self, tenant: str, row: Row) -> EventToStore | None:
-        """Return the callback of an ended event; None if its tenant was removed. Raises `StorageError`."""
+        """Return the callback of an ended event; None if none is owed, or its tenant was removed. Raises `StorageError`."""
         props = row.props
         channel = callback_channel(props, str(props["state"]))
         if channel is None or await self._directory.tenant(tenant) is None:

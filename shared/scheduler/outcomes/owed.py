@@ -1,8 +1,8 @@
 """What is owed after an event has ended: marks on its own row, which is its outbox. Pure.
 
-    firing --settle--> delivered | dead | lapsed, owed: "callback"     (one write: the transaction that settles the event)
-    the callback is stored as an event, under an id that follows from the place of the settled row
-    owed: "", callback: its id                                         (the owner, with the gate)
+    firing --settle--> delivered | dead | lapsed, owed: "callback", "notice" or both     (one write: the transaction that settles the event)
+    the callback is stored as an event, under an id that follows from the place of the settled row; the end is added to the tenant's notices
+    owed: "", callback: its id                                                           (the owner, with the gate)
 
 A shard with such a mark is not finished, so an owner that ends in between is followed by one that finds the mark. The callback may then be
 stored a second time, which its id turns into a look. Events without callbacks have neither property.
@@ -22,9 +22,12 @@ CALLBACKS: Final = "callbacks"
 OWED: Final = "owed"
 """Property of an ended event: what is still owed, '' once it is done. Absent: nothing ever was."""
 CALLBACK: Final = "callback"
-"""Value of `OWED`; and the property of an ended event that holds the id of its callback."""
+"""Part of the value of `OWED`; and the property of an ended event that holds the id of its callback."""
 CALLBACK_OF: Final = "callback_of"
 """Property of a callback: the id of the event that it is about. Absent: not a callback."""
+NOTICE: Final = "notice"
+"""Part of the value of `OWED` if the tenant's notices are to tell of the end; and the property of an event that is a notice: its kind. A
+notice that dies is not told."""
 OUTCOMES: Final = ("delivered", "dead")
 """The outcomes that may have a callback."""
 
@@ -55,9 +58,15 @@ def callback_channel(props: Mapping[str, Any], state: str) -> str | None:
     return callback_channels(props).get("dead" if state == "lapsed" else state)
 
 
-def owed_after(props: Mapping[str, Any], state: str) -> Props:
-    """Return the mark that the write which ends an event in `state` must carry: nothing for an event without such a callback."""
-    return {OWED: CALLBACK} if callback_channel(props, state) is not None else {}
+def owed_after(props: Mapping[str, Any], state: str, notices: bool = False) -> Props:
+    """Return the mark that the write which ends an event in `state` must carry: none for an event without such a callback.
+
+    notices: the tenant subscribes to notices of events that end without a delivery.
+    """
+    parts = [CALLBACK] if callback_channel(props, state) is not None else []
+    if notices and state in ("dead", "lapsed") and NOTICE not in props:
+        parts.append(NOTICE)
+    return {OWED: " ".join(parts)} if parts else {}
 
 
 def done(callback: str = "") -> Props:

@@ -37,8 +37,10 @@ class WorkSettled(NamedTuple):
     changed: bool = False
 
 
-def settle_work(address: Address, token: HeldToken, now: Millis, decide: Decide) -> Steps[WorkSettled | None]:
+def settle_work(address: Address, token: HeldToken, now: Millis, decide: Decide, notices: bool = False) -> Steps[WorkSettled | None]:
     """Settle the work with the outcome that `decide` returns for the row; None if the event is no longer stored.
+
+    notices: the tenant is to be told of events that end without a delivery.
 
     A repetition, also by another process, finds the work ended and changes nothing.
     """
@@ -50,7 +52,7 @@ def settle_work(address: Address, token: HeldToken, now: Millis, decide: Decide)
         if state != "working":
             return WorkSettled(row, state)
         outcome = decide(row.props)
-        owed = owed_after(row.props, outcome.state)
+        owed = owed_after(row.props, outcome.state, notices)
         yield from _prepare(row, outcome, now if owed else None)
         settled = yield from _changed(row, {"state": outcome.state, **outcome.props, **owed})
         if settled is not None:

@@ -50,6 +50,8 @@ class OwnerSession:
     searchable: Collection[str] = ()
     """Names of the labels that the tenant searches by."""
 
+    notices: bool = False
+    """True if the tenant is to be told of events that end without a delivery."""
     succeeds_lost: bool = False
     """True if the owner before this one disappeared: it had not released the shard."""
 
@@ -216,7 +218,7 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
             continue  # a row that is gone needs nothing
         props = session.rows[rk].props
         if _applies(outcome, props, session.epoch):
-            changes[rk] = {"state": outcome.state, **outcome.props, **owed_after(props, outcome.state)}
+            changes[rk] = {"state": outcome.state, **outcome.props, **owed_after(props, outcome.state, session.notices)}
         elif props.get(OWED) and outcome.state == props["state"]:
             changes[rk] = {"state": outcome.state, **outcome.props}
     for rk in claims:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from itertools import batched
 from typing import Literal, NamedTuple
 
-from ...core.clock import Clock, Millis
+from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem, StorageError
+from ...delivery.notices import Notify, notify_nobody
 from ...storage.ports import Row
 from ...tenants.model import Durability
 from ...tenants.store import TenantDirectory
@@ -70,8 +71,16 @@ class Chain:
     """The work of the timer on schedules, and the part of it that operations need. One per process."""
 
     def __init__(
-        self, store: ScheduleDefinitions, writer: Writer, changes: Changes, lookup: EventLookup, directory: TenantDirectory, clock: Clock
+        self,
+        store: ScheduleDefinitions,
+        writer: Writer,
+        changes: Changes,
+        lookup: EventLookup,
+        directory: TenantDirectory,
+        clock: Clock,
+        notify: Notify = notify_nobody,
     ) -> None:
+        self._notify = notify
         self._store, self._writer, self._changes, self._lookup = store, writer, changes, lookup
         self._directory, self._clock = directory, clock
         self._in_flight = {partition: asyncio.Semaphore(IN_FLIGHT) for partition in PARTITIONS}
@@ -143,6 +152,10 @@ class Chain:
 
     async def _materialize(self, definition: Definition, now: Millis) -> ChainOutcome:
         planned = rules.plan(definition, now)
+        if missed := rules.missed(definition, planned, now):
+            # Before the definition says that they are done.
+            detail = f"{len(missed)} occurrences since {to_text(missed[0])}; catch_up is {definition.spec.catch_up.policy}"
+            await self._notify(definition.tenant, "schedule.missed", definition.id, detail, len(missed))
         if planned.fire:
             if self._left_to_another(definition):
                 return "waiting"
@@ -158,6 +171,8 @@ class Chain:
         new = rules.advanced(definition, planned, now)
         if not planned.fire and new.pointer == definition.pointer:
             return "nothing"
+        if not new.pointer and not new.paused and definition.pointer:
+            await self._notify(definition.tenant, "schedule.ended", definition.id, "it has no further occurrence")
         if await self._store.write(definition, new) is None:
             # The definition that the other process wrote names these events, so that process is responsible for them.
             return self._lost(definition)

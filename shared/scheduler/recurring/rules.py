@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from ...core.clock import Millis
@@ -63,6 +64,22 @@ def plan(definition: Definition, now: Millis) -> OccurrencePlan:
             return OccurrencePlan(tuple(fire), fire[-1])
         fire.append(found.at)
     return OccurrencePlan(tuple(fire), horizon)
+
+
+MOST_MISSED = 1_000
+"""Missed occurrences that are counted."""
+
+
+def missed(definition: Definition, planned: OccurrencePlan, now: Millis) -> list[Millis]:
+    """Return the occurrences, at most `MOST_MISSED`, that no sweep has stored in time, and with which `planned` is done: `catch_up` says
+    which of them still fire."""
+    late = now - DEFAULT_GRACE - (definition.spec.jitter or 0) - 1
+    if definition.done >= late:
+        return []
+    # Those that are named already were counted when they were.
+    known = {*definition.taken, *definition.ahead}
+    coming = takewhile(lambda at: at <= min(late, planned.done), (found.at for found in _coming(definition, definition.done)))
+    return [at for at in islice(coming, MOST_MISSED) if at not in known]
 
 
 def _gap_end(definition: Definition, at: Millis) -> Millis | None:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
 from ...core.ids import Ids
+from ...delivery.notices import Notify, notify_nobody
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...storage.ports import Tables
 from ...tenants.store import TenantDirectory, contended
@@ -95,11 +96,12 @@ class Recurring:
         writer: Writer,
         changes: Changes,
         lookup: EventLookup,
+        notify: Notify = notify_nobody,
     ) -> None:
         self._clock, self._ids, self._directory, self._ingest, self._writer = clock, ids, directory, ingest, writer
         self._store = ScheduleDefinitions(tables)
         self._quota = Quota(self._store, clock)
-        self.chain = Chain(self._store, writer, changes, lookup, directory, clock)
+        self.chain = Chain(self._store, writer, changes, lookup, directory, clock, notify)
         """The work of the timers."""
 
     async def put(

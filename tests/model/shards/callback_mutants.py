@@ -28,7 +28,7 @@ def noted_afterwards() -> list[Patch]:
                     session.rows[rk] = owning.changed(session.rows[rk], mark, answer.etags[0])
         return serving
 
-    return [(owning, "owed_after", lambda props, state: {}), (owning, "step", step)]
+    return [(owning, "owed_after", lambda *_: {}), (owning, "step", step)]
 
 
 def note_removed_before() -> list[Patch]:

@@ -14,6 +14,7 @@ from shared.delivery.flow.circuit_breaker import Breaker
 from shared.delivery.flow.rules import SlotShare
 from shared.scheduler.ingest import rejects
 from shared.scheduler.model import EventIn
+from shared.scheduler.outcomes.notice_rows import NoticeRow, parse_notice
 from shared.scheduler.protocol.gate import Counts, Gate, parse_gate
 from shared.scheduler.protocol.mirroring import Fence, parse_fence
 from shared.scheduler.queries import ledger, totals
@@ -52,6 +53,7 @@ def _scheduler() -> list[Case]:
     )
     keyed = EventIn(due="2026-11-21T10:21:55.255Z", payload=None, ordering_key="customer 7 é")
     calls = {"on_delivered": "audit", "on_dead": "alarms"}
+    noticed = NoticeRow(3, NOW - 9, NOW, {"default": (3, NOW, "é")}, '{"count":1}', 7, NOW - 5, True)
     definition = Definition("acme", "nightly", "u1", Recurrence(cron="30 2 * * *"), body, NOW, "nonce", NOW - 250)
     everything = Definition(
         tenant="acme",
@@ -89,6 +91,7 @@ def _scheduler() -> list[Case]:
         Case("cancelled event that was not stored yet", withdrawn("mine", NOW - 5, NOW + 5, NOW, "nonce").props, as_is),
         Case("claim of an event", claim_props({"state": "scheduled", "due": NOW}, 7), as_is),
         Case("claim of an event that was tried", claim_props({"state": "retrying", "due": NOW, "tries": 2, "next": NOW}, 7), as_is),
+        Case("notices of a kind", noticed, props_of, parse_notice),
         Case("gate", Gate("open", "w1"), props_of, parse_gate),
         Case(
             "gate with everything set",
@@ -142,6 +145,7 @@ def _tenants() -> list[Case]:
     broken = Breaker("half-open", NOW, NOW + 1, 2, 3, "i1", "status 500")
     everything = StoredChannel("c", "u1", http, NOW, Generations(NOW, NOW + 1, NOW - 1, NOW + 2), True, "why", NOW + 3, broken)
     tenant = {"durability": "fast", "limits": {"open_events": 9}, "retry": {"schedule": ["PT1S", "PT1M"], "within": "PT1H"}}
+    notices = {"channel": "ops", "kinds": ["event.dead", "breaker.opened"]}
     lookup = KeyRow("acme", "u1", "tsn_ab12", ("events", "fleets"), NOW)
     keys = {"key": lookup, "key of a node in the list": lookup._replace(scopes=("agent",), fleet="f", node="n", digest="00ff", note="why")}
     queue = StoredChannel("c", "u1", QueueChannel(type="queue", queue="mine"), NOW, Generations(), False, "")
@@ -154,6 +158,7 @@ def _tenants() -> list[Case]:
             Case(name, value, props_of, lambda props: tenant_rows.home_of(row_of("acme", props)))
             for name, value in {
                 "tenant": Home("acme", "u1", Tenant(), NOW, ""),
+                "tenant with notices": Home("acme", "u1", Tenant.model_validate({"notices": notices}), NOW, ""),
                 "tenant that has gone": Home("acme", "u1", Tenant.model_validate(tenant), NOW, "", True, True),
             }.items()
         ),
