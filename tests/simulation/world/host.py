@@ -12,7 +12,7 @@ from shared.scheduler.ingest.message_lease import serve_leased
 from shared.scheduler.timings import CARRIED_FROM_TRY, INGEST_LEASE
 from shared.storage import limits
 from shared.storage.blocking import run_through
-from shared.storage.names import QUEUE_INGEST
+from shared.storage.names import QUEUE_INGEST, QUEUE_SWEEPS
 from shared.storage.ports import Message
 
 from .instance import Instance
@@ -147,6 +147,9 @@ class Host:
         elif queue == QUEUE_INGEST + POISON:
             world.counts["poisoned"] += 1
             await serve_leased(holder, instance.clock, queue, message, intake.poisoned)
+        elif queue == QUEUE_SWEEPS:
+            # A process that found no recent sweep at its start has planned it.
+            await (await instance.app.serving()).timers.run_soon(message.text)
         elif queue.endswith(POISON):
             world.counts["poisoned"] += 1
             await firing.poisoned(message.text)
