@@ -18,6 +18,7 @@ from .failures import CommandFailed, to_command_failure
 GROUPS: Final = {
     "status": "groups.status",
     "events": "groups.events",
+    "jobs": "groups.jobs",
     "schedules": "groups.schedules",
     "tenants": "groups.tenants",
     "leases": "groups.leases",

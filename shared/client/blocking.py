@@ -12,7 +12,7 @@ import httpx
 
 from . import batches, calls, http
 from .exchange import ApiCall, ApiReply, CallSteps, ConnectionFailure, RetrySettings, SendCall, exchange
-from .model import AnswerPage, Batch, Event, EventOptions, MinuteLoad, NewEvent, Occurrence, Schedule, ScheduleOptions, Stats
+from .model import AnswerPage, Batch, BulkJob, Event, EventOptions, MinuteLoad, NewEvent, Occurrence, Schedule, ScheduleOptions, Stats
 
 
 class Client:
@@ -48,6 +48,8 @@ class Client:
         self._tenant, self._retry_settings, self._sleep = tenant, RetrySettings(retries), sleep
         self.schedules = Schedules(self)
         """Recurring schedules."""
+        self.jobs = Jobs(self)
+        """Bulk jobs: change all events that match a filter."""
 
     def __repr__(self) -> str:
         return f"Client({str(self._http.base_url)!r})"
@@ -199,3 +201,42 @@ class Schedules:
     def preview(self, id: str, n: int = 10) -> tuple[Occurrence, ...]:
         """Return the next `n` occurrences, with a reason for each that a clock change moves."""
         return self._do(calls.preview(id, n))
+
+
+class Jobs:
+    """Bulk jobs of a `Client`.
+
+    ::
+
+        job = client.jobs.prepare("cancel", labels={"order": "17"})
+        while job.state == "counting":
+            job = client.jobs.get(job.id)
+        if job.count < 1000:
+            client.jobs.confirm(job.id, job.confirmation)
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._do, self._pages = client._do, client._pages
+
+    def prepare(self, action: str, **fields: Any) -> BulkJob:
+        """Count the events that match; nothing is changed before `confirm`. `action`: cancel, move, redrive or fire.
+
+        fields: the filters of `list`; and for move, `due` (aware), `later` or `earlier` (timedelta).
+        """
+        return self._do(calls.prepare_job(action, **fields))
+
+    def get(self, id: str) -> BulkJob:
+        """Return the job: its count, its progress, its report."""
+        return self._do(calls.job(id))
+
+    def list(self) -> Iterator[BulkJob]:
+        """Yield the tenant's jobs of the last days."""
+        return self._pages(lambda cursor: calls.jobs(cursor=cursor))
+
+    def confirm(self, id: str, confirmation: str) -> BulkJob:
+        """Start the job with the confirmation of its count."""
+        return self._do(calls.confirm_job(id, confirmation))
+
+    def cancel(self, id: str) -> BulkJob:
+        """Stop the job. What it has changed stays changed."""
+        return self._do(calls.cancel_job(id))

@@ -6,7 +6,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Unpack
 from urllib.parse import parse_qsl, quote
 
@@ -17,6 +17,7 @@ from .exchange import ApiCall, Recovery, json_reader, read_empty
 from .model import (
     AnswerPage,
     BatchLine,
+    BulkJob,
     Event,
     EventOptions,
     MinuteLoad,
@@ -33,6 +34,8 @@ _SCHEDULES = json_reader(AnswerPage[Schedule].model_validate)
 _OCCURRENCES = json_reader(AnswerPage[Occurrence].model_validate)
 _LOADS = json_reader(AnswerPage[MinuteLoad].model_validate)
 _ONE_EVENT = json_reader(Event.model_validate, tagged=True)
+_ONE_JOB = json_reader(BulkJob.model_validate)
+_JOBS = json_reader(AnswerPage[BulkJob].model_validate)
 _ONE_SCHEDULE = json_reader(Schedule.model_validate, tagged=True)
 _LINES: TypeAdapter[tuple[BatchLine, ...]] = TypeAdapter(tuple[BatchLine, ...])
 _NAME = re.compile(r"[A-Za-z0-9_:@~.-]{1,200}")
@@ -135,6 +138,43 @@ def redrive(id: str) -> ApiCall[Event]:
 def redrive_all(*, since: datetime | None = None, until: datetime | None = None, channel: str | None = None) -> ApiCall[int]:
     body = encode(to_json_fields(**{"from": since, "to": until, "channel": channel}))
     return ApiCall("POST", "dead-letters/redrive", json_reader(lambda document: int(document["redriven"])), body=body, slow=True)
+
+
+def prepare_job(
+    action: str,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    state: str | None = None,
+    channel: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    id_prefix: str | None = None,
+    error: str | None = None,
+    due: datetime | None = None,
+    later: timedelta | None = None,
+    earlier: timedelta | None = None,
+) -> ApiCall[BulkJob]:
+    chosen = to_json_fields(**{"from": since, "to": until, "state": state, "channel": channel, "id_prefix": id_prefix, "error": error})
+    document = {"action": action, "filter": chosen | ({"labels": dict(labels)} if labels else {})}
+    body = encode(document | to_json_fields(due=due, later=later, earlier=earlier))
+    # A job that was made twice does nothing: each waits for its confirmation.
+    return ApiCall("POST", "jobs", _ONE_JOB, body=body, slow=True)
+
+
+def job(id: str) -> ApiCall[BulkJob]:
+    return ApiCall("GET", f"jobs/{_name(id)}", _ONE_JOB)
+
+
+def jobs(*, cursor: str | None) -> ApiCall[AnswerPage[BulkJob]]:
+    return ApiCall("GET", "jobs", _JOBS, query=_page(cursor))
+
+
+def confirm_job(id: str, confirmation: str) -> ApiCall[BulkJob]:
+    return ApiCall("POST", f"jobs/{_name(id)}/confirm", _ONE_JOB, body=encode({"confirmation": confirmation}))
+
+
+def cancel_job(id: str) -> ApiCall[BulkJob]:
+    return ApiCall("POST", f"jobs/{_name(id)}/cancel", _ONE_JOB)
 
 
 def stats() -> ApiCall[Stats]:

@@ -12,7 +12,7 @@ import httpx
 from ..core.clock import Clock, SystemClock
 from . import batches, calls, http
 from .exchange import ApiCall, ApiReply, CallSteps, ConnectionFailure, RetrySettings, SendCall, exchange
-from .model import AnswerPage, Batch, Event, EventOptions, MinuteLoad, NewEvent, Occurrence, Schedule, ScheduleOptions, Stats
+from .model import AnswerPage, Batch, BulkJob, Event, EventOptions, MinuteLoad, NewEvent, Occurrence, Schedule, ScheduleOptions, Stats
 
 
 class AsyncClient:
@@ -49,6 +49,8 @@ class AsyncClient:
         self._tenant, self._retry_settings, self._clock = tenant, RetrySettings(retries), clock or SystemClock()
         self.schedules = AsyncSchedules(self)
         """Recurring schedules."""
+        self.jobs = AsyncJobs(self)
+        """Bulk jobs: change all events that match a filter."""
 
     def __repr__(self) -> str:
         return f"AsyncClient({str(self._http.base_url)!r})"
@@ -206,3 +208,42 @@ class AsyncSchedules:
     async def preview(self, id: str, n: int = 10) -> tuple[Occurrence, ...]:
         """Return the next `n` occurrences, with a reason for each that a clock change moves."""
         return await self._do(calls.preview(id, n))
+
+
+class AsyncJobs:
+    """Bulk jobs of an `AsyncClient`.
+
+    ::
+
+        job = await client.jobs.prepare("cancel", labels={"order": "17"})
+        while job.state == "counting":
+            job = await client.jobs.get(job.id)
+        if job.count < 1000:
+            await client.jobs.confirm(job.id, job.confirmation)
+    """
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._do, self._pages = client._do, client._pages
+
+    async def prepare(self, action: str, **fields: Any) -> BulkJob:
+        """Count the events that match; nothing is changed before `confirm`. `action`: cancel, move, redrive or fire.
+
+        fields: the filters of `list`; and for move, `due` (aware), `later` or `earlier` (timedelta).
+        """
+        return await self._do(calls.prepare_job(action, **fields))
+
+    async def get(self, id: str) -> BulkJob:
+        """Return the job: its count, its progress, its report."""
+        return await self._do(calls.job(id))
+
+    def list(self) -> AsyncIterator[BulkJob]:
+        """Yield the tenant's jobs of the last days."""
+        return self._pages(lambda cursor: calls.jobs(cursor=cursor))
+
+    async def confirm(self, id: str, confirmation: str) -> BulkJob:
+        """Start the job with the confirmation of its count."""
+        return await self._do(calls.confirm_job(id, confirmation))
+
+    async def cancel(self, id: str) -> BulkJob:
+        """Stop the job. What it has changed stays changed."""
+        return await self._do(calls.cancel_job(id))

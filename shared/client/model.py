@@ -321,6 +321,31 @@ class Occurrence(_AnswerModel):
     """`gap` or `fold` if a clock change moved the occurrence from the time that the expression gives."""
 
 
+class BulkJob(_AnswerModel):
+    """A bulk job, with its count, its progress and its report."""
+
+    id: str
+    action: str
+    """cancel, move, redrive or fire."""
+    state: str
+    """counting, counted, running, done, cancelled or expired."""
+    count: int
+    """Events that matched; while counting, so far."""
+    sample: tuple[Mapping[str, Any], ...] = ()
+    confirmation: str | None = None
+    """While counted: for `jobs.confirm`."""
+    done: int = 0
+    skipped: int = 0
+    """Events that no longer matched when the job came to them."""
+    failed: int = 0
+    reasons: Mapping[str, int] = Field(default_factory=dict)
+    failures: tuple[Mapping[str, Any], ...] = ()
+    """The first failed events, each with `id` and `reason`."""
+    created: datetime
+    started: datetime | None = None
+    ended: datetime | None = None
+
+
 class AnswerPage[T](_AnswerModel):
     """A page of a list."""
 
@@ -331,6 +356,7 @@ class AnswerPage[T](_AnswerModel):
 _TIMES = frozenset({"due", "start", "end", "from", "to"})
 _DURATIONS = frozenset(
     {
+        *("later", "earlier"),
         *("delay", "expires", "flex", "collapse", "every", "jitter"),
         *("retry.first", "retry.max", "retry.within", "retry.schedule", "catch_up.within"),
     }

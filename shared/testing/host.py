@@ -18,7 +18,7 @@ from ..scheduler.protocol.dispatch import decide
 from ..scheduler.queue_functions import QUEUE_FUNCTIONS, Act
 from ..scheduler.timings import DISPATCH_AHEAD, OCCURRENCES_AHEAD
 from ..storage.memory import MemoryQueues, MemoryTables
-from ..storage.names import ALL_QUEUES, SCHEDULES, SHARDS
+from ..storage.names import ALL_QUEUES, QUEUE_SWEEPS, SCHEDULES, SHARDS
 from ..storage.ports import Message
 
 SCAN: Millis = 15_000
@@ -131,6 +131,11 @@ class VirtualHost:
         """Start the queue functions for all visible messages. Returns True if there were any."""
         started = False
         now = self._clock.now()
+        visible = self._queues.next_visible(QUEUE_SWEEPS)
+        if visible is not None and visible <= now:
+            for message in await self._queues.receive(QUEUE_SWEEPS):
+                started = True
+                self._start(self._sweep_soon(message))
         for queue, act in self._acts.items():
             visible = self._queues.next_visible(queue)
             if visible is not None and visible <= now:
@@ -142,6 +147,10 @@ class VirtualHost:
     async def _invoke(self, queue: str, act: Act, message: Message) -> None:
         await act(self._app.scheduler, message, True)
         await self._queues.delete(queue, message)
+
+    async def _sweep_soon(self, message: Message) -> None:
+        await self._app.timers.run_soon(message.text)
+        await self._queues.delete(QUEUE_SWEEPS, message)
 
     def _tick(self) -> bool:
         """Start the timers that are due. Returns True if there were any."""

@@ -16,13 +16,15 @@ from ..session import CommandSession, Yes, add_commands, api_path, parse_json_op
 from ..terminal.output import count_of, duration_text
 from ..terminal.watching import MAX_INTERVAL
 
-_HELP = "Create, import, look up, cancel, redrive and follow timed events."
+_HELP = "Create, import, look up, cancel, move, redrive and follow timed events."
 _STATE_HELP = "Only events in this state: scheduled, firing, retrying, delivered, dead, cancelled or lapsed."
 _IDS_HELP = "make: give each event without an id one made from its line. none: send such events without an id."
 _REJECTS_HELP = "File for rejected lines. Default: FILE.rejects, or FILE.faults with --check."
 _PROGRESS_HELP = "File that stores how far the import is, so that it can be resumed. Default: FILE.progress."
 Id = Annotated[str, typer.Argument(metavar="EVENT", help="Id of the event, such as order-17.", show_default=False)]
-Ids = Annotated[list[str], typer.Argument(metavar="EVENT...", help="Ids of events, such as order-17 order-18.", show_default=False)]
+SomeIds = Annotated[
+    list[str] | None, typer.Argument(metavar="[EVENT...]", help="Ids of events, such as order-17. Not with filters.", show_default=False)
+]
 From = Annotated[str | None, typer.Option("--from", help="Only events due at this time or later, such as 2026-11-21T10:21:55Z.")]
 To = Annotated[str | None, typer.Option("--to", help="Only events due before this time, such as 2026-11-21T11:00:00Z.")]
 State = Annotated[str | None, typer.Option(help=_STATE_HELP)]
@@ -37,7 +39,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help=_HELP)
     add_commands(group, {"create": create, "import": import_, "get": get})
     add_commands(group, {"list": list_, "stats": stats}, watch=True)
-    add_commands(group, {"change": change, "cancel": cancel, "fire": fire, "redrive": redrive, "tail": tail})
+    add_commands(group, {"change": change, "move": move, "cancel": cancel, "fire": fire, "redrive": redrive, "tail": tail})
     app.add_typer(group, name="events")
 
 
@@ -182,14 +184,60 @@ def change(
     session.print_result(found, f"{found['id']} is {found['state']}, due {found['due']}")
 
 
-def cancel(session: CommandSession, ids: Ids) -> None:
-    """Cancel events. After a success, no delivery of them starts.
+def move(
+    session: CommandSession,
+    due: Annotated[str | None, typer.Option(help="New time to deliver at, such as 2026-11-21T10:21:55Z.")] = None,
+    later: Annotated[str | None, typer.Option(help="Time by which to deliver later, as a duration such as PT1H.")] = None,
+    earlier: Annotated[str | None, typer.Option(help="Time by which to deliver earlier, as a duration such as PT1H.")] = None,
+    label: Label = None,
+    channel: ChannelFilter = None,
+    state: State = None,
+    since: From = None,
+    until: To = None,
+    id_prefix: IdPrefix = None,
+    error: ErrorPart = None,
+    yes: Yes = False,
+) -> None:
+    """Move all events that match, after their number is confirmed. To move one event, use change.
 
     Examples:
-        tocsin events cancel order-17
+        tocsin events move --label order=17 --later PT1H
+        tocsin events move --channel default --to 2026-11-21T12:00:00Z --due 2026-11-21T12:00:00Z
+    """
+    from .events_bulk import chosen, move_options, run_bulk
+
+    filter = chosen(since, until, state, channel, label, id_prefix, error)
+    if not filter:
+        raise CommandFailed("give a filter, such as --label", advice="For example: --label order=17 --later PT1H", status=Exit.USAGE)
+    run_bulk(session, "move", filter, yes, **move_options(due, later, earlier))
+
+
+def cancel(
+    session: CommandSession,
+    ids: SomeIds = None,
+    label: Label = None,
+    channel: ChannelFilter = None,
+    state: State = None,
+    since: From = None,
+    until: To = None,
+    id_prefix: IdPrefix = None,
+    error: ErrorPart = None,
+    yes: Yes = False,
+) -> None:
+    """Cancel events by id, or all that match. After a success, no delivery of them starts.
+
+    Examples:
         tocsin events cancel order-17 order-18
+        tocsin events cancel --label order=17 --channel default
     """
     from ...client import calls
+    from .events_bulk import chosen, one_kind, run_bulk
+
+    filter = chosen(since, until, state, channel, label, id_prefix, error)
+    one_kind(ids, filter, "tocsin events cancel order-17")
+    if not ids:
+        run_bulk(session, "cancel", filter, yes)
+        return
 
     def cancel_one(id: str) -> None:
         with usage_errors("EVENT"):
@@ -200,12 +248,31 @@ def cancel(session: CommandSession, ids: Ids) -> None:
     _for_each(ids, cancel_one)
 
 
-def fire(session: CommandSession, ids: Ids) -> None:
-    """Deliver events now instead of at their due times.
+def fire(
+    session: CommandSession,
+    ids: SomeIds = None,
+    label: Label = None,
+    channel: ChannelFilter = None,
+    state: State = None,
+    since: From = None,
+    until: To = None,
+    id_prefix: IdPrefix = None,
+    error: ErrorPart = None,
+    yes: Yes = False,
+) -> None:
+    """Deliver events now instead of at their due times: by id, or all that match.
 
     Examples:
         tocsin events fire order-17
+        tocsin events fire --label order=17
     """
+    from .events_bulk import chosen, one_kind, run_bulk
+
+    filter = chosen(since, until, state, channel, label, id_prefix, error)
+    one_kind(ids, filter, "tocsin events fire order-17")
+    if not ids:
+        run_bulk(session, "fire", filter, yes)
+        return
 
     def fire_one(id: str) -> None:
         found = session.send("POST", api_path("events", id, "fire"))
@@ -223,14 +290,25 @@ def redrive(
     since: From = None,
     until: To = None,
     channel: ChannelFilter = None,
+    label: Label = None,
+    id_prefix: IdPrefix = None,
+    error: ErrorPart = None,
     yes: Yes = False,
 ) -> None:
-    """Deliver dead letters again.
+    """Deliver dead letters again: by id, or all that match. With --label, --id-prefix or --error, their number is confirmed first.
 
     Examples:
+        tocsin events redrive --error 'status 503'
         tocsin events redrive order-17
         tocsin events redrive --all --channel default --from 2026-11-21T00:00:00Z --yes
     """
+    if label or id_prefix or error:
+        from .events_bulk import chosen, run_bulk
+
+        if ids:
+            raise CommandFailed("give ids, or filters", advice="For example: tocsin events redrive order-17", status=Exit.USAGE)
+        run_bulk(session, "redrive", chosen(since, until, None, channel, label, id_prefix, error), yes)
+        return
     if all_ == bool(ids):
         raise CommandFailed("give ids, or --all", advice="For example: tocsin events redrive order-17", status=Exit.USAGE)
     if not all_ and (since or until or channel):

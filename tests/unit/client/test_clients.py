@@ -16,8 +16,8 @@ import orjson
 import pytest
 
 import shared as tocsin
-from shared.client.blocking import Schedules
-from shared.client.concurrent import AsyncSchedules
+from shared.client.blocking import Jobs, Schedules
+from shared.client.concurrent import AsyncJobs, AsyncSchedules
 from shared.client.http import to_failure
 from shared.core.clock import SettableClock
 
@@ -38,6 +38,9 @@ def respond(request: httpx.Request) -> httpx.Response:
     if path == "events/batch":
         results = [{"index": n, "status": 201, "id": f"s{n}"} for n, _ in enumerate(request.content.split(b"\n"))]
         return httpx.Response(200, json={"results": results})
+    if path == "jobs" or path.startswith("jobs/"):
+        job = {"id": "j1", "action": "move", "state": "counted", "count": 3, "confirmation": "3-abc", "created": TIME}
+        return httpx.Response(200, json={"items": [job], "next": None} if request.url.params else job)
     if request.method == "GET" and path in ("events", "dead-letters", "schedules"):
         last = "cursor" in request.url.params
         item = {"id": "daily", "cron": "0 9 * * *"} if path == "schedules" else EVENT
@@ -78,6 +81,11 @@ VERBS: dict[str, Verb] = {
     "schedules.resume": lambda c: c.schedules.resume("daily"),
     "schedules.trigger": lambda c: c.schedules.trigger("daily"),
     "schedules.preview": lambda c: c.schedules.preview("daily", 2),
+    "jobs.prepare": lambda c: c.jobs.prepare("move", labels={"order": "17"}, later=timedelta(hours=1)),
+    "jobs.get": lambda c: c.jobs.get("j1"),
+    "jobs.list": lambda c: c.jobs.list(),
+    "jobs.confirm": lambda c: c.jobs.confirm("j1", "3-abc"),
+    "jobs.cancel": lambda c: c.jobs.cancel("j1"),
 }
 SENT = {
     "schedule": "POST /api/v1/events",
@@ -101,6 +109,11 @@ SENT = {
     "schedules.resume": "POST /api/v1/schedules/daily/resume",
     "schedules.trigger": "POST /api/v1/schedules/daily/trigger",
     "schedules.preview": "GET /api/v1/schedules/daily/preview?n=2",
+    "jobs.prepare": "POST /api/v1/jobs",
+    "jobs.get": "GET /api/v1/jobs/j1",
+    "jobs.list": "GET /api/v1/jobs?limit=1000",
+    "jobs.confirm": "POST /api/v1/jobs/j1/confirm",
+    "jobs.cancel": "POST /api/v1/jobs/j1/cancel",
 }
 
 
@@ -157,14 +170,14 @@ async def test_both_send_and_read_the_same(name: str) -> None:
     assert (first.content, first.headers.get("if-match")) == (second.content, second.headers.get("if-match"))
 
 
-@pytest.mark.parametrize(("one", "other"), [(tocsin.Client, tocsin.AsyncClient), (Schedules, AsyncSchedules)])
+@pytest.mark.parametrize(("one", "other"), [(tocsin.Client, tocsin.AsyncClient), (Schedules, AsyncSchedules), (Jobs, AsyncJobs)])
 def test_both_have_the_same_operations_with_the_same_arguments(one: type, other: type) -> None:
     def operations(kind: type) -> dict[str, list[str]]:
         found = inspect.getmembers(kind, inspect.isfunction)
         return {name: list(inspect.signature(function).parameters) for name, function in found if not name.startswith("_")}
 
     assert operations(one) == operations(other)
-    prefix = "schedules." if one is Schedules else ""
+    prefix = {Schedules: "schedules.", Jobs: "jobs."}.get(one, "")
     assert {prefix + name for name in operations(one)} - {"close"} <= VERBS.keys()
 
 

@@ -1,0 +1,120 @@
+"""Changes of all events that match a filter: count, sample, question, progress, report."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import typer
+
+from ..exits import Exit
+from ..failures import CommandFailed
+from ..session import CommandSession, api_path, parse_pairs
+from ..terminal.output import console, count_of
+
+POLL: Final = 0.5
+"""Seconds between two looks at a job."""
+
+
+def wait(session: CommandSession) -> None:
+    """Wait before the next look at a job."""
+    session.sleep(POLL)
+
+
+def chosen(
+    since: str | None,
+    until: str | None,
+    state: str | None,
+    channel: str | None,
+    label: list[str] | None,
+    id_prefix: str | None,
+    error: str | None,
+) -> dict[str, Any]:
+    """Return the filter that the options give, as the API takes it; empty without options."""
+    given: dict[str, Any] = {"from": since, "to": until, "state": state, "channel": channel, "id_prefix": id_prefix, "error": error}
+    given["labels"] = parse_pairs(label or [], "--label") or None
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def one_kind(ids: list[str] | None, filter: Mapping[str, Any], example: str) -> None:
+    """Raise `CommandFailed` unless either ids or filters are given."""
+    if bool(ids) == bool(filter):
+        raise CommandFailed("give ids, or filters such as --label", advice=f"For example: {example}", status=Exit.USAGE)
+
+
+def run_bulk(session: CommandSession, action: str, filter: Mapping[str, Any], yes: bool, **move: str | None) -> None:
+    """Prepare a job, have its count confirmed, follow it to its end, and print its report. Raises `CommandFailed` if an event failed."""
+    body = {"action": action, "filter": dict(filter)} | {name: value for name, value in move.items() if value is not None}
+    job = session.send("POST", "jobs", body, repeatable=True)
+    path = api_path("jobs", job["id"])
+    with _bar("counting") as show:
+        while job["state"] == "counting":
+            wait(session)
+            job = session.get(path)
+            show(job)
+    if not job["count"]:
+        session.send("POST", api_path("jobs", job["id"], "cancel"), repeatable=True)
+        session.print_result(job, "no events match")
+        return
+    if not session.json:
+        rows = [(each["id"], each["due"], each["state"], each["channel"]) for each in job["sample"]]
+        more = f" (the first {len(rows)})" if job["count"] > len(rows) else ""
+        session.screen.table(("id", "due", "state", "channel"), rows, title=f"{count_of(job['count'], 'event')} match{more}")
+        session.flush()
+    try:
+        session.confirm(f"{action.capitalize()} {count_of(job['count'], 'event')}", yes)
+    except CommandFailed:
+        session.send("POST", api_path("jobs", job["id"], "cancel"), repeatable=True)
+        raise
+    job = session.send("POST", api_path("jobs", job["id"], "confirm"), {"confirmation": job["confirmation"]}, repeatable=True)
+    try:
+        with _bar(action) as show:
+            while job["state"] == "running":
+                show(job)
+                wait(session)
+                job = session.get(path)
+    except KeyboardInterrupt:
+        typer.echo(f"The job goes on. Stop it with: tocsin jobs cancel {job['id']}", err=True)
+        raise
+    print_report(session, job)
+    if job["failed"] or job["state"] != "done":
+        raise typer.Exit(Exit.FAILED)
+
+
+def print_report(session: CommandSession, job: Mapping[str, Any]) -> None:
+    """Print what a job has done."""
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(job["reasons"].items()))
+    why = f": {reasons}" if reasons else ""
+    text = f"{job['action']} {job['state']}: {job['done']:,} of {count_of(job['count'], 'event')}, {job['skipped']:,} skipped"
+    session.print_result(job, f"{text}, {job['failed']:,} failed{why}")
+    if not session.json and job["failures"]:
+        session.screen.table(("id", "reason"), [(each["id"], each["reason"]) for each in job["failures"]], title="failed")
+
+
+@contextlib.contextmanager
+def _bar(what: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Show a progress bar on standard error, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda job: None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(error=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def show(job: Mapping[str, Any]) -> None:
+            seen = job["done"] + job["skipped"] + job["failed"]
+            total = job["count"] if job["state"] != "counting" else None
+            bar.update(task, total=total, completed=seen, description=f"{what} {seen or job['count']:,}")
+
+        yield show
+
+
+def move_options(due: str | None, later: str | None, earlier: str | None) -> dict[str, str | None]:
+    """Return the fields of a move. Raises `CommandFailed` unless one of them is given."""
+    if sum(value is not None for value in (due, later, earlier)) != 1:
+        raise CommandFailed("give one of --due, --later and --earlier", advice="For example: --later PT1H", status=Exit.USAGE)
+    return {"due": due, "later": later, "earlier": earlier}
