@@ -101,7 +101,7 @@ class LateReason(_AnswerModel):
     """A part of an event's lateness."""
 
     reason: str
-    """accepted-late, paused, breaker, owner-lost, rate, concurrency, storage, not-taken, retry or other."""
+    """accepted-late, paused, breaker, owner-lost, rate, concurrency, storage, ordering-key, not-taken, retry or other."""
     ms: int
     text: str
 
@@ -120,9 +120,13 @@ class ChannelHold(_AnswerModel):
     """The reason why an event that is due is not delivered."""
 
     reason: str
-    """The channel is paused, or its circuit breaker is open or half-open."""
+    """The channel is paused, its circuit breaker is open or half-open, or the event waits for its key (`ordering-key`)."""
     until: datetime | None = None
-    """Time at which a delivery may probe the receiver. None unless the circuit breaker holds the event."""
+    """Time at which a delivery may probe the receiver, or the key's rate allows the next one."""
+    since: datetime | None = None
+    """Since when it waits for its key."""
+    behind: str | None = None
+    """The id of the event of its key that it waits for."""
 
 
 class Event(_AnswerModel):

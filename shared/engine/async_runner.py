@@ -10,8 +10,8 @@ from typing import Any
 from ..core import backoff
 from ..core.clock import Clock
 from ..core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
-from ..storage.ports import Applied, Queues, Tables
-from .effects import LOST, Effect, Get, Load, Receiving, Send, Sending, Steps, Write, Written
+from ..storage.ports import Applied, Queues, Row, Tables
+from .effects import LOST, Effect, Get, Load, LoadFirst, Receiving, Send, Sending, Steps, Write, Written
 from .moments import ReceivedAt, SentAt
 from .queries import load_rows
 
@@ -115,6 +115,8 @@ class AsyncRunner:
                 return await self._tables.get(effect.table, effect.pk, effect.rk)
             case Load():
                 return await load_rows(self._tables, effect.table, effect.pk, effect.first, effect.end)
+            case LoadFirst():
+                return await self._load_first(effect)
             case Send() if self._queues is not None:
                 return await self._send(self._queues, effect)
             case Sending():
@@ -123,6 +125,18 @@ class AsyncRunner:
                 return ReceivedAt(self._clock.monotonic())
             case _:
                 raise TypeError(f"not an effect that this runner carries out: {effect!r}")
+
+    async def _load_first(self, effect: LoadFirst) -> list[Row]:
+        rows: list[Row] = []
+        cursor: str | None = None
+        while True:
+            page = await self._tables.query(
+                effect.table, effect.pk, first=effect.first, end=effect.end, limit=effect.most - len(rows), cursor=cursor
+            )
+            rows += page.rows
+            cursor = page.next
+            if cursor is None or len(rows) >= effect.most:
+                return rows
 
     async def _send(self, queues: Queues, effect: Send) -> bool:
         try:

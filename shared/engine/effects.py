@@ -48,6 +48,16 @@ class Load(NamedTuple):
     end: str
 
 
+class LoadFirst(NamedTuple):
+    """Read the first rows with `first` <= key < `end`, at most `most`: resumed with `list[Row]`."""
+
+    table: str
+    pk: str
+    first: str
+    end: str
+    most: int
+
+
 class Write(NamedTuple):
     """One transaction: resumed with `Applied | WriteRefused | Lost`."""
 
@@ -81,7 +91,7 @@ class Wait(NamedTuple):
 SENDING: Final = Sending()
 RECEIVING: Final = Receiving()
 
-type Effect = Get | Load | Write | Send | Sending | Receiving
+type Effect = Get | Load | LoadFirst | Write | Send | Sending | Receiving
 type Steps[T] = Generator[Effect, Any, T]
 type Work[T] = Generator[Effect | Wait, Any, T]
 """The same, which also wait: the loops of a keeper."""
@@ -99,6 +109,12 @@ def get(table: str, pk: str, rk: str) -> Steps[Row | None]:
 def load(table: str, pk: str, first: str, end: str) -> Steps[list[Row]]:
     """Read all rows with `first` <= key < `end`."""
     rows: list[Row] = yield Load(table, pk, first, end)
+    return rows
+
+
+def load_first(table: str, pk: str, first: str, end: str, most: int) -> Steps[list[Row]]:
+    """Read the first rows with `first` <= key < `end`, at most `most`."""
+    rows: list[Row] = yield LoadFirst(table, pk, first, end, most)
     return rows
 
 

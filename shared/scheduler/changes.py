@@ -20,6 +20,7 @@ from ..web.etag import check_if_match
 from ..web.problem import conflict, not_found
 from .ingest.queued_ids import Queued
 from .ingest.writer import Writer
+from .key_lines import KeyLines
 from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, place_of, shard_tenant
 from .mirror.pair import Mirror
 from .protocol.changing import (
@@ -72,8 +73,10 @@ class Changes:
         ids: Ids,
         mirror: Mirror | None = None,
         searchable: Callable[[str], Awaitable[Collection[str]]] | None = None,
+        lines: KeyLines | None = None,
     ) -> None:
-        """searchable: returns the names of the labels that a tenant searches by."""
+        """searchable: returns the names of the labels that a tenant searches by. lines: the lines of ordering keys."""
+        self._lines = lines
         self._mirror, self._searchable = mirror, searchable
         self._runner, self._tables, self._lookup, self._writer, self._clock, self._ids = runner, tables, lookup, writer, clock, ids
 
@@ -90,7 +93,9 @@ class Changes:
             if address is not None:
                 answer = await self._carry(address, cancel(address, self._clock.now(), by, match))
                 if answer != "missing":
-                    await self._done(tenant, event_id, answer)
+                    ended = await self._done(tenant, event_id, answer)
+                    if self._lines is not None:
+                        await self._lines.left(ended)
                     return
             waiting = self._lookup.queued(tenant, event_id)
             if waiting is None:

@@ -20,7 +20,9 @@ LATE_FROM: Millis = 100
 WAITS = "waits"
 """Property of an event row: milliseconds by reason, over all attempts."""
 
-LateReason = Literal["accepted-late", "paused", "breaker", "owner-lost", "rate", "concurrency", "storage", "not-taken", "retry", "other"]
+LateReason = Literal[
+    "accepted-late", "paused", "breaker", "owner-lost", "rate", "concurrency", "storage", "ordering-key", "not-taken", "retry", "other"
+]
 REASONS: Final[tuple[LateReason, ...]] = get_args(LateReason)
 _TEXTS: Final[Mapping[LateReason, str]] = {
     "accepted-late": "it was due {} before it was accepted",
@@ -30,6 +32,7 @@ _TEXTS: Final[Mapping[LateReason, str]] = {
     "rate": "it waited {} for the deliveries per second of its channel or tenant",
     "concurrency": "it waited {} for earlier deliveries to its channel, tenant or process to end",
     "storage": "it waited {} for storage, which was slow or refused requests",
+    "ordering-key": "it waited {} for earlier events of its ordering key",
     "not-taken": "it waited {} until a process took it up",
     "retry": "it waited {} between failed attempts",
     "other": "{} have no recorded reason",

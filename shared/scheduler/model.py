@@ -179,10 +179,12 @@ class AttemptOut(Strict):
 
 
 class HeldOut(Strict):
-    """The reason why a due event is not delivered: its channel is paused, or its channel's circuit breaker is not closed."""
+    """The reason why a due event is not delivered: its channel is paused or has a breaker that is not closed, or it waits for its key."""
 
-    reason: HoldReason
-    until: Maybe[Stamp] = Field(None, description="When a delivery may probe the receiver. Missing for a pause.")
+    reason: HoldReason | Literal["ordering-key"]
+    until: Maybe[Stamp] = Field(None, description="When a delivery may probe the receiver, or the key's rate allows the next one.")
+    since: Maybe[Stamp] = Field(None, description="With reason `ordering-key`, in `GET /events/{id}` only: since when it waits.")
+    behind: Maybe[str] = Field(None, description="The id of the event that it waits for.")
 
 
 class LateReasonOut(Strict):

@@ -58,6 +58,8 @@ GOING = frozenset({"moving", "joining"})
 """States of a row whose event is on its way to another place; `changing` says how the two differ."""
 
 
+NONE_BLOCKED: Mapping[str, Millis] = {}
+"""No event waits for its ordering key."""
 NEVER = -1
 """Value of `expires` for an event that no longer has one: a merge cannot remove a property."""
 
@@ -306,18 +308,21 @@ def agenda(
     policy: Callable[[Props], RetryPolicy],
     holds: Mapping[str, ClaimHold] = FREE,
     patience: Millis = REST_BEYOND,
+    blocked: Mapping[str, Millis] = NONE_BLOCKED,
 ) -> Agenda:
     """Decide the owner's next steps from the rows alone. Rows claimed under `epoch` are being delivered: they keep the shard.
 
     holds, by channel: held events stay as they are. A later round may claim them, a user may cancel them until then, and they do not keep
     the shard. patience: the owner waits this long for an event that is not due yet; for a retry it waits `REST_BEYOND` at most. The owner
-    of a large shard waits for as long as its message comes early.
+    of a large shard waits for as long as its message comes early. blocked: events that wait for their ordering keys, with the time at which
+    to look at each again; a time within `REST_BEYOND` keeps the shard.
     """
     claim: list[tuple[Millis, str]] = []
     settle: dict[str, RowOutcome] = {}
     fresh: Millis | None = None
     retry: Millis | None = None
     held: Millis | None = None
+    soonest: Millis | None = None
     owed: list[str] = []
     working: Millis | None = None
     silent: list[str] = []
@@ -341,6 +346,11 @@ def agenda(
             continue
         if lapsed(props, now):
             settle[rk] = lapse(props, {"ended": now, **_interrupted(props)})
+            continue
+        if rk in blocked:
+            until = last_call(props)
+            look = blocked[rk] if until is None else min(blocked[rk], until + 1)
+            held, soonest = _sooner(held, look), _sooner(soonest, look)
             continue
         if state == "firing":
             if given_up(props, policy(props)):
@@ -366,6 +376,7 @@ def agenda(
     idle = opened > 0 and not (claim or settle or silent or running or owed)
     stay = (fresh is not None and fresh <= now + patience) or (retry is not None and retry <= now + min(patience, REST_BEYOND))
     stay = stay or (working is not None and working <= now + min(patience, REST_BEYOND))
+    stay = stay or (soonest is not None and soonest <= now + REST_BEYOND)
     # The message of a large shard comes earlier than that: an owner that rested then would be followed by the next one at once.
     stay = stay or (following is not None and visible_at(following, opened) <= now)
     return Agenda(

@@ -31,6 +31,7 @@ from .ingest.queue_consumer import Intake
 from .ingest.queued_ids import QueuedIds
 from .ingest.rejects import Rejects
 from .ingest.writer import Writer
+from .key_lines import KeyLines
 from .label_index import LabelIndex
 from .long_work.service import LongWorkCalls
 from .mirror.pair import Mirror, MirrorPair
@@ -78,7 +79,8 @@ class Scheduler:
         rows = CompleteRows(self.state_backfill.complete, self.label_index.complete)
         self.lookup = EventLookup(self.runner, tables, clock, queued_ids, rows, storage.places, former)
         self.lists = ListTurns()
-        self.event_views = EventViews(directory, clock)
+        self.lines = KeyLines(self.runner, directory, clock)
+        self.event_views = EventViews(directory, clock, self.lines)
         self.stats = TenantStats(
             tables, clock, directory.channels.blocks, storage.places, SECOND if pair is not None and side == "first" else ""
         )
@@ -91,11 +93,12 @@ class Scheduler:
             return await self.callbacks(rows)
 
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters, notify)
-        self.firing = Firing(self.runner, self.clock, ids, settings, directory, senders, self.counters, self.flow, tell, mirror, process)
+        counters = self.counters
+        self.firing = Firing(self.runner, clock, ids, settings, directory, senders, counters, self.flow, tell, mirror, process, self.lines)
         self.express = Express(self.firing, self.runner, clock, ids, settings, self.flow, storage.fresh)
         # On the second account of a pair all events are mirrored, and these need a writer that copies them.
         express = self.express.store if settings.express_events and side == "first" else None
-        self.writer = Writer(self.runner, clock, ids, settings, storage.fresh, mirror, express, self.label_index.searchable)
+        self.writer = Writer(self.runner, clock, ids, settings, storage.fresh, mirror, express, self.label_index.searchable, self.lines)
         self.callbacks = CallbackWriter(self.writer, directory, tables, queued_ids, clock, notify)
         self.notices = Notices(self.runner, tables, clock, directory, self.writer, queued_ids)
         outbox = Outbox(storage.queues, clock, parcels)
@@ -103,9 +106,9 @@ class Scheduler:
         self.ingest = Ingest(directory, self.writer, self.stats, limiter, clock, ids, queued_ids, outbox, settings, notify)
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
-        self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror, self.label_index.searchable)
-        self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes)
-        self.work = LongWorkCalls(self.runner, clock, self.firing, self.counters, mirror)
+        self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror, self.label_index.searchable, self.lines)
+        self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes, self.lines)
+        self.work = LongWorkCalls(self.runner, clock, self.firing, self.lines, self.counters, mirror)
         self.bulk = BulkJobs(self.runner, tables, storage.queues, self.lookup, self.changes, clock, ids)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup, notify)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem
-from ..delivery.channels.model import Channel, ChannelSpec
+from ..delivery.channels.model import Channel, ChannelSpec, KeyLimits
 from ..delivery.channels.outputs import ChannelOut
 from ..delivery.channels.ports import EndedHold, Target
 from ..delivery.channels.validation import find_faults, is_signed, mask_secrets, restore_secrets
@@ -58,15 +58,23 @@ _KEPT = ("answers", "answer_headers")
 
 
 def _spec_props(spec: ChannelSpec) -> Props:
-    """Return the properties that hold a channel's settings. Former versions can read them: they know no settings of answers in the body."""
+    """Return the properties that hold a channel's settings.
+
+    Former versions can read them: they know neither settings of answers nor limits per key in the body.
+    """
     kept = spec.model_dump(mode="json", include=set(_KEPT), exclude_defaults=True)
-    props: Props = {"body": spec.model_dump_json(exclude=set(_KEPT))}
+    props: Props = {"body": spec.model_dump_json(exclude={*_KEPT, "per_key"})}
+    if spec.per_key is not None:
+        props["per_key"] = spec.per_key.model_dump_json()
     return props | {"kept_answers": orjson.dumps(kept).decode()} if kept else props
 
 
 def _spec_of(props: Props) -> ChannelSpec:
     spec = _SPEC.validate_json(str(props["body"]))
-    return spec.model_copy(update=orjson.loads(str(props["kept_answers"]))) if "kept_answers" in props else spec
+    later = orjson.loads(str(props["kept_answers"])) if "kept_answers" in props else {}
+    if "per_key" in props:
+        later["per_key"] = KeyLimits.model_validate_json(str(props["per_key"]))
+    return spec.model_copy(update=later) if later else spec
 
 
 def _holds_text(holds: tuple[EndedHold, ...]) -> str:

@@ -22,6 +22,8 @@ from .checkpoint_design import story
 from .guard import mutants as guard_mutants
 from .guard import plays as guard_plays
 from .guard import world as guard_world
+from .keys import mutants as key_mutants
+from .keys import plays as key_plays
 from .leases import mutants as lease_mutants
 from .leases import plays as lease_plays
 from .leases import remote as remote_leases
@@ -71,6 +73,7 @@ PROTOCOLS = {
     "endless design": Protocol(
         endless_design.PLAYS, endless_design.EndlessDesign, endless_design.MUTANTS, endless_design.hunt, explore=endless_design.follow
     ),
+    "key": Protocol(key_plays.PLAYS, key_plays.KeyWorld, key_mutants.MUTANTS, key_mutants.hunt),
     "turns": Protocol(turn_plays.PLAYS, turn_world.World, turn_mutants.MUTANTS, turn_mutants.hunt),
     "endless turns": Protocol(
         endless.PLAYS, endless.Endless, turn_mutants.ENDLESS_MUTANTS, turn_mutants.hunt_endless, explore=endless.follow

@@ -99,6 +99,7 @@ def _endless(model: Any, state: Any) -> Hashable:
 PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
     "shard": _table,
     "pair": _table,
+    "key": _table,
     "lease": _table,
     "rollback": _table,
     "resize": _table,

@@ -98,7 +98,7 @@ LIMITS = {
     "further storage accounts for shards": MAX_ACCOUNTS,
     "events of a shard": Settings.model_fields["shard_events"].default,
 }
-UNCHECKED = {"pause between attempts", "flexible window"}
+UNCHECKED = {"ordering key", "pause between attempts", "flexible window"}
 
 
 def test_the_bounds_of_the_tenants_own_limits_are_those_of_the_code() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model.keys.test_key_turns import EXPECTED as KEYS
 from tests.model.leases.test_lease_protocol import STEPS as LEASES
 from tests.model.leases.test_lease_resizing import STEPS as RESIZES
 from tests.model.pairs.test_pair_protocol import EXPECTED as PAIRS
@@ -27,9 +28,10 @@ def without_code_marks(row: list[str]) -> list[str]:
     [
         ("leases.md", [[name, str(steps)] for name, steps in (LEASES | RESIZES).items()]),
         ("durability.md", [[name, broken, str(steps)] for name, (broken, steps) in PAIRS.items()]),
+        ("ordering-keys.md", [[name, broken] for name, broken in KEYS.items()]),
         ("scheduler.md", [[name, broken, str(steps)] for name, (broken, steps) in SHARDS.items()]),
     ],
-    ids=["leases", "pairs", "shards"],
+    ids=["leases", "pairs", "keys", "shards"],
 )
 def test_pages_list_the_mutants_that_the_tests_catch(page: str, expected: list[list[str]]) -> None:
     assert expected

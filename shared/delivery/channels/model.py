@@ -25,10 +25,28 @@ class ChannelLimits(Strict):
     concurrency: int | None = Field(None, ge=1, le=10_000, description="Deliveries in flight.")
 
 
+class KeyLimits(Strict):
+    """The limits of the events with one ordering key, over all instances. Events without a key are not concerned."""
+
+    concurrency: Maybe[Annotated[int, Field(ge=1, le=100)]] = Field(None, description="Deliveries in flight.")
+    deliveries_per_second: Maybe[Annotated[float, Field(ge=0.001, le=1000)]] = None
+    ordered: bool = Field(False, description="One at a time, in the order of due times.")
+    failed_blocks: bool = Field(True, description="If ordered: while an event waits for a retry, those behind it wait too.")
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.ordered and self.concurrency not in (None, 1):
+            raise ValueError("ordered means one delivery at a time; leave concurrency out")
+        if not self.ordered and self.concurrency is None and self.deliveries_per_second is None:
+            raise ValueError("give at least one of concurrency, deliveries_per_second and ordered")
+        return self
+
+
 class _Limited(Strict):
     max_payload: ClassVar[int] = MAX_PAYLOAD
     """Largest payload that a channel of this type delivers, in bytes of JSON."""
     limits: Maybe[ChannelLimits] = None
+    per_key: Maybe[KeyLimits] = Field(None, description="Limits of the events with the same `ordering_key`.")
 
 
 MASK = "***"

@@ -24,6 +24,7 @@ from ...tenants.model import Retry
 from ...tenants.store import TenantDirectory
 from .. import rules
 from ..event_clock import EventClock
+from ..key_lines import KeyLines
 from ..keys import MIRRORED, place_of, shard_tenant
 from ..long_work.tokens import WorkTokens
 from ..mirror.pair import Mirror, MirrorGuard
@@ -85,13 +86,14 @@ class Firing:
         tell: TellOutcomes,
         mirror: Mirror | None = None,
         process: ProcessIdentity | None = None,
+        lines: KeyLines | None = None,
     ) -> None:
         """tell: does what is owed to ended events, such as their callbacks. process: names this process in the gates that it holds. None:
-        the owners' process is not known.
+        the owners' process is not known. lines: the lines of ordering keys.
         """
         self._runner, self._clock, self._ids, self._directory = runner, clock, ids, directory
         self._senders, self._counters, self._flow, self._mirror = senders, counters, flow, mirror
-        self._process, self._tell = process, tell
+        self._process, self._tell, self._lines = process, tell, lines
         small = round(settings.fire_bytes * SMALL_SHARE)
         self._budget = Budget(settings.fire_bytes - small)
         self._shared = SharedInvocation(clock, small)
@@ -250,6 +252,7 @@ class Firing:
             leaving=lambda: self._leaving,
             busy=lambda: self.serving >= BUSY_OWNERS,
             arrivals=arrivals,
+            lines=self._lines,
         )
         with tracing.serving_shard(session.shard) if self._tracing else nullcontext():
             await serving.run()

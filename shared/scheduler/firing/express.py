@@ -23,7 +23,7 @@ from ..ingest.writer import Stored
 from ..keys import Address, event_row, place_of, placed, shard_key
 from ..protocol import express, owning
 from ..protocol.ingest import KnownId, file_shard, known_id, register_id
-from ..rows import EventToStore
+from ..rows import KEY, EventToStore
 from ..timings import EXPRESS_AHEAD, EXPRESS_NAMED_APART
 from .arrivals import Arrivals, ExpressLoad
 from .dispatch import Firing
@@ -232,7 +232,9 @@ class Express:
 
 def _is_for_express(event: EventToStore, now: Millis) -> bool:
     """Return True if the event is due now, and nothing else than its delivery is to be done about it."""
-    return event.durability == "standard" and event.due <= now + EXPRESS_AHEAD and event.props["state"] == "scheduled"
+    # An event with an ordering key may have to wait for others.
+    ordinary = event.durability != "standard" or KEY in event.props
+    return not ordinary and event.due <= now + EXPRESS_AHEAD and event.props["state"] == "scheduled"
 
 
 def _remember(moments: dict[str, float], tenant: str, moment: float) -> None:

@@ -20,12 +20,14 @@ from ...delivery.flow.service import Flow
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from .. import rules
+from ..key_lines import KeyLines
 from ..keys import shard_tenant
 from ..long_work.rules import silence
 from ..outcomes.callback_writer import TellOutcomes
 from ..protocol import express, owning
 from ..protocol.dispatch import ShardMessage, announce, send
 from ..queries.ledger import entry_for
+from ..rows import KEY
 from ..timings import (
     CLAIM_AHEAD,
     DISPATCH_AHEAD,
@@ -41,10 +43,13 @@ from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, unclaimed
 from .crews import Crew
 from .due_times import DueTimes
+from .keyed import KeyedEvents
 from .owed_outcomes import OwedOutcomes
 
 log = logging.getLogger(__name__)
 
+KEYED_SETTLE = 0.02
+"""Seconds within which an outcome is stored while others wait for its ordering key."""
 ANSWER_BYTES = 1024 * 1024
 """Most bytes of answers in one transaction: more than one answer has, and a quarter of what a transaction may have."""
 
@@ -64,10 +69,11 @@ class Owner:
         leaving: Callable[[], bool] = lambda: False,
         busy: Callable[[], bool] = lambda: False,
         arrivals: Arrivals | None = None,
+        lines: KeyLines | None = None,
     ) -> None:
         """leaving: returns True when the process is about to end and owners must release their shards. busy: returns True while the process
         serves `BUSY_OWNERS` shards or more, so that waiting for an event costs nothing. arrivals: the events that this process stores
-        in the shard while it serves it, for a shard that it has opened (express delivery).
+        in the shard while it serves it, for a shard that it has opened (express delivery). lines: the lines of ordering keys.
         """
         self._session, self._attempts, self._permission = session, attempts, attempts.permission
         self._runner, self._clock, self._flow, self._leaving, self._busy = runner, clock, flow, leaving, busy
@@ -86,6 +92,8 @@ class Owner:
         """Monotonic time at which the oldest of the outcomes came."""
         self._stir = asyncio.Event()
         self._owed = OwedOutcomes(clock, tell, self._add_outcome)
+        waits = attempts.waits
+        self._keyed = KeyedEvents(session, self._tenant, lines, clock, waits, self._stir.set) if lines is not None else None
         self._arrivals = arrivals
         if arrivals is not None:
             arrivals.running, arrivals.stir = self._running, self._stir.set
@@ -111,6 +119,8 @@ class Owner:
             permission.cancel_watch()
             await self._abandon()
             await permission.watch_ended()
+            if self._keyed is not None:
+                self._keyed.leave()
 
     async def _turn(self) -> bool:
         """Run one round of the loop; return False when the owner is done with the shard."""
@@ -158,6 +168,11 @@ class Owner:
         patience = REST_BEYOND_BUSY if self._busy() else REST_BEYOND
         todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, FREE, patience)
         self._paused.clear()
+        blocked: Mapping[str, Millis] = {}
+        if self._keyed is not None and todo.claim and not going:
+            blocked = await self._keyed.blocked(todo.claim, self._outcomes)
+            if blocked:
+                todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, FREE, patience, blocked)
         if todo.claim and not going:
             wanted = Counter([str(rows[rk]["channel"]) for rk in todo.claim])
 
@@ -170,7 +185,7 @@ class Owner:
                 for name, hold in holds.items():
                     if hold.full:
                         self._attempts.waits.full(name, self._flow.lanes.lane(self._tenant, name).reason_to_wait(), hold.until)
-                todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, holds, patience)
+                todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, holds, patience, blocked)
         todo.settle.update({rk: silence(rows[rk], policy(rows[rk]), self._clock.now()) for rk in todo.silent})
         return todo
 
@@ -221,6 +236,8 @@ class Owner:
     async def _step(self, outcomes: Mapping[str, rules.RowOutcome], claims: list[str]) -> bool:
         sent = self._clock.monotonic()
         entries = self._arrivals.entries if self._arrivals is not None else ()
+        rows = self._session.rows
+        keyed = {rk: rows[rk] for rk in outcomes if rk in rows and KEY in rows[rk].props} if self._keyed is not None else {}
         try:
             serving = await self._runner.insist(lambda: owning.step(self._session, outcomes, claims, entries), self._permission.covers_now)
         except Rejected as error:
@@ -238,6 +255,9 @@ class Owner:
         self._permission.renew(sent)
         self._attempts.waits.storage(sent)
         self._start_claimed()
+        if keyed and self._keyed is not None:
+            # Only now: whoever gets the turn finds the outcome stored.
+            await self._keyed.settled(outcomes, keyed)
         return True
 
     def _lose(self) -> Literal[False]:
@@ -277,7 +297,8 @@ class Owner:
             lane = self._flow.lanes.lane(self._tenant, str(row.props["channel"]))
             lane.enter(self)
             self._running[rk] = lane
-            self._due_times.add(max(int(row.props["due"]), int(row.props.get("next", 0))), (row, lane))
+            start = self._keyed.start_of(rk) if self._keyed is not None else 0
+            self._due_times.add(max(int(row.props["due"]), int(row.props.get("next", 0)), start), (row, lane))
         self._recount()
 
     def _recount(self) -> None:
@@ -308,9 +329,11 @@ class Owner:
             until = min(max(0.001, (todo.look - self._clock.now()) / 1000), HEARTBEAT_EVERY)
         ends = self._clock.monotonic() + until
         while not self._all_ended() and not (self._arrivals is not None and self._arrivals.pending):
+            if self._keyed is not None and self._keyed.woken:
+                return
             if self._outcomes:
                 # Later than the tick too: outcomes that come soon after the first one share its transaction, and so do the next claims.
-                ends = self._oldest_outcome + (SETTLE_WITHIN if self._arrivals is None else EXPRESS_LINGER)
+                ends = self._oldest_outcome + self._settles_within()
             left = ends - self._clock.monotonic()
             if left <= 0:
                 return
@@ -321,6 +344,12 @@ class Owner:
             finally:
                 for way in ways:
                     way.cancel()
+
+    def _settles_within(self) -> float:
+        """Return the seconds after which the oldest outcome is stored."""
+        if self._arrivals is not None:
+            return EXPRESS_LINGER
+        return KEYED_SETTLE if self._keyed is not None and self._keyed.urgent else SETTLE_WITHIN
 
     def _all_ended(self) -> bool:
         """Return True if outcomes are to be settled before the tick because nothing else runs.
@@ -356,6 +385,8 @@ class Owner:
         open_rows = [row for row in session.rows.values() if row.props["state"] not in rules.FINAL]
         retries = todo.retries if wake == todo.rest else all(row.props["state"] == "retrying" for row in open_rows)
         near = wake <= now + DISPATCH_AHEAD
+        if self._keyed is not None:
+            await self._keyed.give_back()
         # Again, because a shard that is not released must wait until its owner counts as gone.
         rested = await self._runner.insist(lambda: owning.rest(session, wake, retries_only=retries, sent=near), self._permission.covers_now)
         if rested and near:
@@ -366,6 +397,9 @@ class Owner:
         # A user who resumed the channel before the index row said that the shard rests has not woken this shard.
         if self._paused and await self._flow.resumed(self._tenant, self._paused):
             await self._runner.run(send(ShardMessage(session.shard, session.held.gate.index), now, retries_only=True))
+        if self._keyed is not None and self._keyed.woken:
+            # A turn has come free while the shard was being released.
+            await self._runner.run(send(ShardMessage(session.shard, session.held.gate.index), now))
         await self._permission.confirm_side()
 
     async def _finish(self) -> None:

@@ -28,6 +28,8 @@ class Waits:
         self._storage: deque[Span] = deque(maxlen=MOST_SPANS)
         self._full: dict[str, deque[Span]] = {}
         """Of each channel, when it could take no more."""
+        self._keyed: dict[str, Millis] = {}
+        """Since when events wait for their ordering keys, by id."""
         self.storage(taken_at)
 
     def storage(self, began: float) -> None:
@@ -36,6 +38,10 @@ class Waits:
         if took >= LATE_FROM:
             now = self._clock.now()
             self._storage.append(Span("storage", now - took, now))
+
+    def keyed(self, event: str, since: Millis) -> None:
+        """Note that an event waits for its ordering key."""
+        self._keyed.setdefault(event, since)
 
     def full(self, channel: str, reason: LaneReason, until: Millis) -> None:
         """Note that the channel takes no more events before `until`, when it is looked at again."""
@@ -54,7 +60,10 @@ class Waits:
         if fired - first < LATE_FROM and "next" not in props:
             return found
         if fired - first >= LATE_FROM:
-            found = split(first, fired, self._spans(target, own))
+            spans = list(self._spans(target, own))
+            if (since := self._keyed.get(str(props["id"]))) is not None:
+                spans.append(Span("ordering-key", since, fired))
+            found = split(first, fired, spans)
         history = history_of(props)
         if pause := between_attempts(props, history[-1][0] if history else None):
             found["retry"] = pause

@@ -18,6 +18,7 @@ from ...core.ids import Ids
 from ...core.settings import Settings
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Props, Row
+from ..key_lines import KeyLines
 from ..keys import HOME, Address, server_id
 from ..mirror.pair import Mirror
 from ..protocol.changing import find
@@ -25,7 +26,7 @@ from ..protocol.ingest import Entry, FreshId, KnownId, known_id, register_id
 from ..protocol.label_rows import mark_of
 from ..protocol.mirroring import mirror_event, mirror_id
 from ..protocol.reusing import reuse_id
-from ..rows import EventToStore
+from ..rows import KEY, EventToStore
 from ..rules import is_over
 from .account_rotation import AccountRotation
 from .announcer import Announcer
@@ -78,10 +79,13 @@ class Writer:
         mirror: Mirror | None = None,
         express: StoreExpress | None = None,
         searchable: Callable[[str], Awaitable[Collection[str]]] | None = None,
+        lines: KeyLines | None = None,
     ) -> None:
         """fresh: the places that take new shards. mirror: for mirrored events, if there is a second account. express: takes the events that
         this process delivers itself. searchable: returns the names of the labels that a tenant searches by.
+        lines: the lines of ordering keys.
         """
+        self._lines = lines
         self._searchable = searchable
         self._express = express
         self._mirror = mirror
@@ -200,13 +204,22 @@ class Writer:
         if named:
             await asyncio.gather(*(self._name(tenant, events[number], filling, row, number, results) for number, filling, row in named))
             places = [place for place in places if results[place[0]] is None]
+        for number, filling, row in places:
+            if events[number].id is None:
+                events[number].props["id"] = server_id(filling.opened.shard, row)
+        if self._lines is not None and any(KEY in events[number].props for number, *_ in places):
+            # Before they are stored: whoever finds a later event of the key finds the ticket of this one.
+            try:
+                await self._lines.line_up(tenant, [(events[each].props, Address(into.opened.shard, row)) for each, into, row in places])
+            except StorageError as error:
+                for number, *_ in places:
+                    results[number] = error
+                return []
         if not places:
             return []
         sink = Sink(len(places))
         for at, (number, filling, row) in enumerate(places):
             event = events[number]
-            if event.id is None:
-                event.props["id"] = server_id(filling.opened.shard, row)
             self._filler.add(filling, PendingEntry(Entry(row, event.props, event.size), sink, at))
         again = []
         for (number, filling, row), result in zip(places, await sink.wait(), strict=True):

@@ -14,6 +14,7 @@ from ...engine.effects import Steps
 from ...storage.ports import Props
 from ...web.problem import conflict, too_many
 from ..firing.dispatch import Firing
+from ..key_lines import KeyLines
 from ..keys import MIRRORED, Address, index_key, parse_server_id, place_of
 from ..mirror.pair import Mirror
 from ..outcomes.owed import OWED
@@ -21,7 +22,7 @@ from ..protocol.completing import WorkSettled, extend_work, settle_work
 from ..protocol.dispatch import ShardMessage, send
 from ..protocol.mirroring import mirror_event
 from ..rows import shown_state
-from ..rules import RowOutcome, visible_at
+from ..rules import RowOutcome, is_over, visible_at
 from ..timings import DISPATCH_AHEAD
 from ..work_rows import noted_work, work_of
 from .call_rates import CallRates
@@ -43,7 +44,10 @@ _GONE = "The event is no longer stored."
 class LongWorkCalls:
     """The calls about long work. One per process."""
 
-    def __init__(self, runner: AsyncRunner, clock: Clock, firing: Firing, counters: Counter[str], mirror: Mirror | None = None) -> None:
+    def __init__(
+        self, runner: AsyncRunner, clock: Clock, firing: Firing, lines: KeyLines, counters: Counter[str], mirror: Mirror | None = None
+    ) -> None:
+        self._lines = lines
         self._runner, self._clock, self._firing, self._counters, self._mirror = runner, clock, firing, counters, mirror
         self._rates = CallRates(clock)
         self._announced: dict[str, Millis] = {}
@@ -106,6 +110,8 @@ class LongWorkCalls:
             now = self._clock.now()
             wake = int(props["next"]) if props["state"] == "retrying" else now if props.get(OWED) else None
             await self._announce(address.shard, wake, now)
+            if is_over(props):
+                await self._lines.left(settled.row)
         return shown
 
     async def _carried(self, address: Address, steps: Steps[WorkSettled | None]) -> WorkSettled | None:

@@ -12,21 +12,26 @@ from ...delivery.flow.rules import Block, block
 from ...storage.ports import Props, Row
 from ...tenants.store import TenantDirectory
 from .. import rules
+from ..key_lines import KeyLines
 from ..keys import shard_tenant
-from ..rows import representation
+from ..rows import KEY, representation
 
 
 class EventViews:
     """Builds representations of events. One per process."""
 
-    def __init__(self, directory: TenantDirectory, clock: Clock) -> None:
-        self._directory, self._clock = directory, clock
+    def __init__(self, directory: TenantDirectory, clock: Clock, lines: KeyLines | None = None) -> None:
+        """lines: the lines of ordering keys."""
+        self._directory, self._clock, self._lines = directory, clock, lines
 
     async def one(self, row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[str, Any]:
         """Return the event's representation. answers: by the times of their attempts. Raises `StorageError`."""
         if not is_waiting(row.props, self._clock.now()):
             return representation(row, answers)
         [shown] = await self.all([row], answers)
+        if self._lines is not None and KEY in row.props and "held" not in shown and (waits := await self._lines.waits(row)) is not None:
+            shown.pop("next_attempt", None)
+            shown["held"] = waits
         return shown
 
     async def all(self, rows: Iterable[Row], answers: Mapping[Millis, AnswerHead] = {}) -> list[dict[str, Any]]:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Hashable
 from functools import cache
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from .checker import Violation
 from .liveness import live_at
 
@@ -38,6 +40,8 @@ def _freezer(kind: type) -> Callable[[Any], Hashable]:
     if dataclasses.is_dataclass(kind):
         fields = tuple(field.name for field in dataclasses.fields(kind))
         return lambda value: (name, *[freeze(getattr(value, field)) for field in fields])
+    if issubclass(kind, BaseModel):
+        return lambda value: (name, *[freeze(item) for item in value.__dict__.values()])
     if issubclass(kind, Generator):
         return image
     if issubclass(kind, type) or any("__call__" in base.__dict__ for base in kind.__mro__):

@@ -8,11 +8,12 @@ from dataclasses import replace
 import orjson
 
 from shared.core.errors import Problem
-from shared.delivery.channels.model import HttpChannel, QueueChannel
+from shared.delivery.channels.model import HttpChannel, KeyLimits, QueueChannel
 from shared.delivery.flow import circuit_breaker, shared_limits
 from shared.delivery.flow.circuit_breaker import Breaker
 from shared.delivery.flow.rules import SlotShare
 from shared.scheduler.ingest import rejects
+from shared.scheduler.key_rules import LineState, Turn, parse_line
 from shared.scheduler.model import EventIn
 from shared.scheduler.outcomes.notice_rows import NoticeRow, parse_notice
 from shared.scheduler.protocol.gate import Counts, Gate, parse_gate
@@ -148,6 +149,8 @@ def _tenants() -> list[Case]:
     notices = {"channel": "ops", "kinds": ["event.dead", "breaker.opened"]}
     lookup = KeyRow("acme", "u1", "tsn_ab12", ("events", "fleets"), NOW)
     keys = {"key": lookup, "key of a node in the list": lookup._replace(scopes=("agent",), fleet="f", node="n", digest="00ff", note="why")}
+    per_key = KeyLimits(ordered=True, failed_blocks=False)
+    keyed = channel._replace(spec=http.model_copy(update={"per_key": per_key, "answers": "all"}))
     queue = StoredChannel("c", "u1", QueueChannel(type="queue", queue="mine"), NOW, Generations(), False, "")
 
     def parse(props: Props) -> StoredChannel:
@@ -163,6 +166,7 @@ def _tenants() -> list[Case]:
             }.items()
         ),
         *(Case(name, value, props_of, lambda props: tenant_rows.key_of(row_of("k", props))) for name, value in keys.items()),
+        Case("channel with limits per key", keyed, props_of, parse),
         Case("channel", channel, props_of, parse),
         Case("channel with everything set", everything, props_of, parse),
         Case("queue channel", queue, props_of, parse),
@@ -179,6 +183,7 @@ def _delivery() -> list[Case]:
         Case(
             "no parts of a shared limit", {}, lambda v: {"parts": shared_limits._text(v)}, lambda p: shared_limits._parse(str(p["parts"]))
         ),
+        Case("line of an ordering key", LineState((Turn("00001:x", "00-a-t/e000", 3, NOW),), NOW + 1), props_of, parse_line),
         Case("circuit breaker", opened, lambda v: {"breaker": v.text()}, lambda p: circuit_breaker.parse(str(p["breaker"]))),
         Case("closed circuit breaker", Breaker(), lambda v: {"breaker": v.text()}, lambda p: circuit_breaker.parse(str(p["breaker"]))),
         Case("figures of channels", ledger.pack({"a": ledger.DeliveryFigures({3: 4, 1: 2}, 9, 20, 1)}), lambda text: {"late": text}, None),

@@ -1,0 +1,234 @@
+"""The events with ordering keys of one owner: which of them have their turn, and may be claimed.
+
+An owner of events without keys, or of channels without limits per key, asks nothing here and stores nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ...core.clock import Clock, Millis
+from ...core.errors import StorageError
+from ...delivery.channels.model import KeyLimits
+from ...storage.ports import Props, Row
+from .. import rules
+from ..key_lines import KeyLines, TurnQuestion, first_look
+from ..key_rules import TURN_USED, Asker, KeyLine, line_of, ticket_of
+from ..keys import Address
+from ..protocol.owning import OwnerSession
+from ..rows import KEY
+from ..timings import CLAIM_AHEAD
+from .waits import Waits
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Line:
+    """One key's events of this owner, by row key."""
+
+    line: KeyLine
+    limits: KeyLimits
+    turns: dict[str, str] = field(default_factory=dict)
+    """Tickets of the events that have their turn, in order."""
+    starts: dict[str, Millis] = field(default_factory=dict)
+    """When each of them may start."""
+    asked: float = float("-inf")
+    """Monotonic time at which the turns were asked for last."""
+    ended: dict[str, Address | None] = field(default_factory=dict)
+    """Tickets whose turns are to be ended; see `exchange`."""
+    look: Millis = 0
+    """Time at which to ask again."""
+    tries: int = 0
+
+
+class KeyedEvents:
+    """The keyed events of one owner."""
+
+    def __init__(self, session: OwnerSession, tenant: str, lines: KeyLines, clock: Clock, waits: Waits, stir: Callable[[], None]) -> None:
+        """stir: wakes the owner."""
+        self._session, self._tenant, self._lines, self._clock, self._waits, self._stir = session, tenant, lines, clock, waits, stir
+        self._mine: dict[KeyLine, _Line] = {}
+        self._lined: dict[str, _Line] = {}
+        """The line of each row that has been asked for."""
+        self.woken = False
+        """A turn has come free, or may have."""
+        self.urgent = False
+        """Events wait for those that end: outcomes are stored at once."""
+
+    def wake(self, line: KeyLine) -> None:
+        """See `WaitingOwner`."""
+        if (mine := self._mine.get(line)) is not None:
+            mine.look, mine.tries, self.woken = 0, 0, True
+            self._stir()
+
+    async def blocked(self, claim: Iterable[str], outcomes: Mapping[str, rules.RowOutcome]) -> dict[str, Millis]:
+        """Return those of the claimable events that must wait for their keys, and when to look at each again.
+
+        outcomes: those that the next transaction stores.
+        """
+        self.woken = self.urgent = False
+        keyed = [rk for rk in claim if KEY in self._session.rows[rk].props]
+        if not keyed:
+            return {}
+        found: dict[str, Millis] = {}
+        asking: dict[KeyLine, _Line] = {}
+        wanted: dict[KeyLine, list[str]] = {}
+        now = self._clock.now()
+        for rk in keyed:
+            props = self._session.rows[rk].props
+            channel = str(props["channel"])
+            try:
+                limits = await self._lines.limits(self._tenant, channel)
+            except StorageError:
+                # Flow control holds the channel.
+                found[rk] = now + 2_000
+                continue
+            if limits is None:
+                continue
+            line = line_of(self._tenant, channel, str(props[KEY]))
+            mine = self._mine.setdefault(line, _Line(line, limits))
+            mine.limits = limits
+            if rk not in self._lined and self._session.epoch > 1 and not self._session.succeeds_lost:
+                # An owner that knew it has released the shard: if it was due then, it waited for its key, or for its channel.
+                self._waits.keyed(str(props["id"]), rules.due_at(props))
+            self._lined[rk] = mine
+            self._lines.enter(self._session.shard, self)
+            wanted.setdefault(line, []).append(rk)
+        for line, rows in wanted.items():
+            mine = self._mine[line]
+            busy = _one_at_a_time(mine) and self._in_flight(mine, outcomes)
+            asks = mine.look <= now and not busy and any(rk not in mine.turns for rk in rows)
+            if asks or (mine.turns and self._clock.monotonic() - mine.asked > TURN_USED / 2000):
+                asking[line] = mine
+        await asyncio.gather(*(self._ask(mine, wanted[line]) for line, mine in asking.items()))
+        for line, rows in wanted.items():
+            self._allow(self._mine[line], rows, outcomes, found)
+        self.urgent = bool(found) or any(mine.turns for mine in self._mine.values())
+        return found
+
+    def _allow(self, mine: _Line, rows: list[str], outcomes: Mapping[str, rules.RowOutcome], found: dict[str, Millis]) -> None:
+        """Add those of `rows` that must wait to `found`."""
+        now = self._clock.now()
+        running = self._in_flight(mine, outcomes)
+        room = (0 if running else 1) if _one_at_a_time(mine) else len(rows)
+        if mine.limits.ordered and any(rk in outcomes and outcomes[rk].state in rules.WAITING for rk in mine.turns):
+            # It failed, or was given back: those behind it wait until that is stored, and the line says who is next.
+            room = 0
+        fresh = self._clock.monotonic() - mine.asked < TURN_USED / 1000
+        order = {ticket: number for number, ticket in enumerate(mine.turns)}
+        for rk in sorted(rows, key=lambda rk: order.get(rk, len(order))):
+            start = mine.starts.get(rk, 0)
+            if rk in mine.turns and room > 0 and fresh and start <= now + CLAIM_AHEAD:
+                room -= 1
+                continue
+            # Whoever ends an attempt of this key wakes this owner; the look is for the case that it cannot.
+            found[rk] = max(mine.look, now + 250) if rk not in mine.turns else now + 1_000
+            self._waits.keyed(str(self._session.rows[rk].props["id"]), now)
+
+    def start_of(self, rk: str) -> Millis:
+        """Return the time from which the rate of the event's key lets it start; 0 for any."""
+        mine = self._lined.get(rk)
+        return mine.starts.get(rk, 0) if mine is not None else 0
+
+    def _in_flight(self, mine: _Line, outcomes: Mapping[str, rules.RowOutcome] = {}) -> list[str]:
+        """Return the events of a line that are claimed, without those whose attempt has ended."""
+        rows, epoch = self._session.rows, self._session.epoch
+        return [
+            rk
+            for rk in mine.turns
+            if rk in rows and rows[rk].props["state"] == "firing" and rows[rk].props.get("epoch") == epoch and rk not in outcomes
+        ]
+
+    async def _ask(self, mine: _Line, wanted: Iterable[str]) -> None:
+        """End turns and ask for those of `wanted`. Without an answer, no event gets a turn."""
+        rows, shard = self._session.rows, self._session.shard
+        keep = {rk: ticket for rk, ticket in mine.turns.items() if rk in rows and rows[rk].props["state"] not in rules.FINAL}
+        wanted = [rk for rk in wanted if rk not in keep]
+        # An event that a former owner has claimed has its turn, and comes first: that owner may have begun to deliver it.
+        claimed = {rk: ticket_of(rows[rk].props, mine.limits) for rk in wanted if rows[rk].props["state"] == "firing"}
+        keep = {**claimed, **keep}
+        asked = {ticket_of(rows[rk].props, mine.limits): rk for rk in wanted if rk not in claimed}
+        question = TurnQuestion(
+            mine.line,
+            Asker(shard, self._session.epoch),
+            mine.limits,
+            {ticket: Address(shard, rk) for ticket, rk in asked.items()},
+            {ticket: Address(shard, rk) for rk, ticket in keep.items()},
+            dict(mine.ended),
+        )
+        sent, now = self._clock.monotonic(), self._clock.now()
+        try:
+            answer = await self._lines.ask(question)
+        except StorageError as error:
+            log.debug("The line of an ordering key could not be read: %s", error, extra={"action": "line_unread"})
+            mine.look = now + 1_000
+            return
+        for ticket in question.ended:
+            mine.ended.pop(ticket, None)
+        mine.turns = {} if answer.outdated else keep
+        for ticket, start in answer.granted.items():
+            mine.turns[asked[ticket]], mine.starts[asked[ticket]] = ticket, start
+        mine.starts = {rk: start for rk, start in mine.starts.items() if rk in mine.turns}
+        mine.asked = sent
+        if answer.granted or not asked:
+            mine.tries = 0
+        if asked.keys() - answer.granted.keys():
+            mine.look = answer.again if answer.again is not None else now + first_look(mine.tries)
+            mine.tries += not answer.granted
+
+    async def settled(self, outcomes: Mapping[str, rules.RowOutcome], before: Mapping[str, Row]) -> None:
+        """End the turns of events whose outcomes are stored, and ask for the next ones. before: the rows before the transaction."""
+        touched: dict[KeyLine, _Line] = {}
+        for rk, outcome in outcomes.items():
+            if rk not in before:
+                continue
+            mine, props = self._lined.get(rk), before[rk].props
+            if mine is None:
+                if outcome.state in rules.FINAL:
+                    await self._lines.left(before[rk])
+                continue
+            ticket = mine.turns.pop(rk, None) or ticket_of(props, mine.limits)
+            now = self._session.rows[rk].props
+            over = now["state"] in rules.FINAL or ticket_of(now, mine.limits) != ticket
+            mine.ended[ticket] = None if over else Address(self._session.shard, rk)
+            if not over:
+                # It is ahead of those that were to follow it.
+                claimed = self._in_flight(mine)
+                mine.turns = {other: ticket for other, ticket in mine.turns.items() if other in claimed}
+            touched[mine.line] = mine
+        # While an owner has further turns of a key, the ends of those before them are stored together.
+        asking = [mine for mine in touched.values() if not (mine.turns and _one_at_a_time(mine) and not any(mine.ended.values()))]
+        await asyncio.gather(*(self._ask(mine, self._due(mine)) for mine in asking))
+
+    def _due(self, mine: _Line) -> list[str]:
+        """Return the events of a line that can be claimed."""
+        rows, epoch, until = self._session.rows, self._session.epoch, self._clock.now() + CLAIM_AHEAD
+        return [rk for rk, other in self._lined.items() if other is mine and rk in rows and _is_due(rows[rk].props, epoch, until)]
+
+    async def give_back(self) -> None:
+        """End the turns that were not used, because the owner releases the shard."""
+        left = [mine for mine in self._mine.values() if mine.turns or mine.ended]
+        for mine in left:
+            mine.ended |= {ticket: Address(self._session.shard, rk) for rk, ticket in mine.turns.items()}
+            mine.turns = {}
+        await asyncio.gather(*(self._ask(mine, ()) for mine in left))
+
+    def leave(self) -> None:
+        """Let nobody wake this owner any more."""
+        self._lines.leave(self._session.shard, self)
+
+
+def _one_at_a_time(mine: _Line) -> bool:
+    return mine.limits.ordered or mine.limits.concurrency == 1
+
+
+def _is_due(props: Props, epoch: int, until: Millis) -> bool:
+    return (
+        props["state"] not in rules.FINAL
+        and rules.needs_claim(props, epoch)
+        and (props["state"] == "firing" or rules.due_at(props) <= until)
+    )

@@ -1,0 +1,145 @@
+"""The lines of ordering keys, as one process uses them: tickets of new and moved events, and the owners that wait here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from ..core.clock import Clock, Millis, to_text
+from ..core.errors import StorageError
+from ..delivery.channels.model import KeyLimits
+from ..engine.async_runner import AsyncRunner
+from ..storage.ports import Props, Row
+from ..tenants.store import TenantDirectory
+from .key_rules import Asker, KeyLine, grant, line_of, ticket_of
+from .keys import Address, shard_tenant
+from .protocol.dispatch import ShardMessage, send
+from .protocol.gate import parse_gate, read_gate
+from .protocol.key_turns import TurnAnswer, end_ticket, exchange, line_up, read_line
+from .rows import KEY
+from .rules import due_at
+
+log = logging.getLogger(__name__)
+IN_FLIGHT = 32
+
+
+class WaitingOwner(Protocol):
+    """An owner of this process with events that wait for their keys."""
+
+    def wake(self, line: KeyLine) -> None:
+        """Ask for turns of the line at once."""
+
+
+class TurnQuestion(NamedTuple):
+    """The arguments of `exchange`."""
+
+    line: KeyLine
+    asker: Asker
+    limits: KeyLimits
+    wanted: Mapping[str, Address]
+    held: Mapping[str, Address]
+    ended: Mapping[str, Address | None]
+
+
+class KeyLines:
+    """One per process; belongs to one event loop."""
+
+    def __init__(self, runner: AsyncRunner, directory: TenantDirectory, clock: Clock) -> None:
+        self._runner, self._directory, self._clock = runner, directory, clock
+        self._owners: dict[str, WaitingOwner] = {}
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+
+    async def limits(self, tenant: str, channel: str) -> KeyLimits | None:
+        """Return the channel's limits per key, at most one second old. Raises `StorageError`."""
+        target = await self._directory.target(tenant, channel)
+        return target.spec.per_key if target is not None else None
+
+    async def line_up(self, tenant: str, events: Iterable[tuple[Mapping[str, Any], Address]]) -> None:
+        """Insert the tickets of events that are about to be stored on ordered channels. Raises `StorageError`."""
+        lines: dict[KeyLine, dict[str, Address]] = {}
+        for props, place in events:
+            if KEY in props and props["channel"] and (limits := await self.limits(tenant, str(props["channel"]))) and limits.ordered:
+                line = line_of(tenant, str(props["channel"]), str(props[KEY]))
+                lines.setdefault(line, {})[ticket_of(props, limits)] = place
+        await asyncio.gather(*(self._limited(line_up(line, tickets)) for line, tickets in lines.items()))
+
+    async def _limited[T](self, steps: Any) -> T:
+        async with self._in_flight:
+            result: T = await self._runner.run(steps)
+            return result
+
+    async def moving(self, row: Row, due: Millis | None, change: Props) -> bool:
+        """Line up an event that is about to get another due time (None: the same) or channel; return True if it leaves its former place.
+
+        Raises `StorageError`. Call `left` with the former row once it has moved.
+        """
+        if KEY not in row.props or (due is None and "channel" not in change):
+            return False
+        after = {name: value for name, value in {**row.props, **change}.items() if due is None or name != "next"}
+        place = Address(row.pk, row.rk)
+        await self.line_up(shard_tenant(row.pk), [(after if due is None else {**after, "due": due}, place)])
+        return True
+
+    async def left(self, row: Row) -> None:
+        """Remove the ticket of an event that was cancelled, or has moved, and wake the next. row: as it was before."""
+        if KEY not in row.props:
+            return
+        tenant, channel = shard_tenant(row.pk), str(row.props["channel"])
+        try:
+            limits = await self.limits(tenant, channel)
+            if limits is not None:
+                line = line_of(tenant, channel, str(row.props[KEY]))
+                await self._tell(line, await self._runner.run(end_ticket(line, ticket_of(row.props, limits), limits, self._clock.now())))
+        except StorageError as error:
+            log.debug("A ticket stays until an event behind it looks: %s", error, extra={"action": "ticket_kept"})
+
+    async def ask(self, question: TurnQuestion) -> TurnAnswer:
+        """End and ask for turns; wake the owners of events that get theirs. Raises `StorageError`."""
+        line, asker, limits, wanted, held, ended = question
+        answer: TurnAnswer = await self._limited(exchange(line, asker, limits, self._clock.now(), wanted=wanted, held=held, ended=ended))
+        if ended:
+            await self._tell(line, answer)
+        return answer
+
+    async def _tell(self, line: KeyLine, answer: TurnAnswer) -> None:
+        for shard in answer.following:
+            owner = self._owners.get(shard)
+            if owner is not None:
+                owner.wake(line)
+                continue
+            row = await self._runner.run(read_gate(shard))
+            # An owner elsewhere looks again by itself; a shard that no owner has taken yet has its message.
+            if row is not None and (gate := parse_gate(row.props)).state == "resting":
+                await self._runner.run(send(ShardMessage(shard, gate.index), self._clock.now()))
+
+    def enter(self, shard: str, owner: WaitingOwner) -> None:
+        """Let the owner of a shard be woken."""
+        self._owners[shard] = owner
+
+    def leave(self, shard: str, owner: WaitingOwner) -> None:
+        """Forget the owner."""
+        if self._owners.get(shard) is owner:
+            del self._owners[shard]
+
+    async def waits(self, row: Row) -> Props | None:
+        """Return how a due event that is not claimed waits for its key; None if it does not. Raises `StorageError`."""
+        tenant, channel = shard_tenant(row.pk), str(row.props["channel"])
+        limits = await self.limits(tenant, channel)
+        if limits is None:
+            return None
+        seen = await self._runner.run(read_line(line_of(tenant, channel, str(row.props[KEY]))))
+        now, mine = self._clock.now(), ticket_of(row.props, limits)
+        found = grant(seen.state, list(seen.tickets), {mine: Address(row.pk, row.rk)}, {}, Asker(), limits, now)
+        if mine in found.granted or any(turn.ticket == mine for turn in seen.state.turns):
+            return None
+        shown: Props = {"reason": "ordering-key", "since": to_text(due_at(row.props))}
+        if found.again is not None:
+            return shown | {"until": to_text(found.again)}
+        return shown | ({"behind": found.behind[0].partition(":")[2]} if found.behind else {})
+
+
+def first_look(tries: int) -> Millis:
+    """Return the milliseconds after which an owner asks again for a turn that it did not get `tries` times in a row."""
+    return (250, 500, 1_000, 2_000, 3_000)[tries] if tries < 5 else min(300_000, 30_000 << min(tries - 5, 5))

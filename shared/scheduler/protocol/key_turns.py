@@ -1,0 +1,193 @@
+"""The line of an ordering key in storage (`key_rules`).
+
+    TocsinLimits, key:{00..3f}     {line}                  the turns, and the rate; absent while nobody has a turn
+                                   {line}:{ticket}         one row for each event that waits; `at`: where the event is, or was
+
+A ticket is inserted before its event is stored, and removed in the transaction that ends its turn. Every change of turns is one
+transaction on the ETag of the line's row, based on one read of the row and the first tickets. So of two owners that ask at once, one is
+refused, reads again, and finds the other's turn.
+
+An owner ends a turn only after it has stored what became of the event. If it does not come to that, whoever is kept waiting looks at the
+event itself, and removes the turn or the ticket of one that has ended, or moved to another time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ...core.clock import Millis
+from ...delivery.channels.model import KeyLimits
+from ...engine.effects import Steps, load_first, write
+from ...storage.names import LIMITS
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Row, WriteRefused
+from ..key_rules import TURN_LASTS, YOUNG, Asker, KeyLine, LineState, Turn, grant, line_of, parse_line, ticket_of, ticket_time
+from ..keys import Address, parse_address, shard_tenant
+from ..rules import FINAL
+from .changing import find
+
+FIRST_TICKETS = 60
+"""Tickets that are read: more than a run."""
+LOOKS = 30
+"""Most stale tickets that one question removes."""
+
+
+def line_up(line: KeyLine, tickets: Mapping[str, Address]) -> Steps[None]:
+    """Insert tickets of one line. Those that exist stay as they are."""
+    rows = [Insert(line.ticket_row(ticket), {"at": address.text}) for ticket, address in tickets.items()]
+    for first in range(0, len(rows), 99):
+        some = rows[first : first + 99]
+        if isinstance((yield from write(LIMITS, line.partition, *some)), Applied):
+            continue
+        for row in some:
+            while not isinstance((yield from write(LIMITS, line.partition, row)), Applied | WriteRefused):
+                pass
+
+
+class TurnAnswer(NamedTuple):
+    """What an owner learns. following: shards whose events are entitled to a turn."""
+
+    granted: dict[str, Millis]
+    following: tuple[str, ...] = ()
+    again: Millis | None = None
+    outdated: bool = False
+    behind: str = ""
+    """The id of an event that is ahead; '' if none is."""
+
+
+class SeenLine(NamedTuple):
+    """A line as read: its row, its first tickets, and whether these are all."""
+
+    row: Row | None
+    state: LineState
+    tickets: dict[str, Row]
+    whole: bool
+
+
+def read_line(line: KeyLine) -> Steps[SeenLine]:
+    """Read a line's row and first tickets, as one query gives them."""
+    rows = yield from load_first(LIMITS, line.partition, line.name, line.end, FIRST_TICKETS)
+    own = rows[0] if rows and rows[0].rk == line.name else None
+    skip = len(line.name) + 1
+    tickets = {row.rk[skip:]: row for row in rows if row is not own}
+    return SeenLine(own, parse_line(own.props) if own is not None else LineState(), tickets, len(rows) < FIRST_TICKETS)
+
+
+def exchange(
+    line: KeyLine,
+    asker: Asker,
+    limits: KeyLimits,
+    now: Millis,
+    *,
+    wanted: Mapping[str, Address],
+    held: Mapping[str, Address],
+    ended: Mapping[str, Address | None],
+) -> Steps[TurnAnswer]:
+    """End turns of the asker, and ask for others. The asker has no other turns than `held` and the granted ones then.
+
+    ended: tickets whose events have ended an attempt, as stored; with the place of an event that stays in the line. wanted: events that are
+    due and not claimed. held: events with a turn that has not ended.
+    """
+    gone = {ticket for ticket, place in ended.items() if place is None}
+    stays = {ticket: place for ticket, place in ended.items() if place is not None}
+    known: set[str] = set()
+    for _ in range(LOOKS):
+        seen = yield from read_line(line)
+        waiting = [ticket for ticket in {**seen.tickets, **stays} if ticket not in gone]
+        found = grant(seen.state, waiting, wanted, held, asker, limits, now)
+        if found.outdated:
+            return TurnAnswer({}, outdated=True)
+        missing = {**stays, **{ticket: place for ticket, place in wanted.items() if ticket not in found.granted}}
+        ops = ticket_ops(line, seen, gone, {ticket: missing[ticket] for ticket in missing.keys() - known})
+        if (op := line_op(line, seen, found.line, now)) is None and ops and seen.row is not None:
+            # On the row's ETag: nobody ends a turn between the read and this write, and misses a ticket.
+            op = Merge(line.name, found.line.props(), seen.row.etag)
+        own = () if op is None else (op,)
+        if own or ops:
+            answer = yield from write(LIMITS, line.partition, *own, *ops)
+            if isinstance(answer, WriteRefused) and answer.at >= len(own) and isinstance(refused := ops[answer.at - len(own)], Insert):
+                # A ticket behind those that were read.
+                known.add(refused.rk[len(line.name) + 1 :])
+            if not isinstance(answer, Applied):
+                continue
+        if found.behind and (yield from _clear_stale(line, seen, found.behind, limits, now)):
+            continue
+        shards = [parse_address(str(seen.tickets[ticket].props["at"])).shard for ticket in found.following if ticket in seen.tickets]
+        behind = found.behind[0].partition(":")[2] if found.behind else ""
+        return TurnAnswer(found.granted, tuple(dict.fromkeys(shards)), found.again, behind=behind)
+    return TurnAnswer({}, again=now + 1_000)
+
+
+def ticket_ops(line: KeyLine, seen: SeenLine, gone: set[str], missing: Mapping[str, Address]) -> list[Op]:
+    """Return the operations that remove tickets, and insert those that were not among the read ones and sort before their end."""
+    last = max(seen.tickets, default="")
+    ops: list[Op] = [Delete(line.ticket_row(ticket), seen.tickets[ticket].etag) for ticket in sorted(gone & seen.tickets.keys())]
+    inserts = sorted(ticket for ticket in missing if ticket not in seen.tickets and (seen.whole or ticket < last))
+    return ops + [Insert(line.ticket_row(ticket), {"at": missing[ticket].text}) for ticket in inserts[: 99 - len(ops)]]
+
+
+def line_op(line: KeyLine, seen: SeenLine, after: LineState, now: Millis) -> Op | None:
+    """Return the change of the line's row, on the ETag as read; None if it stays."""
+    if not after.turns and after.free <= now:
+        return None if seen.row is None else Delete(line.name, seen.row.etag)
+    if seen.row is None:
+        return Insert(line.name, after.props())
+    return None if after == seen.state else Merge(line.name, after.props(), seen.row.etag)
+
+
+def _clear_stale(line: KeyLine, seen: SeenLine, tickets: Sequence[str], limits: KeyLimits, now: Millis) -> Steps[bool]:
+    """Remove the first of these tickets that is stale, with its turn; return True if there was one, or the line has changed."""
+    turns = {turn.ticket: turn for turn in seen.state.turns}
+    for ticket in tickets[:3]:
+        row, turn = seen.tickets.get(ticket), turns.get(ticket)
+        stale = yield from find_stale(line, ticket, row, turn, limits, now)
+        ops: list[Op] = []
+        if stale.turn and seen.row is not None:
+            after = LineState(tuple(each for each in seen.state.turns if each.ticket != ticket), seen.state.free)
+            if (own := line_op(line, seen, after, now)) is not None:
+                ops.append(own)
+        if stale.ticket and row is not None:
+            ops.append(Delete(row.rk, row.etag))
+        if ops:
+            yield from write(LIMITS, line.partition, *ops)
+            return True
+    return False
+
+
+class Stale(NamedTuple):
+    """Which of an event's ticket and turn count no more."""
+
+    ticket: bool
+    turn: bool
+
+
+def find_stale(line: KeyLine, ticket: str, row: Row | None, turn: Turn | None, limits: KeyLimits, now: Millis) -> Steps[Stale]:
+    """Look at the event itself."""
+    place = parse_address(str(row.props["at"]) if row is not None else turn.address if turn is not None else "/")
+    event = yield from find(place)
+    old = row is not None and row.read_at - row.timestamp >= YOUNG
+    turn_over = turn is not None and now - turn.at >= TURN_LASTS
+    if event is None or event.props["id"] != ticket.partition(":")[2]:
+        return Stale(old, turn_over)
+    props = event.props
+    if props["state"] in FINAL:
+        # A claim cannot follow, and an attempt has ended.
+        return Stale(ticket=True, turn=turn is not None)
+    elsewhere = line_of(shard_tenant(event.pk), str(props["channel"]), str(props.get("key", ""))) != line
+    if props["state"] == "firing" and not elsewhere:
+        return Stale(ticket=False, turn=False)
+    return Stale(old and (elsewhere or ticket_of(props, limits) != ticket), turn_over)
+
+
+def end_ticket(line: KeyLine, ticket: str, limits: KeyLimits, now: Millis) -> Steps[TurnAnswer]:
+    """Remove the ticket of an event that was cancelled or moved; the answer says who follows."""
+    yield from write(LIMITS, line.partition, Delete(line.ticket_row(ticket), ANY))
+    return (yield from exchange(line, Asker(), limits, now, wanted={}, held={}, ended={}))
+
+
+def tidy_line(line: KeyLine, ticket: str, row: Row, limits: KeyLimits, now: Millis) -> Steps[bool]:
+    """Remove an old ticket if it is stale. Return True if it was."""
+    stale = yield from find_stale(line, ticket, row, None, limits, now)
+    if stale.ticket and ticket_time(ticket) <= now:
+        yield from write(LIMITS, row.pk, Delete(row.rk, row.etag))
+    return stale.ticket
