@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import FINAL, Tenant, eventually, millis_of, now_ms, text_of
+from .conftest import FINAL, System, Tenant, eventually, millis_of, now_ms, text_of
 from .receiver import status
 
 HOUR = 3_600_000
@@ -149,3 +149,23 @@ async def test_redrives_that_race_bring_an_event_back_once(tenant: Tenant) -> No
         await tenant.api.in_state(event_id, "delivered")
     assert all(len(hits) == 2 for hits in tenant.by_id().values())
     assert await tenant.api.all("dead-letters") == []
+
+
+async def test_a_dead_event_reaches_the_channels_of_its_callback_and_of_its_tenants_notices(system: System) -> None:
+    async with system.tenant(notices={"channel": "ops", "kinds": ["event.dead"]}) as tenant:
+        for name in ("bad", "told", "ops"):
+            await tenant.channel(name, f"{tenant.path}/{name}")
+        tenant.receiver.script(f"{tenant.path}/bad", status(404))
+        event_id = await tenant.api.create(delay="PT0S", channel="bad", on_dead="told", labels={"team": "blue"})
+        called = (await eventually(lambda: tenant.receiver.at(f"{tenant.path}/told"), "a callback"))[0]
+        said = called.json()
+        assert (said["type"], said["event"], said["status"], said["labels"]) == ("event.dead", event_id, 404, {"team": "blue"})
+        assert (await tenant.api.event(called.id))["callback_of"] == event_id
+
+        async def noted() -> bool:
+            return (await tenant.api.event(event_id)).get("callback") == called.id
+
+        await eventually(noted, "the callback's id at its event")
+        notice = (await eventually(lambda: tenant.receiver.at(f"{tenant.path}/ops"), "a notice"))[0]
+        assert (notice.json()["type"], notice.json()["subjects"][0]["subject"]) == ("event.dead", "bad")
+        assert {hit.id for hit in tenant.receiver.at(f"{tenant.path}/told")} == {called.id}

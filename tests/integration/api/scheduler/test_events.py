@@ -299,3 +299,25 @@ async def test_names_are_each_tenants_own(world: World) -> None:
 
 def test_cases_have_distinct_names() -> None:
     assert all(one[0] != other[0] for one, other in itertools.combinations([*SAME, *OTHER], 2))
+
+
+async def test_callbacks_and_notices_are_answered_as_documented(world: World) -> None:
+    for name in ("told", "ops"):
+        await world.admin.put(f"/api/v1/tenants/demo/channels/{name}", {"type": "http", "url": "http://localhost:7072/"})
+    notices = {"channel": "ops", "kinds": ["event.dead", "schedule.ended"]}
+    assert (await world.admin.put("/api/v1/tenants/demo", {"notices": notices})).json()["notices"] == notices
+    await world.clock.advance(6)
+    made = await world.demo.create(id="a", delay="PT1S", on_delivered="told", on_dead="told")
+    assert (made["on_delivered"], made["on_dead"]) == ("told", "told")
+    world.receiver.script("a", Verdict("final", 404, "answered 404"))
+    schedule = {"every": "PT1H", "payload": 1, "on_dead": "told"}
+    assert (await world.demo.put("/api/v1/schedules/s", schedule)).json()["on_dead"] == "told"
+    await world.run(20)
+    callback = await world.demo.event((await world.demo.event("a"))["callback"])
+    assert callback["callback_of"] == "a"
+    listed = (await world.demo.get(f"{EVENTS}?state=delivered")).json()["items"]
+    assert sorted(each.get("notice", "callback") for each in listed) == ["callback", "event.dead"]
+    assert (await world.demo.post(EVENTS, {"delay": "PT1S", "payload": 1, "on_dead": "nobody"})).pointers == ["/on_dead"]
+    # Both are the service's own: no client can make them.
+    for forged in ({"callback_of": "a"}, {"notice": "event.dead"}, {"callback": "a"}, {"owed": "notice"}):
+        assert (await world.demo.post(EVENTS, {"delay": "PT1S", "payload": 1, **forged})).status == 422
