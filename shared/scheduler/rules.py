@@ -36,10 +36,18 @@ from .protocol.gate import Counts, Gate
 from .timings import (
     BACKLOG_AFTER,
     BACKLOG_RESEND_PAUSE,
+    BURST_ALONE,
+    BURST_FEWER,
+    BURST_GROWTH,
+    BURST_HELD_FOR,
+    BURST_PASSES,
+    BURST_SHARDS,
+    BURST_WATCHED_FROM,
     CLAIM_AHEAD,
     DISPATCH_AHEAD,
     LONE_SHARDS,
     LONGEST_RESEND_PAUSE,
+    MANY_EVENTS,
     OPEN_BEFORE,
     OPEN_BEFORE_MANY,
     OWNER_SILENT,
@@ -257,6 +265,41 @@ def in_backlog(due: Millis, now: Millis) -> bool:
 def visible_at(wake: Millis, events: int = 0) -> Millis:
     """Return the time at which a shard's message is to become visible. events: the number of events to load and claim before `wake`."""
     return wake - WAKE_EARLY - round(events * WAKE_EARLY_EACH)
+
+
+def shared_wake(wake: Millis, events: int) -> Millis:
+    """Return the wake-up for a shard's message: 0 for a shard with few events, which any process serves beside others."""
+    return wake if events >= MANY_EVENTS else 0
+
+
+def leaves_to_others(beside: int, load: int, passed: int, sender_load: int, early: Millis, *, alone: bool) -> bool:
+    """Return True if a process leaves a full shard to another one, because it serves enough of them.
+
+    beside: full shards of the same time that it serves; load: all full shards that it serves. passed: number of times that the shard was
+    left to another process, the last time by one that served `sender_load`; a process that serves fewer takes it. early: time until the
+    shard's wake-up. alone: no other process takes what this one leaves. The bound grows each time, so that processes get even shares
+    however many shards there are.
+    """
+    if alone or early <= CLAIM_AHEAD or passed >= BURST_PASSES or load + BURST_FEWER <= sender_load:
+        return False
+    return beside >= BURST_SHARDS * BURST_GROWTH**passed
+
+
+def held_within(early: Millis) -> float:
+    """Return the longest time in seconds for which the message of a full shard is held before it is passed on.
+
+    early: time until the shard's wake-up. Messages that are passed on at different times reach processes that poll at different times. The
+    hold ends before the owner must claim, with time left for the next process.
+    """
+    return min(BURST_HELD_FOR, max(0.0, (early - CLAIM_AHEAD) / 1500))
+
+
+def seems_alone(passed: int, returned: int, watched: float) -> bool:
+    """Return True if most messages that a process has passed on have come back to it.
+
+    watched: seconds since the first of them. Before the longest pause between two polls is over, other processes may not have polled.
+    """
+    return watched >= BURST_WATCHED_FROM and returned >= BURST_ALONE * passed
 
 
 def opens_at(due: Millis, now: Millis, *, part: Millis = MINUTE, others: int = 0) -> Millis:

@@ -167,6 +167,28 @@ Where shards drain more slowly than they are handed out, the rest waits in the t
 BACKLOG_TENANT_SHARE = 0.5
 """One tenant's largest part of `BACKLOG_UNDER_WAY`: a tenant with a slow receiver does not delay the others."""
 
+# Bursts: how processes share the full shards of one instant (`firing/bursts.py`).
+
+BURST_TOGETHER: Millis = 1_000
+"""Full shards whose wake-ups differ by less than this are of the same time."""
+BURST_SHARDS = 4
+"""Full shards of the same time that a process takes before it leaves further ones to others: some 4,000 events, half of what it delivers
+in a second."""
+BURST_GROWTH = 1.5
+"""Factor by which a process takes more of them each time that a shard's message has been passed on."""
+BURST_FEWER = 2
+"""Number of full shards by which a process must serve fewer than the sender of a message, to take the shard in any case."""
+BURST_PASSES = 5
+"""Most times that the message of a shard is passed on. Each time costs three requests to a queue, and an execution."""
+BURST_HELD_FOR = 2.0
+"""Longest time in seconds for which a message is held before it is passed on: the longest pause between two polls of an idle process."""
+BURST_ALONE = 0.8
+"""Share of the messages that a process has passed on, and that have come back to it, from which it passes on no more."""
+BURST_WATCHED_FROM = 2.5
+"""Seconds after the first message that was passed on from which that share counts."""
+BURST_WATCHED_FOR = 60.0
+"""Seconds after which a process counts them anew, because others may have come."""
+
 # Ingest.
 
 HELD_FOR = 2.0

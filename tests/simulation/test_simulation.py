@@ -8,6 +8,9 @@ import gc
 
 import pytest
 
+from shared.scheduler import rules
+from shared.scheduler.firing.bursts import Bursts
+from shared.scheduler.protocol.dispatch import ShardMessage
 from tests.simulation.history import SEEDS_WITHOUT_FORMER_VERSIONS, simulate
 
 CHUNK = 100
@@ -35,6 +38,25 @@ def test_promises_are_kept_once_no_former_version_is_at_work() -> None:
 @pytest.mark.parametrize("first", [200, *range(400, 2000, CHUNK)])
 def test_promises_are_kept_in_more_histories(first: int) -> None:
     play(first, CHUNK)
+
+
+@pytest.mark.parametrize("style", [None, "none", "crashes"])
+def test_promises_are_kept_while_processes_leave_shards_to_each_other(style: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = []
+    leave = Bursts.leave
+
+    async def noted(self: Bursts, message: ShardMessage) -> bool:
+        done = await leave(self, message)
+        left.append(done)
+        return done
+
+    monkeypatch.setattr(Bursts, "leave", noted)
+    # Every shard is a full one, and is left to others as often as possible.
+    monkeypatch.setattr(rules, "MANY_EVENTS", 1)
+    monkeypatch.setattr(rules, "BURST_SHARDS", 0)
+    monkeypatch.setattr(rules, "WAKE_EARLY", 6_000)
+    play(SEEDS_WITHOUT_FORMER_VERSIONS + CHUNK, CHUNK // 10, style)
+    assert sum(left) >= 10 and left.count(False) >= 10
 
 
 def test_without_faults_everything_is_delivered_once_and_on_time() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -36,6 +36,7 @@ from ..queries.ledger import entry_for
 from ..timings import BUSY_OWNERS, MIRROR_ASKED_AGAIN_AFTER, TAKEN_WITHIN
 from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, TenantDelivery
+from .bursts import Bursts
 from .owner import Owner
 from .permission import StartPermission
 from .retries import RetryPolicy, policy_of
@@ -98,6 +99,7 @@ class Firing:
         self._budget = Budget(settings.fire_bytes - small)
         self._shared = SharedInvocation(clock, small)
         self.tokens = WorkTokens(settings.master_key, settings.base_url)
+        self._bursts = Bursts(runner, clock, ids, counters)
         self._tracing = False
         """True if deliveries are traced."""
         self._leaving = False
@@ -136,27 +138,39 @@ class Firing:
         return None
 
     async def _serve_one(self, message: ShardMessage, retries: bool) -> None:
-        began = self._clock.monotonic()
-        row = await self._runner.insist(lambda: read_gate(message.shard), lambda: self._patient(began))
-        tenant, size = shard_tenant(message.shard), int(row.props["bytes"]) if row else 0
-        if not retries and self._shared.admits(tenant, size):
-            work, failed = partial(self._counted, message, row, retries), partial(self._failed, message)
-            await self._shared.serve(SmallShard(tenant, size, work, failed))
-        else:
-            await self._counted(message, row, retries, self._budget.hold(size))
+        with ExitStack() as counted:
+            if message.wake and not retries:
+                if await self._bursts.leave(message):
+                    return
+                counted.enter_context(self._bursts.serving(message))
+            began = self._clock.monotonic()
+            row = await self._runner.insist(lambda: read_gate(message.shard), lambda: self._patient(began))
+            tenant, size = shard_tenant(message.shard), int(row.props["bytes"]) if row else 0
+            if not retries and self._shared.admits(tenant, size):
+                # Another invocation may do the work.
+                work = partial(self._counted, message, row, retries, counted.pop_all())
+                await self._shared.serve(SmallShard(tenant, size, work, partial(self._failed, message)))
+            else:
+                await self._counted(message, row, retries, counted.pop_all(), self._budget.hold(size))
 
     def _patient(self, since: float) -> bool:
         """Return True while a shard whose storage refuses is worth a further try. Later the host repeats the message."""
         return not self._leaving and self._clock.monotonic() - since < TAKEN_WITHIN
 
     async def _counted(
-        self, message: ShardMessage, seen: Row | None, retries: bool, room: AbstractAsyncContextManager[None] | None = None
+        self,
+        message: ShardMessage,
+        seen: Row | None,
+        retries: bool,
+        counted: ExitStack,
+        room: AbstractAsyncContextManager[None] | None = None,
     ) -> None:
-        """Serve a shard once there is `room` for its bytes."""
+        """Serve a shard once there is `room` for its bytes. counted: ends with it."""
         self.serving += 1
         try:
-            async with room or nullcontext():
-                await self._serve(message, seen, retries)
+            with counted:
+                async with room or nullcontext():
+                    await self._serve(message, seen, retries)
         finally:
             self.serving -= 1
 
@@ -185,7 +199,7 @@ class Firing:
                 self._counters["shards_elsewhere"] += 1
                 return
             if not isinstance(leave, MirrorGuard):
-                await self._runner.run(send(message, self._clock.now() + round(leave * 1000), retries_only=retries))
+                await self._runner.run(send(message.alone(), self._clock.now() + round(leave * 1000), retries_only=retries))
                 return
             guard = leave
         owner = f"o{self._ids.name()}"
@@ -211,7 +225,7 @@ class Firing:
         if isinstance(taken, owning.ShardBusy):
             # Another owner was alive a moment ago. The message comes back when that owner would be silent for too long.
             self._counters["shards_busy"] += 1
-            await self._runner.run(send(message, self._clock.now() + taken.wait + 1_000, retries_only=retries))
+            await self._runner.run(send(message.alone(), self._clock.now() + taken.wait + 1_000, retries_only=retries))
             return
         self._counters["shards_taken"] += 1
         await self._own(taken, taken_at, guard)

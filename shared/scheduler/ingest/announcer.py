@@ -51,8 +51,8 @@ class Announcer:
         now = self._clock.now()
         self._recent.append(now)
         many = len(self._recent) == MANY and now - self._recent[0] <= 1_000
-        # What is due sooner cannot wait.
-        if not many or self._leaving or at < now + 2 * round(1000 * HELD_FOR):
+        # What is due sooner cannot wait, and full shards go to different processes.
+        if message.wake or not many or self._leaving or at < now + 2 * round(1000 * HELD_FOR):
             await self._send([(at, message)])
             return
         period = at // ANNOUNCE_TOGETHER

@@ -19,7 +19,7 @@ from ..mirror.pair import Mirror
 from ..protocol.dispatch import ShardMessage
 from ..protocol.ingest import GROUP_BYTES, Entry, append, drop_counts, file_shard, note_counts
 from ..protocol.mirroring import SECOND, Way, append_copy, mirror, on_side
-from ..rules import visible_at
+from ..rules import shared_wake, visible_at
 from ..timings import DISPATCH_AHEAD, ENOUGH_EVENTS, GROUP_WAIT, NOTE_FROM, URGENT_FILL_TIME
 from .account_rotation import AccountRotation
 from .announcer import Announcer
@@ -231,4 +231,6 @@ class ShardFiller:
         opened = filling.opened
         filling.visible, filling.announced = max(visible_at(opened.wake, events), self._clock.now()), events
         if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
-            await self._announcer.announce(ShardMessage(opened.shard, opened.index), filling.visible)
+            await self._announcer.announce(
+                ShardMessage(opened.shard, opened.index, wake=shared_wake(opened.wake, events)), filling.visible
+            )

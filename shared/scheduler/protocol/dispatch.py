@@ -6,7 +6,7 @@ Messages are hints. The index row is the truth about unfinished shards, so a mes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import orjson
@@ -17,7 +17,7 @@ from ...engine.effects import Steps, get, write
 from ...storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from ...storage.ports import Applied, Merge, Props, Row
 from ..keys import index_partition, index_shard
-from ..rules import DispatchDecision, dispatch_decision, may_recover, may_take
+from ..rules import DispatchDecision, dispatch_decision, may_recover, may_take, shared_wake
 from .gate import Gate, parse_gate, process_of, read_gate
 
 MOST_TOGETHER = 64
@@ -29,15 +29,26 @@ class ShardMessage:
     """A request to serve `shard`; `index` is the row key of the index row that asked for it.
 
     ended: name of an owner that its sender has proven to have ended; '' for none. Owners' names are never used again, so it stays true.
+    wake: wake-up of a shard with many events, which processes share (`firing/bursts.py`); 0 for another shard, and from former releases.
+    passed: number of times that a process has left the shard to another one. sender: name of the last of them. load: number of such
+    shards that it served.
     """
 
     shard: str
     index: str
     ended: str = ""
+    wake: Millis = 0
+    passed: int = 0
+    sender: str = ""
+    load: int = 0
 
     def text(self) -> str:
-        ended = {"ended": self.ended} if self.ended else {}
-        return orjson.dumps({"shard": self.shard, "index": self.index, **ended}).decode()
+        more = {"ended": self.ended, "wake": self.wake, "passed": self.passed, "sender": self.sender, "load": self.load}
+        return orjson.dumps({"shard": self.shard, "index": self.index, **{name: value for name, value in more.items() if value}}).decode()
+
+    def alone(self) -> ShardMessage:
+        """Return the same request without what counts in a burst: for a message that comes later."""
+        return replace(self, wake=0, passed=0, sender="", load=0)
 
 
 def text_together(messages: Sequence[ShardMessage]) -> str:
@@ -59,7 +70,16 @@ def parse_messages(text: str) -> list[ShardMessage]:
     if not isinstance(found, dict) or not isinstance(found.get("shard"), str) or not isinstance(found.get("index"), str):
         raise ValueError("not a shard message")
     more = [ShardMessage(str(shard), str(index)) for shard, index in found.get("more", ())]
-    return [ShardMessage(found["shard"], found["index"], str(found.get("ended", ""))), *more]
+    first = ShardMessage(
+        found["shard"],
+        found["index"],
+        ended=str(found.get("ended", "")),
+        wake=int(found.get("wake", 0)),
+        passed=int(found.get("passed", 0)),
+        sender=str(found.get("sender", "")),
+        load=int(found.get("load", 0)),
+    )
+    return [first, *more]
 
 
 def queue_for(*, retries_only: bool) -> str:
@@ -86,7 +106,7 @@ def dispatch_in_time(row: Row, now: Millis) -> Steps[str]:
 def dispatch(row: Row, now: Millis, events: int = 0) -> Steps[str]:
     """Carry out the decision about one index row; return sent, resent, or nothing. events: see `dispatch_decision`."""
     todo = decide(row, now, events)
-    message = ShardMessage(index_shard(row.rk), row.rk)
+    message = ShardMessage(index_shard(row.rk), row.rk, wake=shared_wake(int(row.props["wake"]), events))
     queue = queue_for(retries_only=bool(row.props.get("retries")))
     if todo.do == "send":
         if (yield from effects.send(queue, message.text(), todo.at)):

@@ -16,6 +16,7 @@ from bench.cluster.cpu import Charges, Machine, Processor
 from bench.cluster.instances import Load, LoopClock, Outcome, play
 from bench.cluster.storage import Account, Connection, LimitedTables, Limits
 from shared.core.errors import OutcomeUnknown
+from shared.scheduler import rules
 from shared.storage.names import EVENTS
 from shared.storage.ports import Applied, Insert
 from tests.simulation.world.loop import VirtualLoop
@@ -109,6 +110,15 @@ def test_throughput_falls_in_proportion_once_cpu_binds() -> None:
     assert once.fired_rate == pytest.approx(500, rel=0.1)
     assert twice.fired_rate / once.fired_rate == pytest.approx(0.5, rel=0.1)
     assert twice.cpu_firing > 0.9
+
+
+def test_burst_is_shared_by_instances_that_poll_at_different_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Full shards of 40 events, all of the same second: the first instance to poll has slots for all of them.
+    monkeypatch.setattr(rules, "MANY_EVENTS", 40)
+    monkeypatch.setattr(rules, "WAKE_EARLY_EACH", 80)
+    found = play(Load(2000, 1.0, 2, 4, charges=FREE, shard=40))
+    assert len(found.late) == 2000 and found.repeated == found.failed == 0 and found.late[-1] < 0.5
+    assert min(found.shares) >= 0.2 * 2000
 
 
 def test_same_load_gives_the_same_outcome() -> None:
