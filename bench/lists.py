@@ -10,7 +10,8 @@ import asyncio
 import time
 from typing import Any, Final
 
-from shared.scheduler.queries.lookup import START, EventFilter, ListPosition
+from shared.scheduler.queries.event_filter import EventFilter
+from shared.scheduler.queries.lookup import START, ListPosition
 
 from .bodies import percentiles, probing
 from .tools.stage import KEY, TENANT, Host, application, devhost, emulator

@@ -11,6 +11,7 @@ from .cluster import figures as cluster
 from .cluster import pair
 from .events import (
     batch,
+    bulk_jobs,
     conditions,
     day_outage,
     due_now,
@@ -73,6 +74,7 @@ BENCHES: Final[dict[str, Bench]] = {
     "tenants-1000": Bench("lateness of 100 single events a second of 1,000 tenants", sparse_tenants.tenants_1000),
     "moved-30": Bench("lateness of 30 events a second that are moved by PATCH", sparse_tenants.moved),
     # Lists and totals
+    "bulk-jobs": Bench("100,000 events cancelled by one label, and the lateness of others meanwhile", bulk_jobs.measure, 1_200.0),
     "list-dead": Bench("empty lists of dead events, with 500,000 open events", totals.dead),
     "stats-open": Bench("/stats, /load over a day and /metrics, with 500,000 open events", totals.totals),
     # Virtual time, and the service's own CPU

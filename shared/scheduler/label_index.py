@@ -78,7 +78,7 @@ class LabelProgress:
     key: str = ""
 
 
-_PROGRESS: Final = RowCodec(LabelProgress)
+PROGRESS: Final = RowCodec(LabelProgress)
 
 
 class LabelIndex:
@@ -120,7 +120,7 @@ class LabelIndex:
             await self.begin(tenant)
             return frozenset()
         marker = await self._tables.get(SWEEPS, PK_TICKS, LABELS_ROW)
-        if not _is_complete(_PROGRESS.decode(row.props), marker):
+        if not _is_complete(PROGRESS.decode(row.props), marker):
             return frozenset()
         self._known[tenant] = now, text
         return wanted
@@ -129,7 +129,7 @@ class LabelIndex:
         """Let the sweeps make a pass for what the tenant has declared now. fresh: the tenant is new. Raises `StorageError`."""
         self._known.pop(tenant, None)
         progress = LabelProgress(_text(await self._declared(tenant)), done=fresh, began=self._clock.now() if fresh else 0, fresh=fresh)
-        await self._tables.write(SWEEPS, PK_PROGRESS, (Upsert(tenant, _PROGRESS.encode(progress)),))
+        await self._tables.write(SWEEPS, PK_PROGRESS, (Upsert(tenant, PROGRESS.encode(progress)),))
         if not isinstance(await self._tables.write(SWEEPS, PK_TICKS, (Merge(LABELS_ROW, {"wanted": True}, ANY),)), Applied):
             await self._tables.write(SWEEPS, PK_TICKS, (Insert(LABELS_ROW, {"wanted": True, "former": 0}),))
 
@@ -151,7 +151,7 @@ class LabelIndex:
             return counts
         until, waiting = self._clock.monotonic() + RUN_FOR, 0
         for row in await load_rows(self._tables, SWEEPS, PK_PROGRESS, "", "~"):
-            progress = _PROGRESS.decode(row.props)
+            progress = PROGRESS.decode(row.props)
             if _is_complete(progress, marker):
                 continue
             if self._clock.monotonic() >= until or now < _earliest(progress, marker):
@@ -172,7 +172,7 @@ class LabelIndex:
             else:
                 # The tenant was deleted, or searches by no label any more.
                 ended = LabelProgress(done=True, began=now)
-                await self._tables.write(SWEEPS, PK_PROGRESS, (Replace(tenant, _PROGRESS.encode(ended), row.etag),))
+                await self._tables.write(SWEEPS, PK_PROGRESS, (Replace(tenant, PROGRESS.encode(ended), row.etag),))
             return not declared
         if progress.done or progress.began < _earliest(progress, marker):
             progress = LabelProgress(progress.declared, began=now)
@@ -180,7 +180,7 @@ class LabelIndex:
         while step is not None and self._clock.monotonic() < until:
             progress, step = step, await self._page(tenant, step, frozenset(declared), counts)
         reached = replace(progress, done=True) if step is None else step
-        stored = await self._tables.write(SWEEPS, PK_PROGRESS, (Replace(tenant, _PROGRESS.encode(reached), row.etag),))
+        stored = await self._tables.write(SWEEPS, PK_PROGRESS, (Replace(tenant, PROGRESS.encode(reached), row.etag),))
         if isinstance(stored, Applied) and reached.done:
             extra = {"action": "labels_complete", "tenant": tenant, "count": counts["filed"]}
             log.info("All events of %s have the rows of their searchable labels; %d were added last", tenant, counts["filed"], extra=extra)

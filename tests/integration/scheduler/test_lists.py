@@ -55,6 +55,28 @@ async def test_list_filters_by_due_time_state_and_channel(tenant: Tenant) -> Non
     assert await ids(f"from={text_of(start + HOUR // 2)}") == {*later[180:], cancelled}
 
 
+async def test_job_cancels_all_events_with_a_label_and_no_others(tenant: Tenant) -> None:
+    due = text_of(now_ms() + HOUR)
+    ids = await tenant.api.batch([{"due": due, "payload": number, "labels": {"order": "a,b"}} for number in range(150)])
+    others = await tenant.api.batch([{"due": due, "payload": number, "labels": {"order": "a"}} for number in range(5)])
+    assert {event["id"] for event in await tenant.api.all("events?limit=70&label=order%3Da%5C%2Cb")} == set(ids)
+    made = await tenant.api.post("jobs", {"action": "cancel", "filter": {"labels": {"order": "a,b"}}})
+    assert made.status == 201
+    path = f"jobs/{made.json()['id']}"
+
+    async def in_state(state: str) -> dict[str, Any] | None:
+        job = (await tenant.api.get(path)).json()
+        return job if job["state"] == state else None
+
+    job = await eventually(lambda: in_state("counted"), "the events to be counted")
+    assert job["count"] == 150
+    assert (await tenant.api.post(f"{path}/confirm", {"confirmation": job["confirmation"]})).status == 202
+    job = await eventually(lambda: in_state("done"), "the job to end")
+    assert (job["done"], job["skipped"], job["failed"]) == (150, 0, 0)
+    assert {event["id"] for event in await tenant.api.all("events?state=cancelled")} == set(ids)
+    assert {event["id"] for event in await tenant.api.all("events?state=scheduled")} == set(others)
+
+
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "cursor=nonsense", "state=lost", "from=yesterday", "colour=blue", "channel=NO"])
 async def test_list_refuses_what_it_does_not_understand(tenant: Tenant, query: str) -> None:
     assert (await tenant.api.get(f"events?{query}")).status == 422

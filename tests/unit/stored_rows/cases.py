@@ -12,11 +12,14 @@ from shared.delivery.channels.model import HttpChannel, KeyLimits, QueueChannel
 from shared.delivery.flow import circuit_breaker, shared_limits
 from shared.delivery.flow.circuit_breaker import Breaker
 from shared.delivery.flow.rules import SlotShare
+from shared.scheduler import label_index
+from shared.scheduler.bulk import rows as bulk_rows
 from shared.scheduler.ingest import rejects
 from shared.scheduler.key_rules import LineState, Turn, parse_line
 from shared.scheduler.model import EventIn
 from shared.scheduler.outcomes.notice_rows import NoticeRow, parse_notice
 from shared.scheduler.protocol.gate import Counts, Gate, parse_gate
+from shared.scheduler.protocol.label_rows import mark_of
 from shared.scheduler.protocol.mirroring import Fence, parse_fence
 from shared.scheduler.queries import ledger, totals
 from shared.scheduler.recurring.definition import Definition, RevisionUndo, definition_of
@@ -54,6 +57,9 @@ def _scheduler() -> list[Case]:
     )
     keyed = EventIn(due="2026-11-21T10:21:55.255Z", payload=None, ordering_key="customer 7 é")
     calls = {"on_delivered": "audit", "on_dead": "alarms"}
+    job = bulk_rows.BulkJob("move", '{"labels":{"order":"17"}}', NOW, by=-3_600_000)
+    running = replace(job, state="running", started=NOW + 9, count=17, numbers=2, at=1, offset=5, done=7, confirmation="17-abc")
+    searched = label_index.LabelProgress(f"order={NOW}", began=NOW + 300_000, phase="ledger", key="202611211021:5f-0a1-acme")
     noticed = NoticeRow(3, NOW - 9, NOW, {"default": (3, NOW, "é")}, '{"count":1}', 7, NOW - 5, True)
     definition = Definition("acme", "nightly", "u1", Recurrence(cron="30 2 * * *"), body, NOW, "nonce", NOW - 250)
     everything = Definition(
@@ -93,6 +99,11 @@ def _scheduler() -> list[Case]:
         Case("claim of an event", claim_props({"state": "scheduled", "due": NOW}, 7), as_is),
         Case("claim of an event that was tried", claim_props({"state": "retrying", "due": NOW, "tries": 2, "next": NOW}, 7), as_is),
         Case("notices of a kind", noticed, props_of, parse_notice),
+        Case("bulk job", job, bulk_rows.CODEC.encode, bulk_rows.CODEC.decode),
+        Case("bulk job that runs", running, bulk_rows.CODEC.encode, bulk_rows.CODEC.decode),
+        Case("counted events", None, lambda _: bulk_rows.counted_props("5f-0a1-acme", ["e000", "e017"])),
+        Case("pass for searchable labels", searched, label_index.PROGRESS.encode, label_index.PROGRESS.decode),
+        Case("mark of searchable labels", None, lambda _: mark_of('{"team":"a","order":"17"}', ["order", "team"])),
         Case("gate", Gate("open", "w1"), props_of, parse_gate),
         Case(
             "gate with everything set",
@@ -162,6 +173,9 @@ def _tenants() -> list[Case]:
             for name, value in {
                 "tenant": Home("acme", "u1", Tenant(), NOW, ""),
                 "tenant with notices": Home("acme", "u1", Tenant.model_validate({"notices": notices}), NOW, ""),
+                "tenant that searches by labels": Home(
+                    "acme", "u1", Tenant(searchable=["order", "team"]), NOW, "", declared=f"order={NOW},team={NOW + 9}"
+                ),
                 "tenant that has gone": Home("acme", "u1", Tenant.model_validate(tenant), NOW, "", True, True),
             }.items()
         ),
