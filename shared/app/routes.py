@@ -19,6 +19,7 @@ from ..scheduler.ingest.rejects_routes import rejected
 from ..scheduler.long_work.routes import work
 from ..scheduler.mirror.routes import storage
 from ..scheduler.queries.minutes_routes import minutes
+from ..scheduler.recurring.calendar_routes import calendars
 from ..scheduler.recurring.routes import schedules
 from ..tenants import routes as tenants
 from ..tenants.audit_routes import audit
@@ -38,6 +39,7 @@ def build_routes() -> Routes[Application]:
     routes.add(minutes, lambda app: app.scheduler)
     routes.add(rejected, lambda app: app.scheduler.rejects)
     routes.add(schedules, lambda app: app.scheduler)
+    routes.add(calendars, lambda app: app.scheduler)
     routes.add(tenants.tenants, lambda app: app.tenants)
     routes.add(tenants.channels, lambda app: app.tenants)
     routes.add(audit, lambda app: app.audit)

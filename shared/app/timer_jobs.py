@@ -50,6 +50,7 @@ def timer_jobs(app: Application, publishing: MetricsPublisher, *, kafka: bool) -
             ("rejects", retention.rejects),
             ("audit", app.audit.retain),
             ("recurring", by_event_clock(scheduler.recurring.chain.retain)),
+            ("calendars", by_event_clock(scheduler.recurring.calendars.follow_all)),
             ("leases", app.watch.retain),
             ("turns", app.checkpoints.retain),
             ("maintenance", maintenance.retain),

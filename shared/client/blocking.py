@@ -5,14 +5,27 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import Any, Self, Unpack
 
 import httpx
 
 from . import batches, calls, http
 from .exchange import ApiCall, ApiReply, CallSteps, ConnectionFailure, RetrySettings, SendCall, exchange
-from .model import AnswerPage, Batch, BulkJob, Event, EventOptions, MinuteLoad, NewEvent, Occurrence, Schedule, ScheduleOptions, Stats
+from .model import (
+    AnswerPage,
+    Backfill,
+    Batch,
+    BulkJob,
+    Event,
+    EventOptions,
+    MinuteLoad,
+    NewEvent,
+    Occurrence,
+    Schedule,
+    ScheduleOptions,
+    Stats,
+)
 
 
 class Client:
@@ -197,6 +210,27 @@ class Schedules:
     def trigger(self, id: str) -> Event:
         """Fire the schedule once more, now. This call is never retried after a lost answer."""
         return self._do(calls.trigger(id))
+
+    def backfill(
+        self, id: str, since: datetime, until: datetime, *, name: str | None = None, spread: timedelta | None = None
+    ) -> Backfill:
+        """Create an event now for each occurrence from `since` up to, not including, `until`: at most 1,000.
+
+        name: the same call with the same name creates nothing twice. spread: time over which the events are delivered.
+        """
+        return self._do(calls.backfill(id, since, until, name=name, spread=spread))
+
+    def put_calendar(self, name: str, dates: Iterable[date]) -> None:
+        """Create a calendar, or replace its dates. The schedules that name it follow it."""
+        self._do(calls.put_calendar(name, dates))
+
+    def delete_calendar(self, name: str) -> None:
+        """Delete a calendar that no schedule names."""
+        self._do(calls.delete_calendar(name))
+
+    def calendars(self) -> dict[str, tuple[date, ...]]:
+        """Return the dates of all calendars by name."""
+        return self._do(calls.calendars())
 
     def preview(self, id: str, n: int = 10) -> tuple[Occurrence, ...]:
         """Return the next `n` occurrences, with a reason for each that a clock change moves."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from typing import Any, Unpack
 from urllib.parse import parse_qsl, quote
 
@@ -16,6 +16,7 @@ from ..core.label_text import labels_text
 from .exchange import ApiCall, Recovery, json_reader, read_empty
 from .model import (
     AnswerPage,
+    Backfill,
     BatchLine,
     BulkJob,
     Event,
@@ -33,6 +34,10 @@ _EVENTS = json_reader(AnswerPage[Event].model_validate)
 _SCHEDULES = json_reader(AnswerPage[Schedule].model_validate)
 _OCCURRENCES = json_reader(AnswerPage[Occurrence].model_validate)
 _LOADS = json_reader(AnswerPage[MinuteLoad].model_validate)
+_BACKFILL = json_reader(Backfill.model_validate)
+_CALENDARS = json_reader(
+    lambda document: {each["name"]: tuple(date.fromisoformat(day) for day in each["dates"]) for each in document["items"]}
+)
 _ONE_EVENT = json_reader(Event.model_validate, tagged=True)
 _ONE_JOB = json_reader(BulkJob.model_validate)
 _JOBS = json_reader(AnswerPage[BulkJob].model_validate)
@@ -215,6 +220,26 @@ def trigger(id: str) -> ApiCall[Event]:
 
 def preview(id: str, n: int) -> ApiCall[tuple[Occurrence, ...]]:
     return ApiCall("GET", f"schedules/{_name(id)}/preview", lambda reply: _OCCURRENCES(reply).items, query={"n": str(n)})
+
+
+def backfill(id: str, since: datetime, until: datetime, *, name: str | None, spread: timedelta | None) -> ApiCall[Backfill]:
+    # With a name, two calls have the effect of one.
+    fields = to_json_fields(**{"from": since, "to": until, "id": name or f"c-{uuid.uuid4().hex[:14]}", "spread": spread})
+    body = encode({key: value for key, value in fields.items() if value is not None})
+    return ApiCall("POST", f"schedules/{_name(id)}/backfill", _BACKFILL, body=body, slow=True)
+
+
+def put_calendar(name: str, dates: Iterable[date]) -> ApiCall[None]:
+    body = encode({"dates": [each.isoformat() for each in dates]})
+    return ApiCall("PUT", f"calendars/{quote(name)}", json_reader(lambda _: None), body=body, slow=True)
+
+
+def delete_calendar(name: str) -> ApiCall[None]:
+    return ApiCall("DELETE", f"calendars/{quote(name)}", read_empty, repeatable=False)
+
+
+def calendars() -> ApiCall[dict[str, tuple[date, ...]]]:
+    return ApiCall("GET", "calendars", _CALENDARS)
 
 
 def raw(method: str, path: str, body: Any = None) -> ApiCall[Any]:

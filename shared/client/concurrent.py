@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import Any, Self, Unpack
 
 import httpx
@@ -12,7 +12,20 @@ import httpx
 from ..core.clock import Clock, SystemClock
 from . import batches, calls, http
 from .exchange import ApiCall, ApiReply, CallSteps, ConnectionFailure, RetrySettings, SendCall, exchange
-from .model import AnswerPage, Batch, BulkJob, Event, EventOptions, MinuteLoad, NewEvent, Occurrence, Schedule, ScheduleOptions, Stats
+from .model import (
+    AnswerPage,
+    Backfill,
+    Batch,
+    BulkJob,
+    Event,
+    EventOptions,
+    MinuteLoad,
+    NewEvent,
+    Occurrence,
+    Schedule,
+    ScheduleOptions,
+    Stats,
+)
 
 
 class AsyncClient:
@@ -204,6 +217,27 @@ class AsyncSchedules:
     async def trigger(self, id: str) -> Event:
         """Fire the schedule once more, now. This call is never retried after a lost answer."""
         return await self._do(calls.trigger(id))
+
+    async def backfill(
+        self, id: str, since: datetime, until: datetime, *, name: str | None = None, spread: timedelta | None = None
+    ) -> Backfill:
+        """Create an event now for each occurrence from `since` up to, not including, `until`: at most 1,000.
+
+        name: the same call with the same name creates nothing twice. spread: time over which the events are delivered.
+        """
+        return await self._do(calls.backfill(id, since, until, name=name, spread=spread))
+
+    async def put_calendar(self, name: str, dates: Iterable[date]) -> None:
+        """Create a calendar, or replace its dates. The schedules that name it follow it."""
+        await self._do(calls.put_calendar(name, dates))
+
+    async def delete_calendar(self, name: str) -> None:
+        """Delete a calendar that no schedule names."""
+        await self._do(calls.delete_calendar(name))
+
+    async def calendars(self) -> dict[str, tuple[date, ...]]:
+        """Return the dates of all calendars by name."""
+        return await self._do(calls.calendars())
 
     async def preview(self, id: str, n: int = 10) -> tuple[Occurrence, ...]:
         """Return the next `n` occurrences, with a reason for each that a clock change moves."""

@@ -281,6 +281,8 @@ class Schedule(_AnswerModel):
     end: datetime | None = None
     jitter: timedelta | None = None
     catch_up: CatchUp | None = None
+    exclude: Mapping[str, Any] | None = None
+    at_most_once_per: str | None = None
     channel: str | None = None
     on_delivered: str | None = None
     on_dead: str | None = None
@@ -308,11 +310,23 @@ class ScheduleOptions(TypedDict, total=False):
     jitter: timedelta
     catch_up: Mapping[str, Any]
     """`{"policy": "none" | "last" | "all", "within": timedelta}`."""
+    exclude: Mapping[str, Sequence[str]]
+    """`{"dates": ["2026-12-24"], "calendars": ["holidays"]}`: days without occurrences."""
+    at_most_once_per: Literal["hour", "day", "week", "month"]
+    """Only the first occurrence in each of these periods counts."""
     channel: str
     on_delivered: str
     """Channel that gets a callback of each occurrence that was delivered."""
     on_dead: str
     """Channel that gets a callback of each occurrence that is dead or lapsed."""
+
+
+class Backfill(_AnswerModel):
+    """The events of a backfill. existing: those that an earlier call with this id made."""
+
+    id: str
+    created: int
+    existing: int
 
 
 class Occurrence(_AnswerModel):

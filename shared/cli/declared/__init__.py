@@ -1,1 +1,1 @@
-"""`tocsin apply` and `tocsin export`: tenants, channels, fleets and schedules declared in one YAML file."""
+"""`tocsin apply` and `tocsin export`: tenants, channels, calendars, fleets and schedules declared in one YAML file."""

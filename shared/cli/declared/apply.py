@@ -26,7 +26,7 @@ _STATES: Final = ("scheduled", "firing", "retrying")
 MOST_COUNTED: Final = 1000
 """Open events of a channel that are counted; more are shown as "1,000 or more"."""
 _FILE_HELP: Final = "The YAML file; - for standard input."
-_PRUNE_HELP: Final = "Remove channels, fleets and schedules of the file's tenants that the file does not declare."
+_PRUNE_HELP: Final = "Remove channels, calendars, fleets and schedules of the file's tenants that the file does not declare."
 _TENANTS_HELP: Final = "With --prune: remove tenants that the file does not declare, with their keys, too."
 
 
@@ -43,7 +43,7 @@ def apply(
     prune_tenants: Annotated[bool, typer.Option("--prune-tenants", help=_TENANTS_HELP)] = False,
     yes: Yes = False,
 ) -> None:
-    """Create and change tenants, channels, fleets and schedules as a file declares them. Needs an admin key.
+    """Create and change tenants, channels, calendars, fleets and schedules as a file declares them. Needs an admin key.
 
     A second run changes nothing. Nothing is removed without --prune, which lists what it removes and asks. Texts such as ${env:NAME} take
     the value of a variable; one that is not set keeps what is stored.

@@ -30,7 +30,7 @@ def export(
     tenants: Annotated[list[str] | None, typer.Argument(metavar="[TENANT]...", help="Only these tenants. Default: all.")] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write this file, not standard output.")] = None,
 ) -> None:
-    """Write tenants, channels, fleets and schedules as a file for tocsin apply. Needs an admin key.
+    """Write tenants, channels, calendars, fleets and schedules as a file for tocsin apply. Needs an admin key.
 
     Values of headers, of a URL's query and passwords are written as references such as ${env:SHOP_DEFAULT_X_KEY}. Keys are not exported.
 

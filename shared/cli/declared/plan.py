@@ -48,7 +48,7 @@ class Step:
     shown: Mapping[str, Any] | None = None
     """The stored definition that the changes were computed from."""
     checked: bool = True
-    """False if the app can check the definition only once its tenant or its channels exist."""
+    """False if the app can check the definition only once its tenant, channels or calendars exist."""
     note: str = ""
 
 
@@ -95,10 +95,10 @@ def make_steps(
     if missing := [f"{address}, {each.path}: {each.name}" for address, found in resolved.items() for each in found.missing]:
         advice = "Set these variables, or correct the names. A secret that is stored already need not be set."
         raise CommandFailed("\n".join(["variables of the file are not set:", *missing]), advice=advice, status=Exit.USAGE)
-    new_channels = {(each.tenant, each.name) for each in declared if each.kind == "channel" and each not in stored}
+    later = {(each.tenant, each.name) for each in declared if each.kind in ("channel", "calendar") and each not in stored}
     steps = []
     for address, found in resolved.items():
-        step = _step(session, address, found.document, stored.get(address), new_channels)
+        step = _step(session, address, found.document, stored.get(address), later)
         hidden = {path for path, text in found.references.items() if text}
         steps.append(replace(step, changes=tuple(_without_values(each, hidden) for each in step.changes)))
         progress()
@@ -113,7 +113,7 @@ def _resolve(address: Address, body: Mapping[str, Any], environment: Mapping[str
 
 
 def _step(
-    session: CommandSession, address: Address, body: Any, shown: Mapping[str, Any] | None, new_channels: set[tuple[str, str]]
+    session: CommandSession, address: Address, body: Any, shown: Mapping[str, Any] | None, later: set[tuple[str, str]]
 ) -> Step:
     before = definition(address.kind, shown) if shown is not None else None
     try:
@@ -124,7 +124,7 @@ def _step(
             raise
         return Step(address, "create", body, checked=False)
     except Invalid as refused:
-        if not _waits_for_channels(refused, address.tenant, body, new_channels):
+        if not _waits(refused, address.tenant, body, later):
             raise
         return Step(address, "create" if shown is None else "change", body, _differences(before or {}, body), before, checked=False)
     if planned.status == 201:
@@ -141,17 +141,20 @@ def _step(
     return Step(address, "change", body, changes, before)
 
 
-def _waits_for_channels(refused: Invalid, tenant: str, body: Any, new_channels: set[tuple[str, str]]) -> bool:
-    """Return True if the refusal only names channels that an earlier step creates."""
+def _waits(refused: Invalid, tenant: str, body: Any, later: set[tuple[str, str]]) -> bool:
+    """Return True if the refusal only names channels and calendars that an earlier step creates."""
     named = [_at(body, fault.pointer) for fault in refused.errors]
-    return bool(named) and all(isinstance(name, str) and (tenant, name) in new_channels for name in named)
+    return bool(named) and all(isinstance(name, str) and (tenant, name) in later for name in named)
 
 
 def _at(body: Any, pointer: str) -> Any:
     for part in pointer.split("/")[1:]:
-        if not isinstance(body, dict) or part not in body:
+        if isinstance(body, dict) and part in body:
+            body = body[part]
+        elif isinstance(body, list) and part.isdigit() and int(part) < len(body):
+            body = body[int(part)]
+        else:
             return None
-        body = body[part]
     return body
 
 

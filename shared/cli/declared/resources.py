@@ -7,13 +7,14 @@ from typing import Any, Final, NamedTuple
 
 from ..session import api_path
 
-KINDS: Final = ("tenant", "channel", "fleet", "schedule")
-"""In the order in which they are created: a fleet and a schedule name channels. They are removed in the opposite order."""
-SECTIONS: Final = {"channels": "channel", "fleets": "fleet", "schedules": "schedule"}
+KINDS: Final = ("tenant", "channel", "calendar", "fleet", "schedule")
+"""In the order in which they are created: fleets name channels, and schedules also calendars. The opposite order is that of removal."""
+SECTIONS: Final = {"channels": "channel", "calendars": "calendar", "fleets": "fleet", "schedules": "schedule"}
 """Members of a tenant in the file that declare something of their own; the other members are the tenant's settings."""
 _STATE: Final = {
     "tenant": {"name", "created"},
     "channel": {"name", "created", "paused", "reason", "paused_at", "flow", "rotated_at", "previous_until", "secret"},
+    "calendar": {"name"},
     "fleet": {"name", "created", "generation", "resizing"},
     "schedule": {"id", "tenant", "created", "paused", "revision", "next", "last"},
 }
@@ -46,7 +47,7 @@ class Address(NamedTuple):
     @property
     def query(self) -> dict[str, str]:
         """The query parameters of each call: an admin key acts for the tenant."""
-        return {"tenant": self.tenant} if self.kind in ("fleet", "schedule") else {}
+        return {} if self.kind in ("tenant", "channel") else {"tenant": self.tenant}
 
 
 def definition(kind: str, answer: Mapping[str, Any]) -> dict[str, Any]:

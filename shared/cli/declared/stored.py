@@ -15,7 +15,7 @@ def read_tenants(session: CommandSession) -> dict[Address, dict[str, Any]]:
 
 
 def read_parts(session: CommandSession, tenants: Iterable[str]) -> dict[Address, dict[str, Any]]:
-    """Return the channels, fleets and schedules of these tenants as the API shows them."""
+    """Return the channels, calendars, fleets and schedules of these tenants as the API shows them."""
     found: dict[Address, dict[str, Any]] = {}
     for tenant in tenants:
         for section, kind in SECTIONS.items():

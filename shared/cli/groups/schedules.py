@@ -10,8 +10,10 @@ import typer
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option
+from ..terminal.output import count_of
 
 _HELP = "Manage recurring schedules: cron expressions and fixed intervals, in any time zone."
+_ONCE_HELP = "Only the first occurrence in each hour, day, week or month counts."
 _WITHIN_HELP = "With --catch-up: skip occurrences missed longer ago than this duration, such as PT1H."
 Id = Annotated[str, typer.Argument(help="Id of the schedule, such as nightly.", show_default=False)]
 
@@ -21,7 +23,10 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help=_HELP)
     add_commands(group, {"list": list_}, watch=True)
     add_commands(group, {"put": put, "get": get, "preview": preview, "trigger": trigger})
-    add_commands(group, {"pause": pause, "resume": resume, "delete": delete})
+    add_commands(group, {"pause": pause, "resume": resume, "delete": delete, "backfill": backfill})
+    calendars = typer.Typer(no_args_is_help=True, help="Manage calendars: dates on which schedules that name them do not occur.")
+    add_commands(calendars, {"list": list_calendars, "put": put_calendar, "delete": delete_calendar})
+    group.add_typer(calendars, name="calendars")
     app.add_typer(group, name="schedules")
 
 
@@ -37,6 +42,9 @@ def put(
     jitter: Annotated[str | None, typer.Option(help="Spread occurrences over this duration, such as PT1M.")] = None,
     catch_up: Annotated[str | None, typer.Option(help="Occurrences to fire that were missed in an outage: none, last or all.")] = None,
     within: Annotated[str | None, typer.Option(help=_WITHIN_HELP)] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="A date without occurrences, such as 2026-12-24. Repeatable.")] = None,
+    calendar: Annotated[list[str] | None, typer.Option(help="A calendar whose dates have no occurrences. Repeatable.")] = None,
+    at_most_once_per: Annotated[str | None, typer.Option(help=_ONCE_HELP)] = None,
     channel: Annotated[str | None, typer.Option(help="Channel to deliver to. The app's default is: default.")] = None,
     on_delivered: Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")] = None,
     on_dead: Annotated[str | None, typer.Option(help="Channel of a callback if an event is dead or lapsed.")] = None,
@@ -45,6 +53,7 @@ def put(
 
     Examples:
         tocsin schedules put nightly --cron '30 2 * * *' --timezone Europe/Berlin
+        tocsin schedules put open --cron '0 8 * * MON-FRI' --calendar holidays --exclude 2026-12-24
         tocsin schedules put poll --every PT15M --payload '{"job": "poll"}'
     """
     if (cron is None) == (every is None):
@@ -54,6 +63,8 @@ def put(
     given: dict[str, Any] = {"cron": cron, "every": every, "timezone": timezone, "start": start, "end": end, "jitter": jitter}
     given |= {"channel": channel, "catch_up": {"policy": catch_up, **({"within": within} if within else {})} if catch_up else None}
     given |= {"on_delivered": on_delivered, "on_dead": on_dead}
+    given |= {"exclude": {"dates": exclude or [], "calendars": calendar or []} if exclude or calendar else None}
+    given |= {"at_most_once_per": at_most_once_per}
     body = {name: value for name, value in given.items() if value is not None} | {"payload": parse_json_option(payload, "--payload")}
     session.print_document(session.send("PUT", api_path("schedules", id), body))
 
@@ -115,6 +126,65 @@ def trigger(session: CommandSession, id: Id) -> None:
     """
     made = session.send("POST", api_path("schedules", id, "trigger"))
     session.print_result(made, f"event {made['id']} is due at {made['due']}")
+
+
+def backfill(
+    session: CommandSession,
+    id: Id,
+    since: Annotated[str, typer.Option("--from", metavar="TIME", help="First time of the range, such as 2026-11-20T00:00:00Z.")],
+    until: Annotated[str, typer.Option("--to", metavar="TIME", help="End of the range, exclusive; not later than now.")],
+    name: Annotated[str | None, typer.Option("--id", help="Name of the backfill: a repeated call with it doubles nothing.")] = None,
+    spread: Annotated[str | None, typer.Option(help="Deliver the events evenly over this duration, such as PT10M.")] = None,
+) -> None:
+    """Create an event now for each occurrence in a range of the past, at most 1,000.
+
+    Examples:
+        tocsin schedules backfill nightly --from 2026-11-01T00:00:00Z --to 2026-11-20T00:00:00Z --id november --spread PT10M
+    """
+    given = {"from": since, "to": until, "id": name, "spread": spread}
+    body = {key: value for key, value in given.items() if value is not None}
+    made = session.send("POST", api_path("schedules", id, "backfill"), body, repeatable=name is not None)
+    there = f", {made['existing']:,} existed" if made["existing"] else ""
+    session.print_result(made, f"{count_of(made['created'], 'event')} created{there}; the backfill's id is {made['id']}")
+
+
+def put_calendar(
+    session: CommandSession,
+    name: Annotated[str, typer.Argument(help="Name of the calendar, such as holidays.", show_default=False)],
+    dates: Annotated[list[str], typer.Argument(metavar="DATE...", help="Its dates, such as 2026-12-25.", show_default=False)],
+) -> None:
+    """Create a calendar, or replace its dates. The schedules that name it follow it.
+
+    Examples:
+        tocsin schedules calendars put holidays 2026-12-25 2026-12-26 2027-01-01
+    """
+    session.print_document(session.send("PUT", api_path("calendars", name), {"dates": dates}))
+
+
+def list_calendars(session: CommandSession) -> None:
+    """List all calendars with their dates.
+
+    Examples:
+        tocsin schedules calendars list
+    """
+    session.print_list(
+        session.items("calendars"), ("calendar", "dates"), lambda each: (each["name"], " ".join(each["dates"])), empty="no calendars"
+    )
+
+
+def delete_calendar(
+    session: CommandSession,
+    name: Annotated[str, typer.Argument(help="Name of the calendar, such as holidays.", show_default=False)],
+    yes: Yes = False,
+) -> None:
+    """Delete a calendar that no schedule names.
+
+    Examples:
+        tocsin schedules calendars delete holidays --yes
+    """
+    session.confirm(f"Delete the calendar {name}", yes)
+    session.send("DELETE", api_path("calendars", name))
+    session.print_result({"calendar": name, "deleted": True}, f"calendar {name} is deleted")
 
 
 def preview(

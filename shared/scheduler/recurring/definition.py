@@ -20,12 +20,13 @@ from ...engine.row_codec import Format, RowCodec, Spread
 from ...storage.ports import Props, Row
 from ..keys import INDEX_PARTITIONS, digest, minute_text
 from ..rows import body_of, body_props
+from .exclusions import days_text, parse_days
 from .model import Recurrence
 from .timing import Timing
 
 PARTITIONS = INDEX_PARTITIONS
 DEFINITION, POINTER = "d:", "n:"
-_ADDED: Final = ("on_delivered", "on_dead")
+_ADDED: Final = ("on_delivered", "on_dead", "exclude", "at_most_once_per")
 """Fields of a schedule's content that came later."""
 
 
@@ -54,6 +55,7 @@ class Definition:
     pointer: key of the pointer row, or ''.
     api: the API that made the schedule: '' for the service's own, otherwise the name of a compatible one.
     paused_at: while paused, the time of the pause. Occurrences up to it that have no event yet are still owed under `catch_up: all`.
+    calendar_days: the days of the calendars that the content names, as they were when the revision began.
     gaps: pauses, after whose first and up to whose second time no occurrence fires, while occurrences before them are owed.
     """
 
@@ -77,12 +79,13 @@ class Definition:
     api: str = ""
     paused_at: Millis | None = None
     gaps: tuple[tuple[Millis, Millis], ...] = ()
+    calendar_days: tuple[int, ...] = ()
     etag: str = field(default="", compare=False)
 
     @property
     def timing(self) -> Timing:
         """The rule of its occurrences."""
-        return self.spec.timing(self.created)
+        return self.spec.timing(self.created, self.calendar_days)
 
     @property
     def partition(self) -> str:
@@ -95,7 +98,7 @@ class Definition:
     @property
     def content(self) -> tuple[object, ...]:
         """The part that steps of the chain never change."""
-        return self.spec, self.body, self.uid, self.created, self.api
+        return self.spec, self.body, self.uid, self.created, self.api, self.calendar_days
 
     def pointer_at(self, at: Millis) -> str:
         """Return the key of a pointer that a sweep meets at `at`."""
@@ -145,6 +148,11 @@ def event_ids(schedule: str, at: Millis, revision: int, burnt: Millis) -> tuple[
     plain = f"{schedule}:{to_datetime(at):%Y%m%dT%H%M%SZ}"
     marked = f"{plain}~{revision}"
     return (marked,) if at <= burnt else (plain, marked)
+
+
+def backfill_id(schedule: str, at: Millis, name: str) -> str:
+    """Return the id of an occurrence's event in a backfill. No revision has such a mark: theirs are numbers."""
+    return f"{schedule}:{to_datetime(at):%Y%m%dT%H%M%SZ}~b-{name}"
 
 
 def offset(tenant: str, schedule: str, at: Millis, jitter: Millis | None) -> Millis:
@@ -205,14 +213,15 @@ def _codec(*given: str) -> RowCodec[Definition]:
             "taken": Format(_pack, _unpack),
             "last": Format(lambda at: -1 if at is None else at, lambda at: None if int(at) < 0 else int(at), takes_none=True),
             "undo": Format(_pack_undo, _unpack_undo, takes_none=True),
+            "calendar_days": Format(days_text, lambda text: parse_days(str(text))),
             "gaps": Format(lambda gaps: orjson.dumps(gaps).decode(), _unpack_gaps),
         },
         names={"api": "door"},
         # Most schedules have none of these.
-        sparse=("api", "gaps"),
+        sparse=("api", "gaps", "calendar_days"),
         given=given,
     )
 
 
 _DEFINITION: Final = _codec("tenant", "id", "etag")
-_CHAIN: Final = _codec("tenant", "id", "etag", "uid", "spec", "body", "created", "api")
+_CHAIN: Final = _codec("tenant", "id", "etag", "uid", "spec", "body", "created", "api", "calendar_days")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints, ValidationInfo, field_validator, model_validator
@@ -13,6 +14,7 @@ from ...web.fields.params import Query, Whole
 from ...web.fields.types import Maybe, Name, Stamp, Strict
 from ..timings import DEFAULT_GRACE
 from . import cron, zones
+from .exclusions import Exclusions, Period
 from .timing import Timing, occurrences
 
 MAX_ID = 160
@@ -52,15 +54,22 @@ class Recurrence(Strict):
     )
     catch_up: CatchUp = Field(default_factory=CatchUp)
     channel: Name = "default"
+    exclude: Exclusions | None = Field(None, description="Days without occurrences.")
+    at_most_once_per: Period | None = Field(
+        None, description="Only the first occurrence in each hour, day, week (from Monday) or month of the time zone counts."
+    )
     on_delivered: Name | None = Field(None, description="Channel of a callback of each occurrence that was delivered; see events.")
     on_dead: Name | None = Field(None, description="Channel of a callback of each occurrence that is dead or lapsed; see events.")
 
-    def timing(self, created: Millis) -> Timing:
-        """Return the rule of the occurrences. created: time from which `every` counts if there is no start."""
+    def timing(self, created: Millis, calendar_days: Iterable[int] = ()) -> Timing:
+        """Return the rule of the occurrences. created: time from which `every` counts if there is no start. calendar_days: the days of the
+        calendars that it names."""
+        excluded = frozenset(calendar_days) | frozenset(self.exclude.dates if self.exclude is not None else ())
+        chosen: dict[str, Any] = {"end": self.end, "excluded": excluded, "once_per": self.at_most_once_per}
         if self.every is None:
-            return Timing(cron=self.cron or "", zone=self.timezone or "UTC", start=self.start, end=self.end)
+            return Timing(cron=self.cron or "", zone=self.timezone or "UTC", start=self.start, **chosen)
         anchor = self.start if self.start is not None else -(-created // 1000) * 1000 + self.every
-        return Timing(every=self.every, start=anchor, end=self.end)
+        return Timing(every=self.every, start=anchor, **chosen)
 
 
 def _given(name: str) -> dict[str, JsonValue]:
@@ -144,6 +153,8 @@ class ScheduleOut(Strict):
     end: Maybe[Stamp] = None
     jitter: Maybe[Duration] = None
     catch_up: CatchUp
+    exclude: Maybe[Exclusions] = None
+    at_most_once_per: Maybe[Period] = None
     channel: str
     on_delivered: Maybe[str] = None
     on_dead: Maybe[str] = None
@@ -178,6 +189,36 @@ class PreviewOut(Strict):
     """Future occurrences, the earliest first."""
 
     items: list[OccurrenceOut]
+
+
+MAX_BACKFILL = 1000
+"""Most occurrences of one backfill."""
+BackfillId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,15}$"), Shaped("1 to 16 of a-z 0-9 and inner hyphens")]
+
+
+class BackfillIn(Strict):
+    """A range in the past whose occurrences become events now."""
+
+    from_: Time = Field(alias="from", description="The first time of the range.")
+    to: Time = Field(description="The end of the range, exclusive; not later than now.")
+    id: BackfillId | None = Field(
+        None, description="Names this backfill in the events' ids, so that it can be repeated without doubling any. Null: a new name."
+    )
+    spread: Annotated[Duration, Field(ge=0, le=DAY)] = Field(0, description="Deliver the events evenly over this time, instead of at once.")
+
+    @model_validator(mode="after")
+    def _range(self) -> Self:
+        if self.to <= self.from_:
+            raise ValueError("to must be later than from")
+        return self
+
+
+class BackfillOut(Strict):
+    """The events of a backfill."""
+
+    id: str
+    created: int
+    existing: int = Field(description="Events that an earlier call of the same id made.")
 
 
 class PreviewQuery(Query):

@@ -11,7 +11,7 @@ from ...web.routes import Answer, Call, RouteGroup
 from ..model import EventOut
 from ..service import Scheduler
 from .definition import PARTITIONS
-from .model import PreviewOut, PreviewQuery, ScheduleId, ScheduleIn, ScheduleList, ScheduleOut
+from .model import BackfillIn, BackfillOut, PreviewOut, PreviewQuery, ScheduleId, ScheduleIn, ScheduleList, ScheduleOut
 from .service import StoredSchedule
 from .store import SchedulePosition
 
@@ -90,6 +90,20 @@ async def schedules_trigger(call: Call[Scheduler]) -> Answer:
     made = await call.service.recurring.trigger(call.tenant, call.params["id"])
     shown = await call.service.event_views.one(made.row)
     return Answer(202, shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
+
+
+@schedules.post(
+    "v1/schedules/{id}/backfill",
+    answers={202: BackfillOut, 429: "too-many-requests"},
+    examples={"a lost day": {"from": "2026-11-20T00:00:00Z", "to": "2026-11-21T00:00:00Z", "id": "lost-day", "spread": "PT10M"}},
+)
+async def schedules_backfill(call: Call[Scheduler, BackfillIn]) -> Answer:
+    """Create an event for each occurrence in a range of the past, whether it fired then or not.
+
+    At most 1,000 occurrences a call. After a failure, repeat the call with the same `id`.
+    """
+    name, created, existing = await call.service.recurring.backfill(call.tenant, call.params["id"], call.body)
+    return Answer(202, BackfillOut(id=name, created=created, existing=existing))
 
 
 @schedules.get("v1/schedules", answers={200: ScheduleList})

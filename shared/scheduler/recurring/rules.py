@@ -205,10 +205,13 @@ def _from_now(definition: Definition, now: Millis) -> Millis:
     return max(now, definition.last or 0)
 
 
-def redefined(definition: Definition, spec: Recurrence, body: bytes, now: Millis, by: str) -> Definition:
+def redefined(
+    definition: Definition, spec: Recurrence, body: bytes, now: Millis, by: str, calendar_days: tuple[int, ...] = ()
+) -> Definition:
     """Return a revision with other content. Under the same rule, occurrences go on without a gap; another rule applies from now on."""
-    same = timing_of(spec) == timing_of(definition.spec)
-    return changed(definition, now, by, replay=same, spec=spec, body=body, done=definition.done if same else _from_now(definition, now))
+    same = timing_of(spec) == timing_of(definition.spec) and calendar_days == definition.calendar_days
+    done = definition.done if same else _from_now(definition, now)
+    return changed(definition, now, by, replay=same, spec=spec, body=body, calendar_days=calendar_days, done=done)
 
 
 def paused(definition: Definition, now: Millis, by: str) -> Definition:
@@ -241,4 +244,4 @@ def undone(definition: Definition, cancelled: Iterable[Millis], taken: Iterable[
 
 def timing_of(spec: Recurrence) -> tuple[Any, ...]:
     """Return the fields that decide when occurrences happen and when they are due."""
-    return spec.cron, spec.every, spec.timezone or "UTC", spec.start, spec.end, spec.jitter
+    return spec.cron, spec.every, spec.timezone or "UTC", spec.start, spec.end, spec.jitter, spec.exclude, spec.at_most_once_per

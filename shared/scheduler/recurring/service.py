@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import batched, islice, takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -29,9 +29,11 @@ from ..ingest.writer import Writer
 from ..queries.lookup import EventLookup
 from ..rows import canonical_json
 from . import rules
-from .chain import Chain, occurrence, schedule_durability
-from .definition import Definition
-from .model import Recurrence, ScheduleIn
+from .calendar_changes import CalendarChanges
+from .calendars import Calendars
+from .chain import FIRE_BYTES, Chain, occurrence, schedule_durability
+from .definition import Definition, backfill_id
+from .model import MAX_BACKFILL, BackfillIn, Recurrence, ScheduleIn
 from .quota import Quota
 from .store import ScheduleDefinitions, SchedulePosition
 from .timing import occurrences
@@ -101,6 +103,8 @@ class Recurring:
         self._clock, self._ids, self._directory, self._ingest, self._writer = clock, ids, directory, ingest, writer
         self._store = ScheduleDefinitions(tables)
         self._quota = Quota(self._store, clock)
+        self.calendars = CalendarChanges(self._store, Calendars(tables), directory, ids, self._change)
+        """Calendars, and the schedules that follow them."""
         self.chain = Chain(self._store, writer, changes, lookup, directory, clock, notify)
         """The work of the timers."""
 
@@ -119,6 +123,7 @@ class Recurring:
         home = await self._directory.home(tenant)
         uid = home.uid
         await self._ingest.accepts(tenant, spec.channel, body)
+        days = await self.calendars.days_for(tenant, uid, spec)
         await self._ingest.callback_channels(tenant, spec)
         there = await self._store.get(tenant, schedule)
         if there is None or not _lives(there, uid):
@@ -133,16 +138,16 @@ class Recurring:
             check_if_match(headers, etag_of_definition(here) if here is not None else None)
             by = self._ids.name()
             if here is None:
-                _occurs(spec, now)
-                fresh = Definition(tenant, schedule, uid, spec, body, created=now, by=by, done=now, api=api)
+                _occurs(spec, days, now)
+                fresh = Definition(tenant, schedule, uid, spec, body, created=now, by=by, done=now, api=api, calendar_days=days)
                 return rules.created(old, fresh, now)
             if here.api != api:
                 raise _made_elsewhere(here.api)
-            if here.spec == spec and canonical_json(here.body) == canonical_json(body):
+            if here.spec == spec and here.calendar_days == days and canonical_json(here.body) == canonical_json(body):
                 return None
             if spec.end != here.spec.end:
-                _occurs(spec, now)
-            return rules.redefined(here, spec, body, now, by)
+                _occurs(spec, days, now)
+            return rules.redefined(here, spec, body, now, by, days)
 
         if dry_run:
             now = self._clock.now()
@@ -154,6 +159,9 @@ class Recurring:
         found = await self._change(tenant, schedule, change)
         if new:
             self._quota.made(tenant, uid)
+        if days and await self.calendars.follow(tenant, uid, schedule):
+            # A calendar was changed meanwhile, and that call may not have seen this schedule.
+            found = await self.get(tenant, schedule)
         return found, new
 
     async def get(self, tenant: str, schedule: str) -> StoredSchedule:
@@ -198,9 +206,38 @@ class Recurring:
         if not granted:
             raise refusal
         # The event has the time of the call, without jitter, and an id that no occurrence could have.
-        plain = replace(found.definition, spec=found.definition.spec.model_copy(update={"jitter": None}))
+        plain = _without_jitter(found.definition)
         event = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, schedule_durability(settings.durability))
         return Ingest.admitted(event, (await self._writer.store(tenant, [event]))[0])
+
+    async def backfill(self, tenant: str, schedule: str, asked: BackfillIn) -> tuple[str, int, int]:
+        """Store an event now for each occurrence in a range of the past, whether it fired then or not, even if paused.
+
+        Returns the backfill's name and the numbers of events that are new and that an earlier call made. Raises 404, 422, 429, and
+        `StorageError`: then some may be stored, and the same call with the same name goes on.
+        """
+        found = await self.get(tenant, schedule)
+        if asked.to > found.now:
+            raise invalid("/to", "must not be later than now: later occurrences fire by themselves")
+        coming = occurrences(found.definition.timing, asked.from_ - 1)
+        instants = [each.at for each in islice(takewhile(lambda each: each.at < asked.to, coming), MAX_BACKFILL + 1)]
+        if len(instants) > MAX_BACKFILL:
+            last = to_text(instants[-1])
+            raise invalid("/to", f"the range has more than {MAX_BACKFILL:,} occurrences; end it at {last} and go on from there")
+        settings = await self._ingest.tenant(tenant)
+        granted, refusal = await self._ingest.admit(tenant, settings, len(instants))
+        if granted < len(instants):
+            raise refusal
+        name = asked.id or self._ids.name()
+        durability = schedule_durability(settings.durability)
+        existing = 0
+        plain = _without_jitter(found.definition)
+        dues = [found.now + number * asked.spread // len(instants) for number in range(len(instants))]
+        for some in batched(zip(instants, dues, strict=True), max(1, FIRE_BYTES // max(1, len(plain.body)))):
+            events = [occurrence(plain, due, backfill_id(schedule, at, name), found.now, durability) for at, due in some]
+            for event, stored in zip(events, await self._writer.store(tenant, events), strict=True):
+                existing += not Ingest.admitted(event, stored).new
+        return name, len(instants) - existing, existing
 
     async def preview(self, tenant: str, schedule: str, n: int) -> tuple[dict[str, str], ...]:
         """Return the next `n` occurrences for the API, without jitter. For a paused schedule: those it would have if resumed now. Raises
@@ -278,9 +315,13 @@ class Recurring:
         return current
 
 
-def _occurs(spec: Recurrence, now: Millis) -> None:
+def _without_jitter(definition: Definition) -> Definition:
+    return replace(definition, spec=definition.spec.model_copy(update={"jitter": None}))
+
+
+def _occurs(spec: Recurrence, calendar_days: tuple[int, ...], now: Millis) -> None:
     """Raise 422 for a schedule that ends before its first occurrence."""
-    if spec.end is not None and next(occurrences(spec.timing(now), now), None) is None:
+    if spec.end is not None and next(occurrences(spec.timing(now, calendar_days), now), None) is None:
         raise invalid("/end", "the schedule has no occurrence between now and its end")
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ...core.clock import Millis, to_millis, to_text
 from . import cron
+from .exclusions import Period, next_allowed_day, period_end, period_start
 from .zones import ClockChange, instant_of, local_at, local_text, zone
 
 FIRST_WINDOW: Millis = 60_000
@@ -30,13 +31,18 @@ class ScheduleOccurrence(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Timing:
-    """A rule: a cron expression in a zone, or an interval counted from `start`. Occurrences are in [`start`, `end`)."""
+    """A rule: a cron expression in a zone, or an interval counted from `start`. Occurrences are in [`start`, `end`).
+
+    excluded: numbers of local days without occurrences. once_per: only the first occurrence in each of these local periods counts.
+    """
 
     cron: str = ""
     zone: str = "UTC"
     every: Millis = 0
     start: Millis | None = None
     end: Millis | None = None
+    excluded: frozenset[int] = frozenset()
+    once_per: Period | None = None
 
 
 def occurrences(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
@@ -46,10 +52,42 @@ def occurrences(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
     end = END if timing.end is None else min(timing.end, END)
     if after >= end:
         return
-    for found in _elapsed(timing, after) if timing.every else _by_cron(timing, after):
+    for found in _chosen(timing, after) if timing.excluded or timing.once_per else _all(timing, after):
         if found.at >= end:
             return
         yield found
+
+
+def _all(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
+    return _elapsed(timing, after) if timing.every else _by_cron(timing, after)
+
+
+def _chosen(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
+    """Yield the occurrences later than `after` that are on no excluded day, and the first in their period."""
+    where, begin = zone(timing.zone), after
+    if timing.once_per:
+        # An earlier occurrence in the same period decides about the next one.
+        begin = min(after, instant_of(period_start(local_at(after + 1, where), timing.once_per), where)[0] - 1)
+        begin = max(begin, timing.start - 1) if timing.start is not None else begin
+    while True:
+        following: datetime | None = None
+        for found in _all(timing, begin):
+            if found.at >= END:
+                return
+            local = local_at(found.at, where)
+            if local.toordinal() in timing.excluded:
+                following = next_allowed_day(local, timing.excluded)
+            else:
+                if found.at > after:
+                    yield found
+                following = period_end(local, timing.once_per) if timing.once_per else None
+            if following is not None:
+                # What is left of the day or the period is not walked through, which may be a thousand occurrences. The clock may show a
+                # later time already, and then go back.
+                begin = max(found.at, instant_of(following, where)[0] - 1)
+                break
+        if following is None:
+            return
 
 
 def previous(timing: Timing, until: Millis, after: Millis) -> ScheduleOccurrence | None:

@@ -34,6 +34,11 @@ GET /schedules
 POST /schedules/{id}/pause
 POST /schedules/{id}/resume
 POST /schedules/{id}/trigger
+POST /schedules/{id}/backfill
+PUT /calendars/{name}
+GET /calendars/{name}
+DELETE /calendars/{name}
+GET /calendars
 GET /schedules/{id}/preview
 GET /load
 GET /history

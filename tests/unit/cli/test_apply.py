@@ -28,8 +28,12 @@ tenants:
       archive: {type: queue, queue: archive}
     fleets:
       ovens: {partitions: 4, notify: {channel: orders}}
+    calendars:
+      holidays: {dates: [2026-12-25, 2026-12-26]}
     schedules:
-      open: {cron: "30 6 * * MON-SAT", timezone: Europe/Berlin, channel: orders, payload: {at: 06:30, on: on, price: 1.10, none: null}}
+      open:
+        {cron: "30 6 * * MON-SAT", timezone: Europe/Berlin, channel: orders, payload: {at: 06:30, on: on, price: 1.10, none: null},
+         exclude: {calendars: [holidays]}}
       poll: {every: PT15M, channel: archive, payload: "${env:HOOK_CODE}"}
 """
 
@@ -60,27 +64,27 @@ def test_life_of_a_file(admin: Command, tmp_path: Path, monkeypatch: pytest.Monk
     file = _write(tmp_path, FILE)
     before = _calls(admin)
     planned = admin.ok("apply", "-f", file, "--dry-run")
-    assert planned.lines[0].startswith("create  tenant bakery") and planned.lines[-1].startswith("6 created, 0 changed"), planned.out
+    assert planned.lines[0].startswith("create  tenant bakery") and planned.lines[-1].startswith("7 created, 0 changed"), planned.out
     assert _calls(admin) == before
     made = admin.ok("apply", "-f", file)
     assert "s3cret" not in made.out and "c0de" not in made.out
-    assert made.lines[-1] == "6 created, 0 changed, 0 unchanged, 0 removed"
+    assert made.lines[-1] == "7 created, 0 changed, 0 unchanged, 0 removed"
     payload = json.loads(admin.ok("schedules", "get", "open", "--tenant", "bakery", "--json").out)["payload"]
     assert payload == {"at": "06:30", "on": "on", "price": 1.10, "none": None}
 
     before = _calls(admin)
-    assert admin.ok("apply", "-f", file).lines == ["0 created, 0 changed, 6 unchanged, 0 removed"]
+    assert admin.ok("apply", "-f", file).lines == ["0 created, 0 changed, 7 unchanged, 0 removed"]
     assert _calls(admin) == before, "a second run changes nothing"
     for name in ("HOOK_CODE", "HOOK_KEY"):
         monkeypatch.delenv(name)
     # The payload of a schedule is stored as it is, so that it can be kept too.
-    assert admin.ok("apply", "-f", file).lines == ["0 created, 0 changed, 6 unchanged, 0 removed"]
+    assert admin.ok("apply", "-f", file).lines == ["0 created, 0 changed, 7 unchanged, 0 removed"]
 
     exported = tmp_path / "exported.yaml"
     admin.ok("export", "bakery", "-o", str(exported))
     text = exported.read_text(encoding="utf-8")
     assert "s3cret" not in text and "code=${env:BAKERY_ORDERS_CODE}" in text and "x-key: ${env:BAKERY_ORDERS_X_KEY}" in text
-    assert admin.ok("apply", "-f", str(exported)).lines[0] == "0 created, 0 changed, 6 unchanged, 0 removed"
+    assert admin.ok("apply", "-f", str(exported)).lines[0] == "0 created, 0 changed, 7 unchanged, 0 removed"
     admin.ok("export", "bakery", "-o", str(exported))
     assert exported.read_text(encoding="utf-8") == text
 
@@ -96,7 +100,7 @@ def test_life_of_a_file(admin: Command, tmp_path: Path, monkeypatch: pytest.Monk
         "          one of headers.x-key, headers.x-team: differs (its value is not shown)",
         "changed schedule bakery/poll",
         '          channel: "archive" -> "orders"',
-        "0 created, 3 changed, 2 unchanged, 0 removed",
+        "0 created, 3 changed, 3 unchanged, 0 removed",
         "1 stored resource not in the file: kept; --prune removes such resources",
     ]
     event = {"id": "held", "due": "2099-01-01T00:00:00Z", "payload": 1, "channel": "archive"}

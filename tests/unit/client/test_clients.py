@@ -45,6 +45,10 @@ def respond(request: httpx.Request) -> httpx.Response:
         last = "cursor" in request.url.params
         item = {"id": "daily", "cron": "0 9 * * *"} if path == "schedules" else EVENT
         return httpx.Response(200, json={"items": [item], "next": None if last else "more"})
+    if path == "calendars":
+        return httpx.Response(200, json={"items": [{"name": "holidays", "dates": ["2030-01-01"]}], "next": None})
+    if path.endswith("backfill"):
+        return httpx.Response(202, json={"id": "day", "created": 1, "existing": 0})
     if path == "load":
         return httpx.Response(200, json={"items": [{"minute": TIME, "scheduled": 3}]})
     if path.endswith("preview"):
@@ -80,6 +84,10 @@ VERBS: dict[str, Verb] = {
     "schedules.pause": lambda c: c.schedules.pause("daily"),
     "schedules.resume": lambda c: c.schedules.resume("daily"),
     "schedules.trigger": lambda c: c.schedules.trigger("daily"),
+    "schedules.backfill": lambda c: c.schedules.backfill("daily", DUE, DUE + timedelta(days=1), name="day", spread=timedelta(minutes=5)),
+    "schedules.put_calendar": lambda c: c.schedules.put_calendar("holidays", [DUE.date()]),
+    "schedules.delete_calendar": lambda c: c.schedules.delete_calendar("holidays"),
+    "schedules.calendars": lambda c: c.schedules.calendars(),
     "schedules.preview": lambda c: c.schedules.preview("daily", 2),
     "jobs.prepare": lambda c: c.jobs.prepare("move", labels={"order": "17"}, later=timedelta(hours=1)),
     "jobs.get": lambda c: c.jobs.get("j1"),
@@ -108,6 +116,10 @@ SENT = {
     "schedules.pause": "POST /api/v1/schedules/daily/pause",
     "schedules.resume": "POST /api/v1/schedules/daily/resume",
     "schedules.trigger": "POST /api/v1/schedules/daily/trigger",
+    "schedules.backfill": "POST /api/v1/schedules/daily/backfill",
+    "schedules.put_calendar": "PUT /api/v1/calendars/holidays",
+    "schedules.delete_calendar": "DELETE /api/v1/calendars/holidays",
+    "schedules.calendars": "GET /api/v1/calendars",
     "schedules.preview": "GET /api/v1/schedules/daily/preview?n=2",
     "jobs.prepare": "POST /api/v1/jobs",
     "jobs.get": "GET /api/v1/jobs/j1",
