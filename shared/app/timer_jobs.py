@@ -49,6 +49,7 @@ def timer_jobs(app: Application, publishing: MetricsPublisher, *, kafka: bool) -
             ("retention", by_event_clock(retention.events)),
             ("rejects", retention.rejects),
             ("audit", app.audit.retain),
+            ("ordering keys", by_event_clock(scheduler.key_tidying.run_once)),
             ("recurring", by_event_clock(scheduler.recurring.chain.retain)),
             ("calendars", by_event_clock(scheduler.recurring.calendars.follow_all)),
             ("leases", app.watch.retain),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -115,11 +116,20 @@ class Changes:
             raise stored
         return stored.existing is None
 
-    async def edit(self, tenant: str, event_id: str, change: Props, headers: Mapping[str, str]) -> Row:
-        """Change the event without rescheduling it. Raises 404, 409, 412."""
-        address = await self._address(tenant, event_id)
-        steps = edit_or_move(address, change, self._ids.name(), _match(event_id, headers))
-        return await self._placed(tenant, event_id, await self._carry(address, steps))
+    async def edit(self, tenant: str, event_id: str, change: Props, headers: Mapping[str, str], seen: Row | None = None) -> Row:
+        """Change the event without rescheduling it. seen: the event as it was just read. Raises 404, 409, 412."""
+        async with self._in_line(seen, None, change):
+            address = await self._address(tenant, event_id)
+            steps = edit_or_move(address, change, self._ids.name(), _match(event_id, headers))
+            return await self._placed(tenant, event_id, await self._carry(address, steps))
+
+    @asynccontextmanager
+    async def _in_line(self, seen: Row | None, due: Millis | None, change: Props) -> AsyncIterator[None]:
+        """Give an event with an ordering key its new place in the line before it is changed, and take its former place afterwards."""
+        leaves = seen is not None and self._lines is not None and await self._lines.moving(seen, due, change)
+        yield
+        if leaves and seen is not None and self._lines is not None:
+            await self._lines.left(seen)
 
     async def move(
         self, tenant: str, event_id: str, due: Millis | None, change: Props, headers: Mapping[str, str], seen: Row | None = None
@@ -128,6 +138,12 @@ class Changes:
 
         seen: the event as it was just read. Without it, the event gets a shard of its own.
         """
+        async with self._in_line(seen, due, change):
+            return await self._move(tenant, event_id, due, change, headers, seen)
+
+    async def _move(
+        self, tenant: str, event_id: str, due: Millis | None, change: Props, headers: Mapping[str, str], seen: Row | None
+    ) -> Row:
         address = await self._address(tenant, event_id)
         when = self._clock.now() if due is None else due
         if due is None:

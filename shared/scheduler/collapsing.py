@@ -12,7 +12,6 @@ from ..web.problem import conflict
 from .changes import FIRING, Changes
 from .ingest.admission import Admitted, Ingest
 from .ingest.writer import Writer
-from .key_lines import KeyLines
 from .model import EventIn
 from .outcomes.owed import CALLBACKS
 from .protocol.label_rows import MARK
@@ -31,8 +30,8 @@ _CHANGED = frozenset({"already-firing", "already-final", "precondition-failed", 
 class Collapsing:
     """Stores an event, or puts it into the place of one that waits under the same id. One per process."""
 
-    def __init__(self, ingest: Ingest, writer: Writer, lookup: EventLookup, changes: Changes, lines: KeyLines) -> None:
-        self._ingest, self._writer, self._lookup, self._changes, self._lines = ingest, writer, lookup, changes, lines
+    def __init__(self, ingest: Ingest, writer: Writer, lookup: EventLookup, changes: Changes) -> None:
+        self._ingest, self._writer, self._lookup, self._changes = ingest, writer, lookup, changes
 
     async def post(self, tenant: str, event: EventIn, body: bytes | None) -> Admitted:
         """Store or replace. Raises `Problem` as `Ingest.one` does, and 409 `already-firing` while the former event is being delivered."""
@@ -50,18 +49,15 @@ class Collapsing:
                 raise Problem(409, "already-firing", FIRING, headers={"retry-after": "1"})
             due, change = replacement(found.props, ready.props, ready.due)
             seen = {"if-match": etag_of_row(found)}
-            leaves = await self._lines.moving(found, due, change)
             try:
                 if due == int(found.props["due"]) and found.props["state"] == "scheduled":
-                    row = await self._changes.edit(tenant, event_id, change, seen)
+                    row = await self._changes.edit(tenant, event_id, change, seen, found)
                 else:
                     row = await self._changes.move(tenant, event_id, due, change, seen, found)
             except Problem as problem:
                 if problem.code not in _CHANGED:
                     raise
                 continue
-            if leaves:
-                await self._lines.left(found)
             return Admitted(event_id, row, False)
         raise conflict("changed-meanwhile", "Other calls changed the event several times meanwhile. Repeat the request.")
 

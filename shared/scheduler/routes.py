@@ -135,13 +135,10 @@ async def events_patch(call: Call[Scheduler, EventPatch]) -> Answer:
     if found is None:
         raise scheduler.changes.absent(call.tenant, event_id)
     due, change = await scheduler.ingest.patch(call.tenant, call.body, call.member, found.props)
-    leaves = await scheduler.lines.moving(found, due, change)
     if due is None:
-        row = await scheduler.changes.edit(call.tenant, event_id, change, call.headers)
+        row = await scheduler.changes.edit(call.tenant, event_id, change, call.headers, found)
     else:
         row = await scheduler.changes.move(call.tenant, event_id, due, change, call.headers, found)
-    if leaves:
-        await scheduler.lines.left(found)
     return await _shown(call, 200, row)
 
 

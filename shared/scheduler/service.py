@@ -32,6 +32,7 @@ from .ingest.queued_ids import QueuedIds
 from .ingest.rejects import Rejects
 from .ingest.writer import Writer
 from .key_lines import KeyLines
+from .key_tidying import KeyTidying
 from .label_index import LabelIndex
 from .long_work.service import LongWorkCalls
 from .mirror.pair import Mirror, MirrorPair
@@ -80,6 +81,7 @@ class Scheduler:
         self.lookup = EventLookup(self.runner, tables, clock, queued_ids, rows, storage.places, former)
         self.lists = ListTurns()
         self.lines = KeyLines(self.runner, directory, clock)
+        self.key_tidying = KeyTidying(self.runner, tables, directory)
         self.event_views = EventViews(directory, clock, self.lines)
         self.stats = TenantStats(
             tables, clock, directory.channels.blocks, storage.places, SECOND if pair is not None and side == "first" else ""
@@ -107,7 +109,7 @@ class Scheduler:
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
         self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror, self.label_index.searchable, self.lines)
-        self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes, self.lines)
+        self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes)
         self.work = LongWorkCalls(self.runner, clock, self.firing, self.lines, self.counters, mirror)
         self.bulk = BulkJobs(self.runner, tables, storage.queues, self.lookup, self.changes, clock, ids)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup, notify)

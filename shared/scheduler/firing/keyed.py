@@ -32,6 +32,8 @@ class _Line:
 
     line: KeyLine
     limits: KeyLimits
+    rows: dict[str, None] = field(default_factory=dict)
+    """All of them that have been claimable."""
     turns: dict[str, str] = field(default_factory=dict)
     """Tickets of the events that have their turn, in order."""
     starts: dict[str, Millis] = field(default_factory=dict)
@@ -52,6 +54,7 @@ class KeyedEvents:
         """stir: wakes the owner."""
         self._session, self._tenant, self._lines, self._clock, self._waits, self._stir = session, tenant, lines, clock, waits, stir
         self._mine: dict[KeyLine, _Line] = {}
+        self._by_key: dict[tuple[str, str], _Line] = {}
         self._lined: dict[str, _Line] = {}
         """The line of each row that has been asked for."""
         self.woken = False
@@ -78,26 +81,27 @@ class KeyedEvents:
         asking: dict[KeyLine, _Line] = {}
         wanted: dict[KeyLine, list[str]] = {}
         now = self._clock.now()
+        limited: dict[str, KeyLimits | None] = {}
         for rk in keyed:
             props = self._session.rows[rk].props
             channel = str(props["channel"])
-            try:
-                limits = await self._lines.limits(self._tenant, channel)
-            except StorageError:
-                # Flow control holds the channel.
-                found[rk] = now + 2_000
+            if channel not in limited:
+                try:
+                    limited[channel] = await self._lines.limits(self._tenant, channel)
+                except StorageError:
+                    # As flow control does with a channel whose settings cannot be read.
+                    found[rk] = now + 2_000
+                    continue
+            if (limits := limited[channel]) is None:
                 continue
-            if limits is None:
-                continue
-            line = line_of(self._tenant, channel, str(props[KEY]))
-            mine = self._mine.setdefault(line, _Line(line, limits))
-            mine.limits = limits
-            if rk not in self._lined and self._session.epoch > 1 and not self._session.succeeds_lost:
-                # An owner that knew it has released the shard: if it was due then, it waited for its key, or for its channel.
-                self._waits.keyed(str(props["id"]), rules.due_at(props))
-            self._lined[rk] = mine
-            self._lines.enter(self._session.shard, self)
-            wanted.setdefault(line, []).append(rk)
+            mine = self._line(channel, str(props[KEY]), limits)
+            if rk not in mine.rows:
+                mine.rows[rk] = None
+                self._lined[rk] = mine
+                if self._session.epoch > 1 and not self._session.succeeds_lost:
+                    # An owner that knew it has released the shard: if it was due then, it waited for its key, or for its channel.
+                    self._waits.keyed(str(props["id"]), rules.due_at(props))
+            wanted.setdefault(mine.line, []).append(rk)
         for line, rows in wanted.items():
             mine = self._mine[line]
             busy = _one_at_a_time(mine) and self._in_flight(mine, outcomes)
@@ -109,6 +113,15 @@ class KeyedEvents:
             self._allow(self._mine[line], rows, outcomes, found)
         self.urgent = bool(found) or any(mine.turns for mine in self._mine.values())
         return found
+
+    def _line(self, channel: str, key: str, limits: KeyLimits) -> _Line:
+        mine = self._by_key.get((channel, key))
+        if mine is None:
+            line = line_of(self._tenant, channel, key)
+            mine = self._by_key[channel, key] = self._mine[line] = _Line(line, limits)
+            self._lines.enter(self._session.shard, self)
+        mine.limits = limits
+        return mine
 
     def _allow(self, mine: _Line, rows: list[str], outcomes: Mapping[str, rules.RowOutcome], found: dict[str, Millis]) -> None:
         """Add those of `rows` that must wait to `found`."""
@@ -207,7 +220,7 @@ class KeyedEvents:
     def _due(self, mine: _Line) -> list[str]:
         """Return the events of a line that can be claimed."""
         rows, epoch, until = self._session.rows, self._session.epoch, self._clock.now() + CLAIM_AHEAD
-        return [rk for rk, other in self._lined.items() if other is mine and rk in rows and _is_due(rows[rk].props, epoch, until)]
+        return [rk for rk in mine.rows if rk in rows and _is_due(rows[rk].props, epoch, until)]
 
     async def give_back(self) -> None:
         """End the turns that were not used, because the owner releases the shard."""

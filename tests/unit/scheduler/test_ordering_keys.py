@@ -177,3 +177,19 @@ async def test_limits_that_contradict_each_other(world: World) -> None:
         assert answer.status == 422, wrong
     for wrong in ("", "x" * 129, "a\nb", 7):
         assert (await world.demo.post(URL, {"delay": "PT1H", "payload": 1, "ordering_key": wrong})).status == 422
+
+
+async def test_rows_that_nobody_needs_are_removed(ordered: World) -> None:
+    await post(ordered, "gone", 20)
+    await post(ordered, "waits", 20_000, key="other")
+    await ordered.admin.delete(CHANNEL)
+    await ordered.run(30)
+    assert (await ordered.demo.event("gone"))["state"] == "dead" and len(lines(ordered)) == 2
+    await ordered.clock.advance(3 * 3600.0, settle=3)
+    url = "http://localhost:7072/x"
+    assert (await ordered.admin.put(CHANNEL, {"type": "http", "url": url, "per_key": {"ordered": True}})).status == 201
+    for _ in range(16):
+        await ordered.do(ordered.app.scheduler.key_tidying.run_once(ordered.now))
+        await ordered.clock.advance(3600.0, settle=1)
+    [left] = lines(ordered)
+    assert left.rk.endswith(":waits")

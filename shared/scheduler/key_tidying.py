@@ -1,0 +1,83 @@
+"""Removes rows of ordering keys that nothing waits for any more: tickets and turns of ended events behind which no event came."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from ..core.clock import Millis
+from ..core.errors import StorageError
+from ..engine.async_runner import AsyncRunner
+from ..storage.names import LIMITS
+from ..storage.ports import Delete, Merge, Op, Row, Tables
+from ..tenants.store import TenantDirectory
+from .key_rules import PARTITIONS, LineState, line_of, parse_line, ticket_of, ticket_time
+from .keys import Address, parse_address, shard_tenant
+from .protocol.changing import find
+from .rows import KEY
+from .rules import FINAL
+
+log = logging.getLogger(__name__)
+
+OLD: Millis = 3_600_000
+"""Age from which a row is looked at: long after an owner, or an event behind, would have removed it."""
+PARTS = 4
+"""Partitions of one run: with a run an hour, each is looked at every 16 hours."""
+
+
+class KeyTidying:
+    """One per process; runs with the retention."""
+
+    def __init__(self, runner: AsyncRunner, tables: Tables, directory: TenantDirectory) -> None:
+        self._runner, self._tables, self._directory = runner, tables, directory
+
+    async def run_once(self, now: Millis) -> Counter[str]:
+        """Look at the partitions whose turn it is; return counts by result."""
+        counts: Counter[str] = Counter()
+        first = now // OLD * PARTS
+        for number in range(first, first + PARTS):
+            cursor: str | None = None
+            while True:
+                page = await self._tables.query(LIMITS, f"key:{number % PARTITIONS:02x}", cursor=cursor)
+                for row in page.rows:
+                    counts[await self._one(row, now)] += 1
+                cursor = page.next
+                if cursor is None:
+                    break
+        return counts
+
+    async def _one(self, row: Row, now: Millis) -> str:
+        """Remove a row, or turns of it, if the time has come."""
+        name, _, ticket = row.rk.partition(":")
+        if row.read_at - row.timestamp < OLD or (ticket and ticket_time(ticket) > now - OLD):
+            return "kept"
+        try:
+            op: Op | None = None
+            if ticket:
+                if not await self._stands(name, ticket, parse_address(str(row.props["at"]))):
+                    op = Delete(row.rk, row.etag)
+            else:
+                line = parse_line(row.props)
+                turns = tuple([turn for turn in line.turns if await self._stands(name, turn.ticket, parse_address(turn.address))])
+                if not turns and line.free <= now:
+                    op = Delete(row.rk, row.etag)
+                elif turns != line.turns:
+                    op = Merge(row.rk, LineState(turns, line.free).props(), row.etag)
+            if op is None:
+                return "kept"
+            await self._tables.write(LIMITS, row.pk, (op,))
+        except StorageError as error:
+            log.debug("A row of an ordering key stays until a later run: %s", error, extra={"action": "key_row_kept"})
+            return "failed"
+        return "removed"
+
+    async def _stands(self, name: str, ticket: str, place: Address) -> bool:
+        """Return True if an event that has not ended waits with this ticket."""
+        event = await self._runner.run(find(place))
+        if event is None or event.props["state"] in FINAL or event.props["id"] != ticket.partition(":")[2]:
+            return False
+        tenant, channel = shard_tenant(event.pk), str(event.props["channel"])
+        target = await self._directory.target(tenant, channel)
+        if target is None or target.spec.per_key is None or line_of(tenant, channel, str(event.props.get(KEY, ""))).name != name:
+            return False
+        return event.props["state"] == "firing" or ticket_of(event.props, target.spec.per_key) == ticket
