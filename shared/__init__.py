@@ -2,6 +2,7 @@
 
     Client, AsyncClient   schedule events, look them up, cancel them
     verify, Delivery      receive them
+    Work                  complete them later
     TocsinError ...       what can go wrong (`tocsin.client.errors`)
     tocsin.testing        the whole service in memory, with a clock that tests move
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     )
     from .client.model import Batch, BatchLine, Event, NewEvent, Schedule, Stats
     from .client.receiving import Delivery, verify
+    from .client.work import Work, WorkState
     from .core.errors import TocsinError
 
 __all__ = [
@@ -61,6 +63,8 @@ __all__ = [
     "Unauthenticated",
     "Unreachable",
     "Unreadable",
+    "Work",
+    "WorkState",
     "verify",
 ]
 
@@ -70,6 +74,7 @@ _HOMES = {
     "TocsinError": "core.errors",
     **dict.fromkeys(("Batch", "BatchLine", "Event", "NewEvent", "Schedule", "Stats"), "client.model"),
     **dict.fromkeys(("Delivery", "verify"), "client.receiving"),
+    **dict.fromkeys(("Work", "WorkState"), "client.work"),
 }
 
 

@@ -89,7 +89,7 @@ class Attempt(_AnswerModel):
 
     at: datetime
     outcome: str
-    """delivered, retry, final or unknown."""
+    """delivered, retry, final, working or unknown."""
     status: int | None = None
     error: str | None = None
     took_ms: int = 0
@@ -129,13 +129,27 @@ class ChannelHold(_AnswerModel):
     """The id of the event of its key that it waits for."""
 
 
+class ReceiverWork(_AnswerModel):
+    """The work of a receiver that completes the event later."""
+
+    attempt: int
+    since: datetime
+    deadline: datetime
+    """Silence until then is a failed attempt."""
+    latest: datetime
+    """Heartbeats extend the deadline up to this time."""
+    within: timedelta
+    heartbeats: int = 0
+    last_heartbeat: datetime | None = None
+
+
 class Event(_AnswerModel):
     """The present state of an event."""
 
     id: str
     tenant: str
     state: str
-    """queued, scheduled, firing, retrying, delivered, dead, cancelled or lapsed."""
+    """queued, scheduled, firing, working, retrying, delivered, dead, cancelled or lapsed."""
     due: datetime
     created: datetime
     channel: str | None = None
@@ -160,6 +174,8 @@ class Event(_AnswerModel):
     planned: datetime | None = None
     """Time chosen within the window of `flex`. Lateness is measured from it."""
     next_attempt: datetime | None = None
+    work: ReceiverWork | None = None
+    """Set while a receiver works on the event, which it has accepted."""
     held: ChannelHold | None = None
     """Set while the channel holds the event although it is due."""
     delivered_at: datetime | None = None

@@ -11,14 +11,17 @@ from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
-from ..core import signing
+from ..core import long_work, signing
 from ..core.clock import Clock, SystemClock, to_datetime
 from ..core.durations import parse_time
 from .errors import BadDelivery
+
+if TYPE_CHECKING:
+    from .work import Work
 
 CLOCK: ContextVar[Clock] = ContextVar("tocsin_receiver_clock")
 """The clock that signatures are checked with. The test kit sets it, because its clock is months ahead."""
@@ -44,6 +47,8 @@ class Delivery:
     """The payload, decoded from JSON."""
     body: bytes = field(repr=False)
     """The payload's bytes as they arrived."""
+    work: Work | None = None
+    """The way to complete the event later; None unless the channel allows long work. Its headers are not signed: see `Work.at`."""
 
 
 def verify(headers: Mapping[str, str], body: bytes, secret: str | Iterable[str], *, tolerance: float = 300.0) -> Delivery:
@@ -89,4 +94,14 @@ def _read(headers: Mapping[str, str], body: bytes) -> Delivery:
         channel=source[2],
         payload=from_json(body),
         body=body,
+        work=_work(headers),
     )
+
+
+def _work(headers: Mapping[str, str]) -> Work | None:
+    url, token = headers.get(long_work.HEADER_URL), headers.get(long_work.HEADER_TOKEN)
+    if not url or not token:
+        return None
+    from .work import Work
+
+    return Work(url, token, timedelta(seconds=int(headers.get(long_work.HEADER_WITHIN, "0"))))

@@ -35,7 +35,7 @@ from .maintenance import plays as maintenance_plays
 from .maintenance import world as maintenance_world
 from .pairs import mutants as pair_mutants
 from .pairs import plays as pair_plays
-from .shards import callbacks, express, mutants, plays, world
+from .shards import callbacks, express, long_work, mutants, plays, world
 from .stored import PROJECTIONS, StoredStates
 from .turns import endless
 from .turns import mutants as turn_mutants
@@ -61,7 +61,12 @@ class Protocol(NamedTuple):
 
 
 PROTOCOLS = {
-    "shard": Protocol(plays.PLAYS | express.EXPRESS_PLAYS | callbacks.CALLBACK_PLAYS, world.World, mutants.MUTANTS, mutants.hunt),
+    "shard": Protocol(
+        plays.PLAYS | express.EXPRESS_PLAYS | callbacks.CALLBACK_PLAYS | long_work.LONG_WORK_PLAYS,
+        world.World,
+        mutants.MUTANTS,
+        mutants.hunt,
+    ),
     "pair": Protocol(pair_plays.PAIR_PLAYS, pair_plays.world, pair_mutants.PAIR_MUTANTS, pair_mutants.hunt_pair),
     "lease": Protocol(lease_plays.PLAYS, lease_world.World, lease_mutants.MUTANTS, lease_mutants.hunt),
     "rollback": Protocol(rollback_leases.PLAYS, rollback_leases.RollbackWorld, (), lease_mutants.hunt),

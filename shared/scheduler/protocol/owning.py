@@ -19,7 +19,7 @@ from .. import rules, timings
 from ..answer_rows import add_answer
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from ..outcomes.owed import OWED, owed_after
-from ..work_rows import work_of
+from ..work_rows import WORK, work_of
 from .changing import finish_move
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
 from .index_counts import counts_props
@@ -271,9 +271,14 @@ def rest(session: OwnerSession, wake: Millis, *, retries_only: bool, sent: bool)
     """
     key = index_key(session.shard, wake)
     old = session.held.gate.index or session.named
+    version = ANY
+    if old != key and any(WORK in row.props for row in session.rows.values()):
+        # Work that fails is retried before its deadline, so a later owner may file the shard here again before this one moves the row.
+        present = yield from get(SHARDS, index_partition(session.shard), old)
+        version = present.etag if present is not None else ANY
     if not (yield from let_go(session, "resting", key)):
         return False
-    yield from refile(session, old, key, wake, retries_only=retries_only, sent=sent)
+    yield from refile(session, old, key, wake, retries_only=retries_only, sent=sent, version=version)
     return True
 
 
@@ -296,8 +301,13 @@ def let_go(session: OwnerSession, state: Literal["resting", "done"], index: str)
             return True
 
 
-def refile(session: OwnerSession, old: str, key: str, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[None]:
-    """Move the index row to the wake-up's minute, or change it in place within the same minute. There is an index row at every instant."""
+def refile(
+    session: OwnerSession, old: str, key: str, wake: Millis, *, retries_only: bool, sent: bool, version: str = ANY
+) -> Steps[None]:
+    """Move the index row to the wake-up's minute, or change it in place within the same minute. There is an index row at every instant.
+
+    version: ETag of the old index row, where a later owner may file the shard under it again.
+    """
     partition = index_partition(session.shard)
     props: Props = {
         "state": "sent" if sent else "resting",
@@ -311,7 +321,7 @@ def refile(session: OwnerSession, old: str, key: str, wake: Millis, *, retries_o
         **counts_props(wake, session.held.gate.counts),
     }
     if old != key:
-        answer = yield from write(SHARDS, partition, Delete(old, ANY), Insert(key, props))
+        answer = yield from write(SHARDS, partition, Delete(old, version), Insert(key, props))
         if isinstance(answer, Applied):
             return
     first = old == key
@@ -329,7 +339,9 @@ def refile(session: OwnerSession, old: str, key: str, wake: Millis, *, retries_o
             break
     for stale in sorted({old, session.named} - {key}):
         left = yield from get(SHARDS, partition, stale)
-        if left is not None:
+        # A later owner may have filed the shard here again, because a receiver's work has failed: then it has taken the gate before.
+        gate = (yield from read_gate(session.shard)) if left is not None else None
+        if left is not None and gate is not None and gate.etag == session.held.etag:
             # On its ETag: a delete that is long in flight must not hit a row of the same minute that a later owner files. If the delete is
             # lost, the remaining row costs one message.
             yield from write(SHARDS, partition, Delete(stale, left.etag))

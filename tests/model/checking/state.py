@@ -68,6 +68,7 @@ class Budget(NamedTuple):
     drop: int = 0
     suspect: int = 0
     fail: int = 0
+    later: int = 0
     owners: int = 2
     sweeps: int = 1
 

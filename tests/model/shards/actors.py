@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shared.delivery.channels.model import LongWork
 from shared.delivery.flow.rules import FREE, ClaimHold
 from shared.engine.effects import Get
 from shared.scheduler import rules
 from shared.scheduler.firing import retries
 from shared.scheduler.keys import Address, event_row, index_key, shard_key
+from shared.scheduler.long_work.rules import HeldToken, accepted, silence
 from shared.scheduler.outcomes.owed import CALLBACK_OF, done
 from shared.scheduler.protocol import changing, dispatch, gate, ingest, label_rows, owning, state_rows
 from shared.scheduler.protocol.state_rows import state_key, state_partition
@@ -23,6 +25,7 @@ CHANNEL = "c"
 POLICY = retries.RetryPolicy(attempts=3, first=30_000, longest=30_000, within=86_400_000)
 DUE = 10_000
 LABELS = '{"k":"v"}'
+SPEC = LongWork(within="PT70S", at_most="PT200S")
 type Facts = tuple[tuple[str, Any], ...]
 
 
@@ -60,8 +63,9 @@ def owner(name: str, text: str, held: int = 0, *, process: str | None = None) ->
         now = yield Now()
         holds = {CHANNEL: ClaimHold(held)} if informed and now < held else FREE
         todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY, holds)
-        if outcomes or todo.settle or todo.claim:
-            if not (yield from owning.step(session, {**todo.settle, **outcomes}, todo.claim)):
+        silent = {rk: silence(session.rows[rk].props, POLICY, now) for rk in todo.silent}
+        if outcomes or todo.settle or silent or todo.claim:
+            if not (yield from owning.step(session, {**todo.settle, **silent, **outcomes}, todo.claim)):
                 return ()
             outcomes = {}
             # Nothing is in flight here: every delivery ends before the next step.
@@ -122,7 +126,15 @@ def mixed_owner(name: str, text: str) -> Any:
     return owner(name, text, process=f"process of {name}" if int(name[1:]) % 2 else "")
 
 
-def settle(props: Mapping[str, Any], success: bool, now: int) -> rules.RowOutcome:
+def token(attempt: int, epoch: int) -> HeldToken:
+    """The token of an attempt that a receiver has accepted, to complete it later."""
+    return HeldToken(attempt, epoch, f"{epoch}.{attempt}")
+
+
+def settle(props: Mapping[str, Any], success: bool | str, now: int) -> rules.RowOutcome:
+    if success == "later":
+        held = token(int(props["tries"]), int(props["epoch"]))
+        return accepted(props, SPEC, held.hash, began=now, now=now, status=202, kept=None)
     if success:
         return rules.RowOutcome("delivered", {})
     again = retries.after_failure(POLICY, int(props["due"]), int(props.get("tries", 1)), now, 1.0, final=False)

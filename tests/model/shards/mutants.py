@@ -22,6 +22,8 @@ from .callback_mutants import CALLBACK_MUTANTS
 from .callbacks import CALLBACK_PLAYS
 from .express import EXPRESS_PLAYS
 from .express_mutants import EXPRESS_MUTANTS
+from .long_work import LONG_WORK_PLAYS
+from .long_work_mutants import LONG_WORK_MUTANTS
 from .plays import PLAYS
 from .world import World
 
@@ -453,6 +455,7 @@ MUTANTS = [
     Mutant("a moved event's label row before its copy", "labels", label_row_before_the_gate),
     *EXPRESS_MUTANTS,
     *CALLBACK_MUTANTS,
+    *LONG_WORK_MUTANTS,
 ]
 
 
@@ -460,7 +463,7 @@ def hunt(mutant: Mutant, level: int = 0, *, explore: Callable[..., Report] = exp
     """Hunt the mutant: first for a broken safety property, with the shortest trace; then for a state from which no end can be reached."""
     with mutant.applied():
         for recover in (True,) if mutant.strands else (False, True):
-            world = World((PLAYS | EXPRESS_PLAYS | CALLBACK_PLAYS)[mutant.play](level))
+            world = World((PLAYS | EXPRESS_PLAYS | CALLBACK_PLAYS | LONG_WORK_PLAYS)[mutant.play](level))
             world.recover = recover
             report = explore(world)
             if report.violation is not None:

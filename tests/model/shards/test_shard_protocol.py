@@ -9,15 +9,17 @@ import pytest
 
 from tests.model.shards.callbacks import CALLBACK_PLAYS
 from tests.model.shards.express import EXPRESS_PLAYS
+from tests.model.shards.long_work import LONG_WORK_PLAYS
 from tests.model.shards.plays import PLAYS
 from tests.model.shards.world import World
 from tests.model.stored import assert_play_holds
 
-ALL = PLAYS | EXPRESS_PLAYS | CALLBACK_PLAYS
+ALL = PLAYS | EXPRESS_PLAYS | CALLBACK_PLAYS | LONG_WORK_PLAYS
 LONG = {
     *("creator crashes", "dead process", "retry", "redrive", "dispatch", "messages", "held"),
     *("join and cancel", "join and move"),
     *("express", "express cancel", "express patch", "express edit", "express creators"),
+    *("work deadline", "work heartbeat", "work fails", "work dies"),
 }
 """Plays that take many seconds. Their mutants are caught in `test_shard_mutants`. The sweep and its messages are played out in
 "backlog", "poison" and "punctual" too: with lost answers, lost messages, two sweeps at once, marks and rests. Channels that are paused are

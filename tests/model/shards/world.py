@@ -6,6 +6,7 @@ crash between two effects; messages may be doubled or lost; an owner that is ali
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from shared.scheduler.protocol.gate import COUNTS
 from shared.scheduler.protocol.label_rows import MARK, digests_of, has_digest, label_partition
 from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
 from shared.scheduler.protocol.state_rows import LISTED, in_state, state_key, state_partition
+from shared.scheduler.work_rows import Work, noted_work, work_of
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Replace, Upsert, WriteRefused
 
@@ -136,6 +138,9 @@ class World:
             yield f"{actor.name}: message lost", lambda: self._spend(self._resume(state, actor, True), "drop")
         if isinstance(effect, Start) and budget.fail and state.now >= effect.due:
             yield f"{actor.name}: delivers {effect.event}: fails", lambda: self._spend(self._deliver(state, actor, False), "fail")
+        if isinstance(effect, Start) and budget.later and state.now >= effect.due:
+            label = f"{actor.name}: delivers {effect.event}: accepted, to be completed later"
+            yield label, lambda: self._spend(self._deliver(state, actor, "later"), "later")
         if isinstance(effect, Get) and effect.rk == GATE and budget.suspect and self._alive(state, effect):
             label = f"{actor.name}: takes the living owner for dead"
             yield label, lambda: self._spend(self._look(state, actor, old=True), "suspect")
@@ -268,9 +273,13 @@ class World:
         effect: Send = self.machines[actor.machine].effect
         return self._resume(state._replace(messages=state.messages | {effect.text}), actor, True)
 
-    def _deliver(self, state: State, actor: Actor, success: bool) -> State:
+    def _deliver(self, state: State, actor: Actor, success: bool | str) -> State:
         effect: Start = self.machines[actor.machine].effect
         event = effect.event
+        if ("completed", event) in state.acked:
+            raise Violation(f"W1: {actor.name} starts {event} after its completion was acknowledged")
+        if any(fact == "heard" and what[0] == event and state.now < what[1] for fact, what in state.acked):
+            raise Violation(f"W2: {actor.name} starts {event} before the deadline that its receiver was told")
         if ("cancelled", event) in state.acked:
             raise Violation(f"P2: {actor.name} starts {event} after its cancel was acknowledged")
         moved = {fact[1][1] for fact in state.acked if fact[0] == "moved" and fact[1][0] == event}
@@ -280,6 +289,9 @@ class World:
         if any(fact == "edited" and what[0] == event and row.get("body") != what[1] for fact, what in state.acked):
             raise Violation(f"{actor.name} starts {event} without its acknowledged edit: {row}")
         state = state._replace(acked=state.acked | {("started", event)})
+        if success == "later":
+            state = state._replace(acked=state.acked | {("accepted", (event, row["tries"], row["epoch"]))})
+            return self._started(self._resume(state, actor, success))
         return self._resume(state, actor, success)
 
     def _row(self, state: State, start: Start) -> dict[str, Any]:
@@ -360,8 +372,12 @@ class World:
         if rk == GATE and after["state"] == "resting":
             states = [dict(c[1])["state"] for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
             found = rules.tally(states)
-            # Rows cancelled or moved since the owner last looked are counted when it, or the next one, meets them.
-            if (after["accepted"], after["delivered"], after["dead"]) != (found.accepted, found.delivered, found.dead):
+            # Rows cancelled, moved or ended by receivers since the owner last looked are counted when it, or the next one, meets them.
+            rows = [dict(c[1]) for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
+            unseen = Counter(row["state"] for row in rows if (work := noted_work(row)) is not None and work.end in ("completed", "failed"))
+            known = after["accepted"] == found.accepted
+            known = known and found.delivered - unseen["delivered"] <= after["delivered"] <= found.delivered
+            if not known or not found.dead - unseen["dead"] <= after["dead"] <= found.dead:
                 raise Violation(f"P3: the gate rests with {[after[name] for name in COUNTS]}, the rows are {states}")
         if rk == GATE and after["state"] == "done":
             states = [dict(c[1])["state"] for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
@@ -370,8 +386,15 @@ class World:
                 raise Violation(f"P3: the gate says {counts}, the rows are {states}")
             if any(state not in rules.FINAL for state in states):
                 raise Violation(f"P1: done with open events: {states}")
+        if rk != GATE and before.get("work") != after.get("work") and (work := noted_work(after)) is not None:
+            self._works(who, before, work)
         if rk != GATE and before.get("state") in rules.FINAL and after["state"] != before["state"]:
             raise Violation(f"a final state was left: {before['state']} -> {after['state']}")
+
+    def _works(self, who: str, before: dict[str, Any], work: Work) -> None:
+        """W3: a receiver ends, or extends, the work of its own attempt, and only while it goes on. Its name has attempt and epoch."""
+        if who.startswith("r") and (who != f"r{work.attempt}.{work.epoch}" or work_of(before) is None):
+            raise Violation(f"W3: {who} changes the work of attempt {work.attempt} of epoch {work.epoch}")
 
     def _kept(self, state: State, who: str, cell: Cell, before: dict[str, Any], after: dict[str, Any]) -> None:
         """P6: a wrong belief that an owner has ended takes nothing from it."""
@@ -441,6 +464,8 @@ class World:
     # -- P1
 
     def check(self, state: State) -> None:
+        if ("completed", "x") in state.acked and ("cancelled", "x") in state.acked:
+            raise Violation("W4: x is both cancelled and completed")
         if self.recover:
             self._recover(state)
 
