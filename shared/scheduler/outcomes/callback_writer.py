@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Protocol
@@ -48,18 +49,10 @@ class CallbackWriter:
         changes: dict[str, Props] = {}
         storing: dict[str, EventToStore] = {}
         tenant = shard_tenant(rows[0].pk)
-        for row in rows:
-            try:
-                event = await self._event(tenant, row)
-            except StorageError as error:
-                self._postponed(row, error)
-                continue
-            except Exception as error:
-                # A defect must not keep the shard for ever.
-                extra = {"action": "callback_failed", "tenant": tenant, "event": row.props.get("id")}
-                log.exception("The callback of event %s could not be made: %s", row.props.get("id"), error, extra=extra)
-                event = None
-            if event is None:
+        for row, event in zip(rows, await asyncio.gather(*(self._made(tenant, row) for row in rows)), strict=True):
+            if isinstance(event, StorageError):
+                self._postponed(row, event)
+            elif event is None:
                 changes[row.rk] = done()
             else:
                 storing[row.rk] = event
@@ -94,6 +87,18 @@ class CallbackWriter:
                 late.update(row.rk for row in some)
                 self._postponed(some[0], error)
         return late
+
+    async def _made(self, tenant: str, row: Row) -> EventToStore | StorageError | None:
+        """Return the callback of an ended event, or what keeps it from being made now; None if there will be none."""
+        try:
+            return await self._event(tenant, row)
+        except StorageError as error:
+            return error
+        except Exception as error:
+            # A defect must not keep the shard for ever.
+            extra = {"action": "callback_failed", "tenant": tenant, "event": row.props.get("id")}
+            log.exception("The callback of event %s could not be made: %s", row.props.get("id"), error, extra=extra)
+            return None
 
     async def _event(self, tenant: str, row: Row) -> EventToStore | None:
         """Return the callback of an ended event; None if none is owed, or its tenant was removed. Raises `StorageError`."""
