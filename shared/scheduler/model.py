@@ -21,8 +21,6 @@ from .late_reasons import LateReason
 MAX_EVENT_BYTES = 512 * 1024
 """Largest request with one event, and largest element of a batch, in bytes."""
 MAX_BATCH_EVENTS = 10_000
-MOST_HELD_SHARDS = 50
-"""Shards that `GET /stats` reads to count held events."""
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 
 
@@ -353,9 +351,7 @@ class StatsOut(Strict):
     cancelled: int
     retrying: int
     held: int = Field(description="Due events whose channel is paused or has a circuit breaker that is not closed.")
-    held_partial: bool = Field(
-        description=f"True if `held` counts only the {MOST_HELD_SHARDS} oldest unfinished shards; others may hold more events."
-    )
+    held_partial: bool = Field(description="True if more shards hold events than one request reads: others may hold more events.")
     mirror_lag_ms: int | None = Field(None, description="Largest delay of the copies of unfinished mirrored shards.")
     late_ms: LateOut
     channels: dict[str, ChannelStats]

@@ -161,6 +161,8 @@ class ClaimHold(NamedTuple):
     """It ends only when a user resumes the channel."""
     full: bool = False
     """The channel has as many deliveries as it can take."""
+    blocked: bool = False
+    """The channel is paused, or its circuit breaker is not closed (`block`)."""
 
 
 FREE: Mapping[str, ClaimHold] = {}

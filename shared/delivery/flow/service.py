@@ -85,7 +85,7 @@ class Flow:
             return None
         now = self._clock.now()
         if target.paused:
-            return ClaimHold(self._spread(rules.look_again(target.paused_at, now)), paused=True)
+            return ClaimHold(self._spread(rules.look_again(target.paused_at, now)), paused=True, blocked=True)
         lane = self.lanes.lane(tenant, name)
         self._set_limits(lane, target, spec.limits if spec is not None else NO_LIMITS)
         if target.breaker.state != "closed":
@@ -148,18 +148,18 @@ class Flow:
             # This process has won the probe and perhaps not started it: the owner that was allowed to claim it may have lost its shard.
             pass
         elif now < state.until:
-            return ClaimHold(self._spread(state.until if state.state == "open" else now + PROBE_PENDING))
+            return ClaimHold(self._spread(state.until if state.state == "open" else now + PROBE_PENDING), blocked=True)
         elif not fresh and now < state.until + GRACE:
             # An event that failed before may fail for its own reasons and keep the breaker open for all. Shards with better events will
             # come.
-            return ClaimHold(state.until + GRACE)
+            return ClaimHold(state.until + GRACE, blocked=True)
         elif not await self._win(target):
-            return ClaimHold(self._spread(now + PROBE_PENDING))
+            return ClaimHold(self._spread(now + PROBE_PENDING), blocked=True)
         clock = self._clock.monotonic()
         if lane.probing or clock - lane.promised < PROMISE:
-            return ClaimHold(self._spread(now + PROBE_PENDING))
+            return ClaimHold(self._spread(now + PROBE_PENDING), blocked=True)
         lane.promised = clock
-        return ClaimHold(self._spread(now + PROBE_PENDING), 1, fresh_first=True)
+        return ClaimHold(self._spread(now + PROBE_PENDING), 1, fresh_first=True, blocked=True)
 
     async def _win(self, target: Target) -> bool:
         """Return True if this process may probe."""

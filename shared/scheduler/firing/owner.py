@@ -15,7 +15,7 @@ from typing import Literal
 from ...core.clock import Clock, Millis
 from ...core.errors import Rejected
 from ...delivery.flow.lane import Lane
-from ...delivery.flow.rules import FREE
+from ...delivery.flow.rules import FREE, ClaimHold
 from ...delivery.flow.service import Flow
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
@@ -24,7 +24,7 @@ from ..key_lines import KeyLines
 from ..keys import shard_tenant
 from ..long_work.rules import silence
 from ..outcomes.callback_writer import TellOutcomes
-from ..protocol import express, owning
+from ..protocol import express, held_rows, holding, owning
 from ..protocol.dispatch import ShardMessage, announce, send
 from ..queries.ledger import entry_for
 from ..rows import KEY
@@ -85,6 +85,8 @@ class Owner:
         self._due_times = DueTimes(clock, self._begin)
         self._paused: set[str] = set()
         """Channels of claimable events that were paused when flow control was last asked."""
+        self._holds: Mapping[str, ClaimHold] | None = None
+        """What flow control last answered; None if it was not asked because this owner claims nothing more."""
         self._shed_at = self._started
         """Monotonic time at which to look again for deliveries that cannot start soon."""
         self._outcomes: dict[str, rules.RowOutcome] = {}
@@ -168,6 +170,7 @@ class Owner:
         patience = REST_BEYOND_BUSY if self._busy() else REST_BEYOND
         todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, FREE, patience)
         self._paused.clear()
+        self._holds = None if going else FREE
         blocked: Mapping[str, Millis] = {}
         if self._keyed is not None and todo.claim and not going:
             blocked = await self._keyed.blocked(todo.claim, self._outcomes)
@@ -181,6 +184,7 @@ class Owner:
 
             # An owner that claims nothing more does not ask: it might win the breaker's probe and not make it.
             if holds := await self._flow.holds(self, self._tenant, wanted, fresh):
+                self._holds = holds
                 self._paused.update(name for name, hold in holds.items() if hold.paused)
                 for name, hold in holds.items():
                     if hold.full:
@@ -322,8 +326,18 @@ class Owner:
         if begun in self._crews:
             self._crews[begun].drop(rk)
 
+    def _held(self) -> str | None:
+        """Return the numbers of events that blocked channels hold, as the held row has them; None if that is not known."""
+        if self._holds is None:
+            return None
+        return held_rows.held_numbers((row.props for row in self._session.rows.values()), self._holds, self._clock.now())
+
     async def _pause(self, todo: rules.Agenda) -> None:
         """Wait until the next tick, until the oldest outcome must be settled, or until the last running delivery has ended."""
+        session = self._session
+        if not session.held_row.known and (held := self._held()):
+            # An owner that other channels keep busy rests late.
+            await self._runner.insist(lambda: holding.note_held(session, held), self._permission.covers_now)
         until = OWNER_TICK
         if todo.look is not None and not self._running:
             until = min(max(0.001, (todo.look - self._clock.now()) / 1000), HEARTBEAT_EVERY)
@@ -388,7 +402,10 @@ class Owner:
         if self._keyed is not None:
             await self._keyed.give_back()
         # Again, because a shard that is not released must wait until its owner counts as gone.
-        rested = await self._runner.insist(lambda: owning.rest(session, wake, retries_only=retries, sent=near), self._permission.covers_now)
+        held = self._held()
+        rested = await self._runner.insist(
+            lambda: holding.rest_holding(session, wake, retries_only=retries, sent=near, held=held), self._permission.covers_now
+        )
         if rested and near:
             message = ShardMessage(session.shard, session.held.gate.index)
             # Held events are due before the wake-up.

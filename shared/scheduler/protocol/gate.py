@@ -58,6 +58,8 @@ class Gate:
     counts: Counts = NOTHING
     process: str | None = None
     """`HOLDER IDENTITY`: the process in which an owner runs (`process_of`). None where it is not known."""
+    held_row: str | None = None
+    """What the last owner knew about the shard's held row (`held_rows`). None: there is no row."""
 
     def props(self) -> Props:
         """Return the row's properties; always all of them, so that no number of a former holder survives a write."""

@@ -298,7 +298,8 @@ def gate_copy(way: Way, gate: Row | None, source: Row, shard: str) -> Props:
     """Return the copy's gate: like the source's, but with an index row of its own."""
     found = parse_gate(source.props)
     index = str(gate.props["index"]) if gate is not None else index_key(shard, minute_of(found.bucket))
-    kept = replace(found, index=index)
+    # Each account has held rows of its own.
+    kept = replace(found, index=index, held_row=None)
     if way.prune and found.state == "owned":
         # Its owner was asked to stop and had the time to do so.
         kept = replace(kept, state="resting")
@@ -360,7 +361,7 @@ def append_copy(
     Returns the gate's ETag; None if the copy is, or may be, no longer as this writer left it: then `mirror` decides. The fence is not read:
     a process that takes the copy changes its gate, and rows that are stored before that will be served.
     """
-    props = {**held.gate.props(), ORIGIN: held.etag}
+    props = {**replace(held.gate, held_row=None).props(), ORIGIN: held.etag}
     first: Op = Insert(GATE, props) if copy is None else Merge(GATE, props, copy)
     rows = (Insert(entry.row, {**entry.props, ORIGIN: etags[entry.row]}) for entry in entries)
     answer = yield from write(way.copy + EVENTS, shard, first, *rows)

@@ -22,6 +22,7 @@ from ..outcomes.owed import OWED, owed_after
 from ..work_rows import WORK, work_of
 from .changing import finish_move
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
+from .held_rows import HELD, HeldRow, held_row_of
 from .index_counts import counts_props
 from .ingest import Entry
 from .label_rows import file_labels, repair_labels
@@ -44,6 +45,8 @@ class OwnerSession:
     rows: dict[str, Row] = field(default_factory=dict)
     filed: set[ListedState] = field(default_factory=set)
     """The states of which the shard is known to have its row (`state_rows`)."""
+    held_row: HeldRow = field(default_factory=HeldRow)
+    """The shard's held row as this owner knows it."""
 
     labelled: set[str] = field(default_factory=set)
     """Digests of the labels of which the shard is known to have its row (`label_rows`)."""
@@ -100,7 +103,7 @@ def take(
         gate = parse_gate(row.props)
         if gate.holder == owner and gate.state == "owned":
             # This owner's own lost answer. Its other writes that are still in flight carry an older ETag.
-            return OwnerSession(shard, owner, HeldGate(gate, row.etag), named)
+            return OwnerSession(shard, owner, HeldGate(gate, row.etag), named, held_row=held_row_of(gate))
         if gate.state == "done":
             return "done"
         age = row.read_at - row.timestamp
@@ -109,7 +112,8 @@ def take(
         mine = replace(gate, state="owned", holder=owner, epoch=gate.epoch + 1, process=runs_in)
         answer = yield from write(EVENTS, shard, merge_gate(mine, row.etag))
         if isinstance(answer, Applied):
-            return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named, succeeds_lost=gate.state == "owned")
+            lost, held_row = gate.state == "owned", held_row_of(gate)
+            return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named, held_row=held_row, succeeds_lost=lost)
 
 
 def load(session: OwnerSession) -> Steps[bool]:
@@ -290,7 +294,8 @@ def let_go(session: OwnerSession, state: Literal["resting", "done"], index: str)
         yield from file_counted(session.shard, counts, session.bucket, session.filed)
         if session.searchable:
             yield from repair_labels(session.shard, session.bucket, session.rows.values(), session.searchable, session.labelled)
-        gate = replace(session.held.gate, state=state, index=index, counts=counts)
+        held_row = session.held_row.stamp(session.held.gate, session.epoch)
+        gate = replace(session.held.gate, state=state, index=index, counts=counts, held_row=held_row)
         answer = yield from write(EVENTS, session.shard, merge_gate(gate, session.held.etag))
         if isinstance(answer, Applied):
             session.held = HeldGate(gate, answer.etags[0])
@@ -385,6 +390,8 @@ def close(shard: str, gate: Gate, entry: Props, named: str, filed: Iterable[List
     yield from file_counted(shard, gate.counts, gate.bucket or bucket_of(named), set(filed))
     if retried:
         yield from remove_state(shard, "retrying")
+    if gate.held_row is not None:
+        yield from remove_state(shard, HELD)
     for key in sorted({named, gate.index} - {""}):
         while not isinstance((yield from write(SHARDS, index_partition(shard), Delete(key, ANY))), Applied | WriteRefused):
             pass

@@ -20,10 +20,14 @@ from ...engine.effects import Steps, load, write
 from ...storage.names import EVENTS, SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Row, WriteRefused
 from ..keys import END_EVENTS, FIRST_EVENT, shard_tenant
+from ..rules import WAITING
 from .gate import Counts, parse_gate, read_gate
 
 type ListedState = Literal["dead", "retrying"]
 LISTED: Final[tuple[ListedState, ...]] = get_args(ListedState.__value__)
+type RowKind = ListedState | Literal["held"]
+"""The kinds of state rows. `held_rows` has those of held events, which keep their state."""
+ROW_KINDS: Final[tuple[RowKind, ...]] = (*LISTED, "held")
 SPREAD: Final = 4
 """Partitions of a tenant's state rows."""
 
@@ -38,8 +42,8 @@ def state_partition(shard: str) -> str:
     return f"{int(shard[:2], 16) % SPREAD}-{shard_tenant(shard)}"
 
 
-def state_key(state: ListedState, shard: str) -> str:
-    """Return the key of a shard's row of a state."""
+def state_key(state: RowKind, shard: str) -> str:
+    """Return the key of a shard's row of a state, or of its held events."""
     return f"{state}:{shard}"
 
 
@@ -67,13 +71,13 @@ def _of(counts: Counts) -> tuple[tuple[ListedState, int], ...]:
     return ("dead", counts.dead), ("retrying", counts.retrying)
 
 
-def remove_state(shard: str, state: ListedState) -> Steps[None]:
+def remove_state(shard: str, state: RowKind) -> Steps[None]:
     """Remove the row of a state in which no event of the shard is, or can come, any more."""
     while not isinstance((yield from write(SWEEPS, state_partition(shard), Delete(state_key(state, shard), ANY))), Applied | WriteRefused):
         pass
 
 
-def remove_stale(state: ListedState, row: Row) -> Steps[bool]:
+def remove_stale(state: RowKind, row: Row) -> Steps[bool]:
     """Remove a state row whose shard has gone, or is finished without an event in the state. Return True if it is not needed any more.
 
     A shard that is not finished keeps its row: its owner may be about to store the state. A dead event that was redriven counts as gone.
@@ -91,8 +95,11 @@ def remove_stale(state: ListedState, row: Row) -> Steps[bool]:
     return True
 
 
-def in_state(props: Mapping[str, Any], state: ListedState) -> bool:
-    """Return True if an event is listed under the state: a dead one that lives on at another place is not."""
+def in_state(props: Mapping[str, Any], state: RowKind) -> bool:
+    """Return True if an event is listed under the state: a dead one that lives on at another place is not. Only its channel and the time
+    say whether an unclaimed event is held."""
+    if state == "held":
+        return props["state"] in WAITING
     return bool(props["state"] == state and not props.get("target"))
 
 

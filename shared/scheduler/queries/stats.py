@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import batched
 from typing import Any
@@ -15,8 +15,8 @@ from ...core.clock import Clock, Millis, to_text
 from ...core.durations import MAX_TIME
 from ...delivery.flow.rules import Block
 from ...engine.queries import has_rows, load_rows
-from ...storage.names import EVENTS, LEDGER, SHARDS
-from ...storage.ports import Row, Tables, Where
+from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
+from ...storage.ports import MAX_PAGE, Row, Tables, Where
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,
@@ -32,19 +32,21 @@ from ..keys import (
     minute_text,
     place_of,
 )
-from ..model import MOST_HELD_SHARDS
 from ..protocol.changing import ORIGIN
 from ..protocol.dispatch import rounds_of
 from ..protocol.gate import Counts, parse_gate
+from ..protocol.held_rows import HELD, REST, count_held
 from ..protocol.index_counts import counts_of_row
 from ..protocol.redriving import parse_redriven, redriven_by_channel
+from ..protocol.state_rows import state_partitions, state_shard
 from ..rules import may_take
 from ..timings import OPEN_COUNT_FRESH_FOR, OWNER_SILENT, STUCK_ROUNDS
 from . import ledger
-from .held import is_waiting
 
 IN_FLIGHT = 32
 GATES_AT_ONCE = 256
+HELD_ROWS = 5_000
+"""Most held rows that are read of each of a tenant's partitions of state rows; if there are more, `held` is a lower bound."""
 READ_FOR = 2.0
 """Seconds after which `GET /stats` and `GET /load` begin to read no more gates. Their answers are then incomplete."""
 
@@ -170,12 +172,7 @@ class TenantStats:
             for channel, count in parse_redriven(row.props).items():
                 channels[channel if channel in channels else ledger.REST].dead -= count
         blocks = await self._blocks(tenant)
-        waiting = sorted(
-            (str(unfinished[shard].props["bucket"]), shard)
-            for shard, (counts, _) in gates.items()
-            if counts.open and str(unfinished[shard].props["bucket"]) <= minute_text(now)
-        )
-        held, partial = await self._held([shard for _, shard in waiting], blocks, now)
+        held, partial = await self._held(tenant, unfinished.keys() - {str(row.props["shard"]) for row in entries}, blocks, now)
         lag = await self._lag(shard for shard in gates if place_of(shard) == MIRRORED) if self._copy else None
         return {
             **({"incomplete": True} if incomplete else {}),
@@ -193,19 +190,33 @@ class TenantStats:
             },
         }
 
-    async def _held(self, shards: Sequence[str], blocks: Mapping[str, Block | None], now: Millis) -> tuple[Counter[str], bool]:
-        """Return the events that wait for a blocked channel, by channel, and True if there may be more. shards: the oldest first."""
+    async def _held(self, tenant: str, shards: Set[str], blocks: Mapping[str, Block | None], now: Millis) -> tuple[Counter[str], bool]:
+        """Return the events that wait for a blocked channel, by channel, and True if there may be more. shards: the unfinished ones."""
         blocked = {name for name, found in blocks.items() if found is not None}
+        total: Counter[str] = Counter()
         if not blocked:
-            return Counter(), False
+            return total, False
+        found = await asyncio.gather(*(self._held_rows(partition) for partition in state_partitions(tenant)))
+        for row in (row for rows, _ in found for row in rows):
+            # A row of a finished shard leads to nothing.
+            if state_shard(row.rk) in shards:
+                total.update(count_held(str(row.props[HELD]), now))
+        return Counter({name: total[name] for name in total.keys() & blocked}), REST in total or any(more for _, more in found)
 
-        async def one(shard: str) -> Counter[str]:
-            async with self._in_flight:
-                rows = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "due", "next", "channel"))
-            return Counter(str(row.props["channel"]) for row in rows if is_waiting(row.props, now) and row.props["channel"] in blocked)
-
-        found = await asyncio.gather(*map(one, shards[:MOST_HELD_SHARDS]))
-        return sum(found, Counter[str]()), len(shards) > MOST_HELD_SHARDS
+    async def _held_rows(self, partition: str) -> tuple[list[Row], bool]:
+        """Return the held rows of a partition, `HELD_ROWS` at most, and True if there are more."""
+        rows: list[Row] = []
+        cursor: str | None = None
+        while len(rows) < HELD_ROWS:
+            most = min(MAX_PAGE, HELD_ROWS - len(rows))
+            page = await self._tables.query(
+                SWEEPS, partition, first=f"{HELD}:", end=f"{HELD};", select=(HELD,), limit=most, cursor=cursor
+            )
+            rows += page.rows
+            cursor = page.next
+            if cursor is None:
+                return rows, False
+        return rows, True
 
     async def _redriven(self, gates: Mapping[str, tuple[Counts, bool]]) -> Counter[str]:
         """Return the redriven events of unfinished shards, by shard. Reads the dead rows of shards that have some."""

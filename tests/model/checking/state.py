@@ -106,6 +106,8 @@ class Play:
     sweeps_at_once: int = 1
     owners_keep: bool = False
     """An owner that runs never loses its gate to another one."""
+    held: int = 0
+    """Time until which the channel takes no event."""
     direct: bool = True
     """Owners are started from index rows at any time, as by messages that were delayed and doubled at will; no sweep, no queue. With
     False the sweep and its messages are played out."""

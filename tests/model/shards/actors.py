@@ -13,7 +13,7 @@ from shared.scheduler.firing import retries
 from shared.scheduler.keys import Address, event_row, index_key, shard_key
 from shared.scheduler.long_work.rules import HeldToken, accepted, silence
 from shared.scheduler.outcomes.owed import CALLBACK_OF, done
-from shared.scheduler.protocol import changing, dispatch, gate, ingest, label_rows, owning, state_rows
+from shared.scheduler.protocol import changing, dispatch, gate, held_rows, holding, ingest, label_rows, owning, state_rows
 from shared.scheduler.protocol.state_rows import state_key, state_partition
 from shared.storage.names import EVENTS, SWEEPS
 from shared.storage.ports import Row
@@ -61,7 +61,7 @@ def owner(name: str, text: str, held: int = 0, *, process: str | None = None) ->
     informed = False
     while True:
         now = yield Now()
-        holds = {CHANNEL: ClaimHold(held)} if informed and now < held else FREE
+        holds = {CHANNEL: ClaimHold(held, blocked=True)} if informed and now < held else FREE
         todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY, holds)
         silent = {rk: silence(session.rows[rk].props, POLICY, now) for rk in todo.silent}
         if outcomes or todo.settle or silent or todo.claim:
@@ -87,7 +87,7 @@ def owner(name: str, text: str, held: int = 0, *, process: str | None = None) ->
             yield from owning.finish(session, {})
             return ()
         if todo.rest is not None:
-            yield from owning.rest(session, todo.rest, retries_only=True, sent=False)
+            yield from rest(session, todo.rest, holds, now)
             return ()
         yield Until(todo.look)
 
@@ -119,6 +119,11 @@ def tell(session: owning.OwnerSession, owed: Any) -> Any:
         if (yield from store_callback(session.owner, props["id"])):
             told[rk] = rules.RowOutcome(props["state"], done(callback_id(props["id"], session.owner)))
     return told
+
+
+def rest(session: owning.OwnerSession, wake: int, holds: Mapping[str, ClaimHold], now: int) -> Any:
+    held = held_rows.held_numbers([row.props for row in session.rows.values()], holds, now)
+    yield from holding.rest_holding(session, wake, retries_only=True, sent=False, held=held)
 
 
 def mixed_owner(name: str, text: str) -> Any:
@@ -265,8 +270,8 @@ def redriver(shard: str, rows: tuple[str, ...]) -> Any:
     return tuple(("redriven", rk) for rk in found)
 
 
-def reader(shard: str, state: state_rows.ListedState) -> Any:
-    """Whoever lists the events in a state, and removes the state rows that lead to nothing."""
+def reader(shard: str, state: state_rows.RowKind) -> Any:
+    """Whoever lists the events in a state, or held ones, and removes the state rows that lead to nothing."""
     row = yield Get(SWEEPS, state_partition(shard), state_key(state, shard))
     if row is not None:
         yield from state_rows.remove_stale(state, row)

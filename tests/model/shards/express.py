@@ -13,7 +13,7 @@ from shared.scheduler.protocol import express, ingest, owning
 
 from ..checking.state import Budget, Now, Play, Start, Told, Until
 from . import actors
-from .actors import CHANNEL, DUE, POLICY, TENANT, creator, entry, settle, writer
+from .actors import CHANNEL, DUE, POLICY, TENANT, creator, entry, rest, settle, writer
 from .plays import CANCELS_X, EDITS_X, MOVES_X, Starts, always, play
 
 
@@ -48,7 +48,7 @@ def express_owner(name: str, *events: str, held: int = 0, named: bool = False, c
             else:
                 outcomes[rk] = settle(props, (yield Start(session.shard, rk, props["id"], int(props["due"]))), now)
         now = yield Now()
-        holds = {CHANNEL: ClaimHold(held)} if informed and now < held else FREE
+        holds = {CHANNEL: ClaimHold(held, blocked=True)} if informed and now < held else FREE
         todo = rules.agenda({rk: row.props for rk, row in session.rows.items()}, session.epoch, now, lambda props: POLICY, holds)
         if waiting:
             number += 1
@@ -72,7 +72,7 @@ def express_owner(name: str, *events: str, held: int = 0, named: bool = False, c
             yield from owning.finish(session, {})
             serving = False
         elif todo.rest is not None:
-            yield from owning.rest(session, todo.rest, retries_only=True, sent=False)
+            yield from rest(session, todo.rest, holds, now)
             serving = False
         else:
             yield Until(todo.look)
@@ -101,6 +101,7 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             {**_stores("x", held=80_000), **CANCELS_X},
             due={"x": frozenset({DUE})},
             times=(DUE, 80_000),
+            held=80_000,
         ),
         "express patch": lambda level: play(
             "express patch",
@@ -108,12 +109,14 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             {**_stores("x", held=80_000), **MOVES_X},
             due={"x": frozenset({DUE, 80_000})},
             times=(DUE, 80_000),
+            held=80_000,
         ),
         "express edit": lambda level: play(
             "express edit",
             Budget(lost=level, crash=1, owners=1 + level),
             {**_stores("x", held=80_000), **EDITS_X},
             times=(DUE, 80_000),
+            held=80_000,
         ),
         # One id: an express creator, and one that goes the usual way.
         "express creators": lambda level: play(

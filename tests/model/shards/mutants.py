@@ -22,6 +22,7 @@ from .callback_mutants import CALLBACK_MUTANTS
 from .callbacks import CALLBACK_PLAYS
 from .express import EXPRESS_PLAYS
 from .express_mutants import EXPRESS_MUTANTS
+from .held_mutants import HELD_MUTANTS
 from .long_work import LONG_WORK_PLAYS
 from .long_work_mutants import LONG_WORK_MUTANTS
 from .plays import PLAYS
@@ -456,6 +457,7 @@ MUTANTS = [
     *EXPRESS_MUTANTS,
     *CALLBACK_MUTANTS,
     *LONG_WORK_MUTANTS,
+    *HELD_MUTANTS,
 ]
 
 

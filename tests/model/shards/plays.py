@@ -225,6 +225,17 @@ def _plays() -> dict[str, Callable[[int], Play]]:
             owner=lambda name, text: owner(name, text, held=80_000),
             due={"x": frozenset({80_000})},
             times=(DUE, 80_000),
+            held=80_000,
+        ),
+        # The first delivery after the pause fails: the event waits for its next attempt, and is held no more.
+        "held and failed": lambda level: play(
+            "held and failed",
+            Budget(lost=level, crash=1, suspect=1, fail=1, owners=2),
+            {**WRITES_X, **({"h": ("user", lambda: reader(A1.shard, "held"), after(("stored", "x")))} if level else {})},
+            owner=lambda name, text: owner(name, text, held=80_000),
+            due={"x": frozenset({80_000})},
+            times=(DUE, 80_000),
+            held=80_000,
         ),
         "creators": lambda level: play("creators", Budget(lost=1, owners=level), CREATORS, symmetry=swap(), times=(DUE,)),
         "creator crashes": lambda level: play(

@@ -59,6 +59,10 @@ EXPECTED = {
     "a label row after its event": ("P9", 2),
     "a label row of an unfinished shard removed": ("P9", 6),
     "a moved event's label row before its copy": ("P9", 15),
+    "a held row after the gate": ("P10", 9),
+    "events in a held row that are held no more": ("P10", 20),
+    "a held row written at will": ("P10", 22),
+    "a held row that the gate does not name": ("P10", 20),
 }
 
 

@@ -16,7 +16,7 @@ from tests.model.stored import assert_play_holds
 
 ALL = PLAYS | EXPRESS_PLAYS | CALLBACK_PLAYS | LONG_WORK_PLAYS
 LONG = {
-    *("creator crashes", "dead process", "retry", "redrive", "dispatch", "messages", "held"),
+    *("creator crashes", "dead process", "retry", "redrive", "dispatch", "messages", "held", "held and failed"),
     *("join and cancel", "join and move"),
     *("express", "express cancel", "express patch", "express edit", "express creators"),
     *("work deadline", "work heartbeat", "work fails", "work dies"),

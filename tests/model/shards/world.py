@@ -49,6 +49,7 @@ from ..checking.state import (
     spent,
     summary,
 )
+from .held import held_shard, judge_held
 
 
 class World:
@@ -363,6 +364,8 @@ class World:
     def _judge(self, cells: dict[Cell, Any], who: str, cell: Cell, before: dict[str, Any], after: dict[str, Any]) -> None:
         """P5 and P3, when the transaction is applied."""
         table, shard, rk = cell
+        if table == SWEEPS and (noted := held_shard(rk)) and dict(cells[(EVENTS, noted, GATE)][1])["state"] == "resting":
+            judge_held(cells, noted, self.play.held)
         if table != EVENTS:
             return
         if rk != GATE and before.get("state") == "firing" and after["state"] != "firing":
@@ -379,6 +382,7 @@ class World:
             known = known and found.delivered - unseen["delivered"] <= after["delivered"] <= found.delivered
             if not known or not found.dead - unseen["dead"] <= after["dead"] <= found.dead:
                 raise Violation(f"P3: the gate rests with {[after[name] for name in COUNTS]}, the rows are {states}")
+            judge_held(cells, shard, self.play.held)
         if rk == GATE and after["state"] == "done":
             states = [dict(c[1])["state"] for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
             counts = tuple(after[name] for name in COUNTS)

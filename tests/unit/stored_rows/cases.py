@@ -19,6 +19,7 @@ from shared.scheduler.key_rules import LineState, Turn, parse_line
 from shared.scheduler.model import EventIn
 from shared.scheduler.outcomes.notice_rows import NoticeRow, parse_notice
 from shared.scheduler.protocol.gate import Counts, Gate, parse_gate
+from shared.scheduler.protocol.held_rows import held_props, pack_held
 from shared.scheduler.protocol.label_rows import mark_of
 from shared.scheduler.protocol.mirroring import Fence, parse_fence
 from shared.scheduler.queries import ledger, totals
@@ -112,6 +113,8 @@ def _scheduler() -> list[Case]:
             parse_gate,
         ),
         Case("gate of an owner with a process", Gate("owned", "o1", 7, process="o1 0123456789abcdef 4711 1989831"), props_of, parse_gate),
+        Case("gate of a shard with a held row", Gate("resting", "o1", 7, held_row="7 0123456789ab"), props_of, parse_gate),
+        Case("held row", held_props(pack_held({"a": [NOW - 5, NOW, NOW + 1], "b": [NOW]}, NOW), "202611211022", 7), as_is),
         Case("fence of the mirror", Fence(), props_of, lambda props: parse_fence(row_of("mirror", props))),
         Case(
             "fence of the mirror with everything set",

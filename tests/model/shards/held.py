@@ -1,0 +1,36 @@
+"""P10: while a shard rests, its held row has all events that wait for their channel, and no others."""
+
+from __future__ import annotations
+
+import orjson
+
+from shared.scheduler import rules
+from shared.scheduler.keys import GATE
+from shared.scheduler.protocol.held_rows import HELD
+from shared.scheduler.protocol.state_rows import state_key, state_partition, state_shard
+from shared.storage.names import EVENTS, SWEEPS
+
+from ..checking.checker import Violation
+from ..checking.state import ABSENT, Cell, Found
+
+
+def judge_held(cells: dict[Cell, Found], shard: str, until: int) -> None:
+    """Judge the held row when the shard's gate rests. until: time until which the events' channel takes none. Raises `Violation`."""
+    events = [dict(props) for cell, (_, props) in cells.items() if cell[:2] == (EVENTS, shard) and cell[2] != GATE and props]
+    waiting = sum(props["state"] in rules.WAITING and rules.due_at(props) < until for props in events)
+    # Users cancel and move events without the owner, which still counts them.
+    gone = sum(props["state"] in ("cancelled", "moved", *rules.GOING) for props in events)
+    row = dict(cells.get((SWEEPS, state_partition(shard), state_key(HELD, shard)), ABSENT)[1] or ())
+    noted = noted_events(str(row.get(HELD, "")))
+    if not waiting <= noted <= waiting + gone:
+        raise Violation(f"P10: the shard rests, {waiting} of its events are held, and its row has {noted}: {row}")
+
+
+def held_shard(key: str) -> str:
+    """Return the shard of a held row's key; '' for the key of another row."""
+    return state_shard(key) if key == state_key(HELD, state_shard(key)) else ""
+
+
+def noted_events(text: str) -> int:
+    """Return the events that a held row has, whenever they are due."""
+    return sum(count for times in orjson.loads(text).values() for _, count in times) if text else 0
