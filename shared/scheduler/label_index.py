@@ -206,7 +206,7 @@ class LabelIndex:
         """File the rows of a shard's events, and of those that moved from here: the copy of an event without a mark has none."""
         async with self._in_flight:
             digests = set[str]()
-            for row in await self._events(shard):
+            for row in await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, _USED):
                 found = digests_of(row.props, names)
                 if not found:
                     continue
@@ -217,17 +217,6 @@ class LabelIndex:
                 await self._runner.run(file_digests(shard, bucket, digests))
         counts["shards"] += 1
         counts["filed"] += len(digests)
-
-    async def _events(self, shard: str) -> list[Row]:
-        """Return the events of a shard with the properties that the pass uses."""
-        rows: list[Row] = []
-        cursor: str | None = None
-        while True:
-            page = await self._tables.query(EVENTS, shard, first=FIRST_EVENT, end=END_EVENTS, select=_USED, cursor=cursor)
-            rows += page.rows
-            cursor = page.next
-            if cursor is None:
-                return rows
 
     async def _follow(self, shard: str, row: Row, digests: Collection[str]) -> None:
         """File the label rows of an event where it lives now."""

@@ -130,4 +130,4 @@ class Scheduler:
 
     async def remains(self, tenant: str) -> bool:
         """Return True if anything is stored that a tenant of this name could look up. Raises `StorageError`."""
-        return await self.stats.remains(tenant) or await self.rejects.any(tenant)
+        return await self.stats.remains(tenant) or await self.rejects.any(tenant) or await self.bulk.any(tenant)

@@ -61,8 +61,9 @@ class Acting:
                 if problem.code in _CHANGED and left:
                     # Its row has changed since it was read. It may still match.
                     continue
-                skipped = problem.code in _CHANGED | _GONE
-                return Result(event_id, "skipped" if skipped else "failed", CHANGED if skipped else problem.code)
+                if problem.code in _CHANGED | _GONE:
+                    return Result(event_id, "skipped", CHANGED)
+                return Result(event_id, "skipped" if problem.code == "already-firing" else "failed", problem.code)
             except OutcomeUnknown:
                 if not left:
                     raise

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import batched, groupby
+from itertools import groupby, zip_longest
 from typing import Any, Final
 
 import orjson
@@ -64,6 +64,13 @@ CHUNK: Final = 100
 COUNT_PAGE: Final = 1000
 RUN_FOR: Final = 20.0
 """Seconds that one run may take; the next one continues."""
+MOST_KEPT: Final = 200
+"""Jobs of a tenant that are kept. A further one removes the oldest that have ended."""
+REMOVED_AT_ONCE: Final = 5
+JOBS_AT_ONCE: Final = 8
+"""Jobs that a process carries on side by side; further ones take turns with them."""
+TURN: Final = 5.0
+"""Seconds of a job's turn."""
 COUNT_AT_ONCE: Final = 2.0
 """Seconds that a request to create a job counts before it answers."""
 LEASE: Millis = 30_000
@@ -86,9 +93,14 @@ class BulkJobs:
 
     async def create(self, tenant: str, asked: BulkIn) -> dict[str, Any]:
         """Store a job, and count for up to `COUNT_AT_ONCE` seconds. Raises 429 if the tenant has `MOST_UNFINISHED` jobs."""
-        unfinished = [row for row in await self._rows(tenant) if row.props["state"] in UNFINISHED]
+        rows = await self._rows(tenant)
+        unfinished = [row for row in rows if row.props["state"] in UNFINISHED]
         if len(unfinished) >= MOST_UNFINISHED:
             raise too_many(60, f"the tenant has {MOST_UNFINISHED} bulk jobs that have not ended; cancel one, or wait")
+        ended = sorted((row for row in rows if row.props["state"] not in UNFINISHED), key=lambda row: int(row.props["created"]))
+        # Each call removes more jobs than it makes, so a tenant that makes many keeps no more than these.
+        for row in ended[: max(0, len(rows) - MOST_KEPT)][:REMOVED_AT_ONCE]:
+            await self._forget(tenant, row)
         job_id = self._ids.name()
         given = asked.filter
         chosen = orjson.dumps({name.rstrip("_"): getattr(given, name) for name in type(given).model_fields}).decode()
@@ -106,6 +118,10 @@ class BulkJobs:
     async def get(self, tenant: str, job_id: str) -> dict[str, Any]:
         """Return a job. Raises 404."""
         return shown(job_id, CODEC.decode((await self._row(tenant, job_id)).props))
+
+    async def any(self, tenant: str) -> bool:
+        """Return True if the tenant has a job. Raises `StorageError`."""
+        return bool((await self._tables.query(SWEEPS, jobs_partition(tenant), select=("state",), limit=1)).rows)
 
     async def page(self, tenant: str, limit: int, after: str) -> tuple[Sequence[dict[str, Any]], str | None]:
         """Return the tenant's jobs after the id `after`, and the id to continue after."""
@@ -193,12 +209,33 @@ class BulkJobs:
             # On its ETag: a job that was created meanwhile keeps it.
             await self._tables.write(SWEEPS, PK_TICKS, (Merge(OPEN_ROW, {"open": False}, marker.etag),))
         until = self._clock.monotonic() + RUN_FOR
-        due = [row.rk.partition(":") for row in rows if int(row.props["due"]) <= now]
-        left = await asyncio.gather(*(self._try_step(tenant, job_id, until) for tenant, _, job_id in due))
-        counts["jobs"], counts["unfinished"] = len(due), sum(left)
-        if any(left):
+        waiting = deque(self._in_turn([row.rk for row in rows if int(row.props["due"]) <= now]))
+        counts["jobs"] = len(waiting)
+
+        async def work() -> None:
+            # At least one turn, so that a run gets on however slow storage is.
+            while waiting:
+                tenant, _, job_id = waiting.popleft().partition(":")
+                if await self._try_step(tenant, job_id, min(until, self._clock.monotonic() + TURN)):
+                    waiting.append(f"{tenant}:{job_id}")
+                if self._clock.monotonic() >= until:
+                    return
+
+        await asyncio.gather(*(work() for _ in range(min(JOBS_AT_ONCE, len(waiting)))))
+        counts["unfinished"] = len(waiting)
+        if waiting:
             await self._call()
         return counts
+
+    def _in_turn(self, keys: Sequence[str]) -> list[str]:
+        """Return the open jobs, those of all tenants in turn, beginning with any tenant."""
+        queues: dict[str, list[str]] = {}
+        for key in keys:
+            queues.setdefault(key.partition(":")[0], []).append(key)
+        tenants = list(queues)
+        first = int(self._ids.chance() * len(tenants))
+        turns = zip_longest(*(queues[tenant] for tenant in tenants[first:] + tenants[:first]))
+        return [key for turn in turns for key in turn if key is not None]
 
     async def _try_step(self, tenant: str, job_id: str, until: float) -> bool:
         try:
@@ -237,14 +274,24 @@ class BulkJobs:
             else:
                 await self._merge(row, job, replace(job, state="expired", ended=now))
             return
-        for numbers in batched(range(job.numbers), 99):
-            gone = [counted_key(job_id, number) for number in numbers]
-            if await self._tables.get(SWEEPS, row.pk, gone[-1]) is not None:
-                present = {each.rk for each in await load_rows(self._tables, SWEEPS, row.pk, gone[0], gone[-1] + "!")}
-                await self._tables.write(SWEEPS, row.pk, tuple(Delete(rk, ANY) for rk in gone if rk in present))
         if now < (at := job.ended + KEEP_JOBS):
+            await self._remove_counted(row.pk, job_id)
             await self._tables.write(SWEEPS, PK_OPEN, (Upsert(open_key(tenant, job_id), {"due": at}),))
             return
+        await self._forget(tenant, row)
+
+    async def _remove_counted(self, partition: str, job_id: str) -> None:
+        """Remove the counted events of a job that has ended."""
+        first = counted_key(job_id, 0).rpartition(":")[0]
+        while rows := (await self._tables.query(SWEEPS, partition, first=f"{first}:", end=f"{first};", select=("shard",), limit=99)).rows:
+            answer = await self._tables.write(SWEEPS, partition, tuple(Delete(each.rk, each.etag) for each in rows))
+            if not isinstance(answer, Applied):
+                return
+
+    async def _forget(self, tenant: str, row: Row) -> None:
+        """Remove a job that has ended, with everything that belongs to it."""
+        job_id = row.rk.partition(":")[2]
+        await self._remove_counted(row.pk, job_id)
         await self._tables.write(SWEEPS, row.pk, (Delete(row.rk, ANY),))
         await self._tables.write(SWEEPS, PK_OPEN, (Delete(open_key(tenant, job_id), ANY),))
 

@@ -258,3 +258,32 @@ async def test_tenant_has_a_bounded_number_of_unfinished_jobs(world: World, monk
     assert refused.status == 429
     assert (await world.demo.post(f"{JOBS}/{jobs[0]['id']}/cancel")).json()["state"] == "cancelled"
     await counted(world, "cancel")
+
+
+async def test_oldest_jobs_that_have_ended_make_room(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MOST_KEPT", 3)
+    await events(world, 1)
+    jobs = []
+    for _ in range(5):
+        jobs.append(await counted(world, "cancel"))
+        await world.demo.post(f"{JOBS}/{jobs[-1]['id']}/cancel")
+        await world.clock.advance(1)
+    last = await counted(world, "cancel")
+    kept = {each["id"] for each in await world.demo.all(JOBS)}
+    assert last["id"] in kept and jobs[0]["id"] not in kept and len(kept) <= 4
+    left = [row.rk for row in world.rows(SWEEPS) if row.pk in (PK_OPEN, "jobs:demo")]
+    assert not [rk for rk in left if jobs[0]["id"] in rk]
+
+
+async def test_jobs_of_all_tenants_take_turns(world: World) -> None:
+    found = world.app.scheduler.bulk._in_turn(["a:1", "a:2", "a:3", "b:4", "c:5"])
+    assert {each[0] for each in found[:3]} == {"a", "b", "c"} and found[3:] == ["a:2", "a:3"]
+    assert world.app.scheduler.bulk._in_turn([]) == []
+
+
+async def test_name_of_a_tenant_stays_in_use_while_its_jobs_are_kept(world: World) -> None:
+    assert (await world.admin.put("/api/v1/tenants/gone", {})).status == 201
+    made = await world.admin.post("/api/v1/jobs?tenant=gone", {"action": "cancel", "filter": {}})
+    assert made.status == 201 and made.json()["count"] == 0
+    assert (await world.admin.delete("/api/v1/tenants/gone")).status == 204
+    assert (await world.admin.put("/api/v1/tenants/gone", {})).json()["type"].endswith("events-left")
