@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from shared.core.clock import Clock, Millis
 from shared.core.errors import Problem, StorageError
-from shared.maintenance.agent.app.messages import ReportReceipt, body_of, near, read_answer
+from shared.maintenance.agent.app.messages import ReportReceipt, body_of, distinct_changes, near, read_answer
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions.step import prepared_events
 from shared.maintenance.agent.effects import Approve, RunHook, SendResult
@@ -182,7 +182,7 @@ class VirtualAgent:
                     pass
                 if self._failures and self._due > self._clock.monotonic():
                     await asyncio.sleep(self._due - self._clock.monotonic())
-            states = self._changes or [self.loop.state]
+            states = distinct_changes(self._changes) or [self.loop.state]
             self._changes = []
             for number, state in enumerate(states, 1):
                 if not await self._send(state, prepared_events(state) if number == len(states) else frozenset()):

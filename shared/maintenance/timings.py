@@ -75,3 +75,13 @@ BASELINE_WAIT: Final[Millis] = IDLE_INTERVAL + IDLE_INTERVAL // 10 + BUSY_SILENC
 
 KEEP_EVENTS: Final[Millis] = 90 * 86_400_000
 """Time for which the ledger keeps an event that is over."""
+
+ROWS_A_SECOND: Final = 100.0
+"""Rows of one fleet's maintenance that a process reads in a second for the reports of its agents, on average. Azure serves 2,000 of a
+partition, to all instances of the app together."""
+
+FREE_ROWS: Final = 64
+"""Rows of a read for reports that need no pause after it. Reports of a small fleet never wait."""
+
+LONGEST_PAUSE: Final = 2.5
+"""Seconds between two reads for reports at most, whatever the size of the fleet. Agents wait 10 s for an answer."""

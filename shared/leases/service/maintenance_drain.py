@@ -13,13 +13,13 @@ from typing import Final
 from ...core.clock import Clock, Millis
 from ...engine.async_runner import AsyncRunner
 from ...engine.conflicts import WriteConflict, retry_steps
-from ...engine.effects import Steps, write
+from ...engine.effects import Steps, load, write
 from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Op, Props, Upsert
-from ..rows import FLEET, Intent, event_fields, maintenance_note
+from ..rows import FLEET, INTENTS, Intent, event_fields, maintenance_note
 from ..timings import INTENT_LIFETIME
 from .planning import Planning
-from .snapshot import FleetSummary, read_summary
+from .snapshot import FleetSummary, parse_summary, read_summary
 from .views import owners_of
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,10 @@ def write_intents(key: str, nodes: Mapping[str, bool], now: Millis, events: Mapp
     """
 
     def attempt() -> Steps[bool | WriteConflict]:
+        # Usually nothing changes, and the servers' rows need not be read to find that out.
+        own = parse_summary(key, (yield from load(FLEETS, key, FLEET, INTENTS[1])))
+        if own is None or not may_change(own, nodes, now):
+            return False
         seen = yield from read_summary(key)
         if seen is None:
             return False
@@ -84,6 +88,17 @@ def write_intents(key: str, nodes: Mapping[str, bool], now: Millis, events: Mapp
     if isinstance(ended, WriteConflict):
         return False
     return ended
+
+
+def may_change(seen: FleetSummary, nodes: Mapping[str, bool], now: Millis) -> bool:
+    """Return False if the intents are in line with `nodes`, whatever the servers are. Pure."""
+    standing = {intent.server: intent for intent in seen.intents if intent.verb == "maintain"}
+    return any(_is_due(standing.get(name), now) if gone else name in standing for name, gone in nodes.items())
+
+
+def _is_due(intent: Intent | None, now: Millis) -> bool:
+    """Return True if a drain has no intent yet, or one that must be renewed."""
+    return intent is None or intent.expires - now < INTENT_LIFETIME // 2
 
 
 def intent_changes(
@@ -103,7 +118,7 @@ def intent_changes(
         before = standing.get(name)
         if not gone:
             ops += [Delete(before.key, ANY)] if before is not None else []
-        elif refuge and (before is None or before.expires - now < INTENT_LIFETIME // 2):
+        elif refuge and _is_due(before, now):
             since, note = before.created if before is not None else now, maintenance_note(events.get(name, ()))
             new = Intent("maintain", server=name, note=note, author=AUTHOR, expires=now + INTENT_LIFETIME, created=since)
             ops.append(Upsert(new.key, new.props()))

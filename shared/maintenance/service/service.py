@@ -1,73 +1,43 @@
-"""Serves agents' reports and operators' requests: reads a view, decides by `rules`, writes the changes in one transaction."""
+"""Serves operators, Event Grid and views: reads a view, decides by `rules`, writes the changes in one transaction."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from ...checkpoints.turns import PendingImpact
 from ...core.clock import Millis
-from ...core.errors import Problem, StorageError
+from ...core.errors import Problem
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...engine.json_codec import TooLarge
-from ...leases.rows import Fleet, event_fields, fleet_key
-from ...tenants.model import Limits, no_limits
+from ...leases.rows import Fleet, fleet_key
 from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
 from .. import rules
-from ..azure_names import distinct
-from ..decisions.caller_probes import ProbeReport
-from ..latency import Latencies
 from ..model import AgentReportIn, RehearseIn, ResultIn
-from ..rows import GUARD, MAX_NODES, MAX_OPEN, MONITORS, EventRow, FleetEvents, MaintenanceRow, NodeEntry, NodeRow, event_key, node_key
+from ..rows import MAX_OPEN, EventRow, MaintenanceRow
 from ..rule_settings import MaintenanceSettings
-from ..story import Told, events_around, in_order, start_after, told_by_agent
+from ..story import in_order, start_after
 from . import eventgrid
-from .store import SURE_ROWS, MaintenanceStore, StoredEvents
-from .views import answer_out, event_out, node_out, step_out
+from .reports import TOO_MANY_EVENTS, ReportRounds
+from .store import ATTEMPTS, SURE_ROWS, MaintenanceStore, StoredEvents, changed_events
+from .views import event_out, node_out, step_out
 
 log = logging.getLogger(__name__)
 
-MOST_SIZES: Final = 10_000
-"""Fleets whose sizes a process remembers."""
-ATTEMPTS: Final = 10
-"""Attempts after conflicts. They are frequent, because all agents of a scope report the same event at once."""
-
-_REFUSED: Final[Mapping[str, str]] = {
-    "stale-seq": "a later report of this node has been stored",
-    "too-many-events": f"a fleet has at most {MAX_OPEN:,} open events",
-}
-
-
-class Leases(Protocol):
-    """The part of a fleet's leases that maintenance needs."""
-
-    async def held(self, key: str, nodes: Iterable[str]) -> Mapping[str, int]:
-        """Return the number of partitions of nodes. Nodes without any may be left out. Raises `StorageError`."""
-
-    async def leave(self, key: str, nodes: Mapping[str, bool], events: Mapping[str, Sequence[str]] | None = None) -> None:
-        """Make partitions leave the nodes that map to True, and allow them back on those that map to False. Raises `StorageError`.
-
-        events: the Scheduled Events of each node.
-        """
-
 
 class MaintenanceService:
-    """Serves agents, operators and Event Grid. One per process; keeps no state but the sizes of fleets."""
+    """Serves agents, operators and Event Grid. One per process; keeps no state but that of `ReportRounds`."""
 
     def __init__(
         self,
         store: MaintenanceStore,
         settings: Callable[[Fleet], MaintenanceSettings],
-        leases: Leases,
-        tenant_limits: Callable[[str], Awaitable[Limits]] = no_limits,
+        reports: ReportRounds,
     ) -> None:
-        """tenant_limits: returns the limits of a tenant; called for the first report of a node."""
-        self._store, self._settings, self._leases, self._tenant_limits = store, settings, leases, tenant_limits
-        self._sizes: dict[str, int] = {}
-        """The number of nodes of fleets, as this process saw it last."""
+        """reports: serves the reports of agents."""
+        self._store, self._settings, self._reports = store, settings, reports
 
     # -- agents
 
@@ -76,50 +46,7 @@ class MaintenanceService:
 
         Raises 404, 409 `stale-seq`, `too-many-nodes`, `too-many-events`, `changed-meanwhile`, 422, `StorageError`.
         """
-        key, settings = await self._of(tenant, fleet)
-        node, probed = _node(body), _probed(body)
-        lost_one = False
-
-        async def attempt() -> dict[str, Any] | WriteConflict:
-            nonlocal lost_one
-            # Such a report needs all nodes in any case: then one read is enough.
-            read = await self._store.read(key, node.node, whole=not lost_one and rules.asks_for_something(node))
-            if not read.whole and (rules.needs_all_nodes(read.view, node, settings, read.now) or node.node not in read.view.nodes):
-                # An event that could not be inserted may be in the ledger as one that ended long ago.
-                back = lost_one and any(entry.listed and entry.event_id not in read.view.events for entry in node.entries)
-                read = await self._store.read(key, whole=True, old=back)
-            if read.whole:
-                if len(self._sizes) >= MOST_SIZES:
-                    self._sizes.clear()
-                self._sizes[key] = len(read.view.nodes)
-            before = read.view.nodes.get(node.node)
-            asked = rules.nodes_to_drain(read.view, node, settings)
-            held = await self._leases.held(key, asked) if asked else {}
-            own = (await self._tenant_limits(tenant)).agents if before is None else None
-            most = MAX_NODES if own is None else own
-            size = self._sizes.get(key, 0)
-            accepted = rules.receive(read.view, node, settings, held, read.whole, read.now, most, probed, size)
-            if accepted == "too-many-nodes":
-                detail = f"the fleet has as many nodes with agents as the tenant's limit allows, {most:,}"
-                raise conflict(accepted, f"{detail}; an operator can raise limits.agents")
-            if not isinstance(accepted, rules.AcceptedAgentReport):
-                raise conflict(accepted, _REFUSED[accepted])
-            if before is None:
-                # Before its first row, so that the timers find every fleet with rows, whatever fails in between.
-                await self._store.enlist(key)
-            try:
-                if not await self._store.write(key, read, _changed(read, accepted), self._told(before, accepted, read, body)):
-                    lost_one = True
-                    return CONFLICT
-            except TooLarge as error:
-                raise invalid("/events", f"too much to keep: {error}") from None
-            if before is None:
-                # And after it: if the fleet ended meanwhile, its entry is gone, and the new row must be found and removed.
-                await self._store.enlist(key)
-            await self._update_drain(key, before, accepted.node, FleetEvents({}, accepted.events), read.now)
-            return answer_out(accepted.answer, settings)
-
-        return await retry_on_conflict(attempt, ATTEMPTS, contended)
+        return await self._reports.report(tenant, fleet, body)
 
     async def result(self, tenant: str, fleet: str, approval: str, body: ResultIn) -> None:
         """Apply the result of a leased approval. Raises 404, 409 `lease-lost`, `changed-meanwhile`, `StorageError`."""
@@ -188,7 +115,7 @@ class MaintenanceService:
                 if name not in read.view.nodes:
                     raise invalid(f"/nodes/{at}", "no agent has reported for this node")
             if sum(each.open for each in read.view.events.values()) >= MAX_OPEN:
-                raise conflict("too-many-events", _REFUSED["too-many-events"])
+                raise conflict("too-many-events", TOO_MANY_EVENTS)
             made = rules.rehearsal(event_id, read.view, nodes, body.type, body.notice, body.duration_s, read.now)
             if await self._store.write(key, read, _kept(read, made)):
                 extra = {"action": "maintenance_rehearsal", "fleet": key, "event_id": event_id, "nodes": list(nodes)}
@@ -319,90 +246,6 @@ class MaintenanceService:
             return CONFLICT
 
         return await retry_on_conflict(attempt, ATTEMPTS, contended)
-
-    def _told(self, before: NodeRow | None, accepted: rules.AcceptedAgentReport, read: StoredEvents, body: AgentReportIn) -> Told:
-        """Return the steps of a report for the stories of its events."""
-        steps = None if body.steps is None else [step.reported() for step in body.steps]
-        view = replace(read.view, events={**read.view.events, **accepted.events})
-        return told_by_agent(before, accepted.node, view, steps, body.sent, self._store.wall())
-
-    async def _update_drain(self, key: str, before: NodeRow | None, node: NodeRow, view: FleetEvents, now: Millis) -> None:
-        if node.leaving == (before is not None and before.leaving):
-            return
-        events = events_around(node, view, now=now)
-        try:
-            await self._leases.leave(key, {node.node: node.leaving}, {node.node: events})
-        except (StorageError, Problem) as error:
-            # The sweep repeats it.
-            extra = {"action": "maintenance_leases_wait", "fleet": key, "node": node.node, **event_fields(events)}
-            log.warning("%s: the drain of %s could not be changed: %s", key, node.node, error, extra=extra)
-
-
-def _node(body: AgentReportIn) -> NodeRow:
-    entries: dict[str, NodeEntry] = {}
-    for each in body.events:
-        # If an event is listed twice, the first entry counts.
-        entries.setdefault(
-            each.event_id,
-            NodeEntry(
-                each.event_id,
-                each.type,
-                "Started" if each.status == "Started" else "Scheduled",
-                each.phase,
-                each.not_before,
-                each.source,
-                each.duration_s,
-                distinct(each.resources),
-                each.reason or "",
-                each.observed_ms or 0,
-                each.outcome or "",
-            ),
-        )
-    return NodeRow(
-        body.node,
-        body.vm,
-        body.scope,
-        body.seq,
-        0,
-        body.location,
-        body.fault_domain,
-        body.boot_id,
-        body.incarnation,
-        body.disabled,
-        body.resource_id or "",
-        tuple(entries.values()),
-        caught_up=bool(body.caught_up),
-        probe=body.probe.state if body.probe is not None else "",
-    )
-
-
-def _probed(body: AgentReportIn) -> ProbeReport | None:
-    probe = body.probe
-    if probe is None:
-        return None
-    events = {
-        event_id: {
-            phase: Latencies({str(at): count for at, count in found.buckets.items()}, found.failures, found.slow)
-            for phase, found in phases.items()
-        }
-        for event_id, phases in probe.events.items()
-    }
-    return ProbeReport(probe.state, probe.run, events)
-
-
-def _changed(read: StoredEvents, accepted: rules.AcceptedAgentReport) -> dict[str, MaintenanceRow]:
-    """Return the rows that a report changes, its node's first."""
-    kept: dict[str, MaintenanceRow] = {node_key(accepted.node.node): accepted.node}
-    if accepted.monitors != read.view.monitors:
-        kept[MONITORS] = accepted.monitors
-    if accepted.guard != read.view.guard:
-        kept[GUARD] = accepted.guard
-    return kept | changed_events(read.view, accepted.events)
-
-
-def changed_events(view: FleetEvents, events: Mapping[str, EventRow]) -> dict[str, MaintenanceRow]:
-    """Return the rows of the changed events."""
-    return {event_key(event_id): event for event_id, event in events.items() if event != view.events.get(event_id)}
 
 
 def _kept(read: StoredEvents, event: EventRow) -> dict[str, MaintenanceRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -37,6 +38,8 @@ MOST_ROWS: Final = MAX_EGT_ROWS - 4
 """Rows of one write."""
 SURE_ROWS: Final = MAX_EGT_ROWS // 2 - 2
 """Rows of one write if it has something to tell: each may have a row of its event's story beside it."""
+ATTEMPTS: Final = 10
+"""Attempts after conflicts. They are frequent, because all agents of a scope report the same event at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +64,21 @@ class MaintenanceStore:
         row = await self._tables.get(FLEETS, key, FLEET)
         return parse_fleet(row.props) if row is not None else None
 
-    async def read(self, key: str, node: str | None = None, *, whole: bool = False, old: bool = False) -> StoredEvents:
-        """Read the fleet's fresh events (`old`: the whole ledger), reservations, monitors and alarms, with one node's row or (`whole`)
-        those of all nodes.
+    async def read(self, key: str, nodes: Iterable[str] = (), *, whole: bool = False, old: bool = False) -> StoredEvents:
+        """Read the fleet's fresh events (`old`: the whole ledger), reservations, monitors and alarms, with the rows of some nodes or
+        (`whole`) of all.
 
         Raises `StorageError`.
         """
         rows, now = await self._rows(key, ALARMS, NODES[1] if whole else NODES[0], () if old else _FRESH)
-        if node is not None and not whole:
-            found = await self._tables.get(MAINTENANCE, key, node_key(node))
-            rows += [found] if found is not None else []
-            now = max(now, found.read_at) if found is not None else now
+        if not whole:
+            found = await asyncio.gather(*(self._tables.get(MAINTENANCE, key, node_key(node)) for node in nodes))
+            rows += [row for row in found if row is not None]
+            now = max([now, *(row.read_at for row in found if row is not None)])
         by_key = {row.rk: row for row in rows}
         events = [parse_event(row) for row in rows if EVENTS[0] <= row.rk < EVENTS[1]]
-        nodes = [parse_node(row) for row in rows if NODES[0] <= row.rk < NODES[1]]
         view = FleetEvents(
-            {each.node: each for each in nodes},
+            {each.node: each for row in rows if NODES[0] <= row.rk < NODES[1] for each in (parse_node(row),)},
             {each.event_id: each for each in events},
             parse_monitors(by_key.get(MONITORS)),
             parse_alarms(by_key.get(ALARMS)),
@@ -188,6 +190,11 @@ class MaintenanceStore:
             cursor = page.next
             if cursor is None:
                 return rows, page.read_at
+
+
+def changed_events(view: FleetEvents, events: Mapping[str, EventRow]) -> dict[str, MaintenanceRow]:
+    """Return the rows of the changed events."""
+    return {event_key(event_id): event for event_id, event in events.items() if event != view.events.get(event_id)}
 
 
 def _readable(row: Row) -> StoryRow | None:

@@ -25,8 +25,8 @@ from ..rule_settings import MaintenanceSettings
 from ..story import events_around
 from . import figures, notifications
 from .arm import Acknowledge, Acknowledged
-from .service import ATTEMPTS, Leases, changed_events
-from .store import MaintenanceStore, StoredEvents
+from .leases_port import Leases
+from .store import ATTEMPTS, MaintenanceStore, StoredEvents, changed_events
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,9 @@ from ...tenants.model import Limits, no_limits
 from . import figures
 from .arm import Acknowledge
 from .definition import read_maintenance_settings
-from .service import Leases, MaintenanceService
+from .leases_port import Leases
+from .reports import ReportRounds
+from .service import MaintenanceService
 from .store import MaintenanceStore
 from .sweep import MaintenanceSweep
 
@@ -42,7 +44,8 @@ class Maintenance:
         store = MaintenanceStore(tables, clock.now)
         swept: Tables = tables if pace is None else CountedTables(tables, pace)
         self._tables, self._store = tables, store
-        self.service = MaintenanceService(store, read_maintenance_settings, leases, tenant_limits)
+        reports = ReportRounds(store, read_maintenance_settings, leases, tenant_limits, clock=clock)
+        self.service = MaintenanceService(store, read_maintenance_settings, reports)
         """Serves agents, operators and Event Grid."""
         self.watch = MaintenanceSweep(
             swept, clock, MaintenanceStore(swept, clock.now), read_maintenance_settings, leases, publisher, acknowledge, pace, pressure

@@ -24,7 +24,7 @@ from shared.maintenance.decisions.domain_guard import is_live
 from shared.maintenance.model import AgentReportIn
 from shared.maintenance.rows import EventRow, FleetEvents
 from shared.maintenance.rule_settings import MaintenanceSettings
-from shared.maintenance.service.service import _node
+from shared.maintenance.service.reports import _node
 from shared.maintenance.service.views import answer_out
 
 START: Final = 1_800_000_000_000

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
@@ -84,6 +85,21 @@ def step_of(line: WriteLog, event_id: str, number: int, at: Millis) -> dict[str,
 def near(state: NodeState) -> bool:
     """Return true if an event is on this node, or the node is being restored: then reports are urgent."""
     return any(record.phase not in (EventPhase.FOREIGN, EventPhase.DONE) for record in state.events.values())
+
+
+def distinct_changes(states: Sequence[NodeState]) -> list[NodeState]:
+    """Return the changed states that need a report each, in order.
+
+    A report is complete. So a change of other machines' events alone is left to the next report, if that waits already: in a wave over
+    many machines each second brings one.
+    """
+    return [state for state, later in pairwise(states) if _own(state) != _own(later)] + list(states[-1:])
+
+
+def _own(state: NodeState) -> object:
+    """Return what a report says of its own node."""
+    mine = {event_id: record for event_id, record in state.events.items() if record.phase is not EventPhase.FOREIGN}
+    return state.boot_id, state.disabled, state.in_step, [event_of(record) for record in mine.values()]
 
 
 def read_answer(body: bytes, sent: float, prepared: frozenset[str]) -> ReportReceipt | str:

@@ -28,7 +28,7 @@ from ..observability.context import LogContext
 from ..observability.figures import AgentFigures
 from ..observations import AppUnreachable, Observation
 from ..timings import APP_ANSWER, FAR_RETRY, FIRST_REPORT, NEAR_RETRY, PROBE_READY, USUAL_REPORT
-from .messages import ReportReceipt, body_of, is_reported, near, read_answer, step_of
+from .messages import ReportReceipt, body_of, distinct_changes, is_reported, near, read_answer, step_of
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ class Reporter:
     def run_once(self) -> None:
         """Store changes. Then send everything, unless the app is away and the next attempt is not due."""
         with self._bell:
-            changes = list(self._changes)
+            changes = distinct_changes(list(self._changes))
             self._changes.clear()
             pending = bool(self._steps)
         due = self._steady() >= self._due

@@ -9,6 +9,8 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.leases.rows import fleet_key
+from shared.maintenance.model import AgentReportIn
+from shared.maintenance.service.reports import ReceivedReport, ReportRounds, _node
 from shared.storage.names import MAINTENANCE
 from shared.web.local_client import LocalReply
 from tests.unit.scheduler.harness import Client, World
@@ -138,7 +140,15 @@ def delivery(status: Any, event_id: str = EVENT, **more: Any) -> dict[str, Any]:
 
 
 def together(world: World, monkeypatch: pytest.MonkeyPatch, writers: int = 2) -> None:
-    """The next reports all read before the first of them writes."""
+    """The next reports all read before the first of them writes, as those that different instances of the app take."""
+
+    async def alone(self: ReportRounds, tenant: str, fleet: str, body: AgentReportIn) -> dict[str, Any]:
+        (answer,) = (await self._serve(fleet_key(tenant, fleet), [ReceivedReport(tenant, body, _node(body), None)])).answers
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(ReportRounds, "report", alone)
     plain, waiting, all_here = world.tables.write, list[str](), asyncio.Event()
 
     async def write(table: str, pk: str, ops: Any) -> Any:

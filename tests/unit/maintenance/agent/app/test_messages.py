@@ -33,7 +33,7 @@ from shared.maintenance.model import (
 )
 from shared.maintenance.routes import MAX_REPORT
 from shared.maintenance.rows import encode_row
-from shared.maintenance.service.service import _node
+from shared.maintenance.service.reports import _node
 from tests.unit.maintenance.agent.app.states import MACHINE, NOT_BEFORE, answer, event, state
 
 

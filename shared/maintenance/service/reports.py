@@ -1,0 +1,334 @@
+"""Serves agents' reports in rounds: those of a fleet that wait are decided one after the other on one view, and written together.
+
+A round is as if its reports had come one after the other at one moment, with no other write in between. Its view is read after the last of
+them has come, and everything is written in one transaction on the ETags of that view, or decided again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from ...core.clock import Clock
+from ...core.errors import Problem, StorageError
+from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
+from ...engine.json_codec import TooLarge
+from ...engine.rounds import Rounds, Served
+from ...leases.rows import Fleet, event_fields, fleet_key
+from ...storage.ports import MAX_EGT_ROWS
+from ...tenants.model import Limits, no_limits
+from ...tenants.store import contended
+from ...web.problem import conflict, invalid, not_found
+from .. import rules
+from ..azure_names import distinct
+from ..decisions.caller_probes import ProbeReport
+from ..latency import Latencies
+from ..model import AgentReportIn
+from ..rows import GUARD, MAX_NODES, MAX_OPEN, MONITORS, FleetEvents, MaintenanceRow, NodeEntry, NodeRow, node_key
+from ..rule_settings import MaintenanceSettings
+from ..story import Told, events_around, told_by, told_by_agent
+from ..timings import FREE_ROWS, LONGEST_PAUSE, ROWS_A_SECOND
+from .leases_port import Leases
+from .store import ATTEMPTS, SURE_ROWS, MaintenanceStore, StoredEvents, changed_events
+from .views import answer_out
+
+log = logging.getLogger(__name__)
+
+MOST_SIZES: Final = 10_000
+"""Fleets whose sizes a process remembers."""
+MOST_REPORTS: Final = SURE_ROWS
+"""Reports of one round: each writes the row of its node."""
+MOST_CHARACTERS: Final = 500_000
+"""Characters of the reports of one round, about. A transaction has at most 4 MiB."""
+MOST_GETS: Final = 3
+"""Nodes whose rows are read one by one. For more of them, one read of all nodes costs fewer requests."""
+TOO_MANY_EVENTS: Final = f"a fleet has at most {MAX_OPEN:,} open events"
+
+
+class ReceivedReport(NamedTuple):
+    """A report that waits for its round. node: the row that it brings; probed: its results of the caller probe."""
+
+    tenant: str
+    body: AgentReportIn
+    node: NodeRow
+    probed: ProbeReport | None
+
+
+@dataclass(slots=True)
+class Round:
+    """The decisions of a round so far. view: after them. answers: by the order of the reports. told: steps for the stories."""
+
+    read: StoredEvents
+    view: FleetEvents
+    answers: list[dict[str, Any] | Exception] = field(default_factory=list)
+    told: Told = field(default_factory=dict)
+
+    def changed(self) -> dict[str, MaintenanceRow]:
+        """Return the rows that differ from those that were read, nodes first."""
+        before, after = self.read.view, self.view
+        kept: dict[str, MaintenanceRow] = {node_key(name): node for name, node in after.nodes.items() if node is not before.nodes.get(name)}
+        if after.monitors != before.monitors:
+            kept[MONITORS] = after.monitors
+        if after.guard != before.guard:
+            kept[GUARD] = after.guard
+        return kept | changed_events(before, after.events)
+
+
+class PartitionsOfNodes:
+    """The partitions of a fleet's nodes, read once for a round: the reading for one node costs as much as that for all."""
+
+    def __init__(self, key: str, leases: Leases, names: Set[str]) -> None:
+        """names: nodes that the view may not have yet."""
+        self._key, self._leases, self._names = key, leases, names
+        self._held: Mapping[str, int] = {}
+        self._looked: Set[str] = frozenset()
+
+    @property
+    def looked(self) -> bool:
+        """True once they were read."""
+        return bool(self._looked)
+
+    async def held(self, asked: Set[str], view: FleetEvents) -> dict[str, int]:
+        """Return the number of partitions of the nodes that are asked for. Raises `StorageError`."""
+        if not asked <= self._looked:
+            self._looked = view.nodes.keys() | self._names | asked
+            self._held = await self._leases.held(self._key, self._looked)
+        return {name: self._held[name] for name in asked if name in self._held}
+
+
+class ReportRounds:
+    """Serves the reports of agents. One per process; keeps no state but the sizes of fleets and the reports that wait."""
+
+    def __init__(
+        self,
+        store: MaintenanceStore,
+        settings: Callable[[Fleet], MaintenanceSettings],
+        leases: Leases,
+        tenant_limits: Callable[[str], Awaitable[Limits]] = no_limits,
+        *,
+        clock: Clock,
+    ) -> None:
+        """tenant_limits: returns the limits of a tenant; called for the first report of a node."""
+        self._store, self._settings, self._leases, self._tenant_limits = store, settings, leases, tenant_limits
+        self._sizes: dict[str, int] = {}
+        """The number of nodes of fleets, as this process saw it last."""
+        self._rounds: Rounds[ReceivedReport, dict[str, Any]] = Rounds(self._serve, clock, MOST_REPORTS)
+
+    async def report(self, tenant: str, fleet: str, body: AgentReportIn) -> dict[str, Any]:
+        """Apply an agent's report and return the answer. Raises as `MaintenanceService.report`."""
+        return await self._rounds.ask(fleet_key(tenant, fleet), ReceivedReport(tenant, body, _node(body), _probed(body)))
+
+    async def _serve(self, key: str, reports: Sequence[ReceivedReport]) -> Served[dict[str, Any]]:
+        """Serve as many of the first reports as one transaction takes."""
+        definition = await self._store.definition(key)
+        if definition is None:
+            return Served([not_found("fleet") for _ in reports])
+        settings = self._settings(definition)
+        reports = _fitting(reports)
+        try:
+            return await self._decide(key, reports, settings)
+        except (StorageError, Problem):
+            raise
+        except Exception:
+            if len(reports) == 1:
+                raise
+            # One of them cannot be served or stored, which is no reason to refuse the others.
+            return await self._decide_alone(key, reports[0], settings)
+
+    async def _decide_alone(self, key: str, report: ReceivedReport, settings: MaintenanceSettings) -> Served[dict[str, Any]]:
+        try:
+            return await self._decide(key, [report], settings)
+        except Exception as error:
+            return Served([error])
+
+    async def _decide(self, key: str, reports: Sequence[ReceivedReport], settings: MaintenanceSettings) -> Served[dict[str, Any]]:
+        rows = 0
+        again = False
+        partitions = PartitionsOfNodes(key, self._leases, {report.node.node for report in reports})
+
+        async def attempt() -> Round | WriteConflict:
+            nonlocal rows, again
+            read = await self._read(key, [report.node for report in reports], settings, again)
+            rows += len(read.etags)
+            made = await self._play(key, reports, read, settings, partitions)
+            changed = made.changed()
+            if not changed:
+                return made
+            is_new = not read.view.nodes.keys() >= made.view.nodes.keys()
+            if is_new:
+                # Before its first row, so that the timers find every fleet with rows, whatever fails in between.
+                await self._store.enlist(key)
+            if not await self._store.write(key, read, changed, made.told):
+                again = True
+                return CONFLICT
+            if is_new:
+                # And after it: if the fleet ended meanwhile, its entry is gone, and the new row must be found and removed.
+                await self._store.enlist(key)
+            return made
+
+        try:
+            made = await retry_on_conflict(attempt, ATTEMPTS, contended)
+        except TooLarge as error:
+            if len(reports) > 1:
+                raise
+            raise invalid("/events", f"too much to keep: {error}") from None
+        if await self._update_drain(key, made) or partitions.looked:
+            # The fleet's servers and partitions were read, too: that is as many rows again, and more.
+            rows *= 3
+        return Served(made.answers, _pause(rows))
+
+    async def _read(self, key: str, nodes: Sequence[NodeRow], settings: MaintenanceSettings, again: bool) -> StoredEvents:
+        """Read what the decisions need. again: a write has failed, because a row had changed or was there already."""
+        if not again and len(nodes) <= MOST_GETS and not any(rules.asks_for_something(node) for node in nodes):
+            read = await self._store.read(key, {node.node for node in nodes})
+            if not any(node.node not in read.view.nodes or rules.needs_all_nodes(read.view, node, settings, read.now) for node in nodes):
+                return read
+        read = await self._store.read(key, whole=True)
+        if again and any(entry.listed and entry.event_id not in read.view.events for node in nodes for entry in node.entries):
+            # An event that could not be inserted may be in the ledger as one that ended long ago.
+            read = await self._store.read(key, whole=True, old=True)
+        if len(self._sizes) >= MOST_SIZES:
+            self._sizes.clear()
+        self._sizes[key] = len(read.view.nodes)
+        return read
+
+    async def _play(
+        self,
+        key: str,
+        reports: Sequence[ReceivedReport],
+        read: StoredEvents,
+        settings: MaintenanceSettings,
+        partitions: PartitionsOfNodes,
+    ) -> Round:
+        """Decide the reports one after the other, as far as one transaction takes them."""
+        made = Round(read, read.view)
+        for report in reports:
+            before = made.view.nodes.get(report.node.node)
+            held = await partitions.held(rules.nodes_to_drain(made.view, report.node, settings), made.view)
+            own = (await self._tenant_limits(report.tenant)).agents if before is None else None
+            most = MAX_NODES if own is None else own
+            size = self._sizes.get(key, 0)
+            accepted = rules.receive(made.view, report.node, settings, held, read.whole, read.now, most, report.probed, size)
+            if not isinstance(accepted, rules.AcceptedAgentReport):
+                made.answers.append(_refusal(accepted, most))
+                continue
+            after = self._after(made, report, before, accepted, settings)
+            if made.answers and not self._fits(after):
+                break
+            made = after
+        return made
+
+    def _after(
+        self,
+        made: Round,
+        report: ReceivedReport,
+        before: NodeRow | None,
+        accepted: rules.AcceptedAgentReport,
+        settings: MaintenanceSettings,
+    ) -> Round:
+        node, view, body = accepted.node, made.view, report.body
+        after = FleetEvents({**view.nodes, node.node: node}, accepted.events, accepted.monitors, view.alarms, accepted.guard)
+        steps = None if body.steps is None else [step.reported() for step in body.steps]
+        known = replace(view, events={**view.events, **accepted.events})
+        told = {about: list(found) for about, found in made.told.items()}
+        for about, found in told_by_agent(before, node, known, steps, body.sent, self._store.wall()).items():
+            told.setdefault(about, []).extend(found)
+        return Round(made.read, after, [*made.answers, answer_out(accepted.answer, settings)], told)
+
+    def _fits(self, made: Round) -> bool:
+        """Return true if one transaction takes the rows and the stories of a round."""
+        changed = made.changed()
+        stories = told_by(made.read.view, changed, self._store.wall()).keys() | made.told.keys()
+        return len(changed) <= SURE_ROWS and len(changed) + len(stories) <= MAX_EGT_ROWS
+
+    async def _update_drain(self, key: str, made: Round) -> bool:
+        """Let partitions leave the nodes that have begun to need it, and allow them back on the others. False if there is none."""
+        before = made.read.view.nodes
+        turned = [node for name, node in made.view.nodes.items() if node.leaving != (name in before and before[name].leaving)]
+        if not turned:
+            return False
+        events = {node.node: events_around(node, made.view, now=made.read.now) for node in turned}
+        try:
+            await self._leases.leave(key, {node.node: node.leaving for node in turned}, events)
+        except (StorageError, Problem) as error:
+            # The sweep repeats it.
+            for node in turned:
+                extra = {"action": "maintenance_leases_wait", "fleet": key, "node": node.node, **event_fields(events[node.node])}
+                log.warning("%s: the drain of %s could not be changed: %s", key, node.node, error, extra=extra)
+        return True
+
+
+def _pause(rows: int) -> float:
+    """Return the seconds after which a process may read a fleet again that took it `rows` rows this time."""
+    return min(LONGEST_PAUSE, max(0, rows - FREE_ROWS) / ROWS_A_SECOND)
+
+
+def _refusal(why: rules.AgentReportRefusal, most: int) -> Problem:
+    if why == "too-many-nodes":
+        detail = f"the fleet has as many nodes with agents as the tenant's limit allows, {most:,}"
+        return conflict(why, f"{detail}; an operator can raise limits.agents")
+    return conflict(why, TOO_MANY_EVENTS if why == "too-many-events" else "a later report of this node has been stored")
+
+
+def _fitting(reports: Sequence[ReceivedReport]) -> Sequence[ReceivedReport]:
+    """Return the first reports, at least one, that are not too large for one transaction together."""
+    left = MOST_CHARACTERS
+    for count, report in enumerate(reports):
+        left -= sum(200 + len(entry.reason) + sum(len(name) + 3 for name in entry.resources) for entry in report.node.entries)
+        if left < 0 and count:
+            return reports[:count]
+    return reports
+
+
+def _node(body: AgentReportIn) -> NodeRow:
+    entries: dict[str, NodeEntry] = {}
+    for each in body.events:
+        # If an event is listed twice, the first entry counts.
+        entries.setdefault(
+            each.event_id,
+            NodeEntry(
+                each.event_id,
+                each.type,
+                "Started" if each.status == "Started" else "Scheduled",
+                each.phase,
+                each.not_before,
+                each.source,
+                each.duration_s,
+                distinct(each.resources),
+                each.reason or "",
+                each.observed_ms or 0,
+                each.outcome or "",
+            ),
+        )
+    return NodeRow(
+        body.node,
+        body.vm,
+        body.scope,
+        body.seq,
+        0,
+        body.location,
+        body.fault_domain,
+        body.boot_id,
+        body.incarnation,
+        body.disabled,
+        body.resource_id or "",
+        tuple(entries.values()),
+        caught_up=bool(body.caught_up),
+        probe=body.probe.state if body.probe is not None else "",
+    )
+
+
+def _probed(body: AgentReportIn) -> ProbeReport | None:
+    probe = body.probe
+    if probe is None:
+        return None
+    events = {
+        event_id: {
+            phase: Latencies({str(at): count for at, count in found.buckets.items()}, found.failures, found.slow)
+            for phase, found in phases.items()
+        }
+        for event_id, phases in probe.events.items()
+    }
+    return ProbeReport(probe.state, probe.run, events)
