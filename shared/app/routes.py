@@ -15,6 +15,7 @@ from ..ops.health import routes as health
 from ..ops.metrics.routes import figures
 from ..scheduler import routes as scheduler
 from ..scheduler.bulk.routes import jobs
+from ..scheduler.heartbeats import heartbeats
 from ..scheduler.ingest.rejects_routes import rejected
 from ..scheduler.long_work.routes import work
 from ..scheduler.mirror.routes import storage
@@ -40,6 +41,7 @@ def build_routes() -> Routes[Application]:
     routes.add(rejected, lambda app: app.scheduler.rejects)
     routes.add(schedules, lambda app: app.scheduler)
     routes.add(calendars, lambda app: app.scheduler)
+    routes.add(heartbeats, lambda app: app.scheduler)
     routes.add(tenants.tenants, lambda app: app.tenants)
     routes.add(tenants.channels, lambda app: app.tenants)
     routes.add(audit, lambda app: app.audit)

@@ -20,6 +20,7 @@ GROUPS: Final = {
     "events": "groups.events",
     "jobs": "groups.jobs",
     "schedules": "groups.schedules",
+    "heartbeat": "groups.heartbeat",
     "tenants": "groups.tenants",
     "leases": "groups.leases",
     "turns": "groups.turns",

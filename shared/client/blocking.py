@@ -19,6 +19,7 @@ from .model import (
     BulkJob,
     Event,
     EventOptions,
+    Heartbeat,
     MinuteLoad,
     NewEvent,
     Occurrence,
@@ -135,6 +136,14 @@ class Client:
     def redrive_all(self, *, since: datetime | None = None, until: datetime | None = None, channel: str | None = None) -> int:
         """Redrive all dead events that match, and return their number. After a lost answer it counts only the last try's."""
         return self._do(calls.redrive_all(since=since, until=until, channel=channel))
+
+    def heartbeat(self, name: str, *, within: timedelta, channel: str | None = None, payload: Any = None) -> Heartbeat:
+        """Say that a job is alive: an event is delivered to `channel` if the next call does not come within this time."""
+        return self._do(calls.heartbeat(name, within, channel, payload))
+
+    def end_heartbeat(self, name: str) -> None:
+        """End a monitor: no event is delivered until the next `heartbeat` begins it anew."""
+        self._do(calls.end_heartbeat(name))
 
     def stats(self) -> Stats:
         """Return the numbers of the tenant's events by state."""

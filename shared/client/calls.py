@@ -21,6 +21,7 @@ from .model import (
     BulkJob,
     Event,
     EventOptions,
+    Heartbeat,
     MinuteLoad,
     Occurrence,
     Schedule,
@@ -34,6 +35,7 @@ _EVENTS = json_reader(AnswerPage[Event].model_validate)
 _SCHEDULES = json_reader(AnswerPage[Schedule].model_validate)
 _OCCURRENCES = json_reader(AnswerPage[Occurrence].model_validate)
 _LOADS = json_reader(AnswerPage[MinuteLoad].model_validate)
+_HEARTBEAT = json_reader(Heartbeat.model_validate)
 _BACKFILL = json_reader(Backfill.model_validate)
 _CALENDARS = json_reader(
     lambda document: {each["name"]: tuple(date.fromisoformat(day) for day in each["dates"]) for each in document["items"]}
@@ -227,6 +229,16 @@ def backfill(id: str, since: datetime, until: datetime, *, name: str | None, spr
     fields = to_json_fields(**{"from": since, "to": until, "id": name or f"c-{uuid.uuid4().hex[:14]}", "spread": spread})
     body = encode({key: value for key, value in fields.items() if value is not None})
     return ApiCall("POST", f"schedules/{_name(id)}/backfill", _BACKFILL, body=body, slow=True)
+
+
+def heartbeat(name: str, within: timedelta, channel: str | None, payload: Any) -> ApiCall[Heartbeat]:
+    fields = {"within": to_json_value("delay", within), "channel": channel, "payload": payload}
+    body = encode({key: value for key, value in fields.items() if value is not None})
+    return ApiCall("POST", f"heartbeats/{quote(name)}", _HEARTBEAT, body=body)
+
+
+def end_heartbeat(name: str) -> ApiCall[None]:
+    return ApiCall("DELETE", f"heartbeats/{quote(name)}", read_empty, repeatable=False)
 
 
 def put_calendar(name: str, dates: Iterable[date]) -> ApiCall[None]:

@@ -337,6 +337,16 @@ class ScheduleOptions(TypedDict, total=False):
     """Channel that gets a callback of each occurrence that is dead or lapsed."""
 
 
+class Heartbeat(_AnswerModel):
+    """A heartbeat monitor. state: `alive`, or `silent` if no call came in time. due: when the next call must have come."""
+
+    name: str
+    state: str
+    due: datetime
+    channel: str = "default"
+    event: str | None = None
+
+
 class Backfill(_AnswerModel):
     """The events of a backfill. existing: those that an earlier call with this id made."""
 

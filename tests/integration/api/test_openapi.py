@@ -39,6 +39,9 @@ PUT /calendars/{name}
 GET /calendars/{name}
 DELETE /calendars/{name}
 GET /calendars
+POST /heartbeats/{name}
+GET /heartbeats/{name}
+DELETE /heartbeats/{name}
 GET /schedules/{id}/preview
 GET /load
 GET /history

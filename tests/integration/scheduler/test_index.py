@@ -85,7 +85,7 @@ QUEUES = {
 TIMERS = {"sweep": "0 * * * * *"}
 
 # What api.md names and other parts of the house add.
-MORE_ROUTES = re.compile(r"v1/(fleets|fleet-overview|schedules|calendars|load|storage|audit)(/.*)?|bigben/.*|dashboard|metrics")
+MORE_ROUTES = re.compile(r"v1/(fleets|fleet-overview|schedules|calendars|heartbeats|load|storage|audit)(/.*)?|bigben/.*|dashboard|metrics")
 
 type Functions = dict[str, list[dict[str, Any]]]
 

@@ -45,6 +45,8 @@ def respond(request: httpx.Request) -> httpx.Response:
         last = "cursor" in request.url.params
         item = {"id": "daily", "cron": "0 9 * * *"} if path == "schedules" else EVENT
         return httpx.Response(200, json={"items": [item], "next": None if last else "more"})
+    if path == "heartbeats/backup":
+        return httpx.Response(200, json={"name": "backup", "state": "alive", "due": TIME})
     if path == "calendars":
         return httpx.Response(200, json={"items": [{"name": "holidays", "dates": ["2030-01-01"]}], "next": None})
     if path.endswith("backfill"):
@@ -84,6 +86,8 @@ VERBS: dict[str, Verb] = {
     "schedules.pause": lambda c: c.schedules.pause("daily"),
     "schedules.resume": lambda c: c.schedules.resume("daily"),
     "schedules.trigger": lambda c: c.schedules.trigger("daily"),
+    "heartbeat": lambda c: c.heartbeat("backup", within=timedelta(minutes=10), channel="ops", payload=1),
+    "end_heartbeat": lambda c: c.end_heartbeat("backup"),
     "schedules.backfill": lambda c: c.schedules.backfill("daily", DUE, DUE + timedelta(days=1), name="day", spread=timedelta(minutes=5)),
     "schedules.put_calendar": lambda c: c.schedules.put_calendar("holidays", [DUE.date()]),
     "schedules.delete_calendar": lambda c: c.schedules.delete_calendar("holidays"),
@@ -116,6 +120,8 @@ SENT = {
     "schedules.pause": "POST /api/v1/schedules/daily/pause",
     "schedules.resume": "POST /api/v1/schedules/daily/resume",
     "schedules.trigger": "POST /api/v1/schedules/daily/trigger",
+    "heartbeat": "POST /api/v1/heartbeats/backup",
+    "end_heartbeat": "DELETE /api/v1/heartbeats/backup",
     "schedules.backfill": "POST /api/v1/schedules/daily/backfill",
     "schedules.put_calendar": "PUT /api/v1/calendars/holidays",
     "schedules.delete_calendar": "DELETE /api/v1/calendars/holidays",
