@@ -18,6 +18,7 @@ from .events import (
     event_rows,
     firing,
     importing,
+    keys,
     quiet,
     real_outage,
     singles,
@@ -78,6 +79,7 @@ BENCHES: Final[dict[str, Bench]] = {
     "list-dead": Bench("empty lists of dead events, with 500,000 open events", totals.dead),
     "stats-open": Bench("/stats, /load over a day and /metrics, with 500,000 open events", totals.totals),
     # Virtual time, and the service's own CPU
+    "keys": Bench("deliveries a second of an ordering key, and small keys beside a large one, on virtual time", keys.measure),
     "quiet": Bench("billed time of lone events, on virtual time", quiet.measure),
     "cpu": Bench("CPU per event, storage in memory", twin.cpu),
     "storage-cpu": Bench("CPU of requests to table storage, and of their rows", storage_cpu.measure),
