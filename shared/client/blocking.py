@@ -104,13 +104,15 @@ class Client:
         labels: Mapping[str, str] | None = None,
         id_prefix: str | None = None,
         error: str | None = None,
+        held: bool = False,
     ) -> Iterator[Event]:
         """Yield events due from `since` to before `until`, unordered. An event that ends meanwhile may be yielded twice.
 
-        `labels`: at most 4, all of which the event has. `error`: a part of the last error.
+        `labels`: at most 4, all of which the event has. `error`: a part of the last error. `held`: only those that a paused channel
+        or a circuit breaker holds.
         """
         filters: Any = {"since": since, "until": until, "state": state, "channel": channel}
-        filters |= {"labels": labels, "id_prefix": id_prefix, "error": error}
+        filters |= {"labels": labels, "id_prefix": id_prefix, "error": error, "held": held}
         return self._pages(lambda cursor: calls.events(**filters, cursor=cursor))
 
     def change(self, id: str, *, if_match: str | None = None, **changes: Any) -> Event:

@@ -102,10 +102,11 @@ def events(
     labels: Mapping[str, str] | None = None,
     id_prefix: str | None = None,
     error: str | None = None,
+    held: bool = False,
     cursor: str | None,
 ) -> ApiCall[AnswerPage[Event]]:
     filters = {"from": since, "to": until, "state": state, "channel": channel, "id_prefix": id_prefix, "error": error}
-    query = _page(cursor, **filters, label=labels_text(labels) if labels else None)
+    query = _page(cursor, **filters, label=labels_text(labels) if labels else None, held="true" if held else None)
     return ApiCall("GET", "events", _EVENTS, query=query)
 
 

@@ -13,7 +13,7 @@ from ..delivery.flow.rules import HoldReason
 from ..delivery.notices import NoticeKind
 from ..tenants.model import Durability, LabelName, Pauses, refuse_two_kinds
 from ..web.fields.error_texts import TEXT, Shaped
-from ..web.fields.params import Moment, Paging, Query
+from ..web.fields.params import Flag, Moment, Paging, Query
 from ..web.fields.types import Maybe, Name, Stamp, Strict
 from .ingest.queued_ids import SHAPE
 from .late_reasons import LateReason
@@ -296,6 +296,7 @@ class EventQuery(Paging):
     )
     id_prefix: IdPrefix | None = Field(None, description="Only events whose id begins so. Costs as `label` does.")
     error: ErrorPart | None = Field(None, description="Only events whose last error contains this, in any case. Costs as `label` does.")
+    held: Flag = Field(False, description="`true`: only due events that a paused channel or a circuit breaker holds.")
 
 
 class DeadQuery(Paging):

@@ -34,8 +34,9 @@ from .model import (
     StatsOut,
 )
 from .protocol.label_rows import label_digest
-from .protocol.state_rows import LISTED
+from .protocol.state_rows import ROW_KINDS
 from .queries.event_filter import EventFilter, event_filter
+from .queries.held import held_filter
 from .queries.lookup import LABELS, START, ListPosition
 from .rows import etag_of_row
 from .service import Scheduler
@@ -180,13 +181,16 @@ async def dead_letters_redrive(call: Call[Scheduler, RedriveIn]) -> Answer:
 
 @events.get("v1/events", answers={200: EventList, 429: "too-many-requests"})
 async def events_list(call: Call[Scheduler, None, EventQuery]) -> Answer:
-    """List events by time, state, channel, labels, beginning of the id, and last error.
+    """List events by time, state, channel, labels, beginning of the id, last error, and whether they are held.
 
     Unfinished shards come first, then finished ones. A page may be short, even empty, while `next` is not null.
     """
     asked = call.query
     labels = parse_labels(asked.label) if asked.label is not None else ()
     chosen = event_filter(asked.from_, asked.to, asked.channel, asked.state, labels, asked.id_prefix, asked.error)
+    if asked.held:
+        scheduler = call.service
+        chosen = held_filter(chosen, asked.state, await scheduler.directory.channels.blocks(call.tenant), scheduler.clock.now())
     return await _page(call, "events", chosen, asked.limit, asked.cursor)
 
 
@@ -219,7 +223,7 @@ def _place(found: list[Any], chosen: EventFilter) -> ListPosition:
     match found:
         case [str(phase), int(number), str(key), str(row)] if (
             0 <= number < 16 * len(PLACES)
-            and (phase not in LISTED or phase == chosen.state)
+            and (phase not in ROW_KINDS or phase == chosen.state)
             and (phase != LABELS or key.partition(":")[0] in digests)
         ):
             return ListPosition(phase, number, key, row)

@@ -125,6 +125,7 @@ def list_(
     label: Label = None,
     id_prefix: IdPrefix = None,
     error: ErrorPart = None,
+    held: Annotated[bool, typer.Option("--held", help="Only events that a paused channel or a circuit breaker holds.")] = False,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Largest number of events to list.")] = 100,
 ) -> None:
     """List events, in no particular order.
@@ -136,7 +137,8 @@ def list_(
     """
     labels = labels_text(parse_pairs(label or [], "--label"))
     filters: dict[str, Any] = {"from_": since, "to": until, "state": state, "channel": channel}
-    found = session.items("events", limit=limit, **filters, label=labels, id_prefix=id_prefix, error=error)
+    filters |= {"label": labels, "id_prefix": id_prefix, "error": error, "held": "true" if held else None}
+    found = session.items("events", limit=limit, **filters)
     columns = ("id", "due", "state", "channel", "attempts", "late", "error")
     session.print_list(found, columns, _row, empty="no events")
 

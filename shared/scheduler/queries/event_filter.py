@@ -11,7 +11,7 @@ import orjson
 from ...core.clock import Millis
 from ..attempt_history import history_of
 from ..protocol.redriving import is_redriven
-from ..protocol.state_rows import LISTED, ListedState, in_state
+from ..protocol.state_rows import LISTED, ListedState, RowKind, in_state
 from ..rows import shown_state
 from ..rules import GOING
 from ..work_rows import WORK, work_of
@@ -34,8 +34,9 @@ class EventFilter:
     channel: str | None = None
     wanted: Callable[[dict[str, Any]], bool] = _any
     """Returns True if the event with these properties, of those in `properties`, is to be shown."""
-    state: ListedState | None = None
-    """Shows events in this state only, which are found by state rows. A redriven event is not shown."""
+    state: RowKind | None = None
+    """Shows events in this state only, which are found by state rows. A redriven event is not shown. `held`: events that are found by held
+    rows, if they are `wanted`."""
     working: bool = False
     """Of those in state `retrying`: shows events whose receivers work on them, and otherwise the others."""
     labels: Labels = ()
@@ -48,7 +49,8 @@ class EventFilter:
     def properties(self) -> tuple[str, ...]:
         """The properties that the filter uses. Only these are read of events that are not shown."""
         labels = ("labels",) if self.labels else ()
-        return _FILTERED + labels + (("error", "history") if self.error else ()) + (("id",) if self.prefix else ())
+        waits = ("next",) if self.state == "held" else ()
+        return _FILTERED + waits + labels + (("error", "history") if self.error else ()) + (("id",) if self.prefix else ())
 
     @property
     def searches(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...core.clock import Clock, Millis, to_text
@@ -14,7 +15,8 @@ from ...tenants.store import TenantDirectory
 from .. import rules
 from ..key_lines import KeyLines
 from ..keys import shard_tenant
-from ..rows import KEY, representation
+from ..rows import KEY, representation, shown_state
+from .event_filter import EventFilter
 
 
 class EventViews:
@@ -46,6 +48,18 @@ class EventViews:
 def is_waiting(props: Props, now: Millis) -> bool:
     """Return True if the event is due and unclaimed."""
     return props["state"] in rules.WAITING and rules.due_at(props) <= now
+
+
+def held_filter(chosen: EventFilter, state: str | None, blocks: Mapping[str, Block | None], now: Millis) -> EventFilter:
+    """Return the filter that shows the held events of those that `chosen` shows.
+
+    state: as users see it. blocks: the reason why each channel is blocked, if it is.
+    """
+
+    def wanted(props: dict[str, Any]) -> bool:
+        return is_waiting(props, now) and blocks.get(str(props["channel"])) is not None and (state is None or shown_state(props) == state)
+
+    return replace(chosen, state="held", wanted=wanted)
 
 
 def _view(row: Row, blocked: Block | None, now: Millis, answers: Mapping[Millis, AnswerHead]) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from ..keys import (
 )
 from ..protocol.changing import find
 from ..protocol.label_rows import has_digest, label_digest, label_partitions, label_shard, remove_stale_label
-from ..protocol.state_rows import in_state, remove_stale, state_partitions, state_shard
+from ..protocol.state_rows import LISTED, in_state, remove_stale, state_partitions, state_shard
 from .event_filter import EventFilter
 
 log = logging.getLogger(__name__)
@@ -205,7 +205,7 @@ class EventLookup:
         """
         # Without a filter nearly every row is shown. With one, or if many are not, bodies are read only of the rows that are.
         # A shard with a state row has few other events that pass, so the store filters by state.
-        where = (Where("state", "eq", chosen.state),) if by_state and chosen.state is not None else ()
+        where = (Where("state", "eq", chosen.state),) if by_state and chosen.state in LISTED else ()
         whole = not bare and chosen == (EventFilter(state=chosen.state) if by_state else EventFilter())
         picked: list[Row] = []
         scanned = size = present = 0

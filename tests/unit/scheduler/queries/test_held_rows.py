@@ -12,12 +12,14 @@ import pytest
 from shared.delivery.flow.rules import ClaimHold
 from shared.scheduler.protocol.gate import Gate, parse_gate
 from shared.scheduler.protocol.held_rows import BEGUN, HELD, MOST_CHANNELS, REST, HeldRow, count_held, held_numbers, held_row_of, pack_held
+from shared.scheduler.protocol.state_rows import SPREAD
 from shared.scheduler.timings import CLAIM_AHEAD
 from shared.storage.names import EVENTS, SWEEPS
-from shared.storage.ports import Op, Row
+from shared.storage.ports import Insert, Op, Row
 from tests.unit.scheduler.harness import START, World
 
 DEFAULT = "/api/v1/tenants/demo/channels/default"
+LIST = "/api/v1/events"
 
 
 @pytest.fixture
@@ -133,10 +135,51 @@ async def test_cancelled_events_are_counted_until_an_owner_looks(world: World) -
     await world.admin.post(f"{DEFAULT}/pause")
     await batch(world, 2)
     await world.run(10)
-    [first, second] = await world.demo.all("/api/v1/events")
-    assert (await world.demo.delete(f"/api/v1/events/{first['id']}")).status == 204
+    [first, second] = await world.demo.all(LIST)
+    assert (await world.demo.delete(f"{LIST}/{first['id']}")).status == 204
     await world.run(60, step=5)
     assert await held(world) == 1
-    assert (await world.demo.delete(f"/api/v1/events/{second['id']}")).status == 204
+    assert (await world.demo.delete(f"{LIST}/{second['id']}")).status == 204
     await world.run(300, step=5)
     assert await held(world) == 0 and held_rows(world) == []
+
+
+async def test_the_list_of_held_events_reads_the_shards_with_held_rows_only(world: World) -> None:
+    await world.do(world.app.timers.sweep())
+    for number in range(8):
+        await world.demo.create(due=f"2027-01-15T09:{number:02}:00Z")
+    assert await world.demo.all(f"{LIST}?held=true") == []
+    await world.admin.post(f"{DEFAULT}/pause")
+    await batch(world, 3)
+    await world.run(10)
+    before = world.tables.transactions["query"]
+    page = (await world.demo.get(f"{LIST}?held=true&limit=2")).json()
+    # The channels, four partitions of state rows, and the one shard.
+    assert world.tables.transactions["query"] - before <= 1 + SPREAD + 1
+    rest = (await world.demo.get(f"{LIST}?held=true&limit=2&cursor={page['next']}")).json()
+    found = page["items"] + rest["items"]
+    assert len({each["id"] for each in found}) == len(found) == 3 and rest["next"] is None
+    assert {each["held"]["reason"] for each in found} == {"paused"}
+    assert await world.demo.all(f"{LIST}?held=true&state=retrying") == []
+    assert len(await world.demo.all(f"{LIST}?held=true&state=scheduled")) == 3
+    assert (await world.demo.get(f"{LIST}?held=maybe")).status == 422
+
+
+async def test_the_list_of_held_events_shows_each_only_while_it_is_held_and_removes_what_leads_to_nothing(world: World) -> None:
+    await world.do(world.app.timers.sweep())
+    await world.admin.post(f"{DEFAULT}/pause")
+    await batch(world, 2)
+    await world.run(10)
+    [row] = held_rows(world)
+    [first, second] = await world.demo.all(f"{LIST}?held=true")
+    assert (await world.demo.delete(f"{LIST}/{first['id']}")).status == 204
+    assert [each["id"] for each in await world.demo.all(f"{LIST}?held=true")] == [second["id"]]
+    await world.admin.post(f"{DEFAULT}/resume")
+    assert await world.demo.all(f"{LIST}?held=true") == [] and len(held_rows(world)) == 1
+    await world.run(20)
+    assert held_rows(world) == []
+    # As a delayed insert leaves it.
+    await world.tables.write(SWEEPS, row.pk, (Insert(row.rk, row.props),))
+    await world.admin.post(f"{DEFAULT}/pause")
+    assert await held(world) == 0 and await world.demo.all(f"{LIST}?held=true") == []
+    assert held_rows(world) == []
