@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...engine.async_runner import AsyncRunner
@@ -51,42 +51,55 @@ class MaintenanceDrain:
         events: the Scheduled Events of each server. The intents name them, so that the servers' log lines can.
         """
         events = events or {}
-        if not await self._runner.run(write_intents(key, nodes, self._clock.now(), events)):
+        written = await self._runner.run(write_intents(key, nodes, self._clock.now(), events))
+        if written is None:
             return
         named = sorted({each for found in events.values() for each in found})
         changed = ", ".join(f"{name} {'is drained' if gone else 'is available'}" for name, gone in sorted(nodes.items())[:5])
         log.info("Maintenance of fleet %s: %s", key, changed, extra={"action": "lease_maintenance", "fleet": key, **event_fields(named)})
+        if not written.drains and written.has_scanners:
+            # Nothing must move. The scanners see that the fleet has changed, and plan.
+            return
         seen = await self._planning.look(key)
         if seen is not None:
             await self._planning.carry_out(key, await self._planning.plan(seen, self._clock.now()))
 
 
-def write_intents(key: str, nodes: Mapping[str, bool], now: Millis, events: Mapping[str, Sequence[str]]) -> Steps[bool]:
-    """Write the intents that differ from `nodes`. Return True if any was written. events: by server, for the notes of new intents.
+class WrittenIntents(NamedTuple):
+    """drains: at least one drain was begun or renewed. has_scanners: servers of the fleet plan by themselves."""
 
-    After `TRIES` conflicts return False: the next sweep tries again.
+    drains: bool
+    has_scanners: bool
+
+
+def write_intents(
+    key: str, nodes: Mapping[str, bool], now: Millis, events: Mapping[str, Sequence[str]]
+) -> Steps[WrittenIntents | None]:
+    """Write the intents that differ from `nodes`; None if none was written. events: by server, for the notes of new intents.
+
+    After `TRIES` conflicts return None: the next sweep tries again.
     """
 
-    def attempt() -> Steps[bool | WriteConflict]:
+    def attempt() -> Steps[WrittenIntents | WriteConflict | None]:
         # Usually nothing changes, and the servers' rows need not be read to find that out.
         own = parse_summary(key, (yield from load(FLEETS, key, FLEET, INTENTS[1])))
         if own is None or not may_change(own, nodes, now):
-            return False
+            return None
         seen = yield from read_summary(key)
         if seen is None:
-            return False
+            return None
         ops = intent_changes(seen, nodes, now, events)
         if not ops:
-            return False
+            return None
         count: Props = {"changes": seen.fleet.changes + 1}
         answer = yield from write(FLEETS, key, Merge(FLEET, count, seen.etag), *ops)
         if isinstance(answer, Applied):
-            return True
+            return WrittenIntents(any(isinstance(op, Upsert) for op in ops), any(server.scans for server in seen.living))
         return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
     if isinstance(ended, WriteConflict):
-        return False
+        return None
     return ended
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from ...core.clock import Clock
@@ -42,6 +43,8 @@ MOST_REPORTS: Final = SURE_ROWS
 """Reports of one round: each writes the row of its node."""
 MOST_CHARACTERS: Final = 500_000
 """Characters of the reports of one round, about. A transaction has at most 4 MiB."""
+MOST_DRAINED: Final = 90
+"""Nodes whose drain one round changes, about as many as one transaction takes. The others follow with their own reports."""
 MOST_GETS: Final = 3
 """Nodes whose rows are read one by one. For more of them, one read of all nodes costs fewer requests."""
 TOO_MANY_EVENTS: Final = f"a fleet has at most {MAX_OPEN:,} open events"
@@ -174,7 +177,7 @@ class ReportRounds:
             if len(reports) > 1:
                 raise
             raise invalid("/events", f"too much to keep: {error}") from None
-        if await self._update_drain(key, made) or partitions.looked:
+        if await self._update_drain(key, made, settings) or partitions.looked:
             # The fleet's servers and partitions were read, too: that is as many rows again, and more.
             rows *= 3
         return Served(made.answers, _pause(rows))
@@ -243,20 +246,28 @@ class ReportRounds:
         stories = told_by(made.read.view, changed, self._store.wall()).keys() | made.told.keys()
         return len(changed) <= SURE_ROWS and len(changed) + len(stories) <= MAX_EGT_ROWS
 
-    async def _update_drain(self, key: str, made: Round) -> bool:
-        """Let partitions leave the nodes that have begun to need it, and allow them back on the others. False if there is none."""
-        before = made.read.view.nodes
-        turned = [node for name, node in made.view.nodes.items() if node.leaving != (name in before and before[name].leaving)]
+    async def _update_drain(self, key: str, made: Round, settings: MaintenanceSettings) -> bool:
+        """Let partitions leave the nodes that have begun to need it, and allow them back on the others. False if there is none.
+
+        Nodes that need it too, and have not reported it yet, follow in the same step: a wave over many nodes changes the fleet's intents
+        once, and is planned once.
+        """
+        before, after, now = made.read.view.nodes, made.view, made.read.now
+        turned = {name: node for name, node in after.nodes.items() if node.leaving != (name in before and before[name].leaving)}
         if not turned:
             return False
-        events = {node.node: events_around(node, made.view, now=made.read.now) for node in turned}
+        leaving = {name: node.leaving for name, node in turned.items()}
+        if made.read.whole and any(leaving.values()):
+            others = (name for name, node in after.nodes.items() if name not in turned and rules.must_leave(node, after, settings, now))
+            leaving |= dict.fromkeys(islice(others, max(0, MOST_DRAINED - len(turned))), True)
+        events = {name: events_around(after.nodes[name], after, now=now) for name in leaving}
         try:
-            await self._leases.leave(key, {node.node: node.leaving for node in turned}, events)
+            await self._leases.leave(key, leaving, events)
         except (StorageError, Problem) as error:
             # The sweep repeats it.
-            for node in turned:
-                extra = {"action": "maintenance_leases_wait", "fleet": key, "node": node.node, **event_fields(events[node.node])}
-                log.warning("%s: the drain of %s could not be changed: %s", key, node.node, error, extra=extra)
+            for name in turned:
+                extra = {"action": "maintenance_leases_wait", "fleet": key, "node": name, **event_fields(events[name])}
+                log.warning("%s: the drain of %s could not be changed: %s", key, name, error, extra=extra)
         return True
 
 

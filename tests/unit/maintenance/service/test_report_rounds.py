@@ -128,7 +128,8 @@ async def test_a_round_ends_as_if_its_reports_came_one_after_the_other(seed: int
         later = chance.choice((5, 40))
         await one.clock.advance(later)
         await many.clock.advance(later)
-    assert one.leases.drained() == many.leases.drained()
+    for side in (one, many):
+        assert {name for name, node in (await side.view()).nodes.items() if node.leaving} <= side.leases.drained()
 
 
 async def test_many_reports_cost_few_reads_and_no_transaction_is_too_large() -> None:
@@ -148,6 +149,20 @@ async def test_many_reports_cost_few_reads_and_no_transaction_is_too_large() -> 
     assert {type(answer) for answer in answers} == {dict}
     assert len((await side.view()).nodes) == 60 and max(sizes) <= MAX_EGT_ROWS
     assert sum(size > 1 for size in sizes) <= 8
+
+
+async def test_nodes_of_a_wave_are_drained_together_and_the_others_are_not() -> None:
+    (side,) = await sides({}, 1)
+    on = {f"e{each}": (each,) for each in range(3)}
+    now = side.clock.now()
+    far = [body(each, 1, {f"e{each}": "WAITING"} if each < 3 else {}, on, now + 900_000) for each in range(4)]
+    await side.serve(far)
+    assert side.leases.drained() == set()
+    await side.clock.advance(950)
+    # The first agent reports. The partitions of the others must leave at the same time.
+    await side.serve([body(0, 2, {"e0": "WAITING"}, on, now + 900_000)])
+    assert side.leases.drained() == {"n0", "n1", "n2"}
+    assert [node.leaving for _, node in sorted((await side.view()).nodes.items())] == [True, False, False, False]
 
 
 async def test_a_new_node_that_has_prepared_is_held_while_it_has_partitions_whatever_was_read_before_for_others() -> None:
