@@ -48,7 +48,9 @@ GATES_AT_ONCE = 256
 HELD_ROWS = 5_000
 """Most held rows that are read of each of a tenant's partitions of state rows; if there are more, `held` is a lower bound."""
 READ_FOR = 2.0
-"""Seconds after which `GET /stats` and `GET /load` begin to read no more gates. Their answers are then incomplete."""
+"""Seconds after which `GET /stats` and `GET /load` read no more index rows, and then no more gates. Their answers are then incomplete."""
+INDEX_PAGE = 1_000
+"""Index rows that one request to storage reads. At least one page of each partition is read, however long it takes."""
 
 
 type Blocks = Callable[[str], Awaitable[Mapping[str, Block | None]]]
@@ -65,21 +67,28 @@ class TenantStats:
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
         self._open: dict[str, tuple[float, int]] = {}
 
-    async def _unfinished(self, tenant: str, first: str = "", end: str | None = None) -> list[Row]:
-        """Return the index rows of the tenant's unfinished shards, filed for the minutes `first` up to but not including `end`."""
+    async def _unfinished(
+        self, tenant: str, first: str = "", end: str | None = None, within: float = math.inf
+    ) -> tuple[dict[str, Row], bool]:
+        """Return the index rows of the tenant's unfinished shards by shard, filed for the minutes `first` up to but not including `end`.
+
+        The second result is True if there are more: after `within` seconds no further page is read. The next wake-ups come first.
+        """
+        until = self._clock.monotonic() + within
         where = (Where("tenant", "eq", tenant),)
 
-        async def partition(name: str) -> list[Row]:
+        async def partition(name: str) -> tuple[list[Row], bool]:
             rows: list[Row] = []
             cursor: str | None = None
             while True:
-                page = await self._tables.query(SHARDS, name, first=first, end=end, where=where, cursor=cursor)
+                page = await self._tables.query(SHARDS, name, first=first, end=end, where=where, limit=INDEX_PAGE, cursor=cursor)
                 rows += page.rows
                 cursor = page.next
-                if cursor is None:
-                    return rows
+                if cursor is None or self._clock.monotonic() >= until:
+                    return rows, cursor is not None
 
-        return [row for rows in await asyncio.gather(*map(partition, self._partitions)) for row in rows]
+        found = await asyncio.gather(*map(partition, self._partitions))
+        return {index_shard(row.rk): row for rows, _ in found for row in rows}, any(more for _, more in found)
 
     async def _gate(self, shard: str) -> tuple[Counts, bool]:
         """Return the shard's counts, and True if an owner serves it."""
@@ -119,7 +128,7 @@ class TenantStats:
         known = self._open.get(tenant)
         if known is not None and self._clock.monotonic() - known[0] < OPEN_COUNT_FRESH_FOR:
             return known[1]
-        unfinished = {index_shard(row.rk): row for row in await self._unfinished(tenant)}
+        unfinished, _ = await self._unfinished(tenant)
         gates, _ = await self._counted(unfinished, self._clock.now())
         total = sum(counts.open for counts, _ in gates.values())
         self._open[tenant] = (self._clock.monotonic(), total)
@@ -139,8 +148,8 @@ class TenantStats:
 
     async def of(self, tenant: str, now: Millis) -> dict[str, Any]:
         """Return the answer of `GET /stats`."""
-        unfinished = {index_shard(row.rk): row for row in await self._unfinished(tenant)}
-        gates, incomplete = await self._counted(unfinished, now, READ_FOR)
+        unfinished, more = await self._unfinished(tenant, within=READ_FOR)
+        gates, uncounted = await self._counted(unfinished, now, READ_FOR)
         # Read last, so that nothing is missed. A shard that finishes meanwhile is in the index and in the ledger, and counts once.
         entries = await load_rows(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), NEWS)
         for row in entries:
@@ -175,14 +184,15 @@ class TenantStats:
         held, partial = await self._held(tenant, unfinished.keys() - {str(row.props["shard"]) for row in entries}, blocks, now)
         lag = await self._lag(shard for shard in gates if place_of(shard) == MIRRORED) if self._copy else None
         return {
-            **({"incomplete": True} if incomplete else {}),
+            **({"incomplete": True} if more or uncounted else {}),
             "mirror_lag_ms": lag,
             "open": sum(counts.open for counts, _ in gates.values()),
             "overdue": overdue,
             "stuck": stuck,
             **{name: totals[name] for name in ("delivered", "dead", "lapsed", "cancelled", "retrying")},
             "held": held.total(),
-            "held_partial": partial,
+            # A held row counts if its shard is known to be unfinished.
+            "held_partial": partial or (more and any(found is not None for found in blocks.values())),
             "late_ms": _late(every),
             "channels": {
                 name: {"state": _state(name, blocks), "held": held[name], **_share(channels.get(name, ledger.DeliveryFigures()))}
@@ -234,21 +244,19 @@ class TenantStats:
         it. Both are starts of minutes."""
         minutes = dict.fromkeys(range(first, end, MINUTE), 0)
         # The year 9999 has no minute after its last.
-        found = await self._unfinished(tenant, minute_text(first), minute_text(end) if end <= MAX_TIME else None)
-        filed = {index_shard(row.rk): row for row in found}
-        gates, incomplete = await self._counted(filed, self._clock.now(), READ_FOR)
+        filed, more = await self._unfinished(tenant, minute_text(first), minute_text(end) if end <= MAX_TIME else None, READ_FOR)
+        gates, uncounted = await self._counted(filed, self._clock.now(), READ_FOR)
         for shard, (counts, _) in gates.items():
             minutes[minute_start(int(filed[shard].props["wake"]))] += counts.open
         items = [{"minute": to_text(minute), "scheduled": count} for minute, count in minutes.items()]
-        return {"items": items, **({"incomplete": True} if incomplete else {})}
+        return {"items": items, **({"incomplete": True} if more or uncounted else {})}
 
     async def history(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
         """Return the answer of `GET /history`: results of the events planned for the minutes from `first` up to but not including `end`."""
         start, stop = minute_text(first), minute_text(end) if end <= MAX_TIME else NEWS
-        rows = await self._unfinished(tenant)
-        unfinished = {index_shard(row.rk): str(row.props["bucket"]) for row in rows}
-        planned = {shard: bucket for shard, bucket in unfinished.items() if start <= bucket < stop}
-        gates, _ = await self._counted({index_shard(row.rk): row for row in rows if index_shard(row.rk) in planned}, self._clock.now())
+        unfinished, _ = await self._unfinished(tenant)
+        planned = {shard: bucket for shard, row in unfinished.items() if start <= (bucket := str(row.props["bucket"])) < stop}
+        gates, _ = await self._counted({shard: unfinished[shard] for shard in planned}, self._clock.now())
         minutes: dict[str, _Minute] = {}
         # As in `of`: read last, so that a shard that finishes meanwhile counts once.
         for row in await load_rows(self._tables, LEDGER, tenant, start, stop):

@@ -84,6 +84,17 @@ async def test_answers_say_when_not_all_gates_were_read(world: World, monkeypatc
     assert (found["open"], found["incomplete"], load["incomplete"]) == (0, True, True)
 
 
+async def test_answers_say_when_not_all_index_rows_were_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    # 17 shards in 16 partitions: one has two pages.
+    await full_shards(world, 17)
+    monkeypatch.setattr(stats, "INDEX_PAGE", 1)
+    assert await figures(world) == (68, 68)
+    monkeypatch.setattr(stats, "READ_FOR", 0.0)
+    await world.admin.post("/api/v1/tenants/demo/channels/default/pause")
+    found, load = (await world.demo.get("/api/v1/stats")).json(), (await world.demo.get(LOAD)).json()
+    assert 0 < found["open"] < 68 and found["incomplete"] and load["incomplete"] and found["held_partial"]
+
+
 WAKE = 1_800_000_060_000
 
 
