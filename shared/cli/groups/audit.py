@@ -9,6 +9,7 @@ import typer
 
 from ..session import CommandSession, add_commands
 from ..terminal.output import printable
+from ..terminal.times import time_option
 
 _WIDE = 3
 """Changes that a line of the table names; `--json` shows all."""
@@ -24,8 +25,8 @@ def audit(
     tenant: Annotated[str | None, typer.Option("--of", metavar="TENANT", help="Only calls about this tenant.")] = None,
     by: Annotated[str | None, typer.Option(metavar="PREFIX", help="Only calls with this key, such as tsn_3ijpvmo2.")] = None,
     action: Annotated[str | None, typer.Option(help="Only this action, such as channels_put.")] = None,
-    since: Annotated[str | None, typer.Option("--from", metavar="TIME", help="From this time on, such as 2026-11-21T10:00:00Z.")] = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Up to this time.")] = None,
+    since: Annotated[str | None, time_option("From this time on, such as 2026-11-21T10:00:00Z.", "--from")] = None,
+    until: Annotated[str | None, time_option("Up to this time.", "--to")] = None,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Largest number of calls to list.")] = 50,
 ) -> None:
     """List administrative calls, the newest first: who changed what, from what to what. They are kept for a year.

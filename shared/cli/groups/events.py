@@ -14,6 +14,7 @@ from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
 from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option, parse_pairs, usage_errors, without_fields
 from ..terminal.output import count_of, duration_text
+from ..terminal.times import duration_option, time_option
 from ..terminal.watching import MAX_INTERVAL
 
 _HELP = "Create, import, look up, cancel, move, redrive and follow timed events."
@@ -25,8 +26,8 @@ Id = Annotated[str, typer.Argument(metavar="EVENT", help="Id of the event, such 
 SomeIds = Annotated[
     list[str] | None, typer.Argument(metavar="[EVENT...]", help="Ids of events, such as order-17. Not with filters.", show_default=False)
 ]
-From = Annotated[str | None, typer.Option("--from", help="Only events due at this time or later, such as 2026-11-21T10:21:55Z.")]
-To = Annotated[str | None, typer.Option("--to", help="Only events due before this time, such as 2026-11-21T11:00:00Z.")]
+From = Annotated[str | None, time_option("Only events due at this time or later, such as 2026-11-21T10:21:55Z.", "--from")]
+To = Annotated[str | None, time_option("Only events due before this time, such as 2026-11-21T11:00:00Z.", "--to")]
 State = Annotated[str | None, typer.Option(help=_STATE_HELP)]
 Label = Annotated[list[str] | None, typer.Option(help="Only events with this label as NAME=VALUE, such as order=17. Repeatable.")]
 IdPrefix = Annotated[str | None, typer.Option(help="Only events whose id begins so, such as order-.")]
@@ -46,15 +47,15 @@ def register(app: typer.Typer) -> None:
 def create(
     session: CommandSession,
     payload: Annotated[str, typer.Option(help="Payload as JSON, such as '{\"order\": 17}'; @FILE reads a file, @- standard input.")] = "{}",
-    due: Annotated[str | None, typer.Option(help="Time to deliver at, such as 2026-11-21T10:21:55.250Z. Or give --delay.")] = None,
-    delay: Annotated[str | None, typer.Option(help="Time from now to the delivery, as a duration such as PT30S. Or give --due.")] = None,
+    due: Annotated[str | None, time_option("Time to deliver at: 21:30, tomorrow 9:00, 2026-11-21T10:21:55Z. Or give --delay.")] = None,
+    delay: Annotated[str | None, duration_option("Time from now to the delivery, as a duration such as 30s. Or give --due.")] = None,
     id: Annotated[str | None, typer.Option(help="Your id for the event, such as order-17. The same id again is the same event.")] = None,
     channel: Annotated[str | None, typer.Option(help="Channel to deliver to. The app's default is: default.")] = None,
-    expires: Annotated[str | None, typer.Option(help="Stop trying this duration after the due time, such as PT1H.")] = None,
-    flex: Annotated[str | None, typer.Option(help="Deliver at any time within this duration after the due time, such as PT5M.")] = None,
+    expires: Annotated[str | None, duration_option("Stop trying this duration after the due time, such as 1h.")] = None,
+    flex: Annotated[str | None, duration_option("Deliver at any time within this duration after the due time, such as 5m.")] = None,
     durability: Annotated[str | None, typer.Option(help="How the event is stored: fast, standard or mirrored.")] = None,
     ordering_key: Annotated[str | None, typer.Option(help="Events of one key share limits of the channel, such as customer-7.")] = None,
-    collapse: Annotated[str | None, typer.Option(help="Replace a waiting event of this id, for this long, such as PT5M.")] = None,
+    collapse: Annotated[str | None, duration_option("Replace a waiting event of this id, for this long, such as 5m.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="Label as NAME=VALUE, such as team=blue. Repeatable.")] = None,
     on_delivered: Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")] = None,
     on_dead: Annotated[str | None, typer.Option(help="Channel of a callback if the event is dead or lapsed.")] = None,
@@ -62,8 +63,8 @@ def create(
     """Schedule an event.
 
     Examples:
-        tocsin events create --delay PT30S --payload '{"order": 17}'
-        tocsin events create --due 2026-11-21T10:21:55.250Z --id order-17 --label team=blue
+        tocsin events create --delay 30s --payload '{"order": 17}'
+        tocsin events create --due 'tomorrow 9:00' --id order-17 --label team=blue
     """
     from ...client import calls
 
@@ -164,16 +165,16 @@ def stats(session: CommandSession) -> None:
 def change(
     session: CommandSession,
     id: Id,
-    due: Annotated[str | None, typer.Option(help="New time to deliver at, such as 2026-11-21T10:21:55Z.")] = None,
-    delay: Annotated[str | None, typer.Option(help="New time from now to the delivery, as a duration such as PT30S.")] = None,
+    due: Annotated[str | None, time_option("New time to deliver at, such as 21:30 or 2026-11-21T10:21:55Z.")] = None,
+    delay: Annotated[str | None, duration_option("New time from now to the delivery, as a duration such as 30s.")] = None,
     payload: Annotated[str | None, typer.Option(help="New payload as JSON, such as '{\"order\": 18}'; @FILE reads a file.")] = None,
     channel: Annotated[str | None, typer.Option(help="New channel to deliver to, such as default.")] = None,
-    expires: Annotated[str | None, typer.Option(help="New duration after the due time at which delivery stops, such as PT1H.")] = None,
+    expires: Annotated[str | None, duration_option("New duration after the due time at which delivery stops, such as 1h.")] = None,
 ) -> None:
     """Change an event whose delivery has not started.
 
     Examples:
-        tocsin events change order-17 --delay PT2H
+        tocsin events change order-17 --delay 2h
         tocsin events change order-17 --payload @order.json
     """
     given: dict[str, Any] = {"due": due, "delay": delay, "channel": channel, "expires": expires}
@@ -181,16 +182,16 @@ def change(
     if payload is not None:
         body["payload"] = parse_json_option(payload, "--payload")
     if not body:
-        raise CommandFailed("name at least one thing to change", advice="Add an option, such as --delay PT2H.", status=Exit.USAGE)
+        raise CommandFailed("name at least one thing to change", advice="Add an option, such as --delay 2h.", status=Exit.USAGE)
     found = session.send("PATCH", api_path("events", id), body)
     session.print_result(found, f"{found['id']} is {found['state']}, due {found['due']}")
 
 
 def move(
     session: CommandSession,
-    due: Annotated[str | None, typer.Option(help="New time to deliver at, such as 2026-11-21T10:21:55Z.")] = None,
-    later: Annotated[str | None, typer.Option(help="Time by which to deliver later, as a duration such as PT1H.")] = None,
-    earlier: Annotated[str | None, typer.Option(help="Time by which to deliver earlier, as a duration such as PT1H.")] = None,
+    due: Annotated[str | None, time_option("New time to deliver at, such as 21:30 or 2026-11-21T10:21:55Z.")] = None,
+    later: Annotated[str | None, duration_option("Time by which to deliver later, as a duration such as 1h.")] = None,
+    earlier: Annotated[str | None, duration_option("Time by which to deliver earlier, as a duration such as 1h.")] = None,
     label: Label = None,
     channel: ChannelFilter = None,
     state: State = None,
@@ -203,7 +204,7 @@ def move(
     """Move all events that match, after their number is confirmed. To move one event, use change.
 
     Examples:
-        tocsin events move --label order=17 --later PT1H
+        tocsin events move --label order=17 --later 1h
         tocsin events move --channel default --to 2026-11-21T12:00:00Z --due 2026-11-21T12:00:00Z
     """
     from .events_bulk import chosen, move_options, run_bulk

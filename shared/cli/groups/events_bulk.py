@@ -116,5 +116,5 @@ def _bar(what: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
 def move_options(due: str | None, later: str | None, earlier: str | None) -> dict[str, str | None]:
     """Return the fields of a move. Raises `CommandFailed` unless one of them is given."""
     if sum(value is not None for value in (due, later, earlier)) != 1:
-        raise CommandFailed("give one of --due, --later and --earlier", advice="For example: --later PT1H", status=Exit.USAGE)
+        raise CommandFailed("give one of --due, --later and --earlier", advice="For example: --later 1h", status=Exit.USAGE)
     return {"due": due, "later": later, "earlier": earlier}

@@ -9,6 +9,7 @@ import typer
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession, add_commands, api_path, parse_json_option
+from ..terminal.times import duration_option
 
 _NAME_HELP = "Name of the monitor, such as backup."
 
@@ -21,7 +22,7 @@ def register(app: typer.Typer) -> None:
 def heartbeat(
     session: CommandSession,
     name: Annotated[str, typer.Argument(help=_NAME_HELP, show_default=False)],
-    within: Annotated[str | None, typer.Option(help="The next call must come within this duration, such as PT10M.")] = None,
+    within: Annotated[str | None, duration_option("The next call must come within this duration, such as 10m.")] = None,
     channel: Annotated[str | None, typer.Option(help="Channel of the event otherwise. The app's default is: default.")] = None,
     payload: Annotated[str | None, typer.Option(help="JSON that the event carries, such as '{\"job\": 1}'; @FILE reads a file.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Only show the monitor.")] = False,
@@ -30,7 +31,7 @@ def heartbeat(
     """Say that a job is alive. An event is delivered if the next call does not come within a time.
 
     Examples:
-        tocsin heartbeat backup --within P1DT1H --channel ops
+        tocsin heartbeat backup --within 25h --channel ops
         tocsin heartbeat backup --show
         tocsin heartbeat backup --end
     """

@@ -10,6 +10,7 @@ import typer
 
 from ..session import CommandSession, Note, add_commands, api_path
 from ..terminal.output import count_of
+from ..terminal.times import time_or_duration_option
 
 _BUMP_SERVER_HELP = "Also prohibit this server for the partition, so that another server claims it."
 Fleet = Annotated[str, typer.Argument(help="Name of the fleet, such as web.", show_default=False)]
@@ -20,7 +21,7 @@ ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="Name of t
 Server = Annotated[str, typer.Option("--server", help="Name of the server, such as s7.", show_default=False)]
 MaybePartition = Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition, such as 7. Default: all of them.")]
 Expires = Annotated[
-    str | None, typer.Option("--expires", help="End the control at this time, such as 2026-11-21T10:00:00Z, or after PT1H. Default: never.")
+    str | None, time_or_duration_option("End the control at 21:30, for example, or after 1h. Default: never.", "--expires")
 ]
 
 CONTROL_COLUMNS = ("verb", "target", "server", "note", "by", "since", "expires")
@@ -44,7 +45,7 @@ def bump(
 
     Examples:
         tocsin leases bump web 7 --note 'reload its data'
-        tocsin leases bump web 7 --server s7 --expires PT1H --note 's7 is slow'
+        tocsin leases bump web 7 --server s7 --expires 1h --note 's7 is slow'
     """
     _post_control(session, api_path("fleets", fleet, "leases", partition, "bump"), note, server=server, expires=expires)
 
@@ -53,7 +54,7 @@ def offline(session: CommandSession, fleet: Fleet, partition: PartitionArgument,
     """Take a partition offline: no server claims it.
 
     Examples:
-        tocsin leases offline web 7 --note 'its data is corrupt' --expires PT1H
+        tocsin leases offline web 7 --note 'its data is corrupt' --expires 1h
     """
     _post_control(session, api_path("fleets", fleet, "leases", partition, "offline"), note, expires=expires)
 
@@ -71,7 +72,7 @@ def pin(session: CommandSession, fleet: Fleet, partition: PartitionArgument, ser
     """Keep a partition on one server.
 
     Examples:
-        tocsin leases pin web 7 --server s7 --note 'its cache is warm' --expires PT2H
+        tocsin leases pin web 7 --server s7 --note 'its cache is warm' --expires 2h
     """
     _post_control(session, api_path("fleets", fleet, "leases", partition, "pin"), note, server=server, expires=expires)
 
@@ -92,7 +93,7 @@ def prohibit(
 
     Examples:
         tocsin leases prohibit web --server s7 --note 'a slow disk'
-        tocsin leases prohibit web --server s7 --partition 7 --expires PT1H --note 'too little memory'
+        tocsin leases prohibit web --server s7 --partition 7 --expires 1h --note 'too little memory'
     """
     if partition is None:
         _post_control(session, api_path("fleets", fleet, "nodes", server, "prohibit"), note, expires=expires)
@@ -127,7 +128,7 @@ def drain(
     """Drain a server: it hands off all its partitions and gets no others.
 
     Examples:
-        tocsin leases drain web s7 --note 'a new disk' --expires PT2H
+        tocsin leases drain web s7 --note 'a new disk' --expires 2h
         tocsin leases drain web s7 --exit --note 'the machine is replaced'
         tocsin leases drain web s8 --to s7 --note 'rolling restart: s7 is back'
     """

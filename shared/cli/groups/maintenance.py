@@ -10,6 +10,7 @@ import typer
 from ..exits import Exit
 from ..session import CommandSession, add_commands, api_path, without_fields
 from ..terminal.output import duration_text
+from ..terminal.times import duration_option
 from ..terminal.watching import MAX_INTERVAL, refresh
 
 _HELP = "Follow and decide Azure's Scheduled Events of a fleet: nodes, approvals, rehearsals."
@@ -212,7 +213,7 @@ def rehearse(
     fleet: Fleet,
     nodes: Annotated[list[str], typer.Option("--node", help="Node that runs its hooks, such as s7. Repeatable.", show_default=False)],
     type_: Annotated[str, typer.Option("--type", help="Type of the event: Freeze, Reboot, Redeploy, Preempt or Terminate.")] = "Freeze",
-    notice: Annotated[str, typer.Option(help="Time from now to NotBefore, as a duration such as PT5M.")] = "PT5M",
+    notice: Annotated[str, duration_option("Time from now to NotBefore, as a duration such as 5m.")] = "PT5M",
     seconds: Annotated[int, typer.Option(min=0, help="Impact that the event advertises, in seconds.")] = 9,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the nodes have caught up, and show what callers noticed.")] = False,
 ) -> None:
@@ -224,7 +225,7 @@ def rehearse(
     Examples:
         tocsin maintenance rehearse web --node s7
         tocsin maintenance rehearse web --node s7 --node s9 --wait
-        tocsin maintenance rehearse web --node s7 --node s8 --type Reboot --notice PT10M
+        tocsin maintenance rehearse web --node s7 --node s8 --type Reboot --notice 10m
     """
     body = {"nodes": nodes, "type": type_, "notice": notice, "duration_s": seconds}
     found = session.send("POST", api_path("fleets", fleet, "maintenance", "rehearse"), body)

@@ -11,10 +11,11 @@ from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option
 from ..terminal.output import count_of
+from ..terminal.times import duration_option, time_option
 
 _HELP = "Manage recurring schedules: cron expressions and fixed intervals, in any time zone."
 _ONCE_HELP = "Only the first occurrence in each hour, day, week or month counts."
-_WITHIN_HELP = "With --catch-up: skip occurrences missed longer ago than this duration, such as PT1H."
+_WITHIN_HELP = "With --catch-up: skip occurrences missed longer ago than this duration, such as 1h."
 Id = Annotated[str, typer.Argument(help="Id of the schedule, such as nightly.", show_default=False)]
 
 
@@ -35,13 +36,13 @@ def put(
     id: Id,
     payload: Annotated[str, typer.Option(help="Payload of each event as JSON, such as '{\"job\": 1}'; @FILE reads a file.")] = "{}",
     cron: Annotated[str | None, typer.Option(help="Cron expression of five fields, such as '30 2 * * *', or @daily.")] = None,
-    every: Annotated[str | None, typer.Option(help="Interval between occurrences, as a duration such as PT15M.")] = None,
+    every: Annotated[str | None, duration_option("Interval between occurrences, as a duration such as 15m.")] = None,
     timezone: Annotated[str | None, typer.Option(help="Time zone for --cron, such as Europe/Berlin. Default: UTC.")] = None,
-    start: Annotated[str | None, typer.Option(help="No occurrence before this time, such as 2026-11-21T00:00:00Z.")] = None,
-    end: Annotated[str | None, typer.Option(help="No occurrence at this time or later, such as 2027-01-01T00:00:00Z.")] = None,
-    jitter: Annotated[str | None, typer.Option(help="Spread occurrences over this duration, such as PT1M.")] = None,
+    start: Annotated[str | None, time_option("No occurrence before this time, such as 2026-11-21T00:00:00Z.")] = None,
+    end: Annotated[str | None, time_option("No occurrence at this time or later, such as 2027-01-01T00:00:00Z.")] = None,
+    jitter: Annotated[str | None, duration_option("Spread occurrences over this duration, such as 1m.")] = None,
     catch_up: Annotated[str | None, typer.Option(help="Occurrences to fire that were missed in an outage: none, last or all.")] = None,
-    within: Annotated[str | None, typer.Option(help=_WITHIN_HELP)] = None,
+    within: Annotated[str | None, duration_option(_WITHIN_HELP)] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="A date without occurrences, such as 2026-12-24. Repeatable.")] = None,
     calendar: Annotated[list[str] | None, typer.Option(help="A calendar whose dates have no occurrences. Repeatable.")] = None,
     at_most_once_per: Annotated[str | None, typer.Option(help=_ONCE_HELP)] = None,
@@ -54,7 +55,7 @@ def put(
     Examples:
         tocsin schedules put nightly --cron '30 2 * * *' --timezone Europe/Berlin
         tocsin schedules put open --cron '0 8 * * MON-FRI' --calendar holidays --exclude 2026-12-24
-        tocsin schedules put poll --every PT15M --payload '{"job": "poll"}'
+        tocsin schedules put poll --every 15m --payload '{"job": "poll"}'
     """
     if (cron is None) == (every is None):
         raise CommandFailed("give one of --cron and --every", advice="For example: --every PT15M", status=Exit.USAGE)
@@ -131,15 +132,15 @@ def trigger(session: CommandSession, id: Id) -> None:
 def backfill(
     session: CommandSession,
     id: Id,
-    since: Annotated[str, typer.Option("--from", metavar="TIME", help="First time of the range, such as 2026-11-20T00:00:00Z.")],
-    until: Annotated[str, typer.Option("--to", metavar="TIME", help="End of the range, exclusive; not later than now.")],
+    since: Annotated[str, time_option("First time of the range, such as 2026-11-20T00:00:00Z.", "--from")],
+    until: Annotated[str, time_option("End of the range, exclusive; not later than now.", "--to")],
     name: Annotated[str | None, typer.Option("--id", help="Name of the backfill: a repeated call with it doubles nothing.")] = None,
-    spread: Annotated[str | None, typer.Option(help="Deliver the events evenly over this duration, such as PT10M.")] = None,
+    spread: Annotated[str | None, duration_option("Deliver the events evenly over this duration, such as 10m.")] = None,
 ) -> None:
     """Create an event now for each occurrence in a range of the past, at most 1,000.
 
     Examples:
-        tocsin schedules backfill nightly --from 2026-11-01T00:00:00Z --to 2026-11-20T00:00:00Z --id november --spread PT10M
+        tocsin schedules backfill nightly --from 2026-11-01T00:00:00Z --to 2026-11-20T00:00:00Z --id november --spread 10m
     """
     given = {"from": since, "to": until, "id": name, "spread": spread}
     body = {key: value for key, value in given.items() if value is not None}

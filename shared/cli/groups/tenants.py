@@ -10,6 +10,7 @@ import typer
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option, parse_pairs
+from ..terminal.times import duration_option, time_option
 
 _HELP = "Manage tenants, their keys and their channels. Needs an admin key."
 _SETTINGS_HELP = "Settings of the tenant as JSON, such as '{\"limits\": {\"events_per_second\": 100}}', or @FILE."
@@ -93,7 +94,7 @@ def create_key(
     fleet: Annotated[str | None, typer.Option(help="With scope agent: the only fleet that the key may act for, such as web.")] = None,
     node: Annotated[str | None, typer.Option(help="With scope agent: the only node that the key may act for, such as s7.")] = None,
     note: Annotated[str | None, typer.Option(help="Purpose of the key, such as 'the web shop'.")] = None,
-    expires: Annotated[str | None, typer.Option(help="When the key ends, such as 2027-01-01T00:00:00Z.")] = None,
+    expires: Annotated[str | None, time_option("When the key ends, such as 2027-01-01T00:00:00Z.")] = None,
 ) -> None:
     """Create a key. Only this call shows it.
 
@@ -145,7 +146,7 @@ def put_channel(
     channel: Channel,
     to: Annotated[str | None, typer.Option("--to", metavar="URL", help="Address for an http channel: https://shop.example/hook.")] = None,
     header: Annotated[list[str] | None, typer.Option("--header", help="With --to: header of each delivery as NAME=VALUE.")] = None,
-    timeout: Annotated[str | None, typer.Option(help="With --to: longest time for an answer, as a duration such as PT15S.")] = None,
+    timeout: Annotated[str | None, duration_option("With --to: longest time for an answer, as a duration such as 15s.")] = None,
     queue: Annotated[str | None, typer.Option(help="Name of the storage queue of a queue channel, such as orders.")] = None,
     account: Annotated[str | None, typer.Option(help="With --queue: name of another storage account.")] = None,
     settings: Annotated[str | None, typer.Option("--settings", help="The whole channel as JSON or @FILE, instead of the options.")] = None,

@@ -98,7 +98,7 @@ def test_wrong_usage_shows_the_place_and_sends_nothing(tocsin: Command, argument
 
 
 def test_refusal_names_the_field(tocsin: Command) -> None:
-    result = tocsin("events", "create", "--delay", "soon")
+    result = tocsin("events", "create", "--delay", "PT9999999H")
     assert result.code == Exit.REFUSED and "/delay" in result.err and "where: POST events" in result.err and "do: " in result.err
 
 
