@@ -45,6 +45,8 @@ class _Line:
     look: Millis = 0
     """Time at which to ask again."""
     tries: int = 0
+    woken: bool = False
+    """A turn may have come free since the line was last read."""
 
 
 class KeyedEvents:
@@ -65,7 +67,7 @@ class KeyedEvents:
     def wake(self, line: KeyLine) -> None:
         """See `WaitingOwner`."""
         if (mine := self._mine.get(line)) is not None:
-            mine.look, mine.tries, self.woken = 0, 0, True
+            mine.look, mine.tries, mine.woken, self.woken = 0, 0, True, True
             self._stir()
 
     async def blocked(self, claim: Iterable[str], outcomes: Mapping[str, rules.RowOutcome]) -> dict[str, Millis]:
@@ -73,7 +75,7 @@ class KeyedEvents:
 
         outcomes: those that the next transaction stores.
         """
-        self.woken = self.urgent = False
+        self.urgent = False
         keyed = [rk for rk in claim if KEY in self._session.rows[rk].props]
         if not keyed:
             return {}
@@ -174,6 +176,7 @@ class KeyedEvents:
             dict(mine.ended),
         )
         sent, now = self._clock.monotonic(), self._clock.now()
+        mine.woken = False
         try:
             answer = await self._lines.ask(question)
         except StorageError as error:
@@ -192,6 +195,9 @@ class KeyedEvents:
         if asked.keys() - answer.granted.keys():
             mine.look = answer.again if answer.again is not None else now + first_look(mine.tries)
             mine.tries += not answer.granted
+            if mine.woken:
+                # While the answer was on its way.
+                mine.look = mine.tries = 0
 
     async def settled(self, outcomes: Mapping[str, rules.RowOutcome], before: Mapping[str, Row]) -> None:
         """End the turns of events whose outcomes are stored, and ask for the next ones. before: the rows before the transaction."""

@@ -172,6 +172,8 @@ class Owner:
         self._paused.clear()
         self._holds = None if going else FREE
         blocked: Mapping[str, Millis] = {}
+        if self._keyed is not None:
+            self._keyed.woken = False
         if self._keyed is not None and todo.claim and not going:
             blocked = await self._keyed.blocked(todo.claim, self._outcomes)
             if blocked:
