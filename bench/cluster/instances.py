@@ -67,7 +67,7 @@ class SharedMachine:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Events that are stored in batches, and are due evenly over `over` seconds of one minute, or of several.
+    """Events that are stored in batches, and are due evenly over `over` seconds of one minute, or of several, from its second `after` on.
 
     rate: events a second that clients offer; None: each client sends the next batch when the last is answered. shared: the one machine on
     which all runs; None: each instance has a core of its own, and storage and receiver cost nothing. shard: most events of a shard. batch:
@@ -85,6 +85,7 @@ class Load:
     shard: int = 990
     batch: int = 1000
     size: int = PAYLOAD
+    after: float = 0.0
     seed: int = 1
 
 
@@ -299,7 +300,7 @@ class ClusterRun:
         load = self.load
         began = self.loop.now
         # With room for a storage that refuses much.
-        first = 60.0 * (2 + int(began + load.events / min(load.rate or 1e9, 4_000.0 * load.instances)) // 60)
+        first = 60.0 * (2 + int(began + load.events / min(load.rate or 1e9, 4_000.0 * load.instances)) // 60) + load.after
         width = round(load.over * 1000)
         dues = [START + round(first * 1000) + (chance.randrange(width) if width else 0) for _ in range(load.events)]
         used = [each.processor.busy for each in self.instances]
