@@ -33,7 +33,7 @@ MOST_CHANNELS: Final = 60
 REST: Final = "*"
 """Name of all other channels together."""
 BEGUN: Final = "0 ?"
-"""The gate's word on the row before it is first written: the row may be there, and its numbers are unknown."""
+"""What the gate says of the row before it is first written: the row may be there, and its numbers are unknown."""
 
 
 @dataclass(slots=True)

@@ -47,7 +47,8 @@ def note_held(session: OwnerSession, text: str) -> Steps[bool]:
     while True:
         found = None if fresh else (yield from get(SWEEPS, partition, key))
         fresh = False
-        if found is not None and int(found.props["epoch"]) > session.epoch:
+        # A later owner has written it; or the epochs of a mirrored shard began anew from its copy, which the gate shows.
+        if found is not None and int(found.props["epoch"]) > session.epoch and not (yield from refence(session)):
             return False
         # Also without numbers, so that a former owner's insert that is still under way is refused.
         op: Op = Insert(key, props) if found is None else Replace(key, props, found.etag)

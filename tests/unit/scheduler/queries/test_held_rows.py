@@ -15,7 +15,7 @@ from shared.scheduler.protocol.held_rows import BEGUN, HELD, MOST_CHANNELS, REST
 from shared.scheduler.protocol.state_rows import SPREAD
 from shared.scheduler.timings import CLAIM_AHEAD
 from shared.storage.names import EVENTS, SWEEPS
-from shared.storage.ports import Insert, Op, Row
+from shared.storage.ports import Insert, Merge, Op, Replace, Row
 from tests.unit.scheduler.harness import START, World
 
 DEFAULT = "/api/v1/tenants/demo/channels/default"
@@ -183,3 +183,17 @@ async def test_the_list_of_held_events_shows_each_only_while_it_is_held_and_remo
     await world.admin.post(f"{DEFAULT}/pause")
     assert await held(world) == 0 and await world.demo.all(f"{LIST}?held=true") == []
     assert held_rows(world) == []
+
+
+async def test_a_row_of_a_later_epoch_does_not_keep_the_owner_of_the_gate_from_resting(world: World) -> None:
+    await world.admin.post(f"{DEFAULT}/pause")
+    await batch(world, 2)
+    await world.run(10)
+    [row] = held_rows(world)
+    await world.tables.write(SWEEPS, row.pk, (Replace(row.rk, row.props | {"epoch": 99, HELD: ""}, row.etag),))
+    # The gate does not know what the row says now.
+    [gate] = [each for each in world.rows(EVENTS) if each.rk == "gate"]
+    await world.tables.write(EVENTS, gate.pk, (Merge("gate", {"held_row": BEGUN}, gate.etag),))
+    assert await held(world) == 0
+    await world.run(400, step=5)
+    assert await held(world) == 2
