@@ -231,6 +231,9 @@ class EventLookup:
                     picked.append(row)
                 if shown or whole:
                     size += int(row.props["size"])
+                if chosen.error:
+                    # Up to 20 errors of 500 characters each, read of every event.
+                    size += len(str(row.props.get("history", "")))
             cursor, whole = page.next, False
             if cursor is None:
                 return ShardPart(picked if bare else await self._complete(shard, chosen, picked), scanned, size, DONE, not present)

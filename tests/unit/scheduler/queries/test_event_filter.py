@@ -40,6 +40,17 @@ async def test_list_finds_events_by_their_last_error(world: World) -> None:
     assert await ids(world, "error=no-such-text") == []
 
 
+async def test_page_that_looks_at_errors_is_bounded_in_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        world.receiver.script(f"e{number}", Verdict("final", 400, "x" * 400))
+        await world.demo.create(id=f"e{number}", due=f"2027-01-15T08:0{number}:30Z")
+    await world.run(240, 1)
+    monkeypatch.setattr(lookup, "PAGE_BYTES", 500)
+    pages = await world.demo.pages(f"{LIST}?error=another")
+    assert len(pages) == 2 and not any(pages), "two errors are more than a page may read"
+    assert await ids(world, "error=xxx") == ["e0", "e1", "e2"]
+
+
 @pytest.mark.parametrize("query", ["label=order", "label=", "label=a=1,b=1,c=1,d=1,e=1", "id_prefix=a/b", "error="])
 async def test_filter_that_cannot_be_read_is_refused(world: World, query: str) -> None:
     refused = await world.demo.get(f"{LIST}?{query}")
