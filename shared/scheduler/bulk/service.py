@@ -109,6 +109,8 @@ class BulkJobs:
         await self._wake(tenant, job_id)
         await self._tables.write(SWEEPS, PK_TICKS, (Upsert(OPEN_ROW, {"open": True}),))
         await self._tables.write(SWEEPS, jobs_partition(tenant), (Insert(job_key(job_id), CODEC.encode(job)),))
+        # Once more: a run that did not see the job yet may have removed its open row.
+        await self._wake(tenant, job_id)
         await self._step(tenant, job_id, self._clock.monotonic() + COUNT_AT_ONCE)
         row = await self._row(tenant, job_id)
         if row.props["state"] == "counting":

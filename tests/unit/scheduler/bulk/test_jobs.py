@@ -260,6 +260,26 @@ async def test_tenant_has_a_bounded_number_of_unfinished_jobs(world: World, monk
     await counted(world, "cancel")
 
 
+async def test_run_that_sees_a_job_before_it_is_stored_does_not_lose_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await events(world, 3)
+    bulk = world.app.scheduler.bulk
+    plain = bulk._wake
+
+    async def run_between(tenant: str, job_id: str) -> None:
+        await plain(tenant, job_id)
+        monkeypatch.setattr(bulk, "_wake", plain)
+        await bulk.run_once(world.now)
+
+    monkeypatch.setattr(bulk, "_wake", run_between)
+    monkeypatch.setattr(service, "COUNT_AT_ONCE", 0.0)
+    monkeypatch.setattr(service, "COUNT_PAGE", 1)
+    job = await counted(world, "cancel")
+    assert job["state"] == "counting"
+    for _ in range(5):
+        await world.do(world.app.timers.run_once(JOB))
+    assert (await world.demo.get(f"{JOBS}/{job['id']}")).json()["count"] == 3
+
+
 async def test_oldest_jobs_that_have_ended_make_room(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MOST_KEPT", 3)
     await events(world, 1)
