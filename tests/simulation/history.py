@@ -46,6 +46,7 @@ from .world.machine import process_of
 from .world.receiver import Receiver
 from .world.storage import SimQueues, SimTables
 from .world.twin import HostQueues
+from .world.works import WORKS, Works
 
 START: Millis = 1_800_000_000_000
 QUIET_WITHIN = 1_500.0
@@ -134,6 +135,7 @@ class World:
         self.queues = HostQueues(clock)
         self.oracle = Oracle(self)
         self.ward = Ward(self)
+        self.works = Works(self)
         self.receiver = Receiver(self)
         self.host = Host(self)
         self.owners: dict[str, str] = {}
@@ -251,7 +253,7 @@ class World:
 
     def senders(self, instance: Instance) -> dict[str, Sender]:
         """A process's way to the receiver."""
-        return {"queue": self.receiver.at(instance)}
+        return dict.fromkeys(("queue", "http"), self.receiver.at(instance))
 
     def away(self, instance: Instance, side: str) -> bool:
         """Return whether the process does not reach an account now."""
@@ -304,6 +306,8 @@ class World:
             await directory.put(f"t{number}", Tenant(retry=retry, limits=limits, durability=self.durability))
             for name in ("default", DOWN):
                 await directory.channels.put(f"t{number}", name, QueueChannel(type="queue", queue="sink"))
+            if self.works.share:
+                await directory.channels.put(f"t{number}", WORKS, self.works.channel())
         for _ in range(self.profile.instances):
             self.host.start()
         return judge_instance
@@ -332,6 +336,7 @@ class World:
         await self._quiet()
         timers.cancel()
         resumer.cancel()
+        self.works.close()
         await self.verdict(judge_instance)
 
     async def lived(self) -> None:

@@ -94,6 +94,7 @@ class Plan:
             story.extra["durability"] = self._world.asked
         if self._calls.random() < self._called:
             story.extra |= self._calls.choice(({"on_dead": "default"}, {"on_delivered": "default"}, dict.fromkeys(CALLBACKS, "default")))
+        self._world.works.assign(story)
         return story
 
     def _ahead(self) -> float:

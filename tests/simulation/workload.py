@@ -196,6 +196,8 @@ class Clients:
         answer = await self.request(f"cancel {story.number}", lambda instance: call(instance, "events_delete", story.tenant, event_id), [])
         if answer.kind == "ok":
             story.cancelled = True
+            if story.completed:
+                self._world.fail(f"{story}: its completion was acknowledged, and then its cancel")
             self._world.counts["cancelled"] += 1
         return self._noted(story, answer)
 

@@ -275,14 +275,15 @@ def rest(session: OwnerSession, wake: Millis, *, retries_only: bool, sent: bool)
     """
     key = index_key(session.shard, wake)
     old = session.held.gate.index or session.named
+    # Work that fails is retried before its deadline, so a later owner may file the shard here again before this one moves the row.
+    works = any(WORK in row.props for row in session.rows.values())
     version = ANY
-    if old != key and any(WORK in row.props for row in session.rows.values()):
-        # Work that fails is retried before its deadline, so a later owner may file the shard here again before this one moves the row.
+    if works and old != key:
         present = yield from get(SHARDS, index_partition(session.shard), old)
         version = present.etag if present is not None else ANY
     if not (yield from let_go(session, "resting", key)):
         return False
-    yield from refile(session, old, key, wake, retries_only=retries_only, sent=sent, version=version)
+    yield from refile(session, old, key, wake, retries_only=retries_only, sent=sent, version=version, works=works)
     return True
 
 
@@ -307,11 +308,11 @@ def let_go(session: OwnerSession, state: Literal["resting", "done"], index: str)
 
 
 def refile(
-    session: OwnerSession, old: str, key: str, wake: Millis, *, retries_only: bool, sent: bool, version: str = ANY
+    session: OwnerSession, old: str, key: str, wake: Millis, *, retries_only: bool, sent: bool, version: str, works: bool
 ) -> Steps[None]:
     """Move the index row to the wake-up's minute, or change it in place within the same minute. There is an index row at every instant.
 
-    version: ETag of the old index row, where a later owner may file the shard under it again.
+    works: a later owner may file the shard for an earlier time, also under the old index row, whose ETag is `version`.
     """
     partition = index_partition(session.shard)
     props: Props = {
@@ -344,9 +345,11 @@ def refile(
             break
     for stale in sorted({old, session.named} - {key}):
         left = yield from get(SHARDS, partition, stale)
-        # A later owner may have filed the shard here again, because a receiver's work has failed: then it has taken the gate before.
-        gate = (yield from read_gate(session.shard)) if left is not None else None
-        if left is not None and gate is not None and gate.etag == session.held.etag:
+        if left is not None and works:
+            # Whoever has filed the shard here again has taken the gate before.
+            gate = yield from read_gate(session.shard)
+            left = left if gate is not None and gate.etag == session.held.etag else None
+        if left is not None:
             # On its ETag: a delete that is long in flight must not hit a row of the same minute that a later owner files. If the delete is
             # lost, the remaining row costs one message.
             yield from write(SHARDS, partition, Delete(stale, left.etag))

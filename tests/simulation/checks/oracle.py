@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..world.instance import Instance
 
 FOREVER: Millis = 1 << 60
-STATES = frozenset({"scheduled", "firing", "retrying", "delivered", "dead", "cancelled", "lapsed"})
+STATES = frozenset({"scheduled", "firing", "working", "retrying", "delivered", "dead", "cancelled", "lapsed"})
 FINAL = frozenset({"delivered", "dead", "cancelled", "lapsed"})
 
 
@@ -29,7 +29,7 @@ class Step(NamedTuple):
     """Return the receiver's response to one attempt."""
 
     verdict: str
-    """ok, retry, final, gone (410), or raise."""
+    """ok, later, retry, final, gone (410), or raise."""
     takes: float = 0.0
     retry_after: float | None = None
 
@@ -119,6 +119,8 @@ class Story:
     """Times its creation was acknowledged as new."""
     cancel_asked: bool = False
     cancelled: bool = False
+    completed: bool = False
+    """Its receiver's completion was acknowledged."""
     redriven: list[float] = field(default_factory=list)
     """When acknowledged redrives were first asked for."""
     redrives: list[float] = field(default_factory=list)
@@ -214,6 +216,8 @@ class Oracle:
         world.ward.started(story, instance)
         if story.cancelled:
             fail(f"{story}: its delivery starts after its cancel was acknowledged")
+        if story.completed:
+            fail(f"{story}: its delivery starts after its completion was acknowledged")
         # A clock that is ahead is corrected once storage's time proves it wrong; until then the instance follows it.
         true = world.start + int(world.loop.now * 1000 + 1e-6)
         if true + max(0, instance.clock.skew) < delivery.due or delivery.fired < delivery.due:

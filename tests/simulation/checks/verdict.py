@@ -172,6 +172,8 @@ async def _story(world: World, instance: Instance, story: Story) -> None:
         fail(f"{story}: is cancelled, and nobody asked for it")
     if state != "cancelled" and story.cancelled:
         fail(f"{story}: its cancel was acknowledged, and it ends as {state}")
+    if state != "delivered" and story.completed:
+        fail(f"{story}: its completion was acknowledged, and it ends as {state}")
     if state == "delivered" and not story.taken:
         fail(f"{story}: is delivered, and the receiver never took it")
     if state == "lapsed" and not story.expires:

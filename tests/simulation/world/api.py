@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shared.app.routes import build_routes
+from shared.delivery.channels.ports import OutgoingDelivery
 from shared.web.encoding import encode
 from shared.web.serve import ApiRequest, admit
 
@@ -23,6 +24,20 @@ class Reply(NamedTuple):
     status: int
     body: Any
     etag: str | None
+
+
+async def call_work(instance: Instance, delivery: OutgoingDelivery, verb: str) -> Reply:
+    """One call of a receiver about an attempt, with the attempt's token."""
+    offer = delivery.completion
+    assert offer is not None
+    url = offer.url(delivery.attempt)
+    tenant, place, attempt = url.split("/")[-3:]
+    sent = {"authorization": f"Bearer {offer.token(delivery.attempt)}"}
+    params = {"tenant": tenant, "place": place, "attempt": attempt}
+    route = ROUTES[f"work_{verb}"]
+    request = ApiRequest("POST", f"http://tocsin{url}/{verb}", sent, {}, params, b"")
+    answer = await route.handler(await admit(route, await instance.app.serving(), request))
+    return Reply(answer.status, orjson.loads(encode(answer.body)), None)
 
 
 async def call(

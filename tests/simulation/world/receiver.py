@@ -64,6 +64,9 @@ class Carrier:
         match step.verdict:
             case "ok":
                 return Verdict("delivered", 200)
+            case "later":
+                world.works.begin(story, delivery)
+                return Verdict("delivered", 202, later=True)
             case "retry":
                 return Verdict("retry", 503, "busy", step.retry_after)
             case "final":

@@ -27,6 +27,7 @@ from shared.scheduler.recurring.definition import Definition, RevisionUndo, defi
 from shared.scheduler.recurring.model import CatchUp, Recurrence
 from shared.scheduler.rows import new_event, withdrawn
 from shared.scheduler.rules import claim_props
+from shared.scheduler.work_rows import WORK, Work, noted_work
 from shared.storage.ports import Props, Row
 from shared.tenants import channel_store
 from shared.tenants import rows as tenant_rows
@@ -57,6 +58,7 @@ def _scheduler() -> list[Case]:
         labels={"team": "a"},
     )
     keyed = EventIn(due="2026-11-21T10:21:55.255Z", payload=None, ordering_key="customer 7 é")
+    work = Work(2, 3, "c0" * 32, NOW - 40, 900_000, NOW + 43_200_000)
     calls = {"on_delivered": "audit", "on_dead": "alarms"}
     job = bulk_rows.BulkJob("move", '{"labels":{"order":"17"}}', NOW, by=-3_600_000)
     running = replace(job, state="running", started=NOW + 9, count=17, numbers=2, at=1, offset=5, done=7, confirmation="17-abc")
@@ -102,6 +104,8 @@ def _scheduler() -> list[Case]:
         Case("notices of a kind", noticed, props_of, parse_notice),
         Case("bulk job", job, bulk_rows.CODEC.encode, bulk_rows.CODEC.decode),
         Case("bulk job that runs", running, bulk_rows.CODEC.encode, bulk_rows.CODEC.decode),
+        Case("work of a receiver", work, lambda each: {WORK: each.text()}, noted_work),
+        Case("work that has ended", work._replace(beats=2, beat=NOW + 5, end="silent"), lambda each: {WORK: each.text()}, noted_work),
         Case("counted events", None, lambda _: bulk_rows.counted_props("5f-0a1-acme", ["e000", "e017"])),
         Case("pass for searchable labels", searched, label_index.PROGRESS.encode, label_index.PROGRESS.decode),
         Case("mark of searchable labels", None, lambda _: mark_of('{"team":"a","order":"17"}', ["order", "team"])),
