@@ -18,6 +18,7 @@ import httpx
 
 from ..client import receiving
 from ..core.clock import SettableClock
+from ..core.long_work import HEADER_ANSWER, LATER
 from ..delivery.channels import rules
 from ..delivery.channels.http import Post, post_of
 from ..delivery.channels.ports import OutgoingDelivery, Target, Verdict
@@ -115,7 +116,9 @@ class HandlerRunner:
         if error is not None and self._problems is not None:
             self._problems.append(error)
         response = handling.task.result() if error is None else httpx.Response(500)
-        return rules.judge(response.status_code, response.headers.get("retry-after"), self._clock.now())
+        verdict = rules.judge(response.status_code, response.headers.get("retry-after"), self._clock.now())
+        later = response.status_code == 202 and response.headers.get(HEADER_ANSWER, "").strip().lower() == LATER
+        return verdict._replace(later=True) if later and delivery.completion is not None else verdict
 
     async def _handle(self, post: Post) -> httpx.Response:
         sent: dict[str, Any] = {"content": post.body, "headers": dict(post.headers)}

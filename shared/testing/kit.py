@@ -86,6 +86,7 @@ class Tocsin:
             "local": True,
             "egress_allow": f"localhost, 127.0.0.0/8, {host}",
             "receiver": url,
+            "public_url": ADDRESS,
             # An event that is due at once is delivered by the next `advance` and not by the request that posts it.
             "express_events": 0,
         }
@@ -140,6 +141,11 @@ class Tocsin:
         """The webhook secret of the channel `default`."""
         assert self._target is not None
         return self._target.secrets[0]
+
+    @property
+    def transport(self) -> httpx.AsyncBaseTransport:
+        """The way to the service in this process: `await delivery.work.complete_async(transport=kit.transport)`."""
+        return self._transport
 
     def client_with(self, key: str, *, tenant: str | None = None) -> AsyncClient:
         """Return a client with another key."""

@@ -127,6 +127,27 @@ async def test_answers_are_judged_as_in_production(answer: int | None, outcome: 
         assert got.verdict.outcome == outcome
 
 
+async def test_a_receiver_completes_an_event_later() -> None:
+    works: list[tocsin.Work] = []
+
+    async def handler(request: httpx.Request) -> httpx.Response:
+        work = tocsin.verify(request.headers, request.content, kit.secret).work
+        assert work is not None
+        works.append(work)
+        return httpx.Response(202, headers=work.later())
+
+    async with Tocsin(deliver_to=handler) as kit:
+        channel = {"type": "http", "url": "http://localhost:7072/", "long_work": {"within": "PT1H"}}
+        await kit.admin.call("PUT", "tenants/demo/channels/default", channel)
+        event = await kit.client.schedule(1, delay=DAY)
+        await kit.advance(DAY)
+        [work] = works
+        shown = await kit.client.get(event.id)
+        assert shown.state == "working" and shown.work is not None and shown.work.within == work.within
+        assert (await work.complete_async(transport=kit.transport)).event == "delivered"
+        assert (await kit.client.get(event.id)).state == "delivered"
+
+
 async def test_retry_after_of_a_response_is_honoured() -> None:
     answers = [httpx.Response(503, headers={"retry-after": "1800"}), httpx.Response(200)]
     async with Tocsin(deliver_to=lambda request: answers.pop(0)) as kit:
