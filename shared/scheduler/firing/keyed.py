@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...core.clock import Clock, Millis
@@ -59,6 +59,7 @@ class KeyedEvents:
         self._by_key: dict[tuple[str, str], _Line] = {}
         self._lined: dict[str, _Line] = {}
         """The line of each row that has been asked for."""
+        self._considered: frozenset[str] = frozenset()
         self.woken = False
         """A turn has come free, or may have."""
         self.urgent = False
@@ -70,12 +71,22 @@ class KeyedEvents:
             mine.look, mine.tries, mine.woken, self.woken = 0, 0, True, True
             self._stir()
 
-    async def blocked(self, claim: Iterable[str], outcomes: Mapping[str, rules.RowOutcome]) -> dict[str, Millis]:
+    def begin(self) -> None:
+        """Begin a round of the owner's loop."""
+        self.woken = False
+        self._considered = frozenset()
+
+    def considered(self, rk: str) -> bool:
+        """Return True for an event without a key, and for one that `blocked` was asked about in this round."""
+        return rk in self._considered or KEY not in self._session.rows[rk].props
+
+    async def blocked(self, claim: Sequence[str], outcomes: Mapping[str, rules.RowOutcome]) -> dict[str, Millis]:
         """Return those of the claimable events that must wait for their keys, and when to look at each again.
 
         outcomes: those that the next transaction stores.
         """
         self.urgent = False
+        self._considered = frozenset(claim)
         keyed = [rk for rk in claim if KEY in self._session.rows[rk].props]
         if not keyed:
             return {}

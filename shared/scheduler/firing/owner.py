@@ -173,7 +173,7 @@ class Owner:
         self._holds = None if going else FREE
         blocked: Mapping[str, Millis] = {}
         if self._keyed is not None:
-            self._keyed.woken = False
+            self._keyed.begin()
         if self._keyed is not None and todo.claim and not going:
             blocked = await self._keyed.blocked(todo.claim, self._outcomes)
             if blocked:
@@ -193,6 +193,9 @@ class Owner:
                         self._attempts.waits.full(name, self._flow.lanes.lane(self._tenant, name).reason_to_wait(), hold.until)
                 todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, holds, patience, blocked)
         todo.settle.update({rk: silence(rows[rk], policy(rows[rk]), self._clock.now()) for rk in todo.silent})
+        if self._keyed is not None and todo.claim:
+            # Time has passed since the turns were asked for: an event that can be claimed only now has none.
+            todo = todo._replace(claim=[rk for rk in todo.claim if self._keyed.considered(rk)])
         return todo
 
     def _shed(self) -> None:

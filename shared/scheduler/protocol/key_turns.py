@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from ...core.clock import Millis
 from ...delivery.channels.model import KeyLimits
-from ...engine.effects import Steps, load_first, write
-from ...storage.names import LIMITS
-from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Row, WriteRefused
+from ...engine.effects import Steps, get, load_first, write
+from ...storage.names import IDS, LIMITS
+from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Row, Upsert, WriteRefused
 from ..key_rules import TURN_LASTS, YOUNG, Asker, KeyLine, LineState, Turn, grant, line_of, parse_line, ticket_of, ticket_time
-from ..keys import Address, parse_address, shard_tenant
+from ..keys import Address, id_partition, id_row_key, parse_address, shard_tenant
 from ..rules import FINAL
 from .changing import find
 
@@ -33,15 +33,11 @@ LOOKS = 30
 
 
 def line_up(line: KeyLine, tickets: Mapping[str, Address]) -> Steps[None]:
-    """Insert tickets of one line. Those that exist stay as they are."""
-    rows = [Insert(line.ticket_row(ticket), {"at": address.text}) for ticket, address in tickets.items()]
+    """Store tickets of one line. One that exists leads to the new place then: an earlier request may not have stored its event."""
+    rows = [Upsert(line.ticket_row(ticket), {"at": address.text}) for ticket, address in tickets.items()]
     for first in range(0, len(rows), 99):
-        some = rows[first : first + 99]
-        if isinstance((yield from write(LIMITS, line.partition, *some)), Applied):
-            continue
-        for row in some:
-            while not isinstance((yield from write(LIMITS, line.partition, row)), Applied | WriteRefused):
-                pass
+        while not isinstance((yield from write(LIMITS, line.partition, *rows[first : first + 99])), Applied):
+            pass
 
 
 class TurnAnswer(NamedTuple):
@@ -164,10 +160,15 @@ class Stale(NamedTuple):
 def find_stale(line: KeyLine, ticket: str, row: Row | None, turn: Turn | None, limits: KeyLimits, now: Millis) -> Steps[Stale]:
     """Look at the event itself."""
     place = parse_address(str(row.props["at"]) if row is not None else turn.address if turn is not None else "/")
+    event_id = ticket.partition(":")[2]
     event = yield from find(place)
+    if (event is None or event.props["id"] != event_id) and "." not in event_id and row is not None:
+        # Of two requests with this id, the other one may have stored the event.
+        named = yield from get(IDS, id_partition(shard_tenant(place.shard), event_id), id_row_key(event_id))
+        event = (yield from find(parse_address(str(named.props["at"])))) if named is not None else None
     old = row is not None and row.read_at - row.timestamp >= YOUNG
     turn_over = turn is not None and now - turn.at >= TURN_LASTS
-    if event is None or event.props["id"] != ticket.partition(":")[2]:
+    if event is None or event.props["id"] != event_id:
         return Stale(old, turn_over)
     props = event.props
     if props["state"] in FINAL:
