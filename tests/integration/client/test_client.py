@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -50,6 +51,23 @@ async def test_event_goes_from_schedule_to_a_delivery_that_verifies(client: tocs
     assert (done.state, done.payload, done.labels) == ("delivered", payload, {"team": "orders"}) and attempt.at == delivery.fired
     with pytest.raises(tocsin.BadDelivery):
         tocsin.verify(hit.headers, hit.body + b" ", secret)
+
+
+async def test_a_receiver_completes_an_event_later(client: tocsin.Client, system: System, tenant: Tenant) -> None:
+    secret = await tenant.channel("works", "/client-works", long_work={"within": "PT1H"})
+    tenant.receiver.script("/client-works", status(202, Tocsin_Complete="later"))
+    event = client.schedule({"order": 17}, delay=timedelta(0), channel="works")
+    await eventually(lambda: client.get(event.id).state == "working", "the state working")
+    [hit] = tenant.receiver.at("/client-works")
+    found = tocsin.verify(hit.headers, hit.body, secret, tolerance=3600).work
+    assert found is not None and found.within == HOUR
+    work = tocsin.Work.load(found.at(system.host.url).save())
+    assert (await asyncio.to_thread(work.heartbeat)).state == "working"
+    assert (await asyncio.to_thread(work.complete)).event == "delivered" and client.get(event.id).state == "delivered"
+    with pytest.raises(tocsin.Conflict, match="work-over"):
+        await asyncio.to_thread(work.fail)
+    with pytest.raises(tocsin.Unauthenticated):
+        await asyncio.to_thread(tocsin.Work(work.url, work.token[:-1] + ("A" if work.token[-1] != "A" else "B")).complete)
 
 
 def test_same_id_and_content_again_is_the_same_event_and_other_content_a_conflict(client: tocsin.Client) -> None:
