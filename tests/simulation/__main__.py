@@ -121,7 +121,7 @@ def _summary(console: Console, counts: Counter[str], styles: Counter[str]) -> No
     for name, count in sorted(counts.items()):
         head, colon, tail = name.partition(": ")
         if count and name != "seconds until quiet":
-            groups.setdefault(titles[head] if colon else "what happened", []).append(f"{tail or head} {count:,}")
+            groups.setdefault(titles.get(head, head) if colon else "what happened", []).append(f"{tail or head} {count:,}")
     table = Table(show_header=False, show_edge=False, pad_edge=False)
     for group, cells in groups.items():
         table.add_row(group, ", ".join(cells))
