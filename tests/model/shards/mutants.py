@@ -11,7 +11,7 @@ from typing import Any
 from shared.engine.effects import LOST, Get, Load, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import END_EVENTS, FIRST_EVENT, GATE, Address, index_partition, shard_tenant
-from shared.scheduler.protocol import changing, dispatch, gate, ingest, label_rows, owning, reusing, state_rows
+from shared.scheduler.protocol import changing, dispatch, gate, holding, ingest, label_rows, owning, reusing, state_rows
 from shared.scheduler.protocol.gate import HeldGate, parse_gate
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Row, Upsert
@@ -395,7 +395,8 @@ def rest_counts_invented() -> list[Patch]:
 
         return relay(plain(session, wake, **options), change)
 
-    return [(owning, "rest", rest)]
+    # `holding` has a name of its own for it.
+    return [(owning, "rest", rest), (holding, "rest", rest)]
 
 
 def ended_without_name() -> list[Patch]:
