@@ -198,6 +198,9 @@ class DevHost:
         if receiver_url is not None:
             os.environ.setdefault("TOCSIN_RECEIVER", receiver_url)
         apply_values(load_values(self._options.app), os.environ)
+        if self._options.port and self._options.host in ("127.0.0.1", "localhost"):
+            # For receivers of long work; the platform's host names itself.
+            os.environ.setdefault("TOCSIN_PUBLIC_URL", f"http://{self._options.host}:{self._options.port}")
         if self._azurite is None:
             blob, queue, table = self._options.storage_ports
             ours = development_connection(blob, queue, table)

@@ -61,7 +61,8 @@ async def test_a_receiver_completes_an_event_later(client: tocsin.Client, system
     [hit] = tenant.receiver.at("/client-works")
     found = tocsin.verify(hit.headers, hit.body, secret, tolerance=3600).work
     assert found is not None and found.within == HOUR
-    work = tocsin.Work.load(found.at(system.host.url).save())
+    assert found.url.startswith(f"{system.host.url}/api/v1/work/{tenant.name}/")
+    work = tocsin.Work.load(found.save())
     assert (await asyncio.to_thread(work.heartbeat)).state == "working"
     assert (await asyncio.to_thread(work.complete)).event == "delivered" and client.get(event.id).state == "delivered"
     with pytest.raises(tocsin.Conflict, match="work-over"):
