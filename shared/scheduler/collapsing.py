@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.clock import Millis
 from ..core.errors import Problem, StorageError
+from ..delivery.channels.event_target import STORED
 from ..storage.ports import Props
 from ..web.problem import conflict
 from .changes import FIRING, Changes
@@ -20,7 +21,7 @@ from .rows import COLLAPSE, FIRST, etag_of_row
 from .rules import NEVER, is_over, may_change
 
 TRIES = 20
-REPLACED: Mapping[str, Any] = {"expires": NEVER, "flex": 0, "shift": 0, "retry": "", "pauses": "", CALLBACKS: ""}
+REPLACED: Mapping[str, Any] = {"expires": NEVER, "flex": 0, "shift": 0, "retry": "", "pauses": "", CALLBACKS: "", STORED: ""}
 """The properties of the former event that the last one replaces even if it has none; a merge cannot remove a property."""
 KEPT = frozenset({"id", "state", "created", "due", "labels", MARK, "durability", "key", "trace", FIRST})
 """The properties that stay those of the first event."""

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstra
 from ..core.clock import Millis
 from ..core.durations import MAX_TIME, Duration, Time
 from ..core.label_text import parse_labels
+from ..delivery.channels.event_target import EventTarget
 from ..delivery.flow.rules import HoldReason
 from ..delivery.notices import NoticeKind
 from ..tenants.model import Durability, LabelName, Pauses, refuse_two_kinds
@@ -109,6 +110,7 @@ class EventIn(Strict):
     collapse: Duration | None = Field(
         None, description="Replace an event of this id that has not been claimed. It is due at most this long after the first of them."
     )
+    target: EventTarget | None = Field(None, description="Http channels only: a path, query, method and headers of this event.")
     on_delivered: Name | None = Field(None, description="Channel that gets a callback, an event with the outcome, after a delivery.")
     on_dead: Name | None = Field(None, description="Channel that gets a callback if this event ends without a delivery: dead or lapsed.")
 
@@ -143,6 +145,7 @@ class EventPatch(Strict):
     payload: Any = None
     channel: Name | None = None
     expires: Duration | None = None
+    target: EventTarget | None = Field(None, description="Null: the channel's own URL and POST again.")
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -225,6 +228,7 @@ class EventOut(Strict):
     labels: Maybe[dict[str, str]] = None
     ordering_key: Maybe[str] = None
     collapse: Maybe[Duration] = None
+    target: Maybe[EventTarget] = None
     on_delivered: Maybe[str] = None
     on_dead: Maybe[str] = None
     callback: Maybe[str] = Field(None, description="The id of the callback that tells of this event's end, once it is stored.")

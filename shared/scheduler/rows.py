@@ -21,6 +21,7 @@ import orjson
 from ..core.clock import Millis, to_text
 from ..core.durations import format_duration
 from ..delivery.channels.answer_heads import AnswerHead
+from ..delivery.channels.event_target import STORED as TARGET
 from ..storage.ports import Props, Row
 from ..tenants.model import Durability
 from ..web.etag import etag_of
@@ -129,7 +130,8 @@ def new_event(
     labels = orjson.dumps(event.labels) if event.labels else b""
     pauses = orjson.dumps(event.retry.schedule) if event.retry is not None and event.retry.schedule is not None else b""
     key = event.ordering_key.encode() if event.ordering_key is not None else b""
-    size = encoded_size(body, labels + pauses + key)
+    target = event.target.stored() if event.target is not None else ""
+    size = encoded_size(body, labels + pauses + key, target.encode())
     props: Props = {"state": "scheduled", "due": due, "created": now, "channel": event.channel, "size": size, **body_props(body)}
     if event.expires is not None:
         props["expires"] = event.expires
@@ -149,6 +151,8 @@ def new_event(
         props.update({"due": due, COLLAPSE: event.collapse, FIRST: now})
     if event.ordering_key is not None:
         props[KEY] = event.ordering_key
+    if target:
+        props[TARGET] = target
     if event.on_delivered is not None or event.on_dead is not None:
         props |= callbacks_props(event.on_delivered, event.on_dead)
     if durability != "standard":
@@ -229,6 +233,8 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
         shown["collapse"] = format_duration(int(props[COLLAPSE]))
     if KEY in props:
         shown["ordering_key"] = props[KEY]
+    if props.get(TARGET):
+        shown["target"] = orjson.Fragment(str(props[TARGET]))
     shown |= {f"on_{outcome}": channel for outcome, channel in callback_channels(props).items()}
     shown |= {name: props[name] for name in (CALLBACK, CALLBACK_OF, NOTICE) if name in props}
     if state == "retrying":

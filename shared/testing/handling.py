@@ -126,10 +126,10 @@ class HandlerRunner:
         # An app's exceptions must reach `problems` instead of becoming a 500 of its framework.
         if self._kind == "asgi":
             async with httpx.AsyncClient(transport=httpx.ASGITransport(handler, raise_app_exceptions=True)) as client:
-                return await client.post(post.url, **sent)
+                return await client.request(post.method, post.url, **sent)
         if self._kind == "wsgi":
-            return await asyncio.to_thread(_post_wsgi, handler, post.url, sent)
-        request = httpx.Request("POST", post.url, **sent)
+            return await asyncio.to_thread(_post_wsgi, handler, post.method, post.url, sent)
+        request = httpx.Request(post.method, post.url, **sent)
         answer = await asyncio.to_thread(handler, request) if self._in_threads else handler(request)
         if inspect.isawaitable(answer):
             answer = await answer
@@ -151,9 +151,9 @@ class HandlerRunner:
         return True
 
 
-def _post_wsgi(app: Any, url: str, sent: Mapping[str, Any]) -> httpx.Response:
+def _post_wsgi(app: Any, method: str, url: str, sent: Mapping[str, Any]) -> httpx.Response:
     with httpx.Client(transport=httpx.WSGITransport(app, raise_app_exceptions=True)) as client:
-        return client.post(url, **sent)
+        return client.request(method, url, **sent)
 
 
 def _kind_of(handler: Any) -> Literal["function", "wsgi", "asgi"]:

@@ -1,4 +1,4 @@
-"""The http channel: signed CloudEvents by POST, to addresses that the egress rules allow.
+"""The http channel: signed CloudEvents by POST, or by the method of an event's target, to addresses that the egress rules allow.
 
 One pool of connections per process, made in the running loop when first needed. No redirects, proxies, cookies or decompression. The
 verdict is the status: the body is read only so that the connection can be used again, for one second and at most 64 KiB with its head.
@@ -31,6 +31,7 @@ from ..egress_guard import Egress, EgressRefused, SafeResolver
 from ..name_lookups import NameLookups, NameUnresolved, ResolveHost, system_lookup
 from . import cloudevents, rules
 from .answer_heads import READ_BODY, Masks, head_of, masks_of, with_token
+from .event_target import apply_target
 from .model import HttpChannel
 from .ports import OutgoingDelivery, SecondVerdict, Target, Verdict
 
@@ -79,6 +80,7 @@ class _Plan:
     """The request line and the headers that all deliveries share."""
     timeout: float = 0.0
     """Seconds for all of an attempt."""
+    method: str = "POST"
     masks: tuple[tuple[str, ...], Masks] | None = None
     """The masks of kept answers, with the signing secrets that they were made for; made with the first answer that is kept."""
 
@@ -132,6 +134,26 @@ def _make_plan(spec: HttpChannel, egress: Egress, shared: Mapping[str, str] = {}
     return _Plan(spec, None, str(url.with_fragment(None)), shown, place, headers, head, spec.timeout / 1000)
 
 
+def _plan_for(plan: _Plan, event_target: str) -> _Plan:
+    """Return the plan of one event with a target of its own. The place to connect to stays the channel's."""
+    if plan.problem is not None:
+        return plan
+    line, _, shared = plan.head.partition(b"\r\n")
+    found = apply_target(event_target, plan.spec, line.split(b" ")[1].decode())
+    if isinstance(found, str):
+        return replace(plan, problem=rules.one_line(found))
+    if not _TARGET.fullmatch(found.resource):
+        return replace(plan, problem="the event's target is not valid")
+    own = "".join([f"{name}: {value}\r\n" for name, value in found.headers.items()])
+    head = b"%b %b HTTP/1.1\r\n%b%b" % (found.method.encode(), found.resource.encode(), shared, own.encode())
+    headers = plan.headers.copy()
+    headers.update(found.headers)
+    url = f"{plan.url[: plan.url.index('/', plan.url.index('://') + 3)]}{found.resource}"
+    path = found.resource.partition("?")[0]
+    shown = rules.one_line(f"{plan.shown[: plan.shown.index('/', plan.shown.index('://') + 3)]}{path}", _MAX_SHOWN)
+    return replace(plan, url=url, shown=shown, headers=headers, head=head, method=found.method)
+
+
 def _delivery_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, str]:
     """Return the headers that belong to one delivery."""
     headers = cloudevents.delivery_headers(delivery)
@@ -155,12 +177,13 @@ def _request(plan: _Plan, target: Target, delivery: OutgoingDelivery) -> bytes:
 
 
 class Post(NamedTuple):
-    """The request of a delivery: POST to `url` with these headers and `body`, within `timeout` seconds."""
+    """The request of a delivery: `method` to `url` with these headers and `body`, within `timeout` seconds."""
 
     url: str
     headers: Mapping[str, str]
     body: bytes
     timeout: float
+    method: str = "POST"
 
 
 def post_of(target: Target, delivery: OutgoingDelivery, egress: Egress) -> Post:
@@ -168,11 +191,13 @@ def post_of(target: Target, delivery: OutgoingDelivery, egress: Egress) -> Post:
     if not isinstance(target.spec, HttpChannel):
         raise ValueError(f"not an http channel: {target.spec.type}")
     plan = _make_plan(target.spec, egress, cloudevents.channel_headers(target))
+    if delivery.event_target is not None:
+        plan = _plan_for(plan, delivery.event_target)
     if plan.problem is not None:
         raise ValueError(plan.problem)
     headers = plan.headers.copy()
     headers.update(_delivery_headers(target, delivery))
-    return Post(plan.url, headers, delivery.body, plan.timeout)
+    return Post(plan.url, headers, delivery.body, plan.timeout, plan.method)
 
 
 class HttpSender:
@@ -200,8 +225,10 @@ class HttpSender:
         self._plans: dict[tuple[str, str], _Plan] = {}
 
     async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
-        """Send one POST. If a kept connection turns out to be closed, send a second one at once: the next attempt, with the same id."""
+        """Send one request. If a kept connection turns out to be closed, send a second one at once: the next attempt, with the same id."""
         plan = self._plan(target)
+        if delivery.event_target is not None:
+            plan = _plan_for(plan, delivery.event_target)
         if plan.problem is not None:
             return Verdict("final", None, plan.problem)
         pool = self._pool or self._open()

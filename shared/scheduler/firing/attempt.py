@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...core.ids import Ids
+from ...delivery.channels.event_target import STORED
 from ...delivery.channels.model import HttpChannel, LongWork
 from ...delivery.channels.ports import CompletionOffer, OutgoingDelivery, SecondVerdict, Target, Verdict
 from ...delivery.flow import circuit_breaker
@@ -31,6 +32,8 @@ from .retries import RetryPolicy
 from .waits import Waits
 
 log = logging.getLogger(__name__)
+
+NOT_HTTP = "the event has a target, and its channel is no http channel any more"
 
 type SendDelivery = Callable[[Target, OutgoingDelivery], Awaitable[Verdict]]
 
@@ -117,6 +120,10 @@ class DeliveryAttempts:
             trace = props.get("trace")
             offer = self._offer(rk, props, target)
             delivery = OutgoingDelivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace, offer)
+            if event_target := props.get(STORED):
+                if not isinstance(target.spec, HttpChannel):
+                    return self._failed(props, fired, Verdict("final", error=NOT_HTTP), 0)
+                delivery.event_target = event_target
             if not self._flow.admits(target):
                 return unclaimed(props)
             try:

@@ -17,6 +17,7 @@ from ...core.durations import MAX_TIME
 from ...core.errors import Problem, StorageError
 from ...core.ids import Ids
 from ...core.settings import Settings
+from ...delivery.channels.event_target import STORED, EventTarget, faults_with
 from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD
 from ...delivery.channels.ports import Target
 from ...delivery.flow.rate_limiter import RateLimiter
@@ -189,16 +190,24 @@ class Ingest:
         settings = await self.tenant(tenant)
         given = patch.model_fields_set
         change: Props = {}
+        kept = str(now.get(STORED) or "")
+        aimed = (patch.target.stored() if patch.target is not None else "") if "target" in given else kept
         if body is not None:
             # The event's own channel may have been removed; its delivery reports that.
             channel = patch.channel if patch.channel is not None else str(now["channel"])
             self._sized(settings, body, await self._directory.target(tenant, channel))
-            change.update({"chunks": 1, **body_props(body), "size": encoded_size(body)})
+            change.update({"chunks": 1, **body_props(body), "size": encoded_size(body, aimed.encode())})
         if patch.channel is not None:
             target = await self._channel(tenant, patch.channel)
             if body is None:
                 _sized_for(body_of(now), target.spec.max_payload)
             change["channel"] = patch.channel
+        if aimed and (patch.channel is not None or aimed != kept):
+            target = await self._channel(tenant, str(change.get("channel", now["channel"])))
+            _fits(EventTarget.model_validate_json(aimed), target)
+        if aimed != kept:
+            change[STORED] = aimed
+            change.setdefault("size", encoded_size(body_of(now), aimed.encode()))
         if "expires" in given:
             change["expires"] = NEVER if patch.expires is None else patch.expires
             if patch.expires is not None and patch.expires < int(now.get("flex", 0)):
@@ -275,6 +284,8 @@ class Ingest:
             raise invalid("/collapse", "only POST /events replaces events; send such an event alone")
         durability = self._durability(settings, event)
         target = await self._channel(tenant, event.channel)
+        if event.target is not None:
+            _fits(event.target, target)
         await self.callback_channels(tenant, event)
         self._sized(settings, body, target, durability)
         # A server-made id is known only once the shard is chosen, and that depends on the minute. A new name takes the id's place.
@@ -357,6 +368,11 @@ def _sized_for(body: bytes, limit: int) -> None:
     if len(body) > limit:
         detail = f"the payload is larger than {limit:,} bytes"
         raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "/payload", "detail": detail}])
+
+
+def _fits(target: EventTarget, channel: Target) -> None:
+    for fault in faults_with(target, channel.spec):
+        raise invalid(f"/target{fault.pointer}", fault.detail)
 
 
 def _element(raw: bytes, span: Span) -> bytes | Problem:

@@ -59,6 +59,8 @@ def _scheduler() -> list[Case]:
     )
     keyed = EventIn(due="2026-11-21T10:21:55.255Z", payload=None, ordering_key="customer 7 é")
     work = Work(2, 3, "c0" * 32, NOW - 40, 900_000, NOW + 43_200_000)
+    target = {"path": "/orders/17", "query": {"a": "é"}, "method": "PUT", "headers": {"X-A": "b"}}
+    aimed = EventIn(due="2026-11-21T10:21:55.255Z", payload=None, target=target)
     calls = {"on_delivered": "audit", "on_dead": "alarms"}
     job = bulk_rows.BulkJob("move", '{"labels":{"order":"17"}}', NOW, by=-3_600_000)
     running = replace(job, state="running", started=NOW + 9, count=17, numbers=2, at=1, offset=5, done=7, confirmation="17-abc")
@@ -95,6 +97,7 @@ def _scheduler() -> list[Case]:
         Case("event", new_event(EventIn(due="2026-11-21T10:21:55.255Z", payload=None), body, NOW).props, as_is),
         Case("event with everything set", new_event(full, body, NOW, "mirrored", NOW - 100, 30).props, as_is),
         Case("event with an ordering key", new_event(keyed, body, NOW).props, as_is),
+        Case("event with a target", new_event(aimed, body, NOW).props, as_is),
         Case("event with callbacks", new_event(EventIn(due="2026-11-21T10:21:55.255Z", payload=None, **calls), body, NOW).props, as_is),
         Case("schedule with callbacks", replace(definition, spec=Recurrence(cron="30 2 * * *", **calls)), props_of, parse),
         Case("event of two chunks", new_event(full, b'"' + b"y" * 16_500 + b'"', NOW).props, as_is),
