@@ -180,7 +180,8 @@ class ReportRounds:
         if await self._update_drain(key, made, settings) or partitions.looked:
             # The fleet's servers and partitions were read, too: that is as many rows again, and more.
             rows *= 3
-        return Served(made.answers, _pause(rows))
+        is_small = len(made.read.etags) <= FREE_ROWS
+        return Served(made.answers, 0.0 if is_small else _pause(rows))
 
     async def _read(self, key: str, nodes: Sequence[NodeRow], settings: MaintenanceSettings, again: bool) -> StoredEvents:
         """Read what the decisions need. again: a write has failed, because a row had changed or was there already."""

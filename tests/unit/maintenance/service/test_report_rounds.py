@@ -223,6 +223,16 @@ def test_ten_instances_read_a_large_fleet_within_the_limit_of_its_partition_and_
     assert _pause(10_000) == LONGEST_PAUSE < 5
 
 
+@pytest.mark.parametrize(("nodes", "waits"), [(30, False), (90, True)])
+async def test_only_a_large_fleet_has_a_pause_after_a_round_that_looked_at_its_leases(nodes: int, waits: bool) -> None:
+    (side,) = await sides({"n1": 1}, 1)
+    now = side.clock.now()
+    await side.serve([body(each, 1, {}, {}, now) for each in range(nodes)])
+    asking = body(1, 2, {"e1": "PREPARED"}, {"e1": (1,)}, now)
+    served = await side.rounds._serve(KEY, [ReceivedReport("t", asking, _node(asking), None)])
+    assert side.leases.looks == 1 and (served.pause > 0) is waits
+
+
 async def test_a_missing_fleet_is_everybodys_404(monkeypatch: pytest.MonkeyPatch) -> None:
     (side,) = await sides({}, 1)
 
