@@ -33,6 +33,18 @@ class RetryOptions(TypedDict, total=False):
     """Pauses between attempts, instead of `attempts`, `first` and `max`. Each lasts up to 20 % longer, never shorter."""
 
 
+class TargetOptions(TypedDict, total=False):
+    """What an event changes of the requests to its http channel. It adds to what the channel sets, and replaces none of it."""
+
+    path: str
+    """Appended to the path of the channel's URL, such as `/orders/17`. At most 512 characters."""
+    query: Mapping[str, str]
+    """At most 16 parameters."""
+    method: Literal["POST", "PUT", "PATCH"]
+    headers: Mapping[str, str]
+    """At most 16. They are no place for secrets: reading the event shows them."""
+
+
 class EventOptions(TypedDict, total=False):
     """The schedule of an event: exactly one of `due` and `delay`, the rest optional."""
 
@@ -56,6 +68,8 @@ class EventOptions(TypedDict, total=False):
     """Events with the same key share the channel's limits per key, such as the order of their due times. 1 to 128 characters."""
     collapse: timedelta
     """Replace an event of this id that waits. It is delivered at most this long after the first of those events."""
+    target: TargetOptions
+    """A path, query, method and headers of this event, under the URL of its http channel."""
     on_delivered: str
     """Channel that gets a callback, an event with the outcome, after a delivery."""
     on_dead: str
@@ -143,6 +157,15 @@ class ReceiverWork(_AnswerModel):
     last_heartbeat: datetime | None = None
 
 
+class EventTarget(_AnswerModel):
+    """What an event changes of the requests to its http channel."""
+
+    path: str | None = None
+    query: Mapping[str, str] = Field(default_factory=dict)
+    method: str = "POST"
+    headers: Mapping[str, str] = Field(default_factory=dict)
+
+
 class Event(_AnswerModel):
     """The present state of an event."""
 
@@ -162,6 +185,7 @@ class Event(_AnswerModel):
     labels: Mapping[str, str] = Field(default_factory=dict)
     ordering_key: str | None = None
     collapse: timedelta | None = None
+    target: EventTarget | None = None
     on_delivered: str | None = None
     on_dead: str | None = None
     callback: str | None = None

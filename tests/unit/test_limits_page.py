@@ -13,6 +13,7 @@ from shared.core.http1.answer import MAX_ANSWER_BYTES
 from shared.core.http1.head import MOST_INFORMATIONAL
 from shared.core.settings import MAX_ACCOUNTS, Settings
 from shared.delivery.channels.answer_heads import KEPT_BODY, KEPT_FIELDS
+from shared.delivery.channels.event_target import MAX_PARAMETER, MAX_PARAMETERS, MAX_PATH, MAX_TOTAL
 from shared.delivery.channels.model import MAX_PAYLOAD, MAX_SILENCE, MAX_SMALL_PAYLOAD, MAX_WORK, HttpChannel
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
@@ -71,6 +72,10 @@ LIMITS = {
     "attempts of a retry policy": bound(Retry, "attempts", "maximum"),
     "any duration": MAX_DURATION // DAY,
     "schedules of a tenant, unless its limits say otherwise": MOST_SCHEDULES,
+    "path of an event's target": MAX_PATH,
+    "query parameters of a target, and headers of a target": MAX_PARAMETERS,
+    "name or value of such a parameter": MAX_PARAMETER,
+    "path, names and values of a target together": MAX_TOTAL,
     "headers of a channel": bound(HttpChannel, "headers", "maxProperties"),
     "all headers of a channel": MAX_HEADERS_TOTAL,
     "answer of a receiver that is read": MAX_ANSWER_BYTES,

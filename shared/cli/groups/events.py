@@ -59,6 +59,10 @@ def create(
     label: Annotated[list[str] | None, typer.Option(help="Label as NAME=VALUE, such as team=blue. Repeatable.")] = None,
     on_delivered: Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")] = None,
     on_dead: Annotated[str | None, typer.Option(help="Channel of a callback if the event is dead or lapsed.")] = None,
+    path: Annotated[str | None, typer.Option(help="Path to append to that of the http channel, such as /orders/17.")] = None,
+    query: Annotated[list[str] | None, typer.Option(help="Query parameter to add as NAME=VALUE, such as notify=yes. Repeatable.")] = None,
+    method: Annotated[str | None, typer.Option(help="Method of the request: POST, PUT or PATCH.")] = None,
+    header: Annotated[list[str] | None, typer.Option(help="Header to add as NAME=VALUE, such as X-Region=eu. Repeatable.")] = None,
 ) -> None:
     """Schedule an event.
 
@@ -72,6 +76,9 @@ def create(
     given |= {"durability": durability, "labels": parse_pairs(label or [], "--label") or None}
     given |= {"ordering_key": ordering_key, "collapse": collapse}
     given |= {"on_delivered": on_delivered, "on_dead": on_dead}
+    parts = {"path": path, "query": parse_pairs(query or [], "--query") or None, "method": method}
+    parts["headers"] = parse_pairs(header or [], "--header") or None
+    given["target"] = {name: value for name, value in parts.items() if value is not None} or None
     fields: Any = {name: value for name, value in given.items() if value is not None}
     with usage_errors("--due, --delay"):
         document = calls.event_document(parse_json_option(payload, "--payload"), fields, make_id=True)

@@ -20,7 +20,7 @@ MAX_LINE: Final = 2 * 1024 * 1024
 _MAX_REJECTED: Final = 4096
 """Bytes that are stored of a line that is too long."""
 COLUMNS: Final = ("id", "due", "delay", "channel", "expires", "flex", "durability", "on_delivered", "on_dead", "ordering_key", "payload")
-_DOTTED: Final = ("payload", "labels", "retry")
+_DOTTED: Final = ("payload", "labels", "retry", "target")
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -183,8 +183,8 @@ def _header(source: _LineCounter) -> list[str]:
         raise BadHeader(f"the first line is not CSV in UTF-8: {wrong}") from None
     for name in names:
         head, dot, rest = name.partition(".")
-        if name not in COLUMNS and not (head in _DOTTED and dot and rest):
-            columns = f"{', '.join(COLUMNS)}, payload.NAME, labels.NAME, retry.NAME"
+        if (name not in COLUMNS and not (head in _DOTTED and dot and rest)) or (head == "target" and rest not in ("path", "method")):
+            columns = f"{', '.join(COLUMNS)}, payload.NAME, labels.NAME, retry.NAME, target.path, target.method"
             raise BadHeader(f"the first line names {name[:40]!r}; columns are {columns}")
     if len(set(names)) < len(names):
         raise BadHeader("the first line names a column twice")

@@ -26,6 +26,13 @@ def test_event_is_created_looked_up_listed_and_cancelled(tocsin: Command) -> Non
     assert found["state"] == "cancelled" and found["payload"] == {"order": 17}
 
 
+def test_event_with_a_target(tocsin: Command) -> None:
+    parts = ("--path", "/17", "--method", "PUT", "--query", "a=b=c", "--header", "X-A=1")
+    tocsin.ok("events", "create", "--delay", "PT1H", "--id", "aimed", *parts)
+    [found] = tocsin.ok("events", "get", "aimed", "--json").documents
+    assert found["target"] == {"path": "/17", "query": {"a": "b=c"}, "method": "PUT", "headers": {"X-A": "1"}}
+
+
 def test_same_event_again_is_the_same_and_one_without_an_id_gets_one(tocsin: Command) -> None:
     arguments = ("events", "create", "--due", "2027-06-01T10:00:00Z", "--json")
     assert tocsin.ok(*arguments, "--id", "twice").documents == tocsin.ok(*arguments, "--id", "twice").documents
