@@ -48,6 +48,18 @@ async def test_event_is_delivered_on_time_signed_and_ends_delivered(tenant: Tena
     assert (done["payload"], done["labels"]) == (payload, {"kind": "first"})
 
 
+async def test_event_with_a_target_is_delivered_below_its_channels_path(tenant: Tenant) -> None:
+    secret = await tenant.channel("aimed", "/aimed")
+    target = {"path": "/orders/17", "query": {"a": "b c"}, "method": "PUT", "headers": {"X-Region": "eu"}}
+    for wrong in ({"path": "/%2e%2e/x"}, {"path": "/%252f"}, {"headers": {"Authorization": "x"}}, {"method": "GET"}):
+        assert (await tenant.api.post("events", {"delay": "PT0S", "channel": "aimed", "payload": 1, "target": wrong})).status == 422, wrong
+    await tenant.api.ended(await tenant.api.create(delay="PT0S", channel="aimed", target=target), "delivered")
+    [hit] = tenant.receiver.at("/aimed/orders/17")
+    assert (hit.query, hit.headers["x-region"]) == ("a=b c", "eu")
+    assert Webhook(secret).verify(hit.body, dict(hit.headers)) == {"n": 1}
+    assert not tenant.receiver.at("/aimed")
+
+
 async def test_wrong_secret_does_not_verify_and_both_do_while_rotating(tenant: Tenant) -> None:
     first = await tenant.channel("turning", "/turning")
     answer = await tenant.admin.post(f"tenants/{tenant.name}/channels/turning/secret/rotate")
