@@ -38,6 +38,7 @@ from .timings import (
     BACKLOG_RESEND_PAUSE,
     BURST_ALONE,
     BURST_FEWER,
+    BURST_FROM,
     BURST_GROWTH,
     BURST_HELD_FOR,
     BURST_PASSES,
@@ -280,7 +281,7 @@ def leaves_to_others(beside: int, load: int, passed: int, sender_load: int, earl
     shard's wake-up. alone: no other process takes what this one leaves. The bound grows each time, so that processes get even shares
     however many shards there are.
     """
-    if alone or early <= CLAIM_AHEAD or passed >= BURST_PASSES or load + BURST_FEWER <= sender_load:
+    if alone or early <= CLAIM_AHEAD or passed >= BURST_PASSES or load < BURST_FROM or load + BURST_FEWER <= sender_load:
         return False
     return beside >= BURST_SHARDS * BURST_GROWTH**passed
 

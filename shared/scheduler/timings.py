@@ -174,6 +174,8 @@ BURST_TOGETHER: Millis = 1_000
 BURST_SHARDS = 4
 """Full shards of the same time that a process takes before it leaves further ones to others: some 4,000 events, half of what it delivers
 in a second."""
+BURST_FROM = 8
+"""Full shards of any time that a process serves before it leaves others: a herd of some thousand events waits for no further poll."""
 BURST_GROWTH = 1.5
 """Factor by which a process takes more of them each time that a shard's message has been passed on."""
 BURST_FEWER = 2

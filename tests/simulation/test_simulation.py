@@ -54,6 +54,7 @@ def test_promises_are_kept_while_processes_leave_shards_to_each_other(style: str
     # Every shard is a full one, and is left to others as often as possible.
     monkeypatch.setattr(rules, "MANY_EVENTS", 1)
     monkeypatch.setattr(rules, "BURST_SHARDS", 0)
+    monkeypatch.setattr(rules, "BURST_FROM", 0)
     monkeypatch.setattr(rules, "WAKE_EARLY", 6_000)
     play(SEEDS_WITHOUT_FORMER_VERSIONS + CHUNK, CHUNK // 10, style)
     assert sum(left) >= 10 and left.count(False) >= 10

@@ -26,13 +26,14 @@ DUE = "2027-01-15T08:01:00Z"
 def test_process_takes_more_full_shards_each_time_that_a_message_is_passed_on() -> None:
     def most(passed: int) -> int:
         return next(
-            beside for beside in range(100) if rules.leaves_to_others(beside, beside, passed, 0, timings.WAKE_EARLIEST, alone=False)
+            beside for beside in range(100) if rules.leaves_to_others(beside, 100, passed, 0, timings.WAKE_EARLIEST, alone=False)
         )
 
     found = [most(passed) for passed in range(timings.BURST_PASSES)]
     assert found[0] == timings.BURST_SHARDS and found == sorted(set(found))
     assert not rules.leaves_to_others(100, 100, timings.BURST_PASSES, 0, timings.WAKE_EARLIEST, alone=False), "it is served in the end"
     assert not rules.leaves_to_others(100, 100, 0, 0, timings.WAKE_EARLIEST, alone=True)
+    assert not rules.leaves_to_others(7, timings.BURST_FROM - 1, 0, 0, timings.WAKE_EARLIEST, alone=False), "it has few"
     assert not rules.leaves_to_others(100, 100, 0, 0, timings.CLAIM_AHEAD, alone=False), "its events must be claimed now"
 
 
@@ -103,7 +104,7 @@ async def test_full_shards_go_to_another_process_beyond_the_first_few(pair: Firs
     await pair.run(70)
     assert_all_came_in_time(pair)
     taken = [app.scheduler.counters["shards_taken"] for app in pair.apps]
-    assert taken == [timings.BURST_SHARDS, SHARDS - timings.BURST_SHARDS]
+    assert taken == [timings.BURST_FROM, SHARDS - timings.BURST_FROM]
 
 
 async def test_process_that_is_alone_serves_all_in_time_and_passes_few_messages_on(lone: World) -> None:
