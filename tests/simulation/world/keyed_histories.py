@@ -68,7 +68,8 @@ class KeyedWorld(World):
         return instance
 
     def senders(self, instance: Instance) -> dict[str, Sender]:
-        return {"queue": _Carrier(self, instance, super().senders(instance)["queue"])}
+        plain = super().senders(instance)
+        return {**plain, "queue": _Carrier(self, instance, plain["queue"])}
 
     async def lived(self) -> None:
         self.loop.call_later(CALM_AFTER, self._calm)

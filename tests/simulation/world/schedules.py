@@ -104,7 +104,8 @@ class ScheduledWorld(World):
         """Most milliseconds between true time and the time by which a process decides."""
 
     def senders(self, instance: Instance) -> dict[str, Sender]:
-        return {"queue": _Carrier(self, instance, super().senders(instance)["queue"])}
+        plain = super().senders(instance)
+        return {**plain, "queue": _Carrier(self, instance, plain["queue"])}
 
     async def lived(self) -> None:
         self.loop.call_later(CALM_AFTER, self._calm)
