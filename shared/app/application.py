@@ -85,6 +85,8 @@ class Application:
         self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side, ports.process)
         self.failover = Failover(pair, tables, self.scheduler.runner, clock, storage.places)
         internal_events = InternalEvents(self.scheduler.ingest)
+        if second is not None:
+            self.scheduler.serving = second.scheduler.serving = self._serving_scheduler
         # Maintenance, checkpoints, fleets
         self.runner = AsyncRunner(home, clock)
         planning = Planning(self.runner)
@@ -177,6 +179,9 @@ class Application:
         if self.other is None or self.pair is None:
             return self
         return self.other if await self.pair.side() == "second" else self
+
+    async def _serving_scheduler(self) -> Scheduler:
+        return (await self.serving()).scheduler
 
     async def resumed(self, tenant: str) -> None:
         """Wake the tenant's shards, because one of its channels accepts deliveries again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from ..core.clock import Clock
 from ..core.ids import Ids
@@ -33,6 +33,7 @@ from .ingest.rejects import Rejects
 from .ingest.writer import Writer
 from .key_lines import KeyLines
 from .key_tidying import KeyTidying
+from .keys import MIRRORED, place_of
 from .label_index import LabelIndex
 from .long_work.service import LongWorkCalls
 from .mirror.pair import Mirror, MirrorPair
@@ -87,12 +88,19 @@ class Scheduler:
             tables, clock, directory.channels.blocks, storage.places, SECOND if pair is not None and side == "first" else ""
         )
         mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
+
         # Owners need the writer, and the writer's express delivery needs owners; notices need the writer too.
         async def notify(tenant: str, kind: NoticeKind, subject: str, detail: str = "", count: int = 1) -> None:
             await self.notices(tenant, kind, subject, detail, count)
 
+        self.serving: Callable[[], Awaitable[Scheduler]] | None = None
+        """Gives the scheduler of the side that serves now; None without a pair."""
+
         async def tell(rows: Sequence[Row]) -> dict[str, Props]:
-            return await self.callbacks(rows)
+            # Owners of either side may have a shard that is not mirrored, but new events go to the side that serves, which knows their ids.
+            if self.serving is None or place_of(rows[0].pk) == MIRRORED:
+                return await self.callbacks(rows)
+            return await (await self.serving()).callbacks(rows)
 
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters, notify)
         counters = self.counters
