@@ -42,7 +42,7 @@ from .protocol.changing import (
 )
 from .protocol.dispatch import ShardMessage, send
 from .protocol.label_rows import MARK, digests_of, file_digests
-from .protocol.mirroring import mirror, mirror_event, request_copy
+from .protocol.mirroring import ELSEWHERE_PK, mirror, mirror_event, request_copy
 from .protocol.owning import note_of
 from .queries.event_filter import EventFilter
 from .queries.lookup import START, EventLookup, ListPosition
@@ -260,6 +260,9 @@ class Changes:
 
     async def _redriven(self, shard: str, rows: Mapping[str, Row], now: Millis) -> dict[str, Address]:
         if self._mirror is None or place_of(shard) != MIRRORED:
+            if self._mirror is not None and self._mirror.side == "second":
+                # The ledger row may be in the first account, which may be away.
+                await self._runner.run(request_copy(shard, ELSEWHERE_PK))
             placed = await self._runner.run(redrive(shard, rows, now))
             await self._runner.run(note_of(shard))
         else:

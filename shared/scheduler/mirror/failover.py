@@ -25,7 +25,20 @@ from ...tenants.rows import PK_TENANTS
 from ...web.problem import conflict
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, index_partitions, index_shard, minute_text, place_of
 from ..label_index import LABELS_ROW
-from ..protocol.mirroring import AGAIN_PK, FENCE_PK, FENCE_ROW, FIRST, SECOND, Fence, Way, finish_copy, mirror, mirror_id, restore
+from ..protocol.mirroring import (
+    AGAIN_PK,
+    ELSEWHERE_PK,
+    FENCE_PK,
+    FENCE_ROW,
+    FIRST,
+    SECOND,
+    Fence,
+    Way,
+    finish_copy,
+    mirror,
+    mirror_id,
+    restore,
+)
 from ..protocol.owning import note_of
 from ..queries.ledger import entry_for
 from ..queries.stats import copy_lag
@@ -188,6 +201,7 @@ class Failover:
             ):
                 # Until now, owners on the second account may have ended shards that only the first account has.
                 await self._ends(int(back.props["since"]), home=True)
+                await self._note_elsewhere()
             return counts + await self._again(Way(FIRST, SECOND, SECOND, "first", fence.epoch))
         if fence.active == "second":
             await self._mark_overtaken()
@@ -272,9 +286,32 @@ class Failover:
                     continue
                 added = (Insert(row.rk, row.props), *([Insert(NEWS + row.rk, row.props)] if int(row.props["accepted"]) else []))
                 await self._tables.write(FIRST + LEDGER, tenant, added)
-                for key in (NEWS + row.rk, row.rk) if home else ():
-                    await self._tables.write(SECOND + LEDGER, tenant, (Delete(key, ANY),))
+                # The first may have had the row from before a redrive, and a redriver on the first may have looked before it was there.
+                if home and (not int(row.props["dead"]) or await self._noted(shard)):
+                    for key in (NEWS + row.rk, row.rk):
+                        await self._tables.write(SECOND + LEDGER, tenant, (Delete(key, ANY),))
         return shards
+
+    async def _note_elsewhere(self) -> None:
+        """Note in the first's ledger what was redriven while the second served.
+
+        Requests stay for a while, because their redrivers may still be at work.
+        """
+        rows = await load_rows(self._tables, SECOND + SWEEPS, ELSEWHERE_PK, "", LAST)
+        noted = await asyncio.gather(*(self._noted(row.rk) for row in rows))
+        for row, done in zip(rows, noted, strict=True):
+            if done and row.read_at - row.timestamp >= RECOPY_AFTER:
+                await self._tables.write(SECOND + SWEEPS, ELSEWHERE_PK, (Delete(row.rk, row.etag),))
+
+    async def _noted(self, shard: str) -> bool:
+        """Note the redriven events of a shard that is not mirrored in the first's ledger; return False if its account does not answer."""
+        async with self._in_flight:
+            try:
+                await self._runner.run(note_of(shard, FIRST))
+            except StorageError as error:
+                log.debug("Shard %s could not be read: %s", shard, error, extra={"action": "follow_failed", "shard": shard})
+                return False
+        return True
 
     async def _served(self) -> Millis:
         """Return the longest time that the second account may have served before the fence was last rewritten."""

@@ -53,6 +53,9 @@ FENCE_PK, FENCE_ROW = "storage", "mirror"
 """The fence row, in `TocsinSweeps` of the second account."""
 AGAIN_PK = "again"
 """Partition of `TocsinSweeps`: mirrored shards that were changed after they were finished, and must be copied once more."""
+ELSEWHERE_PK = "again-elsewhere"
+"""Partition of `TocsinSweeps` in the second account: shards that are not mirrored, whose events the second redrives. Their ledger rows may
+be in the first account."""
 GROUP = 99
 
 
@@ -368,9 +371,12 @@ def append_copy(
     return answer.etags[0] if isinstance(answer, Applied) else None
 
 
-def request_copy(shard: str) -> Steps[None]:
-    """Request another copy of a mirrored shard before a change to it, because a finished shard is in no index."""
-    while not isinstance((yield from write(SWEEPS, AGAIN_PK, Upsert(shard, {}))), Applied):
+def request_copy(shard: str, partition: str = AGAIN_PK) -> Steps[None]:
+    """Request another copy of a mirrored shard before a change to it, because a finished shard is in no index.
+
+    partition: `ELSEWHERE_PK` requests that the redriven events of a shard that is not mirrored are noted in the first account.
+    """
+    while not isinstance((yield from write(SWEEPS, partition, Upsert(shard, {}))), Applied):
         pass
 
 

@@ -26,7 +26,7 @@ from .held_rows import HELD, HeldRow, held_row_of
 from .index_counts import counts_props
 from .ingest import Entry
 from .label_rows import file_labels, repair_labels
-from .redriving import note_redriven, point_sources
+from .redriving import events_of, note_redriven, point_sources
 from .state_rows import ListedState, file_counted, has_retried, remove_state
 
 MAX_CHANGES = 99
@@ -403,9 +403,9 @@ def close(shard: str, gate: Gate, entry: Props, named: str, filed: Iterable[List
 def note_of(shard: str, side: str = "") -> Steps[None]:
     """Note the redriven events of a shard on its ledger row, if the shard is finished.
 
-    side: prefix of the tables, to note them in one account of a mirrored pair.
+    side: prefix of the tables, to note them in one account of a mirrored pair. A shard that is not mirrored has its rows where they are.
     """
-    row = yield from get(side + EVENTS, shard, GATE)
+    row = yield from get(events_of(shard, side), shard, GATE)
     if row is not None and (gate := parse_gate(row.props)).state == "done" and gate.bucket:
         yield from note_redriven(shard, f"{gate.bucket}:{shard}", side)
 

@@ -3,7 +3,8 @@
 The counts of gates and ledger rows stay as they were when the events died. The ledger row has beside them, by channel, how many of its dead
 events live on elsewhere; `GET /stats` and `/history` subtract them. The number is computed from the rows, so any process may repeat it. The
 redriver notes it, and so does whoever closes the shard, after the row is inserted; and the owner of the copies does so before it delivers
-one, which completes a redrive that ended half-way.
+one, which completes a redrive that ended half-way. In a mirrored pair, the ledger row of a shard that is not mirrored may be in either
+account: what the second redrives is noted in the first after the failback, by the requests in `ELSEWHERE_PK` (`mirroring.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import orjson
 from ...engine.effects import Steps, get, load, write
 from ...storage.names import EVENTS, LEDGER
 from ...storage.ports import Applied, Merge, Row
-from ..keys import END_EVENTS, FIRST_EVENT, Address, parse_address, shard_tenant
+from ..keys import END_EVENTS, FIRST_EVENT, MIRRORED, Address, parse_address, place_of, shard_tenant
 from ..rules import FINAL
 from .changing import SOURCE, point
 
@@ -40,6 +41,11 @@ def parse_redriven(props: Mapping[str, Any]) -> Counter[str]:
     return Counter(orjson.loads(str(props.get(REDRIVEN) or "{}")))
 
 
+def events_of(shard: str, side: str) -> str:
+    """Return the table of a shard's rows as one side sees it. Both sides see the same rows of a shard that is not mirrored."""
+    return side + EVENTS if place_of(shard) == MIRRORED else EVENTS
+
+
 def note_redriven(shard: str, ledger_key: str, side: str = "") -> Steps[bool]:
     """Write the number of redriven events to the shard's ledger row; return False if there is none yet: then its inserter does this.
 
@@ -50,7 +56,7 @@ def note_redriven(shard: str, ledger_key: str, side: str = "") -> Steps[bool]:
         if entry is None:
             return False
         # Read after the ledger row: a pointer that is missing here is noted by the process that writes it.
-        rows = yield from load(side + EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        rows = yield from load(events_of(shard, side), shard, FIRST_EVENT, END_EVENTS)
         found = redriven_by_channel(rows)
         if found == parse_redriven(entry.props):
             return True

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from shared.delivery.channels.ports import Verdict
 from shared.scheduler.protocol.dispatch import ShardMessage
-from shared.storage.names import EVENTS, QUEUE_SHARDS, SHARDS
+from shared.scheduler.protocol.mirroring import ELSEWHERE_PK
+from shared.storage.names import EVENTS, QUEUE_SHARDS, SHARDS, SWEEPS
 from tests.unit.scheduler.flow.flowing import channel
 
 from .pair import PairWorld
 from .test_way_back import back
+
+REFUSED = Verdict("final", 400, "refused")
 
 
 async def serve_on_second(pair: PairWorld) -> None:
@@ -45,3 +49,26 @@ async def test_callback_of_an_event_that_an_owner_on_the_first_ends_is_stored_by
     await pair.run(40)
     await back(pair)
     assert pair.deliveries() == {made["id"]: 1, event["callback"]: 1}
+
+
+async def test_event_that_dies_on_the_first_and_is_redriven_by_the_second_is_counted_once_after_the_way_back(pair: PairWorld) -> None:
+    async def figures() -> tuple[int, int]:
+        stats = (await pair.demo.get("/api/v1/stats")).json()
+        return stats["dead"], stats["delivered"]
+
+    made = await pair.demo.create(delay="PT5S")
+    pair.receiver.script(made["id"], REFUSED)
+    await pair.run(40)
+    assert await figures() == (1, 0)
+    await pair.fail_over()
+    pair.find_first()
+    await pair.run(10)
+    pair.receiver.script(made["id"], Verdict("delivered", 204))
+    assert (await pair.demo.post(f"/api/v1/events/{made['id']}/redrive", {})).status == 202
+    await pair.run(30)
+    await back(pair)
+    # The next run of the sweep.
+    await pair.run(60)
+    assert await figures() == (0, 1)
+    await pair.run(400)
+    assert not pair.second._tables[SWEEPS].get(ELSEWHERE_PK)
