@@ -105,17 +105,21 @@ class Ward:
                         world.counts["channels gone"] += 1
                         await self.resume(tenant, name)
 
-    async def resume(self, tenant: str, name: str) -> None:
+    async def resume(self, tenant: str, name: str) -> bool:
+        """Resume a channel by some instance; return False if that failed, or its process ended."""
         instance = self._world.host.any()
         if instance is None:
-            return
+            return False
         self.paused.pop((tenant, name), None)
         self._resuming.add((tenant, name))
         task = instance.spawn(self._act(instance, tenant, name))
         await asyncio.wait((task,))
         self._resuming.discard((tenant, name))
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            return False
+        if (error := task.exception()) is not None:
             self._world.host.expected(error)
+        return error is None
 
     @staticmethod
     async def _act(instance: Instance, tenant: str, name: str) -> None:

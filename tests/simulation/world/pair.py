@@ -196,8 +196,11 @@ class PairWorld(World):
     async def _reset(self) -> None:
         """A resume of the last seconds may be gone with the account: it is asked for again, as the runbook says."""
         for number in range(self.profile.tenants):
-            if (f"t{number}", "default") not in self.ward.paused:
-                await self.ward.resume(f"t{number}", "default")
+            while True:
+                if (f"t{number}", "default") in self.ward.paused or await self.ward.resume(f"t{number}", "default"):
+                    break
+                # The call failed, for example because its process does not reach the account that serves.
+                await asyncio.sleep(ASK_AGAIN)
 
     async def _turned(self, side: str) -> None:
         self.note(None, "the sides have changed", side)
