@@ -96,7 +96,8 @@ Duration = Annotated[
     int,
     BeforeValidator(_duration),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema({"type": "string", "format": "duration", "pattern": DURATION_PATTERN, "examples": ["PT30S"]}),
+    # No format: that of JSON Schema refuses weeks beside days, which are taken.
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["PT30S"]}),
 ]
 """Milliseconds inside, ISO 8601 outside."""
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from ..core.durations import format_duration
+from ..core.durations import DURATION_PATTERN, format_duration
 from . import templates
 from .encoding import encode
 from .fields.types import Name
@@ -188,7 +188,7 @@ def _tidy(schema: Any) -> Any:
             out[name] = _tidy(part)
     if out.get("type") == "string" and isinstance(out.get("default"), int):
         default = out.pop("default")
-        if out.get("format") == "duration":
+        if out.get("pattern") == DURATION_PATTERN:
             out["default"] = format_duration(default)
     return out
 

@@ -81,7 +81,22 @@ async def test_the_api_answers_as_the_earlier_version_did(kit: Tocsin, recorded:
         assert [each.pop("loads") for each in found["items"]] == [{}] * len(found["items"])
     if recorded["path"].endswith("/leases"):
         assert [each.pop("load") for each in found["items"]] == [None] * len(found["items"])
+    if recorded["path"] == "stats":
+        # Its held events have no rows with their numbers: their shards write them when they look at the channels again.
+        await _held_events_are_counted_within_minutes(kit, recorded["body"])
+        for each in (found, recorded["body"]):
+            for channel in (each, *each["channels"].values()):
+                channel.pop("held")
     assert found == recorded["body"]
+
+
+async def _held_events_are_counted_within_minutes(kit: Tocsin, before: dict[str, Any]) -> None:
+    held = {name: channel["held"] for name, channel in before["channels"].items() if channel["state"] == "paused"}
+    assert any(held.values())
+    await kit.advance(minutes=6)
+    now = await get(kit, "stats")
+    assert {name: now["channels"][name]["held"] for name in held} == held
+    assert now["channels"]["broken"]["delivered"] == before["channels"]["broken"]["held"], "the receiver has answered the probe"
 
 
 async def test_lists_by_state_find_what_the_earlier_version_left_before_and_after_the_pass(kit: Tocsin) -> None:
