@@ -29,7 +29,7 @@ from ..ingest.writer import Writer
 from ..queries.lookup import EventLookup
 from ..rows import canonical_json
 from . import rules
-from .calendar_changes import CalendarChanges
+from .calendar_changes import CalendarChanges, names_of
 from .calendars import Calendars
 from .chain import FIRE_BYTES, Chain, occurrence, schedule_durability
 from .definition import Definition, backfill_id
@@ -159,8 +159,8 @@ class Recurring:
         found = await self._change(tenant, schedule, change)
         if new:
             self._quota.made(tenant, uid)
-        if days and await self.calendars.follow(tenant, uid, schedule):
-            # A calendar was changed meanwhile, and that call may not have seen this schedule.
+        if names_of(spec) and await self.calendars.follow(tenant, uid, schedule):
+            # A calendar, perhaps an empty one, was changed meanwhile, and that call may not have seen this schedule.
             found = await self.get(tenant, schedule)
         return found, new
 

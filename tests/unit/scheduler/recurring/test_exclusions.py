@@ -171,6 +171,21 @@ async def test_change_of_a_calendar_that_was_interrupted_is_completed(world: Wor
     assert (await world.app.scheduler.recurring.calendars.follow_all(world.now))["removed"] == 1
 
 
+async def test_calendar_that_is_filled_while_a_schedule_is_stored_reaches_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    day, recurring = local_day(world, 2), world.app.scheduler.recurring
+    await world.demo.put("/api/v1/calendars/days", {"dates": []})
+    write = recurring._write
+
+    async def fill_first(*definitions: Any) -> Any:
+        monkeypatch.undo()
+        assert (await world.demo.put("/api/v1/calendars/days", {"dates": [day]})).status == 200
+        return await write(*definitions)
+
+    monkeypatch.setattr(recurring, "_write", fill_first)
+    await world.demo.put("/api/v1/schedules/a", {"cron": "@daily", "payload": 1, "exclude": {"calendars": ["days"]}})
+    assert f"{day}T00:00" not in await preview(world, "a", 4)
+
+
 @pytest.mark.parametrize(
     ("part", "pointer"),
     [
