@@ -127,9 +127,9 @@ async def channels_put(call: Call[TenantServices, Channel, DryRun]) -> Answer:
     scheme, host and port of the URL stay. Changed settings close the circuit breaker, and events that it held are delivered at once.
     """
     directory, tenant, name = call.service.directory, call.params["tenant"], call.params["name"]
-    before = await directory.target_now(tenant, name)
+    before = None if call.query.dry_run else await directory.target_now(tenant, name)
     out, etag, new = await directory.channels.put(tenant, name, call.body, call.headers, dry_run=call.query.dry_run)
-    if not call.query.dry_run and before is not None and before.breaker.state != "closed" and out.flow.breaker == "closed":
+    if before is not None and before.breaker.state != "closed" and out.flow.breaker == "closed":
         # The failures belong to the old settings: events that the breaker held need not wait any longer.
         await call.service.resumed(tenant)
     return Answer(201 if new else 200, out, {"location": call.path, **_SECRET} if new else _SECRET, etag=etag or None)

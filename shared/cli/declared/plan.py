@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -99,8 +99,7 @@ def make_steps(
     steps = []
     for address, found in resolved.items():
         step = _step(session, address, found.document, stored.get(address), later)
-        hidden = {path for path, text in found.references.items() if text}
-        steps.append(replace(step, changes=tuple(_without_values(each, hidden) for each in step.changes)))
+        steps.append(replace(step, changes=tuple(_without_values(each, found.references) for each in step.changes)))
         progress()
     return steps
 
@@ -164,7 +163,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[F
     return tuple(FieldChange(path, old.get(path), new.get(path)) for path in names if old.get(path) != new.get(path))
 
 
-def _without_values(change: FieldChange, hidden: set[str]) -> FieldChange:
+def _without_values(change: FieldChange, hidden: Set[str]) -> FieldChange:
     return FieldChange(change.field, MASK, MASK) if change.field in hidden else change
 
 

@@ -23,11 +23,11 @@ class Missing(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """A document without references. references: paths of the texts that had some, with the texts as written."""
+    """A document without references. references: paths of the texts that had some."""
 
     document: Any
     missing: tuple[Missing, ...]
-    references: Mapping[str, str]
+    references: frozenset[str]
 
 
 def names_in(text: str) -> list[str]:
@@ -42,12 +42,12 @@ def names_in(text: str) -> list[str]:
 def resolve(document: Any, environment: Mapping[str, str], stored: Any) -> Resolved:
     """Return the document with the values of the environment; `stored` gives those that are not set. Raises ValueError (malformed)."""
     missing: list[Missing] = []
-    references: dict[str, str] = {}
+    references: set[str] = set()
 
     def of_text(path: str, text: str, there: Any) -> str:
         names = names_in(text)
         if names:
-            references[path] = text
+            references.add(path)
         absent = [name for name in names if name not in environment]
         if not absent:
             return _REFERENCE.sub(lambda found: _value(found, environment), text)
@@ -57,7 +57,7 @@ def resolve(document: Any, environment: Mapping[str, str], stored: Any) -> Resol
         return text
 
     resolved = _map_texts("", document, stored, of_text)
-    return Resolved(resolved, tuple(missing), references)
+    return Resolved(resolved, tuple(missing), frozenset(references))
 
 
 def _value(found: re.Match[str], environment: Mapping[str, str]) -> str:

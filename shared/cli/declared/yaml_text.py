@@ -76,21 +76,20 @@ def parse_yaml(raw: bytes) -> Any:
         raise ValueError(f"{place}{getattr(wrong, 'problem', None) or wrong}") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    _count(found, MAX_VALUES)
+    _refuse_too_many(found)
     return found
 
 
-def _count(found: Any, left: int) -> int:
-    """Return how many values may still follow. Raises ValueError if there are too many: aliases of aliases multiply."""
-    waiting = [found]
+def _refuse_too_many(found: Any) -> None:
+    """Raise ValueError for more than `MAX_VALUES` values: aliases of aliases multiply."""
+    waiting, seen = [found], 0
     while waiting:
-        left -= 1
-        if left < 0:
+        seen += 1
+        if seen > MAX_VALUES:
             raise ValueError(f"it has more than {MAX_VALUES:,} values")
         value = waiting.pop()
         if isinstance(value, dict | list):
             waiting.extend(value.values() if isinstance(value, dict) else value)
-    return left
 
 
 def to_yaml(document: Any) -> str:
