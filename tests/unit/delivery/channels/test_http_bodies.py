@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shared.delivery.channels import http
+from shared.delivery import guarded_client
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.ports import Verdict
 from shared.delivery.flow.circuit_breaker import is_failure
@@ -31,7 +31,7 @@ async def test_an_endless_body_is_cut_and_the_delivery_counts(listen: Listen, se
 async def test_a_body_that_trickles_is_cut_after_its_bound(
     listen: Listen, sender: HttpSender, monkeypatch: pytest.MonkeyPatch, status: str, outcome: str
 ) -> None:
-    monkeypatch.setattr(http, "MAX_ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(guarded_client, "MAX_ANSWER_SECONDS", 0.05)
 
     async def trickle(request: Request, writer: asyncio.StreamWriter) -> bool:
         writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 60000\r\n\r\nx".encode())
