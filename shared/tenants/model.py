@@ -16,7 +16,7 @@ from ..web.fields.types import Maybe, Name, NodeName, Note, Stamp, Strict
 Durability = Literal["fast", "standard", "mirrored"]
 """The place where an event is stored before it is acknowledged: the ingest queue, the table, or the tables of two accounts."""
 
-Scope = Literal["events", "fleets", "agent", "read", "admin"]
+Scope = Literal["events", "fleets", "agent", "read", "metrics", "admin"]
 
 
 DAY: Millis = 86_400_000
@@ -169,7 +169,10 @@ class KeyIn(Strict):
     """A key to create. Scope `agent` needs a fleet and a node, and excludes `fleets` and `admin`."""
 
     scopes: list[Scope] = Field(
-        min_length=1, max_length=5, examples=[["events"]], description="`read`: every GET that `events` or `fleets` permits."
+        min_length=1,
+        max_length=6,
+        examples=[["events"]],
+        description="`read`: every GET that `events` or `fleets` permits. `metrics`: GET /metrics alone.",
     )
     fleet: Name | None = None
     node: NodeName | None = None

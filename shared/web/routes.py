@@ -36,7 +36,8 @@ type Guest = Callable[[Any, str, Mapping[str, str]], KeyRecord | None]
 type Answers = Mapping[int, Any]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,62}")
-_SCOPES = frozenset({"events", "fleets", "agent", "admin"})
+_SCOPES = frozenset({"events", "fleets", "agent", "metrics", "admin"})
+_OF_NO_TENANT = frozenset({"metrics", "admin"})
 _ADMINISTRATIVE = frozenset({"fleets", "admin"})
 _JSON = ("application/json",)
 DEFAULT_MAX_BODY = 64 * 1024
@@ -169,7 +170,7 @@ class Route:
     @cached_property
     def of_tenant(self) -> bool:
         """True if calls act for one tenant, so that `?tenant=` is accepted."""
-        return bool(self.scopes - {"admin"}) and not self.names_tenant
+        return bool(self.scopes - _OF_NO_TENANT) and not self.names_tenant
 
     @cached_property
     def audited(self) -> bool:
@@ -232,8 +233,8 @@ class RouteGroup(Generic[S]):
         guest: Callable[[S, str, Mapping[str, str]], KeyRecord | None] | None = None,
         own_token: bool = False,
     ) -> None:
-        """scope: one or more of events, fleets, agent, admin, of which a key needs one; none for anonymous routes. A scope other than admin
-            makes a tenant's route: `call.tenant` is set, and an admin names the tenant with `?tenant=`.
+        """scope: one or more of events, fleets, agent, metrics, admin, of which a key needs one; none for anonymous routes. Each but
+            metrics and admin makes a tenant's route: `call.tenant` is set, and an admin names the tenant with `?tenant=`.
         params: a type for each path parameter that has rules. A value that does not fit is 404, for nothing can exist there; on PUT it is
             422.
         standalone: `call.service` is None and the application need not exist: for probes.

@@ -18,7 +18,7 @@ _INHERIT_HELP = "Take over the events that a deleted tenant of this name has lef
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="Name of the tenant, such as shop.", show_default=False)]
 Channel = Annotated[str, typer.Argument(help="Name of the channel, such as default.", show_default=False)]
 KeyPrefix = Annotated[str, typer.Argument(help="Prefix of the key, such as tsn_3ijpvmo2. keys list shows it.", show_default=False)]
-_SCOPE_HELP = "Scope of the key: events, fleets, agent, read or admin. Repeatable."
+_SCOPE_HELP = "Scope of the key: events, fleets, agent, read, metrics or admin. Repeatable."
 Scopes = Annotated[list[str], typer.Option("--scope", help=_SCOPE_HELP, show_default=False)]
 Settings = Annotated[str, typer.Option("--settings", help=_SETTINGS_HELP)]
 

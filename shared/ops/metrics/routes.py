@@ -7,7 +7,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from ...web.routes import Answer, Call, Content, RouteGroup
 from .service import Metrics
 
-figures = RouteGroup[Metrics]("operations", scope="admin")
+figures = RouteGroup[Metrics]("operations", scope=("metrics", "admin"))
 
 
 @figures.get("metrics", answers={200: Content("text/plain")})

@@ -217,3 +217,11 @@ def test_odd_names_are_written_so_that_they_can_be_read(name: Any) -> None:
     seen = observed(0)
     seen.queues[name] = 1
     assert of(parsed(families.exposition(seen)), "queue_messages", queue=name) == 1
+
+
+async def test_a_key_of_the_scope_metrics_reads_metrics_and_nothing_else(world: World) -> None:
+    scraper = await world.key("demo", ["metrics"])
+    assert (await scraper.get(METRICS)).status == 200
+    for path in ("/api/v1/stats", "/api/v1/tenants", "/api/v1/fleets"):
+        assert (await scraper.get(path)).status == 403, path
+    assert (await world.demo.get(METRICS)).status == 403
