@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from ..core.clock import Millis
 from ..core.durations import MAX_TIME, Duration, Time
@@ -15,7 +15,7 @@ from ..delivery.notices import NoticeKind
 from ..tenants.model import Durability, LabelName, Pauses, refuse_two_kinds
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.params import Flag, Moment, Paging, Query
-from ..web.fields.types import Maybe, Name, Stamp, Strict
+from ..web.fields.types import Maybe, Name, Stamp, Strict, removable
 from .ingest.queued_ids import SHAPE
 from .late_reasons import LateReason
 
@@ -70,11 +70,11 @@ OUTLIVED = "the flexible window must not be longer than expires, or the event co
 class RetryIn(Strict):
     """The parts of its tenant's retry policy that an event changes. Excludes each other: schedule; and attempts, first, max."""
 
-    attempts: Annotated[int, Field(ge=1, le=100)] | None = None
-    first: Annotated[Duration, Field(ge=1, le=86_400_000)] | None = None
-    max: Annotated[Duration, Field(ge=1, le=7 * 86_400_000)] | None = None
-    within: Annotated[Duration, Field(ge=1, le=7 * 86_400_000)] | None = None
-    schedule: Pauses | None = Field(
+    attempts: Maybe[Annotated[int, Field(ge=1, le=100)]] = None
+    first: Maybe[Annotated[Duration, Field(ge=1, le=86_400_000)]] = None
+    max: Maybe[Annotated[Duration, Field(ge=1, le=7 * 86_400_000)]] = None
+    within: Maybe[Annotated[Duration, Field(ge=1, le=7 * 86_400_000)]] = None
+    schedule: Maybe[Pauses] = Field(
         None, description="The pauses between attempts, each up to 20 % longer and never shorter: n pauses are n + 1 attempts."
     )
 
@@ -84,14 +84,8 @@ class RetryIn(Strict):
         return self
 
 
-def _given(name: str) -> dict[str, JsonValue]:
-    return {"required": [name], "properties": {name: {"type": "string"}}}
-
-
 class EventIn(Strict):
     """An event to be scheduled, with exactly one of `due` and `delay`."""
-
-    model_config = ConfigDict(json_schema_extra={"oneOf": [_given("due"), _given("delay")]})
 
     id: ClientId | None = Field(None, description="Chosen by the client. The same id with the same content answers 200.")
     due: Time | None = Field(None, description="When to deliver. An event with a past time is delivered at once.")
@@ -144,8 +138,8 @@ class EventPatch(Strict):
     delay: Duration | None = None
     payload: Any = None
     channel: Name | None = None
-    expires: Duration | None = None
-    target: EventTarget | None = Field(None, description="Null: the channel's own URL and POST again.")
+    expires: Duration | None = Field(None, json_schema_extra=removable)
+    target: EventTarget | None = Field(None, description="Null: the channel's own URL and POST again.", json_schema_extra=removable)
 
     @model_validator(mode="after")
     def _something(self) -> Self:

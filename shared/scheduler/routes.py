@@ -83,6 +83,7 @@ async def events_create(call: Call[Scheduler, EventIn]) -> Answer:
     media=("application/json", _NDJSON),
     shape=BatchIn,
     max_body=MAX_BATCH_BYTES,
+    examples={"two reminders": [{"id": f"order-{n}-reminder", "delay": "PT2H", "payload": {"order": n}} for n in (17, 18)]},
 )
 async def events_batch(call: Call[Scheduler, bytes]) -> Answer:
     """Schedule several events; each one is accepted or rejected for itself."""
@@ -126,6 +127,7 @@ async def events_get(call: Call[Scheduler]) -> Answer:
     answers={200: EventOut, 409: ("already-firing", "already-final", "still-queued"), 413: "payload-too-large"},
     max_body=MAX_EVENT_BYTES,
     opaque="payload",
+    examples={"an hour later": {"due": "2026-11-21T11:21:55Z"}, "without an end": {"expires": None}},
     if_match=True,
     tagged=True,
 )

@@ -9,13 +9,14 @@ from pydantic import BaseModel
 
 
 def encode(body: Any) -> bytes:
-    """Return the JSON of a model, or of data with models inside; bytes are returned unchanged."""
+    """Return the JSON of a model, or of data with models inside, and a newline, so that a terminal's next prompt stands in its own line.
+    Bytes are returned unchanged."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, BaseModel):
         # The model's own serializer: half the time of model_dump and orjson.
-        return body.__pydantic_serializer__.to_json(body, by_alias=True)
-    return orjson.dumps(body, default=_plain)
+        return body.__pydantic_serializer__.to_json(body, by_alias=True) + b"\n"
+    return orjson.dumps(body, default=_plain, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _plain(value: Any) -> Any:

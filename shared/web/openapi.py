@@ -8,22 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field
 from pydantic.json_schema import JsonSchemaMode
 
-from ..core.durations import DURATION_PATTERN, format_duration
 from . import templates
 from .encoding import encode
-from .fields.types import Name
+from .fields.types import Maybe, Name
+from .json_schemas import REF, Schemas
 from .problem import CONTENT_TYPE
 from .routes import Answer, Call, Content, Route, RouteGroup, Routes
 
 TITLE = "Tocsin"
 VERSION = "0.1.0"
-_REF = "#/components/schemas/{model}"
 _TYPE = "https://tocsin.dev/problems/"
 
-_BOUNDS: dict[str, str] = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
 _REASONS = {
     200: "OK",
     201: "Created",
@@ -59,16 +57,16 @@ class ProblemOut(BaseModel):
     title: str
     status: int
     detail: str
-    instance: str | None = Field(default=None, description="The path of the call.")
-    errors: list[FieldError] | None = None
-    outcome: Literal["unknown", "unchanged"] | None = Field(
-        default=None, description="With 503: `unknown` if the call may have been applied or may still be, else `unchanged`."
+    instance: Maybe[str] = Field(None, description="The path of the call.")
+    errors: Maybe[list[FieldError]] = None
+    outcome: Maybe[Literal["unknown", "unchanged"]] = Field(
+        None, description="With 503: `unknown` if the call may have been applied or may still be, else `unchanged`."
     )
 
 
 def build(routes: Routes) -> dict[str, Any]:
     """Return the document as JSON-able data."""
-    schemas = _Schemas(routes)
+    schemas = Schemas([(ProblemOut, "serialization"), (Name, "validation"), *(kind for route in routes for kind in _kinds(route))])
     paths: dict[str, dict[str, Any]] = {}
     for route in sorted(routes, key=lambda route: (route.template, route.method)):
         paths.setdefault("/api" + templates.plain(route.template), {})[route.method.lower()] = _operation(route, schemas)
@@ -84,7 +82,7 @@ def build(routes: Routes) -> dict[str, Any]:
         "tags": [{"name": tag} for tag in sorted({route.tag for route in routes if route.tag})],
         "paths": paths,
         "components": {
-            "schemas": _used(paths, schemas.components),
+            "schemas": schemas.used(paths),
             "securitySchemes": {
                 "key": {"type": "http", "scheme": "bearer", "description": "A key of a tenant, or the admin key."},
                 "attempt": {"type": "http", "scheme": "bearer", "description": "The token of one attempt, from the delivery's headers."},
@@ -114,40 +112,6 @@ def document_group(routes: Routes) -> RouteGroup[None]:
     return operations
 
 
-class _Schemas:
-    """The JSON Schemas of all types that the routes name, under their component names."""
-
-    def __init__(self, routes: Routes) -> None:
-        self._adapters: dict[tuple[int, JsonSchemaMode], TypeAdapter[Any]] = {}
-        # Keeps the types alive, because their ids are the keys.
-        self._kinds: list[Any] = []
-        self._add(ProblemOut, "serialization")
-        self._add(Name, "validation")
-        for route in routes:
-            for kind, mode in _kinds(route):
-                self._add(kind, mode)
-        inputs = [(key, key[1], adapter) for key, adapter in self._adapters.items()]
-        found, rest = TypeAdapter.json_schemas(inputs, ref_template=_REF)
-        self._found: dict[Any, Any] = {key: _tidy(schema) for (key, _), schema in found.items()}
-        self.components: dict[str, Any] = _tidy(rest.get("$defs", {}))
-
-    def _add(self, kind: Any, mode: JsonSchemaMode) -> None:
-        if (id(kind), mode) not in self._adapters:
-            self._kinds.append(kind)
-            self._adapters[id(kind), mode] = TypeAdapter(kind)
-
-    def of(self, kind: Any, mode: JsonSchemaMode) -> dict[str, Any]:
-        """Return the schema of a type that was added."""
-        found: dict[str, Any] = self._found[id(kind), mode]
-        return found
-
-    def inline(self, kind: Any, mode: JsonSchemaMode) -> dict[str, Any]:
-        """Return the schema of a type, following a reference."""
-        schema = self.of(kind, mode)
-        followed: dict[str, Any] = self.components[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
-        return followed
-
-
 def _kinds(route: Route) -> Iterator[tuple[Any, JsonSchemaMode]]:
     if (shape := route.shape if route.shape is not None else route.body) not in (None, bytes):
         yield shape, "validation"
@@ -168,49 +132,7 @@ def _codes(answer: Any) -> tuple[str, ...]:
     return answer if isinstance(answer, tuple) and all(isinstance(code, str) for code in answer) else ()
 
 
-def _tidy(schema: Any) -> Any:
-    """Drop pydantic's generated titles, and write the defaults of durations in ISO 8601."""
-    if isinstance(schema, list):
-        return [_tidy(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    out: dict[str, Any] = {}
-    for given, part in schema.items():
-        if given == "title" and isinstance(part, str):
-            continue
-        # pydantic writes a bound behind a validator under its own name.
-        name: str = _BOUNDS.get(str(given), str(given))
-        if name == "properties":
-            out[name] = {member: _tidy(inner) for member, inner in part.items()}
-        elif name in ("default", "examples", "const", "enum"):
-            out[name] = part
-        else:
-            out[name] = _tidy(part)
-    if out.get("type") == "string" and isinstance(out.get("default"), int):
-        default = out.pop("default")
-        if out.get("pattern") == DURATION_PATTERN:
-            out["default"] = format_duration(default)
-    return out
-
-
-def _used(paths: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    """Return the components that the paths refer to; query models, for example, become parameters."""
-    found: set[str] = set()
-    left: list[Any] = [paths]
-    while left:
-        part = left.pop()
-        if isinstance(part, list):
-            left += part
-        elif isinstance(part, dict):
-            left += part.values()
-            name = str(part.get("$ref", "")).removeprefix("#/components/schemas/")
-            if name in components and name not in found:
-                found.add(name)
-                left.append(components[name])
-    return {name: schema for name, schema in components.items() if name in found}
-
-
-def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
+def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
     out: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
     if route.description:
         out["description"] = route.description
@@ -225,7 +147,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     return out
 
 
-def _path(route: Route, schemas: _Schemas) -> Iterator[dict[str, Any]]:
+def _path(route: Route, schemas: Schemas) -> Iterator[dict[str, Any]]:
     for segment in templates.parse(route.template):
         if segment.name is None:
             continue
@@ -239,7 +161,7 @@ def _path(route: Route, schemas: _Schemas) -> Iterator[dict[str, Any]]:
         yield {"name": segment.name, "in": "path", "required": True, "schema": schema}
 
 
-def _query(route: Route, schemas: _Schemas) -> Iterator[dict[str, Any]]:
+def _query(route: Route, schemas: Schemas) -> Iterator[dict[str, Any]]:
     if route.of_tenant:
         description = "The tenant that an admin key acts for. Other keys must leave it out."
         yield {"name": "tenant", "in": "query", "required": False, "description": description, "schema": schemas.of(Name, "validation")}
@@ -247,13 +169,6 @@ def _query(route: Route, schemas: _Schemas) -> Iterator[dict[str, Any]]:
     for name, schema in model.get("properties", {}).items():
         schema = dict(schema)
         description = schema.pop("description", None)
-        choices = schema.get("anyOf", [])
-        if {"type": "null"} in choices:
-            # A query cannot express null: leaving the parameter out means null.
-            kept = [choice for choice in choices if choice != {"type": "null"}]
-            rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
-            schema = {**rest, **(kept[0] if len(kept) == 1 else {"anyOf": kept})}
-            description = description or schema.pop("description", None)
         parameter = {"name": name, "in": "query", "required": name in model.get("required", []), "schema": schema}
         yield parameter | ({"description": description} if description else {})
 
@@ -266,7 +181,7 @@ def _headers(route: Route) -> Iterator[dict[str, Any]]:
         yield {"name": "If-Match", "in": "header", "required": False, "description": description, "schema": schema}
 
 
-def _content(route: Route, schemas: _Schemas) -> dict[str, Any]:
+def _content(route: Route, schemas: Schemas) -> dict[str, Any]:
     out: dict[str, Any] = {}
     shape = route.shape if route.shape is not None else route.body
     for media in route.media:
@@ -309,7 +224,7 @@ def _own_codes(route: Route) -> Iterator[tuple[int, str]]:
             yield 503, "busy"
 
 
-def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
+def _responses(route: Route, schemas: Schemas) -> dict[str, Any]:
     codes: dict[int, list[str]] = {}
     out: dict[str, Any] = {}
     for status, code in _own_codes(route):
@@ -325,7 +240,7 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     return dict(sorted(out.items()))
 
 
-def _answer(route: Route, status: int, answer: Any, schemas: _Schemas) -> dict[str, Any]:
+def _answer(route: Route, status: int, answer: Any, schemas: Schemas) -> dict[str, Any]:
     out: dict[str, Any] = {"description": _REASONS.get(status, "Answer")}
     headers: dict[str, Any] = {}
     if status == 201:
@@ -346,7 +261,7 @@ def _answer(route: Route, status: int, answer: Any, schemas: _Schemas) -> dict[s
 
 def _problem(status: int, codes: list[str]) -> dict[str, Any]:
     names = [_TYPE + code for code in codes]
-    schema = {"allOf": [{"$ref": _REF.format(model="ProblemOut")}], "properties": {"type": {"enum": names}, "status": {"const": status}}}
+    schema = {"allOf": [{"$ref": REF.format(model="ProblemOut")}], "properties": {"type": {"enum": names}, "status": {"const": status}}}
     out: dict[str, Any] = {
         "description": f"{_REASONS.get(status, 'Problem')}: {', '.join(codes)}",
         "content": {CONTENT_TYPE: {"schema": schema}},

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-import orjson
 from pydantic import ValidationError
 
 from ..core import tracing
@@ -196,6 +195,6 @@ def write(answer: Answer) -> ApiResponse:
 
 def refuse(found: Problem, url: str) -> ApiResponse:
     """Return the problem in bytes."""
-    body = orjson.dumps(problem.document(found, path_of(url)))
+    body = encode(problem.document(found, path_of(url)))
     headers = {"content-type": problem.CONTENT_TYPE, "cache-control": "no-store", **_SAFE, **found.headers}
     return ApiResponse(found.status, headers, body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from ...core.clock import Millis
 from ...core.durations import Duration, Time
@@ -72,14 +72,8 @@ class Recurrence(Strict):
         return Timing(every=self.every, start=anchor, **chosen)
 
 
-def _given(name: str) -> dict[str, JsonValue]:
-    return {"required": [name], "properties": {name: {"type": "string"}}}
-
-
 class ScheduleIn(Recurrence):
     """A recurring schedule, with exactly one of `cron` and `every`."""
-
-    model_config = ConfigDict(json_schema_extra={"oneOf": [_given("cron"), _given("every")]})
 
     payload: Any = Field(description="Any JSON. It is delivered byte for byte as sent with every occurrence.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, StringConstraints, WithJsonSchema
 
@@ -47,6 +47,12 @@ Stamp = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T10:21:55.250Z"]}),
 ]
 """A time in answers: milliseconds in the code, RFC 3339 in JSON."""
+
+
+def removable(schema: dict[str, Any]) -> None:
+    """Say of a member that null removes its value, where a missing member keeps it: `Field(None, json_schema_extra=removable)`."""
+    value = {name: schema.pop(name) for name in list(schema) if name != "description"}
+    schema["anyOf"] = [*value["anyOf"], {"type": "null"}] if value.keys() == {"anyOf"} else [value, {"type": "null"}]
 
 
 class Strict(BaseModel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -89,7 +90,37 @@ def test_schemas_forbid_what_the_parser_refuses_and_carry_no_clutter(document: d
     assert "title" not in schemas["ThingIn"]
     assert "Paging" not in schemas
     retry = next(schema for name, schema in schemas.items() if name.startswith("Retry"))
-    assert retry["properties"]["schedule"]["anyOf"][0]["maxItems"] == 99
+    assert retry["properties"]["schedule"]["maxItems"] == 99
+
+
+def test_members_are_nullable_only_where_null_has_a_meaning() -> None:
+    schemas = openapi.build(build_routes())["components"]["schemas"]
+    event, patch = schemas["EventIn"], schemas["EventPatch"]["properties"]
+    assert not {"oneOf", "anyOf", "allOf"} & event.keys() and event["required"] == ["payload"]
+    assert all("anyOf" not in member for member in event["properties"].values())
+    # Null removes the one, and is refused for the other.
+    assert patch["expires"]["anyOf"][1] == {"type": "null"} and patch["due"]["type"] == "string"
+    # An answer leaves the one out, and shows the other as null.
+    assert "anyOf" not in schemas["EventOut"]["properties"]["held"] and "anyOf" in schemas["EventList"]["properties"]["next"]
+    # The limits of a tenant, as read, may be sent back: one schema for both ways.
+    assert {"type": "null"} in schemas["Limits"]["properties"]["open_events"]["anyOf"]
+
+
+def test_no_member_has_a_default_of_which_generators_make_a_required_one() -> None:
+    def members(part: Any) -> Iterator[Any]:
+        if isinstance(part, list):
+            for item in part:
+                yield from members(item)
+        elif isinstance(part, dict):
+            yield from part.get("properties", {}).values()
+            for item in part.values():
+                yield from members(item)
+
+    schemas = openapi.build(build_routes())["components"]["schemas"]
+    assert not [name for name, schema in schemas.items() if any("default" in each for each in members(schema) if isinstance(each, dict))]
+    assert schemas["EventIn"]["properties"]["channel"]["description"].endswith("Default: `default`.")
+    # Names are the same for both ways of the wire.
+    assert not [name for name in schemas if name.endswith(("-Input", "-Output"))]
 
 
 async def test_the_document_is_served_without_a_key(world: World) -> None:

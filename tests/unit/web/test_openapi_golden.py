@@ -1,74 +1,36 @@
-"""The OpenAPI document is the same as the stored one, apart from texts. Schemas keep their names, because generated clients use them.
+"""docs/reference/openapi.json is the document of the routes. Operations and schemas keep their names, because generated clients use them.
 
-After an intended change of the API, store the document again with `python -m tests.unit.web.test_openapi_golden`.
+After an intended change of the API, write the document again with `make openapi`, or `python -m devhost.openapi_document`.
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
+from devhost.openapi_document import DOCUMENT, build, text
 from shared.app.routes import build_routes
-from shared.web import openapi
 
-GOLDEN = Path(__file__).parent / "openapi.golden.json"
-TEXTS = frozenset({"summary", "description", "title", "version"})
-"""Members that hold sentences, or the version, which has a test of its own."""
-NAMED = frozenset({"properties", "patternProperties", "$defs", "paths", "schemas", "responses", "headers", "content", "mapping"})
-"""Members whose own members are names, not keywords: a property may be called `title`."""
+REFRESH = "docs/reference/openapi.json is out of date: run `make openapi`, or `python -m devhost.openapi_document`"
 
 
-def without_texts(part: Any, *, names: bool = False) -> Any:
-    """Return the document without its sentences; of examples only the number remains."""
-    if isinstance(part, list):
-        return [without_texts(item) for item in part]
-    if not isinstance(part, dict):
-        return part
-    out: dict[str, Any] = {}
-    for key, value in part.items():
-        if names:
-            out[key] = without_texts(value)
-        elif key == "examples":
-            out[key] = len(value)
-        elif not (key in TEXTS and isinstance(value, str)):
-            out[key] = without_texts(value, names=key in NAMED)
-    return out
-
-
-def with_sorted_schemas(document: Any) -> Any:
-    """Return the document with its schemas and paths sorted by name."""
-    components = document["components"]
-    return {
-        **document,
-        "paths": dict(sorted(document["paths"].items())),
-        "components": {**components, "schemas": dict(sorted(components["schemas"].items()))},
-    }
-
-
-def structure() -> Any:
-    # Through JSON, as a client reads it: keys become strings, tuples become arrays.
-    return with_sorted_schemas(json.loads(json.dumps(without_texts(openapi.build(build_routes())))))
-
-
-def test_document_is_the_same_apart_from_texts() -> None:
-    stored, found = json.loads(GOLDEN.read_text()), structure()
-    assert found["components"]["schemas"].keys() == stored["components"]["schemas"].keys()
-    assert list(found["paths"]) == list(stored["paths"])
-    for path, operations in stored["paths"].items():
-        assert found["paths"][path] == operations, path
-    for name, schema in stored["components"]["schemas"].items():
-        assert found["components"]["schemas"].get(name) == schema, name
-    assert found == stored
+def test_the_committed_document_is_up_to_date() -> None:
+    stored, found = json.loads(DOCUMENT.read_text(encoding="utf-8")), build()
+    assert list(found["paths"]) == list(stored["paths"]), REFRESH
+    for path, operations in found["paths"].items():
+        assert operations == stored["paths"][path], f"{path}: {REFRESH}"
+    for name, schema in found["components"]["schemas"].items():
+        assert schema == stored["components"]["schemas"].get(name), f"{name}: {REFRESH}"
+    assert found == stored, REFRESH
+    assert text(found) == DOCUMENT.read_text(encoding="utf-8"), REFRESH
 
 
 def test_functions_have_the_names_of_the_operations() -> None:
-    stored = json.loads(GOLDEN.read_text())
+    stored = json.loads(DOCUMENT.read_text(encoding="utf-8"))
     operations = {operation["operationId"]: operation for path in stored["paths"].values() for operation in path.values()}
     routes = {route.name: route for route in build_routes()}
     assert len(routes) == len(build_routes()) == len(operations) > 80
     assert routes.keys() == operations.keys()
-    assert all(operations[name].get("tags", []) == ([route.tag] if route.tag else []) for name, route in routes.items())
+    assert all(operations[name]["tags"] == [route.tag] != [""] for name, route in routes.items())
 
 
 def test_every_operation_has_a_summary_of_one_line() -> None:
@@ -77,11 +39,4 @@ def test_every_operation_has_a_summary_of_one_line() -> None:
 
 
 if __name__ == "__main__":
-    # One line per operation and schema, so that a change is easy to review.
-    document = structure()
-    lines = [f'"{key}": {json.dumps(value)}' for key, value in document.items() if key not in ("paths", "components")]
-    paths = ",\n".join(f"{json.dumps(path)}: {json.dumps(operations)}" for path, operations in document["paths"].items())
-    schemas = ",\n".join(f"{json.dumps(name)}: {json.dumps(schema)}" for name, schema in document["components"].pop("schemas").items())
-    rest = json.dumps(document["components"])[1:]
-    lines += [f'"paths": {{\n{paths}\n}}', f'"components": {{"schemas": {{\n{schemas}\n}}, {rest}']
-    GOLDEN.write_text("{" + ",\n".join(lines) + "}\n")
+    DOCUMENT.write_text(text(build()), encoding="utf-8")
