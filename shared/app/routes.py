@@ -44,6 +44,7 @@ def build_routes() -> Routes[Application]:
     routes.add(heartbeats, lambda app: app.scheduler)
     routes.add(tenants.tenants, lambda app: app.tenants)
     routes.add(tenants.channels, lambda app: app.tenants)
+    routes.add(tenants.own_key, lambda app: None)
     routes.add(audit, lambda app: app.audit)
     routes.add(health.probes, lambda app: None)
     routes.add(health.readiness, lambda app: app.health)

@@ -208,6 +208,14 @@ class KeyOut(Strict):
     )
 
 
+class OwnKeyOut(Strict):
+    """The key of a call."""
+
+    prefix: str = Field(description="`bootstrap` for the admin key of the settings.")
+    tenant: Maybe[str] = Field(None, description="Missing for the bootstrap admin key, which has no tenant.")
+    scopes: list[Scope]
+
+
 class KeyMade(KeyOut):
     """A new key. Only this answer shows `key`."""
 

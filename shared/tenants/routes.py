@@ -15,7 +15,7 @@ from ..web.fields.params import DryRun, Flag, Paging
 from ..web.fields.types import Name
 from ..web.paging.pages import after, page
 from ..web.routes import Answer, Call, RouteGroup
-from .model import ChannelList, KeyIn, KeyList, KeyMade, PauseIn, SecretOut, Tenant, TenantList, TenantOut
+from .model import ChannelList, KeyIn, KeyList, KeyMade, OwnKeyOut, PauseIn, SecretOut, Tenant, TenantList, TenantOut
 from .store import TenantDirectory
 
 
@@ -41,6 +41,14 @@ class TenantServices:
 
 tenants = RouteGroup[TenantServices]("tenants", scope="admin", params={"tenant": Name, "prefix": Prefix})
 channels = RouteGroup[TenantServices]("channels", scope="admin", params={"tenant": Name, "name": Name})
+own_key = RouteGroup[None]("tenants", scope=("events", "fleets"), names_tenant=True)
+
+
+@own_key.get("v1/key", answers={200: OwnKeyOut})
+async def key_get(call: Call[None]) -> Answer:
+    """Return what the key of this call permits: its tenant and its scopes."""
+    key = call.key
+    return Answer(200, OwnKeyOut(prefix=key.prefix, tenant=key.tenant or None, scopes=sorted(key.scopes)), _SECRET)
 
 
 @tenants.put(

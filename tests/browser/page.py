@@ -12,7 +12,9 @@ TIMEOUT = 60_000  # milliseconds that anything may take on a busy machine
 expect.set_options(timeout=TIMEOUT)
 
 PANELS = ("now", "fleets", "due", "late", "dead", "leases", "turns", "maintenance", "health")
-"""The ids of the panels, in their order on the page."""
+"""The ids of the panels of the overview, in their order on the page."""
+FLEET_PANELS = ("fleets", "leases", "turns", "maintenance")
+"""The panels that are there only for tenants with fleets."""
 
 
 async def chart_label(page: Page, panel: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 import httpx
+from aiohttp import web
 
 from tests.integration.scheduler.conftest import ADMIN_KEY, DEADLINE, now_ms, text_of
 from tests.integration.scheduler.receiver import Receiver, status
@@ -83,7 +84,10 @@ class Stage:
 
     def events(self) -> None:
         """Delivered, dead, retried and planned ones."""
-        self.receiver.script("/refuses", status(400))
+        async def refuse(request: web.BaseRequest) -> web.StreamResponse:
+            return web.Response(status=400, text=self.words, content_type="text/html")
+
+        self.receiver.script("/refuses", refuse)
         self.receiver.script("/busy", status(503, retry_after="3600"))
         for name, path in (("refuses", "/refuses"), ("busy", "/busy")):
             self.call("PUT", f"tenants/demo/channels/{name}", {"type": "http", "url": self.receiver.url(path)}, ADMIN_KEY)

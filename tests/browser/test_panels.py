@@ -316,7 +316,7 @@ async def test_administrative_calls_are_shown_to_administrators_alone(look: Look
     await look.shows("health")
     await expect(look.panel("audit")).to_have_count(0)
     await look.page.get_by_role("button", name="Forget key").click()
-    await look.open(ADMIN_KEY, "?tenant=demo")
+    await look.open(ADMIN_KEY, "?tenant=demo&view=audit")
     await look.shows("audit")
     row = look.row("audit", "timeout: ").filter(has_text="PT7S").first
     await expect(row).to_contain_text("bootstrap")
@@ -325,3 +325,61 @@ async def test_administrative_calls_are_shown_to_administrators_alone(look: Look
     await expect(dialog.get_by_role("row").filter(has_text="timeout")).to_contain_text('"PT5S"')
     await look.page.keyboard.press("Escape")
     await expect(row.get_by_role("button")).to_be_focused()
+
+
+async def test_an_event_is_found_and_cancelled_moved_or_fired(look: Look, stage: Stage) -> None:
+    events = [{"id": f"found-{number}", "delay": "PT3H", "payload": None, "labels": {"team": "search"}} for number in range(3)]
+    stage.call("POST", "events/batch", events)
+    await look.open(DEMO_KEY, "?view=events")
+    panel = await look.shows("search")
+    await panel.get_by_label("Labels").fill("team=search")
+    await panel.get_by_role("button", name="Search").click()
+    await expect(panel.locator(".sum")).to_have_text("3 events, sorted by due time. That is all.")
+    dialog = look.page.get_by_role("dialog")
+
+    async def act(event_id: str, verb: str, confirm: str) -> None:
+        await look.row("search", event_id).get_by_role("button").click()
+        await dialog.get_by_role("button", name=verb).click()
+        if verb == "Move":
+            await dialog.get_by_label("New due time").fill("2031-01-01T12:30:15")
+        await dialog.get_by_role("button", name=confirm).click()
+        await expect(dialog.get_by_role("status")).to_contain_text(event_id)
+        assert await dialog.evaluate("(dialog) => dialog.contains(document.activeElement)")
+        await look.page.keyboard.press("Escape")
+        await expect(look.row("search", event_id).get_by_role("button")).to_be_focused()
+
+    await act("found-0", "Cancel", "Cancel the event")
+    await expect(look.row("search", "found-0")).to_contain_text("cancelled")
+    await act("found-1", "Move", "Move the event")
+    assert stage.call("GET", "events/found-1")["due"] == "2031-01-01T12:30:15.000Z"
+    await act("found-2", "Fire now", "Deliver it now")
+    stage.until(lambda: stage.call("GET", "events/found-2")["state"] == "delivered", "its delivery")
+
+
+async def test_a_search_says_how_much_it_shows_and_whether_it_is_complete(look: Look) -> None:
+    async def events(route: Route) -> None:
+        query = parse_qs(urlsplit(route.request.url).query)
+        now = text_of(now_ms())
+        event = {"tenant": "demo", "state": "retrying", "due": now, "created": now, "error": EVIL, "channel": EVIL}
+        if "cursor" not in query:
+            items = [{**event, "id": f"{number:03}{EVIL}"} for number in range(int(query["limit"][0]))]
+            await route.fulfill(json={"items": items, "next": "one"})
+        else:
+            items = [{**event, "id": "last"}] if query["cursor"] == ["one"] else []
+            await route.fulfill(json={"items": items, "next": "more", "incomplete": True})
+
+    async def stats(route: Route) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer, json={**await answer.json(), "retrying": 27_000})
+
+    await look.page.route("**/api/v1/events?*", events)
+    await look.page.route("**/api/v1/stats*", stats)
+    await look.open(DEMO_KEY, "?view=events")
+    panel = await look.shows("search")
+    await panel.get_by_label("State").select_option("retrying")
+    await panel.get_by_role("button", name="Search").click()
+    await expect(panel.locator(".sum")).to_have_text("Showing 100 of 27,000 events, sorted by due time among those shown. There are more.")
+    await panel.get_by_role("button", name="Show 100 more").click()
+    await expect(panel.locator(".sum")).to_contain_text("Showing 101 events so far. The search is not complete")
+    await expect(panel.get_by_role("button", name="Search on")).to_be_focused()
+    await expect(panel.locator("img, script")).to_have_count(0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -48,6 +48,7 @@ class PageQuery(Query):
 
     tenant: Name | None = Field(None, description="Tenant to show; needed with an admin key.")
     fleet: Name | None = None
+    view: Literal["events", "schedules", "audit"] | None = Field(None, description="Tab to open.")
 
 
 files = RouteGroup[None]("operations", standalone=True)

@@ -64,6 +64,7 @@ GET /tenants
 POST /tenants/{tenant}/keys
 GET /tenants/{tenant}/keys
 DELETE /tenants/{tenant}/keys/{prefix}
+GET /key
 PUT /tenants/{tenant}/channels/{name}
 GET /tenants/{tenant}/channels/{name}
 DELETE /tenants/{tenant}/channels/{name}

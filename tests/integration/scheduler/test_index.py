@@ -60,6 +60,7 @@ HTTP = {
     "tenants_list": ("GET", "v1/tenants"),
     "keys_create": ("POST", "v1/tenants/{tenant}/keys"),
     "keys_list": ("GET", "v1/tenants/{tenant}/keys"),
+    "key_get": ("GET", "v1/key"),
     "keys_delete": ("DELETE", "v1/tenants/{tenant}/keys/{prefix}"),
     "channels_put": ("PUT", "v1/tenants/{tenant}/channels/{name}"),
     "channels_get": ("GET", "v1/tenants/{tenant}/channels/{name}"),

@@ -99,7 +99,13 @@ class World:
         routes = Routes[World]()
         routes.add(functions.tenants, lambda world: functions.TenantServices(world.directory, world.resumed))
         routes.add(functions.channels, lambda world: functions.TenantServices(world.directory, world.resumed))
-        self.admin = LocalClient(routes, self.get_app, key=ADMIN)
+        routes.add(functions.own_key, lambda world: None)
+        self.routes = routes
+        self.admin = self.client(ADMIN)
+
+    def client(self, key: str) -> LocalClient:
+        """Return a caller with this key."""
+        return LocalClient(self.routes, self.get_app, key=key)
 
     def instance(self) -> TenantDirectory:
         return TenantDirectory(self.tables, self.clock, self.settings)

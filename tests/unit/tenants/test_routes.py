@@ -26,6 +26,15 @@ async def acme(world: World) -> World:
     return world
 
 
+async def test_a_key_shows_its_own_tenant_and_scopes(acme: World) -> None:
+    reader = (await acme.admin.post(f"{ACME}/keys", {"scopes": ["read"]})).json()
+    found = await acme.client(reader["key"]).get("/api/v1/key")
+    assert (found.status, found.json()) == (200, {"prefix": reader["prefix"], "tenant": "acme", "scopes": ["read"]})
+    assert (await acme.admin.get("/api/v1/key")).json() == {"prefix": "bootstrap", "scopes": ["admin"]}
+    agent = (await acme.admin.post(f"{ACME}/keys", {"scopes": ["agent"], "fleet": "web", "node": "vm-1"})).json()
+    assert (await acme.client(agent["key"]).get("/api/v1/key")).status == 403
+
+
 async def test_a_tenants_life(world: World) -> None:
     made = await world.admin.put(ACME, {"limits": {"events_per_second": 2.5}, "retry": {"first": "PT10S"}})
     assert (made.status, made.headers["location"]) == (201, ACME)

@@ -1,4 +1,4 @@
-// The page: sign-in, the choice of tenant and fleet, and the panels.
+// The page: sign-in, the views, the choice of tenant and fleet, and the panels.
 
 import { Refused, all, call, key, whenLost } from "./api.js";
 import { byId, el, plural, say, sentence } from "./dom.js";
@@ -10,17 +10,31 @@ import { health } from "./health.js";
 import { leases } from "./leases.js";
 import { maintenance } from "./maintenance.js";
 import { Panel } from "./panel.js";
+import * as reach from "./reach.js";
+import { search } from "./search.js";
 import { turns } from "./turns.js";
 
-const PANELS = [now, fleets, due, late, dead, leases, turns, maintenance, health, audit];
+const VIEWS = { overview: "Overview", events: "Events", audit: "Audit" };
+const PANELS = [now, fleets, due, late, dead, leases, turns, maintenance, health, search, audit];
 const NEW_NAMES = 60_000; // ms between loads of the names of tenants and fleets
 const AGAIN = 5000; // ms until names, or a stored key, are tried again after a failure
 
 const asked = new URLSearchParams(location.search);
 const ctx = {
-  tenant: asked.get("tenant"), fleet: asked.get("fleet"), range: 60, admin: false, live: true, kept: new Map(), missing: "",
+  tenant: asked.get("tenant"), fleet: asked.get("fleet"), view: "overview", range: 60, scopes: new Set(), live: true, kept: new Map(),
   get query() {
     return this.tenant ? { tenant: this.tenant } : {};
+  },
+  get admin() {
+    return this.scopes.has("admin");
+  },
+  /** Return true if the key permits calls of this scope that change something. */
+  may(scope) {
+    return this.admin || this.scopes.has(scope);
+  },
+  /** Return true if the key permits calls of this scope that only read. */
+  reads(scope) {
+    return this.may(scope) || (scope !== "admin" && this.scopes.has("read"));
   },
   /** Show another fleet in the panels of fleets. */
   pick(name) {
@@ -28,6 +42,19 @@ const ctx = {
     byId("fleet").value = name;
     changed();
     byId("panel-leases").scrollIntoView({ block: "start" });
+  },
+  /** Load all panels again, because something was changed on the page: their figures stay in agreement. */
+  acted() {
+    ctx.kept.clear();
+    panels.forEach((panel) => panel.soon());
+    look();
+  },
+  /** Show a view, with what its panels are to look for. */
+  open(view, wanted) {
+    Object.assign(ctx, wanted);
+    show(view);
+    panels.forEach((panel) => panel.spec.view === view && panel.reset());
+    look();
   },
   /** Share a call between panels: repeat it only `age` ms after its answer, or when `of` has changed. */
   once(name, ask, { age = 2000, of = "" } = {}) {
@@ -55,51 +82,34 @@ const explained = (error) => {
   return sentence(`${error.title}${error.detail ? `: ${error.detail}` : ""}`);
 };
 
-/** Check that the key is valid, and set `ctx.admin` for an admin key. Throws `Refused`. */
-async function admit(token) {
-  ctx.admin = false;
-  try {
-    await call("GET", "v1/stats", { query: ctx.query, token });
-  } catch (error) {
-    // The bootstrap admin key has no tenant, and only an admin key gets 404 for a tenant.
-    if (error.code === "not-found" || error.errors?.some((each) => each.pointer === "?tenant")) {
-      ctx.admin = true;
-      return;
-    }
-    if (error.code === "not-your-tenant" && ctx.tenant) {
-      // The page's address may name the tenant of another key.
-      ctx.tenant = null;
-      return admit(token);
-    }
-    // A key without the scope events may still show fleets.
-    if (error.code !== "missing-scope") throw error;
-  }
-  if (!ctx.tenant) return;
-  try {
-    await call("GET", "v1/tenants", { query: { limit: 1 }, token });
-    ctx.admin = true;
-  } catch (error) {
-    if (error.status !== 403) throw error;
-    ctx.tenant = null;
-  }
-}
+const wellFormed = (token) => /^[A-Za-z0-9._~+/-]{8,200}=*$/.test(token);
 
 async function enter(token) {
-  if (!/^[A-Za-z0-9._~+/-]{8,200}=*$/.test(token)) throw new Refused(401, "Not a key", "");
+  if (!wellFormed(token)) throw new Refused(401, "Not a key", "");
   const mine = ++visit;
-  await admit(token);
+  const found = await call("GET", "v1/key", { token });
   // Another key was entered meanwhile.
   if (mine !== visit) return;
+  ctx.scopes = new Set(found.scopes);
+  // The page's address may name the tenant of another key.
+  ctx.tenant = ctx.admin ? ctx.tenant ?? found.tenant ?? null : null;
   key.set(token);
   byId("gate").hidden = true;
-  for (const id of ["controls", "panels", "skip"]) byId(id).hidden = false;
-  const made = PANELS.filter((spec) => ctx.admin || !spec.admin).map((spec) => new Panel(spec, ctx));
-  byId("panels").replaceChildren(...made.map((panel) => panel.root));
+  for (const id of ["controls", "panels", "skip", "views"]) byId(id).hidden = false;
+  const made = PANELS.filter((spec) => !spec.needs || ctx.reads(spec.needs)).map((spec) => new Panel(spec, ctx));
+  byId("panels").replaceChildren(...Object.keys(VIEWS).map((view) => el("div", { class: "view", "data-view": view }, view === "overview" && lacking(), made.filter((panel) => panel.spec.view === view).map((panel) => panel.root))));
+  show(named(), true);
   // The panels load when the tenant and the fleet are known.
   await names();
   if (mine !== visit) return;
   panels = made;
   look();
+}
+
+/** Return a note on panels that are left out, because the key may not read their data. */
+function lacking() {
+  const lacks = ["events", "fleets"].filter((scope) => !ctx.reads(scope));
+  return lacks.length ? el("p", { class: "note lacks" }, `The key lacks the scope ${lacks.join(" and ")}: the panels of ${lacks.join(" and ")} are left out.`) : null;
 }
 
 /** Sign in with the stored key of this tab; while the service does not answer, try again. */
@@ -124,15 +134,33 @@ function leave(why = "") {
   panels.forEach((panel) => panel.end());
   panels = [];
   ctx.kept.clear();
+  reach.forget();
   byId("panels").replaceChildren();
-  for (const id of ["controls", "panels", "skip"]) byId(id).hidden = true;
+  for (const id of ["controls", "panels", "skip", "views"]) byId(id).hidden = true;
   byId("details").close();
   byId("gate").hidden = false;
   refused(why);
   byId("key").value = "";
   byId("key").focus();
+  nameDemo();
 }
 whenLost(() => leave("The key is no longer valid. It may have been revoked."));
+
+const DEMO = "local-demo-key"; // the public key of the tenant `demo`, which a service on emulated storage has
+
+/** On this machine's own address, name the demo key, if the service accepts it. It is sent to no other address. */
+async function nameDemo() {
+  if (!["localhost", "127.0.0.1", "[::1]"].includes(location.hostname) || byId("local").hasChildNodes()) return;
+  try {
+    const found = await call("GET", "v1/key", { token: DEMO });
+    if (byId("local").hasChildNodes()) return;
+    const fill = el("button", { type: "button", onclick: () => { byId("key").value = DEMO; byId("key").focus(); } }, "Fill it in");
+    byId("local").append("This is a local service: the key ", el("code", {}, DEMO), ` shows its tenant ${found.tenant}. `, fill);
+    byId("local").hidden = false;
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+  }
+}
 
 function refused(text) {
   byId("refused").textContent = text;
@@ -142,7 +170,7 @@ function refused(text) {
 
 byId("signin").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const button = byId("signin").querySelector("button");
+  const button = byId("signin").querySelector("[type=submit]");
   button.disabled = true;
   clearTimeout(retry);
   refused("");
@@ -160,9 +188,50 @@ byId("signin").addEventListener("submit", async (event) => {
 });
 byId("leave").addEventListener("click", () => leave());
 
+// -- views
+
+/** Return true if the key may see something of a view. */
+const seen = (view) => PANELS.some((spec) => spec.view === view && (!spec.needs || ctx.reads(spec.needs)));
+
+/** Show a view. `first`: it is not entered into the history of the tab. */
+function show(view, first = false) {
+  ctx.view = view;
+  const link = (name) => el("a", { href: address(name), "aria-current": name === view && "page", onclick: (event) => follow(event, name) }, VIEWS[name]);
+  byId("views").replaceChildren(...Object.keys(VIEWS).filter(seen).map(link));
+  for (const each of byId("panels").querySelectorAll(".view")) each.hidden = each.dataset.view !== view;
+  for (const id of ["fleet", "range"]) byId(id).closest("label").classList.toggle("elsewhere", view !== "overview");
+  if (!first) history.pushState(null, "", address(view));
+}
+
+function follow(event, view) {
+  // A new tab or window is the browser's affair.
+  if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  show(view);
+  byId("views").querySelector("[aria-current]").focus();
+  look();
+}
+addEventListener("popstate", () => {
+  if (!panels.length) return;
+  show(named(), true);
+  look();
+});
+
+/** Return the view that the address names, if the key may see it. */
+function named() {
+  const view = new URLSearchParams(location.search).get("view") ?? "";
+  return Object.hasOwn(VIEWS, view) && seen(view) ? view : "overview";
+}
+
+/** Return the address of a view, so that it can be reloaded and shared. */
+function address(view) {
+  const chosen = new URLSearchParams(Object.entries({ tenant: ctx.tenant, fleet: ctx.fleet, view: view === "overview" ? null : view }).filter(([, value]) => value));
+  return `${location.pathname}${chosen.size ? `?${chosen}` : ""}`;
+}
+
 // -- tenant and fleet
 
-let named = 0; // time of the next load of names
+let namesAt = 0; // time of the next load of names
 
 function choose(id, values, chosen) {
   const select = byId(id);
@@ -172,15 +241,13 @@ function choose(id, values, chosen) {
   select.closest("label").hidden = !values.length;
 }
 
-/** Return the names of a list: [] without the scope (see `ctx.missing`), null without an answer. */
+/** Return the names of a list: [] without the scope, null without an answer. */
 async function listed(path, query) {
   try {
     return (await all(path, query)).items.map((each) => each.name);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    if (error.status !== 403) return null;
-    ctx.missing = error.detail;
-    return [];
+    return error.status === 403 ? [] : null;
   }
 }
 
@@ -190,24 +257,21 @@ async function fleetNames() {
     return (await call("GET", "v1/fleet-overview", { query: { ...ctx.query, names: "true", limit: 1 } })).names;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    if (error.status !== 403) return null;
-    ctx.missing = error.detail;
-    return [];
+    return error.status === 403 ? [] : null;
   }
 }
 
 /** Load the names of tenants and fleets. The choice stays while it exists, and while the service does not answer. */
 async function names() {
   const mine = visit;
-  named = performance.now() + NEW_NAMES;
+  namesAt = performance.now() + NEW_NAMES;
   const before = [ctx.tenant, ctx.fleet];
   const tenants = ctx.admin ? await listed("v1/tenants", {}) : [];
   // The key was forgotten meanwhile.
   if (mine !== visit) return;
   if (tenants && ctx.admin) ctx.tenant = tenants.includes(ctx.tenant) ? ctx.tenant : tenants.includes("demo") ? "demo" : tenants[0] ?? null;
   const tenant = ctx.tenant;
-  ctx.missing = "";
-  const fleets = ctx.admin && !tenant ? [] : await fleetNames();
+  const fleets = !ctx.reads("fleets") || (ctx.admin && !tenant) ? [] : await fleetNames();
   // Another tenant may have been chosen meanwhile.
   if (tenant !== ctx.tenant || mine !== visit) return;
   if (tenants) choose("tenant", tenants, ctx.tenant);
@@ -215,14 +279,14 @@ async function names() {
     ctx.fleet = fleets.includes(ctx.fleet) ? ctx.fleet : fleets[0] ?? null;
     choose("fleet", fleets, ctx.fleet);
   }
-  if (!tenants || !fleets) named = performance.now() + AGAIN;
+  if (!tenants || !fleets) namesAt = performance.now() + AGAIN;
   if (before[0] !== ctx.tenant || before[1] !== ctx.fleet) changed();
 }
 
 /** Show another tenant or fleet, and put both into the address, so that it can be reloaded and shared. */
 function changed() {
-  const chosen = new URLSearchParams(Object.entries({ tenant: ctx.tenant, fleet: ctx.fleet }).filter(([, value]) => value));
-  history.replaceState(null, "", `${location.pathname}${chosen.size ? `?${chosen}` : ""}`);
+  history.replaceState(null, "", address(ctx.view));
+  show(ctx.view, true);
   ctx.kept.clear();
   panels.forEach((panel) => panel.reset());
   look();
@@ -254,19 +318,23 @@ byId("zone").textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** Let each panel load if it is time; no panel waits for another. */
 function look() {
-  if (performance.now() > named) names();
+  if (performance.now() > namesAt) names();
   for (const panel of panels) panel.turn();
 }
 
 function tick() {
-  if (panels.length && ctx.live && !document.hidden) look();
+  if (!panels.length || !ctx.live || document.hidden) return;
+  if (reach.isAway()) reach.retry();
+  else look();
 }
 setInterval(tick, 1000);
 document.addEventListener("visibilitychange", tick);
-addEventListener("online", () => {
+function wake() {
   panels.forEach((panel) => panel.wake());
   tick();
-});
+}
+reach.whenBack(wake);
+addEventListener("online", wake);
 
 if (key.get()) reenter();
 else leave();

@@ -17,7 +17,7 @@ function showCall(call) {
 }
 
 export const audit = {
-  id: "audit", title: "Administrative calls", admin: true, every: () => 30_000,
+  id: "audit", title: "Administrative calls", view: "audit", needs: "admin", every: () => 30_000,
   still: ({ items, more }) => JSON.stringify([more, items]),
   load: (ctx, signal) => all("v1/audit", {}, signal, (ctx.calls ??= STEP), 10),
   empty: ({ items }) => (items.length ? null : "There are no administrative calls from the last year."),
@@ -26,7 +26,7 @@ export const audit = {
     body.append(list);
     const row = (each) => {
       const shown = each.changes.slice(0, NAMED).map(changeText).join("; ") + (each.changes.length > NAMED ? `; and ${plural(each.changes.length - NAMED, "other")}` : "");
-      return [el("button", { type: "button", class: "link", "data-keep": `${each.at} ${each.path}`, onclick: () => showCall(each) }, each.action),
+      return [el("button", { type: "button", class: "link", "data-keep": `open ${each.at} ${each.path}`, onclick: () => showCall(each) }, each.action),
         moment(each.at), own(each.by), own(each.tenant ?? "–"), badge(each.outcome === "refused" ? `refused (${each.status})` : each.outcome, OUTCOMES[each.outcome]), own(cut(shown || each.path, 120))];
     };
     return {

@@ -1,12 +1,14 @@
 // The panel of retried and dead events; dead events can be delivered again ("redrive").
 
 import { Refused, all, call, enc, present } from "./api.js";
-import { badge, confirm, count, cut, el, facts, folded, moment, open, own, plural, problem, say, span, table } from "./dom.js";
+import { badge, confirm, count, cut, el, folded, moment, plural, problem, table, tell } from "./dom.js";
+import { showEvent } from "./event.js";
 import { statsOf } from "./events.js";
 
 const STEP = 100; // dead letters shown at first, and added by each press of the button
 const PAGES = 10; // a page of the search reads at most 40 shards
 const DAY = 86_400_000;
+const MINUTE = 60_000;
 const LONG = 150_000; // ms; one call redrives events for up to a minute
 const iso = (ms) => new Date(ms).toISOString();
 
@@ -17,19 +19,9 @@ const failure = (event) => {
   return (attempt?.status && !error.includes(attempt.status) ? `${attempt.status} ${error}` : error).trim() || "–";
 };
 
-/** Open a dialog with everything that is known of an event. */
-function showEvent(event) {
-  const attempts = (event.attempts ?? []).map((each) => [moment(each.at), each.outcome, each.status ?? "–", each.error ?? "", span(each.took_ms)]);
-  open(event.id,
-    facts([["state", event.state], ["due", moment(event.due)], ["created", moment(event.created)], ["channel", event.channel], ["next attempt", event.next_attempt && moment(event.next_attempt)], ["error", event.error],
-      ["labels", event.labels && Object.entries(event.labels).map(([name, value]) => el("span", { class: "label" }, `${name}=`, own(value)))]]),
-    el("h3", {}, "Payload"), el("pre", { tabIndex: 0 }, JSON.stringify(event.payload, null, 2) ?? "–"),
-    el("h3", {}, "Attempts"), table("Attempts", ["at", "outcome", "status", "error", "took"], attempts));
-}
-
 export const dead = {
-  id: "dead", title: "Retries and dead letters", every: () => 10_000,
-  still: ({ dead, more, retried, retrying }) => JSON.stringify([more, retrying, [dead, retried].map((list) => list.map((each) => [each.id, each.attempts?.length, each.next_attempt, each.held]))]),
+  id: "dead", title: "Retries and dead letters", view: "overview", needs: "events", every: () => 10_000,
+  still: ({ dead, more, retried, retrying, all }) => JSON.stringify([more, retrying, more && all, [dead, retried].map((list) => list.map((each) => [each.id, each.attempts?.length, each.next_attempt, each.held]))]),
   async load(ctx, signal) {
     const stats = await statsOf(ctx);
     signal.throwIfAborted();
@@ -37,7 +29,8 @@ export const dead = {
     // Lists are searches: they run only if there is something to find, and again when the counts have changed.
     const found = await ctx.once("letters", async () => {
       // The end of the range keeps the search away from planned events, of which none can be dead.
-      const when = { from: iso(present() - DAY), to: iso(present() + 60_000) };
+      // The counts begin at a whole minute too.
+      const when = { from: iso(Math.floor((present() - DAY) / MINUTE) * MINUTE), to: iso(present() + 60_000) };
       const none = { items: [], more: false };
       const [dead, retried] = await Promise.all([
         stats.dead ? all("v1/dead-letters", { ...ctx.query, ...when }, undefined, most, PAGES * (most / STEP)) : none,
@@ -46,7 +39,7 @@ export const dead = {
       return { dead: dead.items, more: dead.more, retried: retried.items };
     }, { age: stats.retrying ? 20_000 : 60_000, of: `${stats.dead} ${stats.retrying} ${most}` });
     signal.throwIfAborted();
-    return { ...found, retrying: stats.retrying };
+    return { ...found, retrying: stats.retrying, all: stats.dead };
   },
   empty: ({ dead, more, retrying }) => (dead.length || retrying ? null : `There are no dead letters from the last 24 hours${more ? " in the searched part" : ""}, and no event is being retried.`),
   build(body, ctx, refresh) {
@@ -62,7 +55,7 @@ export const dead = {
       said.hidden = true;
       try {
         await call("POST", `v1/events/${enc(event.id)}/redrive`, { query: ctx.query });
-        say(`${event.id} will be delivered again.`);
+        tell(`${event.id} will be delivered again.`);
       } catch (error) {
         if (!(error instanceof Refused)) throw error;
         said.hidden = false;
@@ -71,7 +64,8 @@ export const dead = {
       } finally {
         busy.delete(event.id);
       }
-      await refresh();
+      // The list without the event, and the counts of the other panels with it.
+      ctx.acted();
     };
     const redriveAll = (shown) => {
       // An event that dies again meanwhile is due later, so it stays dead.
@@ -85,26 +79,27 @@ export const dead = {
             if (some) report(`${plural(redriven + some, "event")} redriven.`);
           }
         } finally {
-          if (redriven) refresh();
+          if (redriven) ctx.acted();
         }
-        say(`${plural(redriven, "event")} redriven.`);
+        tell(`${plural(redriven, "event")} redriven.`);
       });
     };
-    const name = (event) => el("button", { type: "button", class: "link", "data-keep": event.id, onclick: () => showEvent(event), title: event.id }, folded(event.id, 32));
+    const may = ctx.may("events");
+    const name = (event) => el("button", { type: "button", class: "link", "data-keep": `open ${event.id}`, onclick: () => showEvent(ctx, event.id, ctx.acted), title: event.id }, folded(event.id, 32));
     const row = (event) => [name(event), event.channel ?? "–", moment(event.due), count(event.attempts?.length), el("span", { class: "why", title: failure(event) }, cut(failure(event), 90))];
 
     return {
       end() {
         ctx.letters = STEP;
       },
-      show({ dead, more, retried, retrying }) {
+      show({ dead, more, retried, retrying, all }) {
         retries.replaceChildren(...(retrying ? [el("h3", {}, `${plural(retrying, "event")} being retried`),
           table("Events being retried", ["event", "channel", "due", "attempts", "last answer", "next"], retried.map((event) => [...row(event), event.next_attempt ? moment(event.next_attempt) : event.held ? badge("held", "warn") : "–"])),
           retried.length < retrying ? el("p", { class: "about" }, `The list shows the ${count(retried.length)} that were due in the last 24 hours.`) : ""] : []));
-        const shown = `${count(dead.length)}${more ? "+" : ""}`;
+        const shown = more && all > dead.length ? `${count(dead.length)} of ${count(all)}` : `${count(dead.length)}${more ? "+" : ""}`;
         letters.replaceChildren(...(dead.length ? [
-          el("h3", {}, `${shown} dead, due in the last 24 hours`, " ", el("button", { type: "button", "data-keep": "*", onclick: () => redriveAll(shown) }, "Redrive all")),
-          table("Dead letters", ["event", "channel", "due", "attempts", "last answer", ""], dead.map((event) => [...row(event),
+          el("h3", {}, `${shown} dead, due in the last 24 hours`, " ", may && el("button", { type: "button", "data-keep": "*", onclick: () => redriveAll(shown) }, "Redrive all")),
+          table("Dead letters", ["event", "channel", "due", "attempts", "last answer", ""], dead.map((event) => [...row(event), !may ? "" :
             el("button", { type: "button", "data-keep": `redrive ${event.id}`, disabled: busy.has(event.id), "aria-label": `Redrive ${event.id}`, onclick: (click) => redrive(event, click.currentTarget) }, "Redrive")])),
           more ? el("button", { type: "button", class: "further", "data-keep": "more", onclick: () => { ctx.letters = dead.length + STEP; refresh(); } }, `Show ${STEP} more`) : "",
         ] : []));

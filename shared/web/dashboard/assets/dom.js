@@ -26,11 +26,21 @@ export function say(text) {
   byId("said").textContent = text;
 }
 
+const TOLD = 8000; // ms for which the result of an action is shown
+let telling = null;
+
+/** Show the result of an action for some seconds, and announce it. */
+export function tell(text) {
+  clearTimeout(telling);
+  byId("toast").textContent = text;
+  telling = setTimeout(() => (byId("toast").textContent = ""), TOLD);
+}
+
 const SHORT = 14; // most characters of a cell that is not broken over lines
 
 /** Create a table; rows are arrays of cells. */
 export function table(caption, heads, rows) {
-  const head = el("tr", {}, heads.map((each) => el("th", { scope: "col" }, each)));
+  const head = el("tr", {}, heads.map((each) => el("th", { scope: "col" }, each || el("span", { class: "visually-hidden" }, "actions"))));
   const cells = (row) => row.map((cell, at) => el(at ? "td" : "th", { ...(at ? { "data-head": heads[at] } : { scope: "row" }), class: at && typeof cell === "string" && cell.length <= SHORT ? "tight" : null }, cell));
   const body = rows.map((row) => (row instanceof Node ? row : el("tr", {}, cells(row))));
   return el("div", { class: "scroll" },
@@ -48,9 +58,21 @@ export function keeps(root) {
   return root.contains(has) ? has.dataset.keep : undefined;
 }
 
-/** Move the focus to the replacement of the element that had it. */
-export function focusOn(root, kept) {
-  if (kept && document.activeElement?.dataset?.keep !== kept) [...root.querySelectorAll("[data-keep]")].find((each) => each.dataset.keep === kept)?.focus({ preventScroll: true });
+/** Return the `data-keep` of all elements in `root`, in their order. */
+export const keepsOf = (root) => [...root.querySelectorAll("[data-keep]")].map((each) => each.dataset.keep);
+
+/**
+ * Move the focus to the replacement of the element that had it. If there is none, it moves to the next element of the same kind in `order`, the former elements, or else to `last`.
+ * A `data-keep` begins with its kind: "redrive order-17".
+ */
+export function focusOn(root, kept, order = [], last = null) {
+  if (!kept || document.activeElement?.dataset?.keep === kept) return;
+  const found = new Map([...root.querySelectorAll("[data-keep]")].map((each) => [each.dataset.keep, each]));
+  const kind = kept.split(" ")[0];
+  const alike = order.filter((each) => each.split(" ")[0] === kind);
+  const at = alike.indexOf(kept);
+  const next = [kept, ...alike.slice(at + 1), ...alike.slice(0, Math.max(0, at)).reverse()].find((each) => found.has(each));
+  (found.get(next) ?? last)?.focus({ preventScroll: true });
 }
 
 /** Open a dialog with texts and buttons; Escape closes it. `body`: nodes. */
@@ -60,7 +82,9 @@ export function open(title, ...body) {
   dialog.replaceChildren(el("header", {}, el("h2", { id: "details-title" }, title), close), ...body);
   const [panel, kept] = [document.activeElement?.closest(".panel"), document.activeElement?.dataset.keep];
   if (panel) dialog.addEventListener("close", () => (document.activeElement === document.body || dialog.contains(document.activeElement)) && focusOn(panel, kept), { once: true });
-  if (!dialog.open) dialog.showModal();
+  dialog.className = "";
+  if (dialog.open) close.focus();
+  else dialog.showModal();
   return dialog;
 }
 
@@ -71,14 +95,14 @@ export function open(title, ...body) {
 export function confirm(title, about, act, doing, ...fields) {
   const note = el("p", { class: "note", role: "alert", hidden: true });
   const button = el("button", { type: "submit", class: "primary" }, act);
-  const form = el("form", {}, el("p", {}, about), fields, note, button);
+  const form = el("form", {}, el("p", {}, about), fields, note, el("p", {}, button));
   const report = (text, kind = "") => {
     note.hidden = !text;
     note.className = `note ${kind}`;
     note.textContent = text;
   };
   const dialog = open(title, form);
-  (fields.find((each) => each.tagName === "INPUT") ?? button).focus();
+  (form.querySelector("input") ?? button).focus();
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (button.disabled) return;
@@ -100,7 +124,10 @@ export function confirm(title, about, act, doing, ...fields) {
 export const sentence = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);
 
 /** Return the text of a failure, in a line. */
-export const problem = (error) => [error.title, error.detail, ...error.errors.map((each) => `${each.pointer ?? ""} ${each.detail ?? ""}`.trim())].filter(Boolean).join(": ");
+export function problem(error) {
+  const more = error.errors.filter((each) => !error.detail.includes(each.detail)).map((each) => `${each.pointer ?? ""} ${each.detail ?? ""}`.trim());
+  return [error.title, error.detail, ...more].filter(Boolean).join(": ");
+}
 
 /** Create rows of names and values. */
 export function facts(pairs) {
@@ -141,6 +168,23 @@ export function moment(text) {
   if (Number.isNaN(at.getTime())) return text;
   const day = at.toDateString() === new Date(present()).toDateString() ? "" : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} `;
   return el("time", { dateTime: text, title: text }, `${day}${clock(at.getTime() / 1000, true)}`);
+}
+
+/** Format a time as the value of an input of local time; the seconds are kept. */
+export function localValue(text) {
+  const at = new Date(text);
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T${clock(at.getTime() / 1000, true)}`;
+}
+
+/** Return the time of an input of local time for the API; undefined while it is empty. */
+export const chosenTime = (input) => (input.value ? new Date(input.value).toISOString() : undefined);
+
+let fields = 0;
+/** Create an input with its label. `props`: of the input. Return both. */
+export function field(label, props = {}, kind = "input", ...children) {
+  const id = `field-${(fields += 1)}`;
+  const input = el(kind, { id, autocomplete: "off", ...props }, ...children);
+  return { input, box: el("p", { class: props.type === "checkbox" ? "field tick" : "field" }, el("label", { for: id }, label), input) };
 }
 
 export const seconds = (text) => Date.parse(text) / 1000;

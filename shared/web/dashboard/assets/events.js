@@ -8,7 +8,7 @@ const MINUTE = 60_000;
 const iso = (ms) => new Date(ms).toISOString();
 
 /** Return ms between loads of the minutes: a bar in the chart of an hour is wide, in the chart of a day it is a pixel. */
-const pace = (ctx) => ({ 60: 10_000, 360: 20_000 })[ctx.range] ?? 60_000;
+const pace = (ctx) => (ctx.range <= 60 ? 10_000 : ctx.range <= 360 ? 20_000 : 60_000);
 
 /** Return the minutes of the range: outcomes of past minutes, planned events of future ones. */
 async function minutes(ctx, signal) {
@@ -30,7 +30,7 @@ async function minutes(ctx, signal) {
 export const statsOf = (ctx) => ctx.once("stats", () => call("GET", "v1/stats", { query: ctx.query }), { age: 9000 });
 
 export const now = {
-  id: "now", title: "Now", every: () => 10_000,
+  id: "now", title: "Now", view: "overview", needs: "events", every: () => 10_000,
   async load(ctx, signal) {
     const [stats, { past }] = await Promise.all([statsOf(ctx), minutes(ctx, signal)]);
     signal.throwIfAborted();
@@ -53,9 +53,12 @@ export const now = {
           tile("delivered, 24 h", count(stats.delivered)),
           tile("dead, 24 h", count(stats.dead), bad(stats.dead)),
           tile("late p99, 24 h", span(stats.late_ms.p99)),
-          tile(`ledger gap, ${range / 60} h`, count(gap), gap ? "bad" : "good", "Accepted events minus finished events, of finished shards. Any value but 0 is a fault of the service."),
+          tile(`ledger gap, ${range < 60 ? `${range} min` : `${range / 60} h`}`, count(gap), gap ? "bad" : "good", "Accepted events minus finished events, of finished shards. Any value but 0 is a fault of the service."),
         );
         const rows = Object.entries(stats.channels).map(([name, each]) => [name, badge(each.state, each.state === "ok" ? "good" : "bad"), count(each.delivered), count(each.dead), count(each.held), span(each.late_ms.p99)]);
+        // The service counts by channel once all events of a minute have ended.
+        const [delivered, dead] = ["delivered", "dead"].map((name) => stats[name] - Object.values(stats.channels).reduce((sum, each) => sum + each[name], 0));
+        if (delivered > 0 || dead > 0) rows.push(["minutes with open events, all channels", "", count(Math.max(0, delivered)), count(Math.max(0, dead)), "", ""]);
         channels.replaceChildren(...(rows.length ? [table("Channels", ["channel", "state", "delivered", "dead", "held", "late p99"], rows)] : []));
       },
     };
@@ -63,7 +66,7 @@ export const now = {
 };
 
 export const due = {
-  id: "due", title: "Events due per minute", every: pace,
+  id: "due", title: "Events due per minute", view: "overview", needs: "events", every: pace,
   load: minutes,
   empty: ({ past, future }) => (past.length || future.some((each) => each.scheduled) ? null : "No events were due in this range, and none are planned. Schedule one with POST /api/v1/events."),
   build(body) {
@@ -90,7 +93,7 @@ export const due = {
 };
 
 export const late = {
-  id: "late", title: "Lateness", every: pace,
+  id: "late", title: "Lateness", view: "overview", needs: "events", every: pace,
   load: minutes,
   empty: ({ past }) => (past.some((each) => each.late_ms.max !== null) ? null : "No event was delivered in this range. A minute appears here when all its events have ended."),
   build(body) {

@@ -8,13 +8,12 @@ const COLOURS = { urgent: "bad", soon: "warn", later: "" };
 const TEXTS = { agents: () => "silent agents", approvals: () => "approvals waiting" };
 
 export const fleets = {
-  id: "fleets", title: "Fleets", every: () => 10_000,
+  id: "fleets", title: "Fleets", view: "overview", needs: "fleets", fleet: true, every: () => 10_000,
   async load(ctx, signal) {
     const found = await call("GET", "v1/fleet-overview", { query: { ...ctx.query, limit: ctx.shown ?? PAGE }, signal });
     return { ...found, chosen: ctx.fleet };
   },
   still: (data) => JSON.stringify(data),
-  empty: ({ fleets }) => (fleets ? null : "There is no fleet. Create one with PUT /api/v1/fleets/{fleet}."),
   build(body, ctx, refresh) {
     const sum = el("p", { class: "sum" });
     const list = el("div");

@@ -32,7 +32,7 @@ function survey(fleet, nodes, intents) {
 }
 
 export const leases = {
-  id: "leases", title: "Partitions by server", every: () => 5000, fleet: true,
+  id: "leases", title: "Partitions by server", view: "overview", needs: "fleets", every: () => 5000, fleet: true,
   async load(ctx, signal) {
     const fleet = enc(ctx.fleet);
     const [about, nodes, intents] = await Promise.all([

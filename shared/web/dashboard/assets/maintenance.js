@@ -2,7 +2,7 @@
 
 import { all, call, enc, present as clock } from "./api.js";
 import { timeline } from "./charts.js";
-import { badge, confirm, count, el, moment, own, plural, say, seconds, span, table } from "./dom.js";
+import { badge, confirm, count, el, moment, own, plural, seconds, span, table, tell } from "./dom.js";
 import { nodesOf } from "./leases.js";
 import { story } from "./story.js";
 
@@ -67,7 +67,7 @@ function until(event, present) {
 const begin = (event) => seconds(event.started ?? event.not_before ?? event.first_seen);
 
 export const maintenance = {
-  id: "maintenance", title: "Maintenance", every: () => 5000, fleet: true,
+  id: "maintenance", title: "Maintenance", view: "overview", needs: "fleets", every: () => 5000, fleet: true,
   async load(ctx, signal) {
     const [events, nodes] = await Promise.all([all(`v1/fleets/${enc(ctx.fleet)}/maintenance/events`, ctx.query, signal, MOST, 2), nodesOf(ctx)]);
     signal.throwIfAborted();
@@ -93,7 +93,7 @@ export const maintenance = {
       const reason = el("input", { id: "reason", maxLength: 200, autocomplete: "off" });
       confirm(`${act} ${event.event_id}`, about, act, async () => {
         const { state } = await call("POST", `v1/fleets/${enc(ctx.fleet)}/maintenance/events/${enc(event.event_id)}/${verb}`, { query: ctx.query, body: { reason: reason.value } });
-        say(`${event.event_id} is ${state}.`);
+        tell(`${event.event_id} is ${state}.`);
         refresh();
       }, el("label", { for: "reason" }, "Reason"), reason);
     }
@@ -107,12 +107,13 @@ export const maintenance = {
     const tell = (event) => el("button", { type: "button", "data-keep": `story ${event.event_id}`, "aria-label": `Story of ${event.event_id}`, onclick: () => story(event, ctx) }, "Story");
 
     function card(event) {
+      const decides = event.status === "scheduled" && ctx.may("fleets");
       const scheduled = event.status === "scheduled";
       const left = event.not_before ? seconds(event.not_before) - clock() / 1000 : null;
       const when = event.not_before ? [moment(event.not_before), scheduled ? ` (${left > 0 ? `in ${span(left * 1000)}` : "passed"})` : ""] : "unknown";
       const button = (verb, text) => el("button", { type: "button", "data-keep": `${verb} ${event.event_id}`, "aria-label": `${text} ${event.event_id}`, onclick: () => decide(event, verb) }, text);
       return el("article", { class: "event", "data-event": event.event_id },
-        el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), el("span", { class: "acts" }, !scheduled || event.approval?.state === "granted" ? null : button("approve", "Approve"), !scheduled || event.approval?.state === "held" ? null : button("hold", "Hold"), tell(event))),
+        el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), el("span", { class: "acts" }, !decides || event.approval?.state === "granted" ? null : button("approve", "Approve"), !decides || event.approval?.state === "held" ? null : button("hold", "Hold"), tell(event))),
         el("p", {}, "NotBefore ", when, event.duration_s > 0 ? `, ${span(event.duration_s * 1000)} of impact` : "", event.resources.length ? [", on ", own(event.resources.join(", "))] : "", event.source === "User" ? ", requested by a user" : ""),
         el("p", { class: "phases" }, Object.entries(event.nodes).map(([node, at]) => el("span", { class: "label", title: at.reason ?? "" }, `${node} `, badge(at.phase.toLowerCase().replaceAll("_", " "), PHASES[at.phase] ?? ""), at.reason ? [" ", own(at.reason)] : ""))),
         callers(event),

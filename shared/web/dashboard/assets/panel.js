@@ -1,7 +1,8 @@
 // A panel: a card that loads data and shows the data, a note that there is none, or the failure.
 
 import { Refused, present } from "./api.js";
-import { clock, el, focusOn, keeps, say, sentence } from "./dom.js";
+import { clock, el, focusOn, keepsOf, keeps, problem, say, sentence } from "./dom.js";
+import { lost } from "./reach.js";
 
 const PART = 5; // a panel loads for at most a fifth of the time, so that a slow service gets fewer calls
 const WORST = 30_000; // longest pause between attempts after repeated failures, in ms
@@ -16,16 +17,19 @@ function hint(error) {
 
 export class Panel {
   /**
-   * spec: `id`, `title`, `every(ctx)` (ms between loads), `still(data)` (a text; the view is not touched while it stays the same), `fleet` (true if it shows a fleet), `admin` (true if only an admin key shows it),
-   * `load(ctx, signal)` -> data, `empty(data)` -> a text or null, `build(body, ctx, refresh)` -> `{show(data, ctx), end()}`.
+   * spec: `id`, `title`, `view` (the tab), `needs` (the scope with which a key reads it), `every(ctx)` (ms between loads; Infinity: only when asked), `still(data)` (a text; the view is not touched while it
+   * stays the same), `fleet` (true if it shows a fleet), `tools(ctx, refresh)` -> a node above the data that stays in every state, `load(ctx, signal)` -> data, `empty(data)` -> a text or null,
+   * `build(body, ctx, refresh)` -> `{show(data, ctx), end()}`.
    */
   constructor(spec, ctx) {
     Object.assign(this, { spec, ctx, view: null, shown: null, next: 0, going: null, failures: 0, at: null });
     this.seen = el("span", { class: "seen", title: "Time of the last load" });
     this.note = el("p", { class: "note" });
     this.body = el("div", { class: "body", hidden: true });
+    this.title = el("h2", { id: `title-${spec.id}`, tabIndex: -1 }, spec.title);
     this.root = el("section", { class: "card panel", id: `panel-${spec.id}`, "aria-labelledby": `title-${spec.id}` },
-      el("header", { class: "head" }, el("h2", { id: `title-${spec.id}` }, spec.title), this.seen), this.note, this.body);
+      el("header", { class: "head" }, this.title, this.seen), spec.tools?.(ctx, () => this.refresh()), this.note, this.body);
+    this.root.hidden = Boolean(spec.fleet && !ctx.fleet);
     this.state("loading", "Loading …");
   }
 
@@ -35,7 +39,10 @@ export class Panel {
     this.note.className = name === "error" ? "note wrong" : "note";
     this.note.hidden = !text;
     this.note.textContent = text;
-    this.body.hidden = name === "loading" || name === "empty" || (name === "error" && !this.view);
+    // The element with the focus disappears with the data.
+    const kept = name === "empty" && !this.body.hidden && keeps(this.body);
+    this.body.hidden = name === "loading" || name === "empty" || !this.view;
+    if (kept) this.title.focus({ preventScroll: true });
     this.root.setAttribute("aria-busy", String(name === "loading"));
   }
 
@@ -60,12 +67,12 @@ export class Panel {
     // An unchanged list is not touched, so that a selection in it stays.
     const text = this.spec.still?.(data) ?? null;
     if (text !== null && text === this.shown) return;
-    const kept = keeps(this.body);
+    const [kept, order] = [keeps(this.body), keepsOf(this.body)];
     const scrolled = [...this.body.querySelectorAll(".scroll")].map((each) => each.scrollTop);
     this.view.show(data, this.ctx);
     this.shown = text;
-    // The element with the focus was replaced; the focus moves to its replacement.
-    focusOn(this.body, kept);
+    // The element with the focus was replaced; the focus moves to its replacement, or to the next one of its kind.
+    focusOn(this.body, kept, order, this.title);
     [...this.body.querySelectorAll(".scroll")].forEach((each, at) => (each.scrollTop = scrolled[at] ?? 0));
   }
 
@@ -84,20 +91,38 @@ export class Panel {
     if (this.failures) this.next = this.failures = 0;
   }
 
-  failed(error) {
+  /** Load at the next turn, because something was changed on the page. */
+  soon() {
+    this.shown = null;
+    if (this.spec.every(this.ctx) === Infinity) return;
+    this.next = 0;
+    // What is under way may be from before the change.
+    this.going?.abort();
+    this.going = null;
+  }
+
+  async failed(error, going) {
     const known = error instanceof Refused;
+    if (known && (await lost(error))) {
+      if (going.signal.aborted) return;
+      // The banner says what is wrong, and the panel loads when the service answers.
+      this.next = this.failures = 0;
+      return this.state("stale", this.view ? "" : "Waiting for the service …");
+    }
+    if (going.signal.aborted) return;
     this.failures += 1;
     const wait = Math.max(error.after ?? 0, Math.min(WORST, this.spec.every(this.ctx) * 2 ** (this.failures - 1)));
-    // A missing scope does not change with time.
-    this.next = error.status === 403 ? Infinity : performance.now() + wait;
-    const text = known ? `${error.title}${error.detail ? `: ${error.detail}` : ""}` : "This page could not display the answer of the service";
+    // A missing scope does not change with time, nor does what a person has asked for.
+    const lasts = error.status === 403 || (this.spec.every(this.ctx) === Infinity && error.status >= 400 && error.status < 500 && error.status !== 429);
+    this.next = lasts ? Infinity : performance.now() + wait;
+    const text = known ? problem(error) : "This page could not display the answer of the service";
     this.state("error", [sentence(text), known ? hint(error) : "", this.view && this.at ? `The panel shows data from ${this.at}.` : ""].filter(Boolean).join(" "));
   }
 
   /** Load if it is time. Faults of the page itself are thrown. */
   async turn() {
-    if (performance.now() < this.next || this.going || !this.root.isConnected) return;
-    if (this.spec.fleet && !this.ctx.fleet) return this.state("empty", this.ctx.missing ? sentence(`Missing scope: ${this.ctx.missing}`) : "There is no fleet. Create one with PUT /api/v1/fleets/{fleet}.");
+    this.root.hidden = Boolean(this.spec.fleet && !this.ctx.fleet);
+    if (performance.now() < this.next || this.going || !this.root.isConnected || this.root.hidden || this.spec.view !== this.ctx.view) return;
     const going = (this.going = new AbortController());
     const began = performance.now();
     try {
@@ -116,7 +141,7 @@ export class Panel {
       this.state(none ? "empty" : "data", none ?? "");
     } catch (error) {
       if (going.signal.aborted) return;
-      this.failed(error);
+      await this.failed(error, going);
       if (!(error instanceof Refused)) throw error;
     } finally {
       if (this.going === going) this.going = null;

@@ -12,7 +12,6 @@ export async function story(event, ctx) {
   dialog.classList.add("wide");
   const ended = new AbortController();
   dialog.addEventListener("close", () => {
-    dialog.classList.remove("wide");
     ended.abort();
   }, { once: true });
   try {

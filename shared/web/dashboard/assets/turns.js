@@ -18,7 +18,7 @@ async function latest(ctx, signal) {
 }
 
 export const turns = {
-  id: "turns", title: "Checkpoint turns", every: () => 5000, fleet: true,
+  id: "turns", title: "Checkpoint turns", view: "overview", needs: "fleets", every: () => 5000, fleet: true,
   async load(ctx, signal) {
     const [turns, nodes] = await Promise.all([all(`v1/fleets/${enc(ctx.fleet)}/turns`, ctx.query, signal, MOST, 2), nodesOf(ctx)]);
     signal.throwIfAborted();
