@@ -19,6 +19,7 @@ from ..storage.names import IDS
 from ..storage.ports import Merge, Props, Row, Tables
 from ..web.etag import check_if_match
 from ..web.problem import conflict, not_found
+from .fanouts.names import id_names
 from .ingest.queued_ids import Queued
 from .ingest.writer import Writer
 from .key_lines import KeyLines
@@ -116,6 +117,13 @@ class Changes:
             raise stored
         return stored.existing is None
 
+    async def put(self, tenant: str, seen: Row, due: Millis | None, change: Props, headers: Mapping[str, str]) -> Row:
+        """Change the event as it was just read; `due` also moves it, None does not. Raises 404, 409, 412."""
+        event_id = str(seen.props["id"])
+        if due is None:
+            return await self.edit(tenant, event_id, change, headers, seen)
+        return await self.move(tenant, event_id, due, change, headers, seen)
+
     async def edit(self, tenant: str, event_id: str, change: Props, headers: Mapping[str, str], seen: Row | None = None) -> Row:
         """Change the event without rescheduling it. seen: the event as it was just read. Raises 404, 409, 412."""
         async with self._in_line(seen, None, change):
@@ -192,7 +200,7 @@ class Changes:
             await self._label(tenant, row)
             if row.pk != announced:
                 await self._announce(row.pk, moved_wake(row.props, int(row.props["due"])))
-            await self._shorten(tenant, event_id, Address(row.pk, row.rk))
+            await self._shorten(tenant, row.props, Address(row.pk, row.rk))
         return row
 
     async def _label(self, tenant: str, row: Row) -> None:
@@ -245,7 +253,7 @@ class Changes:
         for target in sorted({address.shard for address in placed.values()}):
             await self._announce(target, now)
         for rk, row in rows.items():
-            await self._shorten(tenant, str(row.props["id"]), placed[rk])
+            await self._shorten(tenant, row.props, placed[rk])
         return len(rows)
 
     async def _carry(self, address: Address, steps: Steps[ChangeResult]) -> ChangeResult:
@@ -327,15 +335,14 @@ class Changes:
             except StorageError as error:
                 log.info("Shard %s waits for the sweep: %s", shard, error, extra={"action": "announce_unsent"})
 
-    async def _shorten(self, tenant: str, event_id: str, place: Address) -> None:
-        """Point a client's id at the new place at once. Only a shortcut, because the pointers lead there too."""
-        if "." in event_id:
-            return
-        partition = id_partition(tenant, event_id)
+    async def _shorten(self, tenant: str, props: Props, place: Address) -> None:
+        """Point the ids that name an event at its new place at once. Only a shortcut, because the pointers lead there too."""
         try:
-            named = await self._tables.get(IDS, partition, id_row_key(event_id))
-            if named is not None:
-                await self._tables.write(IDS, partition, (Merge(named.rk, {"at": place.text}, named.etag),))
+            for name in id_names(props):
+                partition = id_partition(tenant, name)
+                named = await self._tables.get(IDS, partition, id_row_key(name))
+                if named is not None:
+                    await self._tables.write(IDS, partition, (Merge(named.rk, {"at": place.text}, named.etag),))
         except StorageError as error:
             log.info("An id still names its old place, which points on to the new one: %s", error, extra={"action": "id_not_repointed"})
 

@@ -17,7 +17,7 @@ from .model import EventIn
 from .outcomes.owed import CALLBACKS
 from .protocol.label_rows import MARK
 from .queries.lookup import EventLookup
-from .rows import COLLAPSE, FIRST, etag_of_row
+from .rows import COLLAPSE, FIRST, EventToStore, etag_of_row
 from .rules import NEVER, is_over, may_change
 
 TRIES = 20
@@ -36,7 +36,10 @@ class Collapsing:
 
     async def post(self, tenant: str, event: EventIn, body: bytes | None) -> Admitted:
         """Store or replace. Raises `Problem` as `Ingest.one` does, and 409 `already-firing` while the former event is being delivered."""
-        ready = await self._ingest.collapsing(tenant, event, body)
+        return await self.store(tenant, await self._ingest.collapsing(tenant, event, body))
+
+    async def store(self, tenant: str, ready: EventToStore) -> Admitted:
+        """Store a checked event, or let it replace the one that waits. Raises as `post` does."""
         event_id = str(ready.id)
         for _ in range(TRIES):
             found = await self._lookup.event(tenant, event_id)
@@ -44,6 +47,8 @@ class Collapsing:
                 [stored] = await self._writer.store(tenant, [ready], posted=True)
                 if isinstance(stored, StorageError) or stored.existing is None:
                     return self._ingest.admitted(ready, stored)
+                if stored.existing.props["id"] != event_id:
+                    raise conflict("id-conflict", "an event with the id of this fan-out exists")
                 # Another event has got the id meanwhile.
                 continue
             if may_change(found.props) == "already-firing":
@@ -51,10 +56,8 @@ class Collapsing:
             due, change = replacement(found.props, ready.props, ready.due)
             seen = {"if-match": etag_of_row(found)}
             try:
-                if due == int(found.props["due"]) and found.props["state"] == "scheduled":
-                    row = await self._changes.edit(tenant, event_id, change, seen, found)
-                else:
-                    row = await self._changes.move(tenant, event_id, due, change, seen, found)
+                stays = due == int(found.props["due"]) and found.props["state"] == "scheduled"
+                row = await self._changes.put(tenant, found, None if stays else due, change, seen)
             except Problem as problem:
                 if problem.code not in _CHANGED:
                     raise

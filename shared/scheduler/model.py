@@ -56,6 +56,11 @@ LabelText = Annotated[str, StringConstraints(max_length=256, pattern=r"^[^\x00-\
 IdPrefix = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:@~.-]{1,200}$"), Shaped("the beginning of an id")]
 ErrorPart = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
+MOST_CHANNELS = 10
+"""Channels of one fan-out."""
+MOST_FANOUT_ID = 159
+"""Characters of a fan-out's id: with `@` and a channel's name of 40 it is an event's id."""
+
 OrderingKey = Annotated[
     str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,128}$"), Shaped("1 to 128 characters without control characters")
 ]
@@ -84,6 +89,15 @@ class RetryIn(Strict):
         return self
 
 
+def distinct_channels(channels: list[str] | None) -> list[str] | None:
+    """Return the channels of a fan-out in alphabetical order: their order in a request means nothing. Raises `ValueError`."""
+    if channels is None:
+        return None
+    if len(set(channels)) < len(channels):
+        raise ValueError("must be different channels")
+    return sorted(channels)
+
+
 class EventIn(Strict):
     """An event to be scheduled, with exactly one of `due` and `delay`."""
 
@@ -92,6 +106,9 @@ class EventIn(Strict):
     delay: Duration | None = Field(None, description="Deliver this long after the request is accepted.")
     payload: Any = Field(description="Any JSON. It is delivered byte for byte as sent.")
     channel: Name = "default"
+    channels: Annotated[list[Name], Field(min_length=2, max_length=MOST_CHANNELS)] | None = Field(
+        None, description="Instead of `channel`: one event for each of these channels, all stored or none acknowledged."
+    )
     expires: Duration | None = Field(None, description="The event lapses if it is not delivered within this time after `due`.")
     flex: Flex | None = Field(
         None,
@@ -114,7 +131,17 @@ class EventIn(Strict):
             raise ValueError("give exactly one of due and delay")
         if self.collapse is not None and (self.id is None or self.flex is not None):
             raise ValueError("collapse needs an id, and excludes flex")
+        if self.channels is not None:
+            if "channel" in self.model_fields_set:
+                raise ValueError("give at most one of channel and channels")
+            if self.id is not None and len(self.id) > MOST_FANOUT_ID:
+                raise ValueError(f"with channels, the id has at most {MOST_FANOUT_ID} characters")
         return self
+
+    @field_validator("channels")
+    @classmethod
+    def _distinct(cls, channels: list[str] | None) -> list[str] | None:
+        return distinct_channels(channels)
 
     @field_validator("flex")
     @classmethod
@@ -221,6 +248,7 @@ class EventOut(Strict):
     retry: Maybe[RetryIn] = None
     labels: Maybe[dict[str, str]] = None
     ordering_key: Maybe[str] = None
+    fanout: Maybe[str] = Field(None, description="The id of the fan-out that the event is one of.")
     collapse: Maybe[Duration] = None
     target: Maybe[EventTarget] = None
     on_delivered: Maybe[str] = None
@@ -242,16 +270,6 @@ class EventOut(Strict):
     error: Maybe[str] = None
 
 
-class EventList(Strict):
-    """A page of events. Their order is undefined across shards."""
-
-    items: list[EventOut]
-    next: str | None
-    incomplete: Maybe[bool] = Field(
-        None, description="True if the page ended at a bound on what one request reads: more events may match. Go on with `next`."
-    )
-
-
 class ProblemLine(Strict):
     """A problem inside a batch's results."""
 
@@ -262,6 +280,43 @@ class ProblemLine(Strict):
     errors: Maybe[list[dict[str, str]]] = None
     outcome: Maybe[Literal["unknown", "unchanged"]] = Field(
         None, description="With storage-unavailable: `unchanged` if nothing was stored, `unknown` if the event may have been stored."
+    )
+
+
+class FanoutOut(Strict):
+    """A fan-out: an event for each of its channels."""
+
+    id: str
+    tenant: str
+    channels: list[str]
+    events: list[EventOut] = Field(description="In the order of the channels. An event is missing after its retention.")
+
+
+class FanoutLine(Strict):
+    """What a change did to one event of a fan-out."""
+
+    id: str
+    channel: str
+    status: int = Field(description="As the same call by the event's own id answers.")
+    state: Maybe[EventState] = Field(None, description="The event's state after the call. Missing if the event is not stored.")
+    problem: Maybe[ProblemLine] = None
+
+
+class FanoutReport(Strict):
+    """What a change did to each event of a fan-out."""
+
+    id: str
+    changed: int
+    results: list[FanoutLine]
+
+
+class EventList(Strict):
+    """A page of events. Their order is undefined across shards."""
+
+    items: list[EventOut]
+    next: str | None
+    incomplete: Maybe[bool] = Field(
+        None, description="True if the page ended at a bound on what one request reads: more events may match. Go on with `next`."
     )
 
 

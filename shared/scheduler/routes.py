@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from ..core.clock import Millis
@@ -14,6 +14,7 @@ from ..web.paging.cursor import decode_cursor, encode_cursor
 from ..web.problem import invalid, not_found
 from ..web.routes import Answer, Call, RouteGroup
 from .changes import dead_letters
+from .fanouts.service import Member
 from .ingest.admission import Admitted
 from .ingest.queued_ids import Queued
 from .keys import PLACES
@@ -29,6 +30,8 @@ from .model import (
     EventOut,
     EventPatch,
     EventQuery,
+    FanoutOut,
+    FanoutReport,
     RedriveIn,
     RedriveOut,
     StatsOut,
@@ -38,7 +41,7 @@ from .protocol.state_rows import ROW_KINDS
 from .queries.event_filter import EventFilter, event_filter
 from .queries.held import held_filter
 from .queries.lookup import LABELS, START, ListPosition
-from .rows import etag_of_row
+from .rows import FANOUT, etag_of_row
 from .service import Scheduler
 
 _NDJSON = "application/x-ndjson"
@@ -55,8 +58,8 @@ dead = RouteGroup[Scheduler]("dead letters", scope="events")
 @events.post(
     "v1/events",
     answers={
-        201: EventOut,
-        200: EventOut,
+        201: EventOut | FanoutOut,
+        200: EventOut | FanoutOut,
         202: EventOut,
         409: ("id-conflict", "already-firing"),
         413: "payload-too-large",
@@ -68,13 +71,24 @@ dead = RouteGroup[Scheduler]("dead letters", scope="events")
     tagged=True,
 )
 async def events_create(call: Call[Scheduler, EventIn]) -> Answer:
-    """Schedule an event."""
+    """Schedule an event, or one for each of several channels."""
+    if call.body.channels is not None:
+        return await _fan_out(call)
     if call.body.collapse is not None:
         made: Admitted | Queued = await call.service.collapsing.post(call.tenant, call.body, call.member)
     else:
         made = await call.service.ingest.one(call.tenant, call.body, call.member)
     shown = made.shown if isinstance(made, Queued) else await call.service.event_views.one(made.row)
     return Answer(_status(made), shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
+
+
+async def _fan_out(call: Call[Scheduler, EventIn]) -> Answer:
+    fanouts = call.service.fanouts
+    made = await fanouts.post(call.tenant, call.body, call.member)
+    fanout = str(made[0].row.props[FANOUT])
+    members = [Member(channel, each.id, each.row) for channel, each in zip(call.body.channels or (), made, strict=True)]
+    status = 201 if any(each.new for each in made) else 200
+    return Answer(status, await fanouts.shown(fanout, members), {"location": f"/api/v1/events/{fanout}"})
 
 
 @events.post(
@@ -109,22 +123,25 @@ def _line(index: int, result: Admitted | Queued | Problem) -> dict[str, Any]:
     return {"index": index, "status": _status(result), "id": result.id}
 
 
-@events.get("v1/events/{id}", answers={200: EventOut}, tagged=True)
+@events.get("v1/events/{id}", answers={200: EventOut | FanoutOut}, tagged=True)
 async def events_get(call: Call[Scheduler]) -> Answer:
-    """Return an event."""
+    """Return an event, or a fan-out with all of its events."""
     lookup, event_id = call.service.lookup, call.params["id"]
     row = await lookup.event(call.tenant, event_id)
     if row is not None:
         return await _shown(call, 200, row, await lookup.answers(row))
     waiting = lookup.queued(call.tenant, event_id)
-    if waiting is None:
+    if waiting is not None:
+        return Answer(200, waiting.shown, etag=waiting.etag)
+    members = await call.service.fanouts.members(call.tenant, event_id)
+    if members is None:
         raise not_found("event")
-    return Answer(200, waiting.shown, etag=waiting.etag)
+    return Answer(200, await call.service.fanouts.shown(event_id, members))
 
 
 @events.patch(
     "v1/events/{id}",
-    answers={200: EventOut, 409: ("already-firing", "already-final", "still-queued"), 413: "payload-too-large"},
+    answers={200: EventOut | FanoutReport, 409: ("already-firing", "already-final", "still-queued"), 413: "payload-too-large"},
     max_body=MAX_EVENT_BYTES,
     opaque="payload",
     examples={"an hour later": {"due": "2026-11-21T11:21:55Z"}, "without an end": {"expires": None}},
@@ -132,46 +149,68 @@ async def events_get(call: Call[Scheduler]) -> Answer:
     tagged=True,
 )
 async def events_patch(call: Call[Scheduler, EventPatch]) -> Answer:
-    """Change or reschedule an event that is not being delivered."""
+    """Change or reschedule an event that is not being delivered; by the id of a fan-out, all of its events."""
     scheduler, event_id = call.service, call.params["id"]
-    found = await scheduler.lookup.event(call.tenant, event_id)
+    found = await scheduler.lookup.named(call.tenant, event_id)
     if found is None:
         raise scheduler.changes.absent(call.tenant, event_id)
+    if found.props["id"] != event_id:
+        return Answer(200, await scheduler.fanouts.patch(call.tenant, event_id, call.body, call.member, call.headers))
     due, change = await scheduler.ingest.patch(call.tenant, call.body, call.member, found.props)
-    if due is None:
-        row = await scheduler.changes.edit(call.tenant, event_id, change, call.headers, found)
-    else:
-        row = await scheduler.changes.move(call.tenant, event_id, due, change, call.headers, found)
-    return await _shown(call, 200, row)
+    return await _shown(call, 200, await scheduler.changes.put(call.tenant, found, due, change, call.headers))
 
 
-@events.delete("v1/events/{id}", answers={204: None, 409: ("already-firing", "already-final")}, if_match=True)
+async def _or_all(status: int, one: Awaitable[Answer], every: Callable[[], Awaitable[dict[str, Any]]]) -> Answer:
+    """Answer for the event of an id; if there is none, for the fan-out of this id."""
+    try:
+        return await one
+    except Problem as none:
+        if none.status != 404:
+            raise
+    return Answer(status, await every())
+
+
+@events.delete("v1/events/{id}", answers={204: None, 200: FanoutReport, 409: ("already-firing", "already-final")}, if_match=True)
 async def events_delete(call: Call[Scheduler]) -> Answer:
-    """Cancel an event: after the answer, no delivery of it starts."""
-    await call.service.changes.cancel(call.tenant, call.params["id"], call.headers)
-    return Answer(204)
+    """Cancel an event, or all events of a fan-out: after the answer, no delivery of them starts.
+
+    By the id of a fan-out, the answer reports each of its events: one that is being delivered is not cancelled.
+    """
+
+    async def one() -> Answer:
+        await call.service.changes.cancel(call.tenant, call.params["id"], call.headers)
+        return Answer(204)
+
+    return await _or_all(200, one(), lambda: call.service.fanouts.cancel(call.tenant, call.params["id"], call.headers))
 
 
 @events.post(
     "v1/events/{id}/fire",
-    answers={202: EventOut, 409: ("already-firing", "already-final", "still-queued")},
+    answers={202: EventOut | FanoutReport, 409: ("already-firing", "already-final", "still-queued")},
     if_match=True,
     tagged=True,
 )
 async def events_fire(call: Call[Scheduler]) -> Answer:
-    """Deliver an event now."""
-    row = await call.service.changes.move(call.tenant, call.params["id"], None, {}, call.headers)
-    return await _shown(call, 202, row)
+    """Deliver an event now, or all events of a fan-out."""
+
+    async def one() -> Answer:
+        return await _shown(call, 202, await call.service.changes.move(call.tenant, call.params["id"], None, {}, call.headers))
+
+    return await _or_all(202, one(), lambda: call.service.fanouts.fire(call.tenant, call.params["id"], call.headers))
 
 
-@events.post("v1/events/{id}/redrive", answers={202: EventOut, 409: ("not-dead", "still-queued")}, tagged=True)
+@events.post("v1/events/{id}/redrive", answers={202: EventOut | FanoutReport, 409: ("not-dead", "still-queued")}, tagged=True)
 async def events_redrive(call: Call[Scheduler]) -> Answer:
-    """Deliver a dead event again."""
-    await call.service.changes.redrive_one(call.tenant, call.params["id"])
-    row = await call.service.lookup.event(call.tenant, call.params["id"])
-    if row is None:
-        raise not_found("event")
-    return await _shown(call, 202, row)
+    """Deliver a dead event again, or all dead events of a fan-out."""
+
+    async def one() -> Answer:
+        await call.service.changes.redrive_one(call.tenant, call.params["id"])
+        row = await call.service.lookup.event(call.tenant, call.params["id"])
+        if row is None:
+            raise not_found("event")
+        return await _shown(call, 202, row)
+
+    return await _or_all(202, one(), lambda: call.service.fanouts.redrive(call.tenant, call.params["id"]))
 
 
 @dead.post("v1/dead-letters/redrive", answers={202: RedriveOut})

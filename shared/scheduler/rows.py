@@ -37,6 +37,8 @@ COLLAPSE, FIRST = "collapse", "first"
 """Properties of an event that collapses: the longest delay, and when the first event that it stands for was accepted."""
 KEY = "key"
 """Property of an event row: its ordering key."""
+FANOUT, CHANNELS = "fanout", "channels"
+"""Properties of an event of a fan-out: the fan-out's id; and of its first event, the names of all channels with commas between them."""
 CHUNK = 16_000
 """Characters of payload text per property: at most 32,000 UTF-16 units, under the store's 32K."""
 OVERHEAD = 500
@@ -63,6 +65,18 @@ class EventToStore:
     first account may have it. None: an event that cannot wait until the first account answers."""
     reuses: bool = False
     """The id may have been that of an event which has ended."""
+
+    @property
+    def fanout(self) -> str | None:
+        """The fan-out's id, which names its first event beside its own; None for all other events."""
+        return str(self.props[FANOUT]) if CHANNELS in self.props else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The ids that are to name the event, in the order in which they are registered: none if the client chose none."""
+        if self.id is None:
+            return ()
+        return (self.id,) if CHANNELS not in self.props else (str(self.props[FANOUT]), self.id)
 
 
 def body_props(body: bytes) -> Props:
@@ -233,6 +247,8 @@ def representation(row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[
         shown["collapse"] = format_duration(int(props[COLLAPSE]))
     if KEY in props:
         shown["ordering_key"] = props[KEY]
+    if FANOUT in props:
+        shown["fanout"] = props[FANOUT]
     if props.get(TARGET):
         shown["target"] = orjson.Fragment(str(props[TARGET]))
     shown |= {f"on_{outcome}": channel for outcome, channel in callback_channels(props).items()}

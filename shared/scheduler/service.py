@@ -22,6 +22,7 @@ from .bulk.service import BulkJobs
 from .changes import Changes
 from .collapsing import Collapsing
 from .event_clock import EventClock
+from .fanouts.service import Fanouts
 from .firing.dispatch import Firing
 from .firing.express import Express
 from .ingest.admission import Ingest
@@ -118,6 +119,9 @@ class Scheduler:
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
         self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror, self.label_index.searchable, self.lines)
         self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes)
+        self.fanouts = Fanouts(
+            self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views, self.runner, clock, ids
+        )
         self.work = LongWorkCalls(self.runner, clock, self.firing, self.lines, self.counters, mirror)
         self.bulk = BulkJobs(self.runner, tables, storage.queues, self.lookup, self.changes, clock, ids)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup, notify)

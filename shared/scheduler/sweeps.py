@@ -22,6 +22,7 @@ from ..storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ..storage.ports import ANY, Applied, Delete, Merge, Row, Tables, Where, WriteRefused
 from . import timings
 from .answer_rows import ANSWERS, END_ANSWERS, FIRST_ANSWER
+from .fanouts.names import id_names
 from .firing import backlog as pacing
 from .keys import (
     END_EVENTS,
@@ -246,9 +247,9 @@ class Sweeps:
             await self._tables.write(LEDGER, tenant, (Merge(entry.rk, {"keep": now + KEEP_LINKED}, entry.etag),))
             return "kept"
         for row in rows:
-            if (event_id := _chosen_id(row)) is not None:
-                await self._free_id("", tenant, event_id, row)
-                await self._free_use("", tenant, event_id)
+            for name in id_names(row.props):
+                await self._free_id("", tenant, name, row)
+                await self._free_use("", tenant, name)
         await self._runner.run(remove_labels(shard, marked_digests(row.props for row in rows)))
         if any(ANSWERS in row.props for row in rows):
             await self._remove_answers("", shard)
@@ -270,9 +271,9 @@ class Sweeps:
         """Remove the other account's copy of a shard that is being removed."""
         rows = await load_rows(self._tables, side + EVENTS, shard, FIRST_EVENT, END_EVENTS)
         for row in rows:
-            if (event_id := _chosen_id(row)) is not None:
-                await self._free_id(side, tenant, event_id, row)
-                await self._free_use(side, tenant, event_id)
+            for name in id_names(row.props):
+                await self._free_id(side, tenant, name, row)
+                await self._free_use(side, tenant, name)
         if any(ANSWERS in row.props for row in rows):
             await self._remove_answers(side, shard)
         for some in batched(rows, DELETES):
@@ -332,9 +333,3 @@ class Sweeps:
 def _is_over(props: Mapping[str, Any], now: Millis) -> bool:
     """Return True if an event ended so long ago that it need not be found any more."""
     return props["state"] in FINAL and int(props.get("ended", 0)) + (KEEP_DEAD if props["state"] == "dead" else KEEP_FINISHED) <= now
-
-
-def _chosen_id(row: Row) -> str | None:
-    """Return the event's id if an id row names it. Ids that contain the event's place need no row, and have a dot."""
-    event_id = str(row.props["id"])
-    return None if "." in event_id else event_id

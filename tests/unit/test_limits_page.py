@@ -28,7 +28,7 @@ from shared.scheduler.bulk.model import MOST_EVENTS, MOST_UNFINISHED
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.long_work.call_rates import TENANT_CALLS, WORK_CALLS
 from shared.scheduler.long_work.model import MAX_CALL_BYTES
-from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_LABEL_FILTERS, EventIn
+from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_CHANNELS, MOST_FANOUT_ID, MOST_LABEL_FILTERS, EventIn
 from shared.scheduler.outcomes.callback_events import MOST_LABELS
 from shared.scheduler.outcomes.notice_rows import MOST_SUBJECTS, PERIOD
 from shared.tenants.model import MOST_AGENTS, MOST_FLEETS, MOST_PARTITIONS, MOST_SCHEDULES, MOST_SEARCHABLE, MOST_SERVERS, Limits, Retry
@@ -59,6 +59,8 @@ LIMITS = {
     "arrays and objects in a large event beside its payload": MAX_OUTSIDE_CONTAINERS,
     "payload of durability `fast`, or to a queue channel": MAX_SMALL_PAYLOAD,
     "message of a producer to the ingest queue": MAX_PRODUCER_MESSAGE,
+    "channels of one fan-out": MOST_CHANNELS,
+    "id of a fan-out": MOST_FANOUT_ID,
     "events in one batch": MAX_BATCH_EVENTS,
     "body of one batch": MAX_BATCH_BYTES,
     "labels of an event": bound(EventIn, "labels", "maxProperties"),

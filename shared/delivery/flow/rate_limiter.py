@@ -63,6 +63,17 @@ def reserve(tat: int, now: int, rate: float, need: int, want: int) -> Reservatio
     return Reservation(size, after, wait)
 
 
+def most_at_once(rate: float) -> int:
+    """Return the number of events that `RateLimiter.take_all` grants together at most."""
+    return max(1, int(rate * TOLERANCE))
+
+
+def reserve_all(tat: int, now: int, rate: float, need: int) -> Reservation:
+    """Reserve `need` events if one fits, else none. Pure. Units as in `reserve`."""
+    one = reserve(tat, now, rate, 1, 1)
+    return one._replace(size=need, tat=one.tat + math.ceil((need - 1) * 1e6 / rate)) if one.size else one
+
+
 @dataclass(slots=True)
 class _Share:
     """This instance's share of one rate."""
@@ -117,6 +128,26 @@ class RateLimiter:
             wait = max(share.full_until - self._clock.monotonic(), 0.001)
         return RateGrant(got, 0.0 if got == count else wait)
 
+    async def take_all(self, tenant: str, rate: float | None, count: int, row: str = ROW) -> float:
+        """Grant `count` events at `rate` per second, or none of them; return 0, or the seconds after which to ask again.
+
+        They are granted as soon as one of them would be: the others use the rate of the next seconds, so that no rate is too slow for them.
+        count: at most `most_at_once(rate)`. Raises `StorageError`.
+        """
+        if rate is None:
+            return 0.0
+        share = self._share(tenant, row)
+        self._ask(share, count)
+        async with share.lock:
+            left = self.in_hand(tenant, row)
+            if left < count and self._clock.monotonic() >= share.full_until:
+                await self._reserve(tenant, row, rate, share, count - left, kept=left)
+                left = self.in_hand(tenant, row)
+            if left < count:
+                return max(share.full_until - self._clock.monotonic(), 0.001)
+            share.left -= count
+        return 0.0
+
     async def fill(self, tenant: str, rate: float, need: int, row: str) -> float:
         """Try to hold at least one of `need` events; return the seconds after which to ask again, 0 if one is held. Raises `StorageError`.
         """
@@ -165,7 +196,8 @@ class RateLimiter:
             share.asked, share.since = 0, now
         share.asked += count
 
-    async def _reserve(self, tenant: str, key: str, rate: float, share: _Share, need: int) -> None:
+    async def _reserve(self, tenant: str, key: str, rate: float, share: _Share, need: int, kept: int | None = None) -> None:
+        """Take a block. kept: events of the last block that stay in the share; then `need` events are taken, or none."""
         # At most a second's need: events that are reserved and not spent are lost to all instances.
         want = math.ceil(max(share.pace, share.asked))
 
@@ -173,11 +205,12 @@ class RateLimiter:
             if share.etag is None:
                 row = await self._tables.get(LIMITS, tenant, key)
                 share.tat, share.etag = (int(row.props["tat"]), row.etag) if row is not None else (0, "")
-            block = reserve(share.tat, self._clock.now() * 1000, rate, need, want)
+            now = self._clock.now() * 1000
+            block = reserve(share.tat, now, rate, need, want) if kept is None else reserve_all(share.tat, now, rate, need)
             if block.size == 0:
                 # An old ETag may hide a newer row, but never one with more room: events are never given back.
                 share.full_until = self._clock.monotonic() + block.wait
-                share.left = 0
+                share.left = kept or 0
                 return None
             etag, share.etag = share.etag, None
             op = Merge(key, {"tat": block.tat}, etag) if etag else Insert(key, {"tat": block.tat})
@@ -185,7 +218,7 @@ class RateLimiter:
             written = await self._tables.write(LIMITS, tenant, [op])
             if isinstance(written, Applied):
                 share.tat, share.etag = block.tat, written.etags[0]
-                share.left, share.until = block.size, self._clock.monotonic() + 1.0
+                share.left, share.until = block.size + (kept or 0), self._clock.monotonic() + 1.0
                 share.full_until = self._clock.monotonic() + block.wait if block.size < need else 0.0
                 return None
             return CONFLICT

@@ -232,9 +232,9 @@ class Express:
 
 def _is_for_express(event: EventToStore, now: Millis) -> bool:
     """Return True if the event is due now, and nothing else than its delivery is to be done about it."""
-    # An event with an ordering key may have to wait for others.
-    ordinary = event.durability != "standard" or KEY in event.props
-    return not ordinary and event.due <= now + EXPRESS_AHEAD and event.props["state"] == "scheduled"
+    # An event with an ordering key may have to wait for others; the first one of a fan-out has two ids.
+    special = event.durability != "standard" or KEY in event.props or event.fanout is not None
+    return not special and event.due <= now + EXPRESS_AHEAD and event.props["state"] == "scheduled"
 
 
 def _remember(moments: dict[str, float], tenant: str, moment: float) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from typing import NamedTuple
 
 from pydantic import TypeAdapter
@@ -14,13 +15,13 @@ from pydantic import TypeAdapter
 from ...core import tracing
 from ...core.clock import Clock, Millis
 from ...core.durations import MAX_TIME
-from ...core.errors import Problem, StorageError
+from ...core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
 from ...core.ids import Ids
 from ...core.settings import Settings
 from ...delivery.channels.event_target import STORED, EventTarget, faults_with
 from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD
 from ...delivery.channels.ports import Target
-from ...delivery.flow.rate_limiter import RateLimiter
+from ...delivery.flow.rate_limiter import RateLimiter, most_at_once
 from ...delivery.notices import Notify, notify_nobody
 from ...storage.ports import Props, Row
 from ...tenants.model import Durability, Tenant
@@ -30,7 +31,8 @@ from ...web.bodies import Pace, element_spans, parse_body
 from ...web.json_spans import Span
 from ...web.parsing import is_lenient_json, too_deep
 from ...web.problem import invalid, not_found, too_many, unreadable
-from ..model import MAX_BATCH_EVENTS, MAX_EVENT_BYTES, OUTLIVED, EventIn, EventPatch
+from ..fanouts.names import MADE, fanned_out
+from ..model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, OUTLIVED, EventIn, EventPatch
 from ..outcomes.owed import NamesCallbacks
 from ..queries.stats import TenantStats
 from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
@@ -38,7 +40,7 @@ from ..rules import NEVER, durability_of, spread
 from ..timings import OPEN_EVENTS_RETRY
 from .messages import MESSAGE_ROOM, encode_event
 from .outbox import Outbox
-from .queued_ids import Queued, QueuedIds
+from .queued_ids import Queued, QueuedIds, name_of
 from .writer import Stored, Writer
 
 log = logging.getLogger(__name__)
@@ -132,6 +134,8 @@ class Ingest:
         settings = await self.tenant(tenant)
         results: list[Admitted | Queued | Problem | None] = []
         ready: list[tuple[int, CheckedEvent]] = []
+        fanouts: dict[int, list[EventToStore]] = {}
+        events = size = 0
         pace = Pace()
         for number, element in enumerate(documents):
             if isinstance(element, Problem):
@@ -141,45 +145,115 @@ class Ingest:
             await pace.spend(len(element))
             try:
                 event, body = await parse_body(_EVENT, element, "payload")
-                ready.append((number, await self._ready(tenant, settings, event, body, len(ready) < TRACED_OF_BATCH)))
+                traced = len(ready) + len(fanouts) < TRACED_OF_BATCH
+                if event.channels is None:
+                    ready.append((number, await self._ready(tenant, settings, event, body, traced)))
+                else:
+                    fanouts[number] = await self._fanned_out(tenant, settings, event, body, traced=traced)
+                    events, size = events + len(event.channels), size + len(event.channels) * len(element)
                 results.append(None)
             except Problem as wrong:
                 if whole and wrong.code == "malformed-json" and not is_lenient_json(element):
                     raise unreadable("malformed-json", f"Element {number} of the array is not JSON. {wrong.detail}") from None
                 results.append(wrong)
+        if fanouts:
+            _bounded(events + len(ready), size)
         granted, refusal = await self.admit(tenant, settings, len(ready))
-        if ready and not granted:
-            raise refusal
         for number, _ in ready[granted:]:
             results[number] = refusal
+        refused = await self._admit_fanouts(tenant, settings, fanouts)
+        for number in refused:
+            results[number] = refused[number]
+            del fanouts[number]
+        if not granted and not fanouts and (ready or refused):
+            raise refusal if ready else next(iter(refused.values()))
         storing = [(number, each.event) for number, each in ready[:granted] if each.queued is None]
         queueing = [(number, each) for number, each in ready[:granted] if each.queued is not None]
         stored, put = await asyncio.gather(
-            self._writer.store(tenant, [event for _, event in storing], posted=True),
+            self._writer.store(tenant, [*(event for _, event in storing), *chain.from_iterable(fanouts.values())], posted=True),
             self._outbox.put([each.parcel for _, each in queueing]),
         )
-        for (number, checked), outcome in zip(storing, stored, strict=True):
+        for (number, checked), outcome in zip(storing, stored, strict=False):
             await pace.spend(0)
             try:
                 results[number] = self.admitted(checked, outcome)
+            except (Problem, StorageError) as failure:
+                results[number] = problem.of(failure, where="events_batch")
+        outcomes = iter(stored[len(storing) :])
+        for number, members in fanouts.items():
+            await pace.spend(0)
+            try:
+                first, *others = self._all_admitted(members, list(islice(outcomes, len(members))))
+                results[number] = Admitted(str(members[0].fanout), first.row, first.new or any(each.new for each in others))
             except (Problem, StorageError) as failure:
                 results[number] = problem.of(failure, where="events_batch")
         for (number, each), failed in zip(queueing, put, strict=True):
             results[number] = each.queued if failed is None else problem.of(failed, where="events_batch")
         return [result for result in results if result is not None]
 
-    async def checked(self, tenant: str, settings: Tenant, raw: bytes, source: str, at: Millis) -> EventToStore:
-        """Check an event of another source by the same rules and return it ready to be stored. Raises `Problem` (413, 422).
+    async def fan_out(self, tenant: str, event: EventIn, body: bytes | None) -> list[Admitted]:
+        """Store an event for each of its channels. Raises as `one` does; some of the events may be stored then, as after a lost answer."""
+        events = await self.fanned_out(tenant, event, body)
+        return self._all_admitted(events, await self._writer.store(tenant, events, posted=True))
 
-        at: time at which its producer handed it over; its delay counts from then. An event without an id of its own gets one that follows
-        from `source` and `at`.
+    async def fanned_out(self, tenant: str, event: EventIn, body: bytes | None) -> list[EventToStore]:
+        """Check a fan-out, and its tenant's limits; return its events in the order of the channels. Raises `Problem`."""
+        settings = await self.tenant(tenant)
+        events = await self._fanned_out(tenant, settings, event, body, collapses=event.collapse is not None)
+        if (refusal := await self.admit_all(tenant, settings, len(events))) is not None:
+            raise refusal
+        return [replace(each, reuses=event.collapse is not None) for each in events]
+
+    async def _fanned_out(
+        self,
+        tenant: str,
+        settings: Tenant,
+        event: EventIn,
+        body: bytes | None,
+        since: Millis | None = None,
+        seed: str | None = None,
+        traced: bool = True,
+        *,
+        collapses: bool = False,
+    ) -> list[EventToStore]:
+        assert event.channels is not None
+        name = event.id or MADE + (name_of(seed) if seed is not None else self._ids.name())
+        # The flexible window's place follows from the fan-out's id: its events have the same planned time.
+        whole = event.model_copy(update={"id": name, "channel": event.channels[0]})
+        made = await self._checked(tenant, settings, whole, body, since, traced=traced, collapses=collapses)
+        return fanned_out(made, name, event.channels)
+
+    async def _admit_fanouts(self, tenant: str, settings: Tenant, fanouts: Mapping[int, list[EventToStore]]) -> dict[int, Problem]:
+        """Return the problems of the fan-outs that the tenant's limits do not let in now."""
+        refused: dict[int, Problem] = {}
+        for number, members in fanouts.items():
+            refusal = await self.admit_all(tenant, settings, len(members))
+            if refusal is not None:
+                refused[number] = refusal
+        return refused
+
+    @classmethod
+    def _all_admitted(cls, events: Sequence[EventToStore], stored: Sequence[Stored | StorageError]) -> list[Admitted]:
+        """Turn the writer's results of a fan-out into the caller's. Raises the first failure."""
+        for each in stored:
+            if isinstance(each, Unavailable) and any(isinstance(other, Stored) for other in stored):
+                raise OutcomeUnknown("only some of the fan-out's events are stored") from each
+        return [cls.admitted(event, each) for event, each in zip(events, stored, strict=True)]
+
+    async def checked(self, tenant: str, settings: Tenant, raw: bytes, source: str, at: Millis) -> list[EventToStore]:
+        """Check an event of another source by the same rules and return it ready to be stored: one event, or those of a fan-out.
+
+        Raises `Problem` (413, 422). at: time at which its producer handed it over; its delay counts from then. An event without an id of
+        its own gets one that follows from `source` and `at`; a fan-out, from `source`.
         """
         event, body = await parse_body(_EVENT, raw, "payload")
+        if event.channels is not None:
+            return await self._fanned_out(tenant, settings, event, body, at, source)
         ready = await self._checked(tenant, settings, event, body, at, source)
         if ready.id is None:
             ready.id = self._queued_ids.derive(tenant, at, ready.due, source)
             ready.props["id"] = ready.id
-        return ready
+        return [ready]
 
     async def patch(self, tenant: str, patch: EventPatch, body: bytes | None, now: Props) -> tuple[Millis | None, Props]:
         """Return the changes that a patch makes to the event `now`: the new due time, if there is one, and properties.
@@ -283,11 +357,12 @@ class Ingest:
         if event.collapse is not None and not collapses:
             raise invalid("/collapse", "only POST /events replaces events; send such an event alone")
         durability = self._durability(settings, event)
-        target = await self._channel(tenant, event.channel)
-        if event.target is not None:
-            _fits(event.target, target)
+        if event.channels is not None:
+            for number, channel in enumerate(event.channels):
+                await self._deliverable(tenant, settings, event, body, durability, channel, f"channels/{number}")
+        else:
+            await self._deliverable(tenant, settings, event, body, durability, event.channel)
         await self.callback_channels(tenant, event)
-        self._sized(settings, body, target, durability)
         # A server-made id is known only once the shard is chosen, and that depends on the minute. A new name takes the id's place.
         shift = spread(tenant, event.id or seed or self._ids.name(), event.flex) if event.flex else 0
         new = new_event(event, body, self._clock.now(), durability, since, shift)
@@ -297,10 +372,23 @@ class Ingest:
             new.props["trace"] = trace
         return new
 
+    async def _deliverable(
+        self, tenant: str, settings: Tenant, event: EventIn, body: bytes, durability: Durability, channel: str, field: str = "channel"
+    ) -> None:
+        """Check that the channel can deliver the event. Raises `Problem` (413, 422)."""
+        target = await self._channel(tenant, channel, field)
+        if event.target is not None:
+            _fits(event.target, target)
+        self._sized(settings, body, target, durability)
+
     def _durability(self, settings: Tenant, event: EventIn) -> Durability:
         durability = durability_of(settings.durability, event.durability)
         if durability == "mirrored" and not self._settings.keeps_mirrored:
             raise invalid("/durability", "mirrored needs a second storage account, and none is configured")
+        if durability == "fast" and event.channels is not None:
+            if event.durability is None:
+                return "standard"
+            raise invalid("/durability", "a fan-out is stored before its answer; leave durability out, or use standard")
         if durability == "fast" and event.id is not None:
             if event.durability is None:
                 # Only the tenant's settings ask for fast; an id chosen by the client needs more.
@@ -329,11 +417,33 @@ class Ingest:
         if grant.granted == count:
             # The usual case does not pay for a problem that nobody sees.
             return count, _NOTHING_REFUSED
-        if settings.notices is not None:
-            await self._limit_reached(tenant, "events_per_second" if grant.granted < fits else "open_events", count - grant.granted)
+        await self._refused(tenant, settings, "events_per_second" if grant.granted < fits else "open_events", count - grant.granted)
         if grant.granted < fits:
             return grant.granted, too_many(grant.retry_after, "the tenant's limit of events per second is exceeded")
         return grant.granted, too_many(OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events")
+
+    async def admit_all(self, tenant: str, settings: Tenant, count: int) -> Problem | None:
+        """Let in the `count` events of a fan-out, or return the problem if the tenant's limits do not let in all of them now.
+
+        Raises 422 if they never do.
+        """
+        limit, rate = settings.limits.open_events, settings.limits.events_per_second
+        most = min(count, limit if limit is not None else count, most_at_once(rate) if rate is not None else count)
+        if most < count:
+            raise invalid("/channels", f"the tenant's limits let in at most {most} events together")
+        if limit is not None and await self._stats.open_events(tenant) + count > limit:
+            await self._refused(tenant, settings, "open_events", count)
+            return too_many(OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events")
+        if wait := await self._limiter.take_all(tenant, rate, count):
+            await self._refused(tenant, settings, "events_per_second", count)
+            return too_many(wait, "the tenant's limit of events per second is exceeded")
+        if limit is not None:
+            self._stats.admitted(tenant, count)
+        return None
+
+    async def _refused(self, tenant: str, settings: Tenant, limit: str, count: int) -> None:
+        if settings.notices is not None:
+            await self._limit_reached(tenant, limit, count)
 
     async def _limit_reached(self, tenant: str, limit: str, refused: int) -> None:
         """Have the tenant told that a limit refuses events; what it refuses within a minute is told once by this process."""
@@ -362,6 +472,15 @@ class Ingest:
 
 
 _NOTHING_REFUSED = too_many(OPEN_EVENTS_RETRY, "a limit is exceeded")
+
+
+def _bounded(events: int, size: int) -> None:
+    """Raise 422 or 413 for a batch with fan-outs of too many events, or too many bytes. size: each fan-out once for each channel."""
+    if events > MAX_BATCH_EVENTS:
+        raise invalid("", f"the batch has {events:,} events, one for each channel of a fan-out; at most {MAX_BATCH_EVENTS:,} are accepted")
+    if size > MAX_BATCH_BYTES:
+        detail = f"The fan-outs have {size:,} bytes, counted once for each channel. At most {MAX_BATCH_BYTES:,} are accepted."
+        raise Problem(413, "content-too-large", detail)
 
 
 def _sized_for(body: bytes, limit: int) -> None:

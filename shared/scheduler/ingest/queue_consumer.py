@@ -7,6 +7,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, MutableSequence, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from ...core import backoff, tracing
@@ -67,9 +68,11 @@ class Reject(NamedTuple):
 
 class RetryLater(NamedTuple):
     """A good event that is not stored, because the tenant is over a limit or storage failed. Take it again after at least `after` seconds.
+
+    events: the event, or those of a fan-out that are not stored.
     """
 
-    event: EventToStore
+    events: Sequence[EventToStore]
     after: float
     reason: Problem | StorageError
 
@@ -105,31 +108,47 @@ class Intake:
         """
         settings = await self._ingest.tenant(tenant)
         results: list[IntakeResult | None] = [None] * len(items)
-        ready: list[tuple[int, EventToStore]] = []
+        ready: list[tuple[int, list[EventToStore]]] = []
         wrong: dict[int, Problem] = {}
         pace = Pace()
         for number, item in enumerate(items):
             await pace.spend(len(item.raw))
             try:
                 with tracing.taking_in(item.trace):
-                    event = await self._ingest.checked(tenant, settings, item.raw, item.source, item.at)
-                event.term = term
-                ready.append((number, event))
+                    events = await self._ingest.checked(tenant, settings, item.raw, item.source, item.at)
+                for event in events:
+                    event.term = term
+                ready.append((number, events))
             except Problem as found:
                 wrong[number] = found
         await self._reject(tenant, origin, items, wrong, results)
-        granted, refusal = await self._ingest.admit(tenant, settings, len(ready))
-        after = float(refusal.headers.get("retry-after", OPEN_EVENTS_RETRY))
-        for number, event in ready[granted:]:
-            results[number] = RetryLater(event, after, refusal)
-        ready, wrong = ready[:granted], {}
-        for (number, event), stored in zip(ready, await self._writer.store(tenant, [event for _, event in ready]), strict=True):
+        granted, refusal = await self._ingest.admit(tenant, settings, sum(len(events) == 1 for _, events in ready))
+        let_in, wrong = [], {}
+        for number, events in ready:
+            refused: Problem | None = refusal
             try:
-                results[number] = self._ingest.admitted(event, stored)
+                if len(events) > 1:
+                    refused = await self._ingest.admit_all(tenant, settings, len(events))
+                elif granted:
+                    granted, refused = granted - 1, None
+            except Problem as found:
+                wrong[number] = found
+                continue
+            if refused is None:
+                let_in.append((number, events))
+            else:
+                results[number] = RetryLater(events, float(refused.headers.get("retry-after", OPEN_EVENTS_RETRY)), refused)
+        stored = iter(await self._writer.store(tenant, [event for _, events in let_in for event in events]))
+        for number, events in let_in:
+            outcomes = list(islice(stored, len(events)))
+            try:
+                admitted = [self._ingest.admitted(event, each) for event, each in zip(events, outcomes, strict=True)]
+                results[number] = admitted[0]
             except Problem as found:
                 wrong[number] = found
             except StorageError as failure:
-                results[number] = RetryLater(event, 1.0, failure)
+                left = [event for event, each in zip(events, outcomes, strict=True) if isinstance(each, StorageError)]
+                results[number] = RetryLater(left, 1.0, failure)
         await self._reject(tenant, origin, items, wrong, results)
         return [result for result in results if result is not None]
 
@@ -210,8 +229,8 @@ class Intake:
         at = _since(message)
         items = [Item(raw, f"queue:{message.id}/{number}", at, producer.traceparent) for number, raw in enumerate(events)]
         waiting = [taken for taken in await self.take(tenant, items, origin="queue", term=term) if isinstance(taken, RetryLater)]
-        failed = [QueuedEvent(tenant, each.event) for each in waiting if isinstance(each.reason, StorageError)]
-        over = [QueuedEvent(tenant, each.event) for each in waiting if not isinstance(each.reason, StorageError)]
+        failed = [QueuedEvent(tenant, event) for each in waiting if isinstance(each.reason, StorageError) for event in each.events]
+        over = [QueuedEvent(tenant, event) for each in waiting if not isinstance(each.reason, StorageError) for event in each.events]
         await self._put_back(failed, over, max((each.after for each in waiting), default=0.0), 0)
 
     async def _serve_signed_message(self, signed: SignedMessage) -> None:

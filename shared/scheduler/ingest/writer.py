@@ -26,7 +26,7 @@ from ..protocol.ingest import Entry, FreshId, KnownId, known_id, register_id
 from ..protocol.label_rows import mark_of
 from ..protocol.mirroring import mirror_event, mirror_id
 from ..protocol.reusing import reuse_id
-from ..rows import KEY, EventToStore
+from ..rows import FANOUT, KEY, EventToStore
 from ..rules import is_over
 from .account_rotation import AccountRotation
 from .announcer import Announcer
@@ -110,11 +110,57 @@ class Writer:
             for event in labelled:
                 event.props |= mark_of(event.props["labels"], searchable)
         todo = sorted(range(len(events)), key=lambda number: events[number].due)
-        if any(event.id is not None for event in events):
-            todo = await self._firsts(tenant, events, todo, results, posted)
-        await self._store(tenant, events, todo, results, posted)
+        firsts = await self._fanouts(tenant, events, results) if any(FANOUT in event.props for event in events) else {}
+        others = [number for number in todo if number in firsts]
+        todo = [number for number in todo if number not in firsts and results[number] is None]
+        await self._store_all(tenant, events, todo, results, posted)
+        if others:
+            # A fan-out whose first event is not stored, or stored by a request of other content, stays without the others.
+            for number in others:
+                if not isinstance(first := results[firsts[number]], Stored) or not first.same:
+                    results[number] = first
+            await self._store_all(tenant, events, [number for number in others if results[number] is None], results, posted)
         unstored = Unavailable("no shard stayed open for the event; try again")
         return [result if result is not None else unstored for result in results]
+
+    async def _fanouts(
+        self, tenant: str, events: Sequence[EventToStore], results: list[Stored | StorageError | None]
+    ) -> dict[int, int]:
+        """Return the number of the first event of its fan-out for each of the other ones, which follow it and are stored after it.
+
+        The first event's result is set if an id of the others is known to be in use: then nothing of the fan-out is stored.
+        """
+        firsts: dict[str, int] = {}
+        found: dict[int, int] = {}
+        for number, event in enumerate(events):
+            # A batch may name an id twice: the other events follow their first one.
+            if event.fanout is not None:
+                firsts[event.fanout] = number
+            elif event.props.get(FANOUT) in firsts:
+                found[number] = firsts[str(event.props[FANOUT])]
+        asked = [number for number in found if not events[number].reuses]
+        try:
+            known = await asyncio.gather(*(self._known(tenant, events[number]) for number in asked))
+        except StorageError as error:
+            results[:] = [error] * len(results)
+            return {}
+        for number, each in zip(asked, known, strict=True):
+            if each is not None and each.hash != events[number].hash:
+                results[found[number]] = Stored(Address(each.row.pk, each.row.rk), str(events[number].id), existing=each.row, same=False)
+        return found
+
+    async def _known(self, tenant: str, event: EventToStore) -> KnownId | None:
+        """Return the event that has this event's id now; None decides nothing. Raises `StorageError`."""
+        async with self._in_flight:
+            return await self._runner.run(known_id(tenant, str(event.id)))
+
+    async def _store_all(
+        self, tenant: str, events: Sequence[EventToStore], todo: list[int], results: list[Stored | StorageError | None], posted: bool
+    ) -> None:
+        """Store these events, which wait for no others. Every result but None is final."""
+        if any(events[number].id is not None for number in todo):
+            todo = await self._firsts(tenant, events, todo, results, posted)
+        await self._store(tenant, events, todo, results, posted)
 
     async def reserve(self, tenant: str, due: Millis, size: int, account: str) -> JoinedPlace:
         """Keep a place for an event of `size` bytes that is moved to `due`, in a filed shard of this account. Raises `StorageError`."""
@@ -149,8 +195,8 @@ class Writer:
         """
         first: dict[str, int] = {}
         for number in todo:
-            if (name := events[number].id) is not None:
-                first.setdefault(name, number)
+            if names := events[number].names:
+                first.setdefault(names[0], number)
         waiting = dict(first)
         while waiting:
             free = {name: number for name, number in waiting.items() if (tenant, name) not in self._naming}
@@ -166,8 +212,8 @@ class Writer:
             if others := {self._naming[tenant, name] for name in waiting if (tenant, name) in self._naming}:
                 await asyncio.wait(others)
         for number in todo:
-            name = events[number].id
-            if name is not None and number != first[name] and not isinstance(result := results[first[name]], Stored):
+            names = events[number].names
+            if names and number != first[names[0]] and not isinstance(result := results[first[names[0]]], Stored):
                 results[number] = result
         ended = set(first.values())
         return [number for number in todo if number not in ended and results[number] is None]
@@ -245,7 +291,7 @@ class Writer:
             if known is None:
                 known = await self._register(tenant, event, filling, row)
             if isinstance(known, KnownId):
-                await self._settled(tenant, event.id, known)
+                await self._settled(tenant, event, known)
                 # It may have moved since: the answer is its current row.
                 stands = await self._runner.run(find(Address(known.row.pk, known.row.rk))) or known.row
                 results[number] = Stored(Address(stands.pk, stands.rk), event.id, existing=stands, same=known.hash == event.hash)
@@ -253,27 +299,32 @@ class Writer:
             results[number] = error
 
     async def _register(self, tenant: str, event: EventToStore, filling: FillingShard, row: str) -> FreshId | KnownId:
-        """Register a client's id for the place, unless it is in use. Raises `StorageError`."""
-        assert event.id is not None
+        """Register the event's ids for the place, unless one is in use. Raises `StorageError`."""
         # The first account is asked within the time for which this side surely serves, so it cannot store the event in between.
         async with self._filler.serving(filling.opened.shard) as way:
-            before = await self._mirror.known_before(tenant, event) if self._mirror is not None else None
-            if before is not None and not (event.reuses and is_over(before.row.props)):
-                return before
+            for name in event.names if self._mirror is not None else ():
+                before = await self._mirror.known_before(tenant, event, name) if self._mirror is not None else None
+                if before is not None and not (event.reuses and is_over(before.row.props)):
+                    return before
             await self._filler.file(filling)
-            async with self._in_flight:
-                register = reuse_id if event.reuses else register_id
-                known = await self._runner.run(register(tenant, event.id, event.hash, Address(filling.opened.shard, row)))
-                if way is not None and self._mirror is not None:
-                    # Before the event is stored anywhere: otherwise a second event with the same id could be made after a failover.
-                    await self._mirror.copied(mirror_id(tenant, event.id, way))
+            known: FreshId | KnownId = FreshId()
+            for name in event.names:
+                async with self._in_flight:
+                    register = reuse_id if event.reuses else register_id
+                    known = await self._runner.run(register(tenant, name, event.hash, Address(filling.opened.shard, row)))
+                    if way is not None and self._mirror is not None:
+                        # Before the event is stored anywhere: otherwise a second event with the same id could be made after a failover.
+                        await self._mirror.copied(mirror_id(tenant, name, way))
+                if isinstance(known, KnownId):
+                    break
             return known
 
-    async def _settled(self, tenant: str, event_id: str, known: KnownId) -> None:
+    async def _settled(self, tenant: str, event: EventToStore, known: KnownId) -> None:
         """Copy an event that already has the id, before any caller gets it as an answer."""
         async with self._filler.serving(known.row.pk) as way:
             if way is not None and self._mirror is not None:
-                await self._mirror.copied(mirror_id(tenant, event_id, way))
+                for name in event.names:
+                    await self._mirror.copied(mirror_id(tenant, name, way))
                 await self._mirror.copied(mirror_event(Address(known.row.pk, known.row.rk), way))
 
     def term(self, since: Millis | None = None) -> int:

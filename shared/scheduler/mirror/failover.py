@@ -23,6 +23,7 @@ from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace
 from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW
 from ...tenants.rows import PK_TENANTS
 from ...web.problem import conflict
+from ..fanouts.names import id_names
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, index_partitions, index_shard, minute_text, place_of
 from ..label_index import LABELS_ROW
 from ..protocol.mirroring import (
@@ -341,8 +342,9 @@ class Failover:
         rows = await load_rows(self._tables, way.source + EVENTS, shard, FIRST_EVENT, END_EVENTS)
         tenant = shard.split("-", 2)[2]
         for row in rows:
-            if "." not in (event_id := str(row.props["id"])) and not await self._runner.run(mirror_id(tenant, event_id, way)):
-                return "failed"
+            for name in id_names(row.props):
+                if not await self._runner.run(mirror_id(tenant, name, way)):
+                    return "failed"
         if way.copy == FIRST:
             await self._runner.run(shut_orphans(shard))
         if not await self._runner.run(restore(shard, way)):

@@ -164,8 +164,8 @@ class Mirror:
         """
         return event.term is not None and event.term != self.term() and event.durability != "mirrored" and event.props["state"] != "dead"
 
-    async def known_before(self, tenant: str, event: EventToStore) -> KnownId | None:
-        """Return the event that has this id in the first account alone; None if there is none, or if that account does not answer.
+    async def known_before(self, tenant: str, event: EventToStore, name: str) -> KnownId | None:
+        """Return the event that has `name`, an id of `event`, in the first account; None if there is none, or if it does not answer.
 
         Only the second side asks. Raises `Unavailable` if that account does not answer and an event of the ingest queue may be there:
         otherwise it would be delivered twice, or after its cancel.
@@ -173,7 +173,7 @@ class Mirror:
         if not self.whole:
             return None
         try:
-            return await self._ask_first(tenant, str(event.id))
+            return await self._ask_first(tenant, name)
         except StorageError as error:
             log.debug("It is unknown whether the first account has an id: %s", error, extra={"action": "side_unknown"})
             if self._may_be_there(event):

@@ -135,11 +135,13 @@ class EventLookup:
 
     async def event(self, tenant: str, event_id: str) -> Row | None:
         """Return the event at its current place, or None."""
-        address = await self.address(tenant, event_id)
-        if address is None:
-            return None
-        row = await self._runner.run(find(address))
+        row = await self.named(tenant, event_id)
         return row if row is not None and row.props["id"] == event_id else None
+
+    async def named(self, tenant: str, name: str) -> Row | None:
+        """Return the event with this id, or the first event of the fan-out with this id, at its current place."""
+        address = await self.address(tenant, name)
+        return await self._runner.run(find(address)) if address is not None else None
 
     async def answers(self, row: Row) -> dict[Millis, AnswerHead]:
         """Return the heads of receivers' answers that were kept for an event, by the times of their attempts."""

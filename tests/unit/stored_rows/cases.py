@@ -14,6 +14,7 @@ from shared.delivery.flow.circuit_breaker import Breaker
 from shared.delivery.flow.rules import SlotShare
 from shared.scheduler import label_index
 from shared.scheduler.bulk import rows as bulk_rows
+from shared.scheduler.fanouts.names import fanned_out
 from shared.scheduler.ingest import rejects
 from shared.scheduler.key_rules import LineState, Turn, parse_line
 from shared.scheduler.model import EventIn
@@ -58,6 +59,7 @@ def _scheduler() -> list[Case]:
         labels={"team": "a"},
     )
     keyed = EventIn(due="2026-11-21T10:21:55.255Z", payload=None, ordering_key="customer 7 é")
+    fanned = fanned_out(new_event(full, body, NOW, "mirrored", NOW - 5, 1_234), "mine", ["audit", "c"])
     work = Work(2, 3, "c0" * 32, NOW - 40, 900_000, NOW + 43_200_000)
     target = {"path": "/orders/17", "query": {"a": "é"}, "method": "PUT", "headers": {"X-A": "b"}}
     aimed = EventIn(due="2026-11-21T10:21:55.255Z", payload=None, target=target)
@@ -96,6 +98,8 @@ def _scheduler() -> list[Case]:
     return [
         Case("event", new_event(EventIn(due="2026-11-21T10:21:55.255Z", payload=None), body, NOW).props, as_is),
         Case("event with everything set", new_event(full, body, NOW, "mirrored", NOW - 100, 30).props, as_is),
+        Case("first event of a fan-out", fanned[0].props, as_is),
+        Case("another event of a fan-out", fanned[1].props, as_is),
         Case("event with an ordering key", new_event(keyed, body, NOW).props, as_is),
         Case("event with a target", new_event(aimed, body, NOW).props, as_is),
         Case("event with callbacks", new_event(EventIn(due="2026-11-21T10:21:55.255Z", payload=None, **calls), body, NOW).props, as_is),

@@ -93,7 +93,7 @@ class Fake:
             raise answer
         event: Any = None
         if answer == "wait":
-            return RetryLater(event, 1.0, BUSY)
+            return RetryLater([event], 1.0, BUSY)
         if answer == "reject":
             return Reject("r", BUSY)
         self.stored.append(number)

@@ -1,0 +1,173 @@
+"""Fan-outs as callers see them: stored by one request, shown and changed by one id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from ...core.clock import Clock
+from ...core.errors import Problem, StorageError
+from ...core.ids import Ids
+from ...engine.async_runner import AsyncRunner
+from ...storage.ports import Row
+from ...web import problem
+from ...web.etag import check_if_match
+from ...web.problem import conflict, invalid, not_found
+from ..changes import Changes
+from ..collapsing import Collapsing
+from ..ingest.admission import Admitted, Ingest
+from ..ingest.writer import Writer
+from ..keys import shard_tenant
+from ..model import EventIn, EventPatch
+from ..protocol.ingest import known_id
+from ..queries.held import EventViews
+from ..queries.lookup import EventLookup
+from ..rows import CHANNELS, FANOUT, EventToStore, shown_state, withdrawn
+from ..rules import is_over
+from .names import channels_of, member_id
+
+
+class Member(NamedTuple):
+    """One event of a fan-out. row: None if it is not stored yet, or not any more."""
+
+    channel: str
+    id: str
+    row: Row | None
+
+
+class Fanouts:
+    """Stores, shows and changes fan-outs. One per process."""
+
+    def __init__(
+        self,
+        ingest: Ingest,
+        collapsing: Collapsing,
+        writer: Writer,
+        lookup: EventLookup,
+        changes: Changes,
+        views: EventViews,
+        runner: AsyncRunner,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._ingest, self._collapsing, self._writer, self._lookup, self._changes = ingest, collapsing, writer, lookup, changes
+        self._views, self._runner, self._clock, self._ids = views, runner, clock, ids
+
+    async def post(self, tenant: str, event: EventIn, body: bytes | None) -> list[Admitted]:
+        """Store an event for each channel; return them in the order of the channels. Raises as `Ingest.one` does.
+
+        After a failure some of them may be stored. The same request with the same id stores the others.
+        """
+        if event.collapse is None:
+            return await self._ingest.fan_out(tenant, event, body)
+        events = await self._ingest.fanned_out(tenant, event, body)
+        waiting = await self._lookup.named(tenant, str(event.id))
+        if waiting is not None and not is_over(waiting.props) and waiting.props.get(CHANNELS) != events[0].props[CHANNELS]:
+            raise conflict("id-conflict", "an event with this id, or a fan-out to other channels, waits; only the same channels replace it")
+        first = await self._collapsing.store(tenant, events[0])
+        return [first, *await asyncio.gather(*(self._collapsing.store(tenant, each) for each in events[1:]))]
+
+    async def members(self, tenant: str, fanout: str) -> list[Member] | None:
+        """Return the events of a fan-out; None if there is none with this id, or its first event is not kept any more."""
+        first = await self._lookup.named(tenant, fanout)
+        if first is None or first.props.get(FANOUT) != fanout or CHANNELS not in first.props:
+            return None
+        names = channels_of(first.props)
+        ids = [member_id(fanout, channel) for channel in names]
+        rows = [first, *await asyncio.gather(*(self._lookup.event(tenant, each) for each in ids[1:]))]
+        return [Member(*each) for each in zip(names, ids, rows, strict=True)]
+
+    async def shown(self, fanout: str, members: list[Member]) -> dict[str, Any]:
+        """Return the representation of a fan-out. Raises `StorageError`."""
+        rows = [each.row for each in members if each.row is not None]
+        answers = await asyncio.gather(*(self._lookup.answers(row) for row in rows))
+        events = await asyncio.gather(*(self._views.one(row, heads) for row, heads in zip(rows, answers, strict=True)))
+        return {"id": fanout, "tenant": shard_tenant(rows[0].pk), "channels": [each.channel for each in members], "events": events}
+
+    async def cancel(self, tenant: str, fanout: str, headers: Mapping[str, str]) -> dict[str, Any]:
+        """Cancel the events that are open, and those that are not stored yet. Return what became of each. Raises 404, 412."""
+
+        async def one(member: Member) -> str:
+            if member.row is not None or not await self._withdraw(tenant, fanout, member):
+                await self._changes.cancel(tenant, member.id, {})
+            return "cancelled"
+
+        return await self._each(tenant, fanout, headers, one, 204)
+
+    async def patch(self, tenant: str, fanout: str, patch: EventPatch, body: bytes | None, headers: Mapping[str, str]) -> dict[str, Any]:
+        """Change the events that no delivery has begun of. Return what became of each. Raises 404, 412, 422."""
+        if patch.channel is not None:
+            raise invalid("/channel", "each event of a fan-out has its own channel; change one event by its own id")
+
+        async def one(member: Member) -> str:
+            if member.row is None:
+                raise not_found("event")
+            due, change = await self._ingest.patch(tenant, patch, body, member.row.props)
+            return shown_state((await self._changes.put(tenant, member.row, due, change, {})).props)
+
+        return await self._each(tenant, fanout, headers, one, 200)
+
+    async def fire(self, tenant: str, fanout: str, headers: Mapping[str, str]) -> dict[str, Any]:
+        """Deliver the events now. Return what became of each. Raises 404, 412."""
+
+        async def one(member: Member) -> str:
+            return shown_state((await self._changes.move(tenant, member.id, None, {}, {})).props)
+
+        return await self._each(tenant, fanout, headers, one, 202)
+
+    async def redrive(self, tenant: str, fanout: str) -> dict[str, Any]:
+        """Deliver the dead events again. Return what became of each. Raises 404."""
+
+        async def one(member: Member) -> str:
+            await self._changes.redrive_one(tenant, member.id)
+            return "scheduled"
+
+        return await self._each(tenant, fanout, {}, one, 202)
+
+    async def _each(
+        self, tenant: str, fanout: str, headers: Mapping[str, str], change: Callable[[Member], Awaitable[str]], done: int
+    ) -> dict[str, Any]:
+        members = await self.members(tenant, fanout)
+        if members is None:
+            raise not_found("event")
+        # A fan-out has no ETag: its events change one by one.
+        check_if_match(headers, "")
+
+        async def line(member: Member) -> dict[str, Any]:
+            shown: dict[str, Any] = {"id": member.id, "channel": member.channel}
+            try:
+                return shown | {"status": done, "state": await change(member)}
+            except (Problem, StorageError) as failure:
+                found = problem.of(failure, where="events_fanout")
+                if (row := await self._lookup.event(tenant, member.id)) is not None:
+                    shown["state"] = shown_state(row.props)
+                return shown | {"status": found.status, "problem": found.body()}
+
+        lines = await asyncio.gather(*map(line, members))
+        return {"id": fanout, "changed": sum(each["status"] == done for each in lines), "results": lines}
+
+    async def _withdraw(self, tenant: str, fanout: str, member: Member) -> bool:
+        """Store a cancelled event under the id of one that is not stored yet; return False if that one was stored first.
+
+        The request that was to store it, or repeats it, finds the id in use. Raises 404 if the fan-out is gone, and `StorageError`.
+        """
+        first = await self._runner.run(known_id(tenant, fanout))
+        if first is None:
+            raise not_found("event")
+        gone = cancelled_member(first.row, first.hash, member, int(self._clock.now()), self._ids.name())
+        [stored] = await self._writer.store(tenant, [gone])
+        if isinstance(stored, StorageError):
+            raise stored
+        return stored.existing is None
+
+
+def cancelled_member(first: Row, content: str, member: Member, now: int, nonce: str) -> EventToStore:
+    """Return a cancelled event in place of one that is missing. content: the hash of the fan-out's content."""
+    event = withdrawn(member.id, now, int(first.props["due"]), now, nonce)
+    del event.props["asked"], event.props["durability"]
+    event.durability, event.hash, event.term = "standard", content, None
+    if first.props.get("durability") == "mirrored":
+        event.durability = event.props["durability"] = "mirrored"
+    event.props[FANOUT] = first.props[FANOUT]
+    return event
