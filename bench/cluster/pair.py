@@ -49,6 +49,8 @@ AHEAD: Final = 25.0
 SPREAD: Final = 4_000
 """Events that are due evenly over `SPREAD_OVER` seconds, for the lateness without a queue."""
 SPREAD_OVER: Final = 10.0
+SAMPLED: Final = 0.01
+"""Seconds between two looks at the CPU of the processes, while events come."""
 FINISHING: Final = 6
 """Requests of a shard's owner after its events: it settles, rests or finishes, and deletes index row and message."""
 WITHIN: Final = 20.0
@@ -58,13 +60,19 @@ WITHIN: Final = 20.0
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One run. Milliseconds until events came; CPU in seconds for an event: of the devhosts before and after the due time, of the emulator
-    before and after it, of the receiver. share: of the CPU of the devhost that worked more."""
+    before and after it, of the receiver.
+
+    fired: of the devhosts from the due time until nine tenths of the events have come, for each of these. settling: the share of the
+    emulator's CPU after the due time that it has used by then. share: of the CPU of the devhost that worked more.
+    """
 
     p50: float
     p90: float
     p99: float
     before: float
     after: float
+    fired: float
+    settling: float
     claimed: float
     settled: float
     receiver: float
@@ -107,10 +115,15 @@ def _rate(count: int, p90: float) -> float:
 
 
 def _load(hosts: int, shard: int, one: Measured, seed: int) -> Load:
-    """Return the load of the model. What a devhost uses after the due time is deliveries, and what its owners write."""
+    """Return the load of the model. What a devhost uses after the due time is deliveries, and what its owners write.
+
+    Owners write most of it after the deliveries. By the time at which nine tenths of the events have come, a devhost has used
+    0.9 * fire + settling * written, and in the end fire + written.
+    """
     plain = Charges()
-    written = plain.row + FINISHING * plain.request / shard
-    charges = Charges(ingest=0.0, fire=max(0.0, one.after - written), request=plain.request, row=plain.row)
+    written = max(0.0, one.after - one.fired) / max(0.3, 1 - one.settling / 0.9)
+    requests = FINISHING * plain.request / shard
+    charges = Charges(ingest=0.0, fire=max(0.0, one.after - written), request=plain.request, row=max(0.0, written - requests))
     # A row is loaded and claimed before its due time.
     shared = SharedMachine(os.cpu_count() or 1, one.claimed / 2, one.settled, one.receiver)
     endless = Limits(1e9, 1e9, 1e9, 0.001, 0.002)
@@ -134,7 +147,8 @@ def _load(hosts: int, shard: int, one: Measured, seed: int) -> Load:
 def _compare(hosts: int, real: Measured, models: list[Outcome]) -> list[Figure]:
     count = models[0].load.events
     costs = (
-        f"{count:,} events at one instant; CPU an event: devhosts {1e6 * (real.before + real.after):.0f} us, emulator "
+        f"{count:,} events at one instant; CPU an event: devhosts {1e6 * (real.before + real.after):.0f} us "
+        f"({1e6 * real.fired:.0f} while nine tenths came), emulator "
         f"{1e6 * (real.claimed + real.settled):.0f}, receiver {1e6 * real.receiver:.0f}; the busier devhost {real.share:.0%}, in the model "
         f"{statistics.median(max(each.shares) for each in models) / count:.0%}"
     )
@@ -170,20 +184,32 @@ async def _herd(hosts: int, shard: int) -> Measured:
             early = used()
             await asyncio.sleep(max(0.0, due / 1000 - 0.05 - time.time()))
             begun = used()
+            samples = [(time.time(), begun)]
+
+            async def sample() -> None:
+                while True:
+                    await asyncio.sleep(SAMPLED)
+                    samples.append((time.time(), used()))
+
+            sampling = asyncio.create_task(sample())
             await receiver.until(count, 120.0, lambda arrived: None)
             # The last settlements.
             await asyncio.sleep(1.5)
+            sampling.cancel()
             ended = used()
             stats = await receiver.ask("stats")
     assert stats["count"] == stats["distinct"] == count, stats
     names = [f"host {number}" for number in range(hosts)]
     after = [ended[name] - begun[name] for name in names]
+    _, then = min(samples, key=lambda each: abs(each[0] - (due + stats["p90"]) / 1000))
     return Measured(
         stats["p50"],
         stats["p90"],
         stats["p99"],
         sum(begun[name] - early[name] for name in names) / count,
         sum(after) / count,
+        sum(then[name] - begun[name] for name in names) / (0.9 * count),
+        (then["storage"] - begun["storage"]) / max(1e-9, ended["storage"] - begun["storage"]),
         (begun["storage"] - early["storage"]) / count,
         (ended["storage"] - begun["storage"]) / count,
         (ended["receiver"] - begun["receiver"]) / count,
