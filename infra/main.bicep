@@ -65,6 +65,9 @@ param backlogPerSecond int = 2000
 @description('Whether to make an Event Grid topic that channels may deliver to.')
 param eventGridTopic bool = false
 
+@description('Resource ids of Service Bus namespaces that channels of every tenant may send to with the app\'s identity.')
+param serviceBusNamespaces array = []
+
 @description('Resource groups of this subscription whose VMs the app may approve Scheduled Events for (transport `arm`).')
 param armResourceGroups array = []
 
@@ -299,6 +302,17 @@ module topic 'modules/topic.bicep' = if (eventGridTopic) {
   }
 }
 
+module serviceBus 'modules/servicebus.bicep' = [
+  for id in serviceBusNamespaces: {
+    name: 'servicebus-${uniqueString(id, token)}'
+    scope: resourceGroup(split(id, '/')[2], split(id, '/')[4])
+    params: {
+      name: last(split(id, '/'))
+      principalId: identity.outputs.principalId
+    }
+  }
+]
+
 module acknowledge 'modules/acknowledge.bicep' = [
   for name in armResourceGroups: {
     name: 'acknowledge-${uniqueString(name, token)}'
@@ -321,6 +335,7 @@ var homeSettings = {
   TOCSIN_MIRROR_DETACHED: mirrorDetached
   TOCSIN_KAFKA_SOURCES: empty(kafkaSources) ? '' : string(kafkaSources)
   TOCSIN_EGRESS_ALLOW: egressAllow
+  TOCSIN_SERVICE_BUS: join(map(serviceBusNamespaces, id => '${last(split(id, '/'))}.servicebus.windows.net'), ',')
   TOCSIN_BACKLOG_PER_SECOND: string(backlogPerSecond)
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identity.outputs.clientId};Authorization=AAD'
   TOCSIN_FIRE_BYTES: string(shardBytes)

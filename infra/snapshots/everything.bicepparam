@@ -15,6 +15,9 @@ param kafkaSources = [
 param egressAllow = 'kafka.internal'
 param backlogPerSecond = 500
 param eventGridTopic = true
+param serviceBusNamespaces = [
+  '/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/buses/providers/Microsoft.ServiceBus/namespaces/orders'
+]
 param armResourceGroups = ['nodes-1', 'nodes-2']
 param privateNetwork = true
 param instanceMemory = 2048

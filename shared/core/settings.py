@@ -91,6 +91,11 @@ class Settings(BaseSettings):
     bigben_open: bool = Field(
         False, description="Serve `/api/bigben` on loopback without a key, as BigBen did. For the emulator only: refused otherwise."
     )
+    service_bus: str = Field(
+        "",
+        description="Comma-separated Service Bus namespaces that channels reach with the app's identity: `orders.servicebus.windows.net`, "
+        "or `shop=orders.servicebus.windows.net` for the tenant `shop` alone.",
+    )
     kafka_sources: SecretStr = Field(
         SecretStr(""),
         description="Kafka topics whose messages become events, each with its tenant: a JSON array, see docs/how-to/kafka.md.",
@@ -209,6 +214,11 @@ class Settings(BaseSettings):
     def egress_names(self) -> tuple[str, ...]:
         """The allow-list, split and trimmed."""
         return tuple(part.strip() for part in self.egress_allow.split(",") if part.strip())
+
+    @cached_property
+    def service_bus_names(self) -> tuple[str, ...]:
+        """The list of Service Bus namespaces, split and trimmed."""
+        return tuple(part.strip() for part in self.service_bus.split(",") if part.strip())
 
     @property
     def plain_http(self) -> bool:

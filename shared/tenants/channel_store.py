@@ -172,7 +172,7 @@ class Channels:
         def change(old: StoredChannel | None) -> StoredChannel:
             check_if_match(headers or {}, etag_of(old.etag) if old else None)
             wanted = restore_secrets(spec, old.spec if old else None)
-            if found := find_faults(wanted, self._egress, self._own_accounts):
+            if found := find_faults(wanted, self._egress, self._own_accounts, tenant):
                 raise invalid_all(found)
             now = self._clock.now()
             if old is None:

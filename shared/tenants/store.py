@@ -108,7 +108,7 @@ class TenantDirectory:
         self._tasks: set[asyncio.Task[None]] = set()
         self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy, self._marks)
         """Keys: issue, list, revoke."""
-        egress = Egress(settings.egress_names, plain=settings.plain_http)
+        egress = Egress(settings.egress_names, plain=settings.plain_http, namespaces=settings.service_bus_names)
         caches = ChannelCaches(self._marks, self._drop_target)
         self.channels = Channels(tables, clock, self.home, caches, settings.master_key, egress, settings.own_accounts)
         """Channels: put, get, list, delete, rotate, pause."""

@@ -14,7 +14,7 @@ from shared.core.http1.head import MOST_INFORMATIONAL
 from shared.core.settings import MAX_ACCOUNTS, Settings
 from shared.delivery.channels.answer_heads import KEPT_BODY, KEPT_FIELDS
 from shared.delivery.channels.event_target import MAX_PARAMETER, MAX_PARAMETERS, MAX_PATH, MAX_TOTAL
-from shared.delivery.channels.model import MAX_PAYLOAD, MAX_SILENCE, MAX_SMALL_PAYLOAD, MAX_WORK, HttpChannel
+from shared.delivery.channels.model import MAX_BUS_PAYLOAD, MAX_PAYLOAD, MAX_SILENCE, MAX_SMALL_PAYLOAD, MAX_WORK, HttpChannel
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
 from shared.leases.model import MAX_CLAIMS
@@ -58,6 +58,7 @@ LIMITS = {
     "members of an event beside its payload, together": MAX_OUTSIDE,
     "arrays and objects in a large event beside its payload": MAX_OUTSIDE_CONTAINERS,
     "payload of durability `fast`, or to a queue channel": MAX_SMALL_PAYLOAD,
+    "payload to a Service Bus channel": MAX_BUS_PAYLOAD,
     "message of a producer to the ingest queue": MAX_PRODUCER_MESSAGE,
     "channels of one fan-out": MOST_CHANNELS,
     "id of a fan-out": MOST_FANOUT_ID,

@@ -32,7 +32,8 @@ def export(
 ) -> None:
     """Write tenants, channels, calendars, fleets and schedules as a file for tocsin apply. Needs an admin key.
 
-    Values of headers, of a URL's query and passwords are written as references such as ${env:SHOP_DEFAULT_X_KEY}. Keys are not exported.
+    Values of headers, of a URL's query, passwords and access keys are written as references such as ${env:SHOP_DEFAULT_X_KEY}.
+    Keys of the API are not exported.
 
     Examples:
         tocsin export -o tocsin.yaml
@@ -68,8 +69,9 @@ def exported_definition(address: Address, shown: Mapping[str, Any]) -> dict[str,
         parts = (address.tenant, address.name)
         if isinstance(body.get("headers"), dict):
             body["headers"] = {name: _reference(value, *parts, name) for name, value in body["headers"].items()}
-        if "password" in body:
-            body["password"] = _reference(body["password"], *parts, "password")
+        for each in ("password", "key"):
+            if each in body:
+                body[each] = _reference(body[each], *parts, each)
         if isinstance(body.get("url"), str):
             body["url"] = _url(body["url"], parts)
     return body

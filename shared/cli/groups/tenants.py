@@ -158,7 +158,7 @@ def put_channel(
         tocsin tenants channels put shop archive --queue orders
     """
     if sum(each is not None for each in (to, queue, settings)) != 1:
-        advice = "For example: --to https://shop.example/hook, or --settings JSON for types such as kafka and eventgrid."
+        advice = "For example: --to https://shop.example/hook, or --settings JSON for types such as kafka, eventgrid and servicebus."
         raise CommandFailed("give exactly one of --to, --queue and --settings", advice=advice, status=Exit.USAGE)
     if settings is not None:
         body = parse_json_option(settings, "--settings")
@@ -245,7 +245,7 @@ def resume(session: CommandSession, name: Name, channel: Channel) -> None:
 
 
 def _target(channel: dict[str, Any]) -> Any:
-    return channel.get("url") or channel.get("queue") or channel.get("endpoint") or channel.get("topic")
+    return channel.get("url") or channel.get("queue") or channel.get("endpoint") or channel.get("topic") or channel.get("entity")
 
 
 def _limits(limits: dict[str, Any] | None) -> str:

@@ -34,12 +34,14 @@ def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: 
     from .http import HttpSender
     from .kafka import KafkaSender
     from .queue import QueueSender, identity_accounts
+    from .servicebus import ServiceBusSender
 
     return {
         "http": HttpSender(settings, clock),
         "queue": QueueSender(queues, accounts or identity_accounts(settings, clock), settings.own_accounts),
         "eventgrid": EventGridSender(settings, clock),
         "kafka": KafkaSender(settings),
+        "servicebus": ServiceBusSender(settings, clock),
     }
 
 

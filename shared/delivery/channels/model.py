@@ -16,6 +16,8 @@ MAX_PAYLOAD = 256 * 1024
 """Largest payload, in bytes of JSON."""
 MAX_SMALL_PAYLOAD = 40 * 1024
 """The same where the CloudEvent around the payload must fit a queue message."""
+MAX_BUS_PAYLOAD = 240 * 1024
+"""The same for a Service Bus channel: with its properties it fits a message of the tiers Basic and Standard, which holds 256 KB."""
 
 
 class ChannelLimits(Strict):
@@ -163,7 +165,49 @@ class KafkaChannel(_Limited):
         return self
 
 
-ChannelSpec = HttpChannel | QueueChannel | EventGridChannel | KafkaChannel
+class ServiceBusChannel(_Limited):
+    """A channel that sends messages to a queue or topic of Azure Service Bus, with the app's identity or an access key."""
+
+    max_payload: ClassVar[int] = MAX_BUS_PAYLOAD
+    type: Literal["servicebus"]
+    namespace: Annotated[
+        str,
+        StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?$", max_length=255),
+        Shaped("the name of a host, such as orders.servicebus.windows.net"),
+    ] = Field(examples=["orders.servicebus.windows.net"])
+    entity: Annotated[
+        str,
+        StringConstraints(pattern=r"^[A-Za-z0-9_](?:[A-Za-z0-9._/-]{0,258}[A-Za-z0-9_])?$"),
+        Shaped("the name of a queue or topic: 1 to 260 of A-Z a-z 0-9 . _ - /"),
+    ] = Field(description="Name of the queue or topic.")
+    subject: Maybe[
+        Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,128}$"), Shaped("1 to 128 characters without control characters")]
+    ] = Field(None, description="The messages' subject (label).")
+    sessions: bool = Field(
+        False, description="Set the session id, as queues with sessions require it: the event's `ordering_key`, else its id."
+    )
+    time_to_live: Maybe[Annotated[Duration, Field(ge=1000)]] = Field(
+        None, description="Service Bus removes a message that nobody has received by then. Null: as the queue or topic says."
+    )
+    key_name: Maybe[
+        Annotated[
+            str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,256}$"), Shaped("the name of an access key: 1 to 256 of A-Z a-z 0-9 . _ -")
+        ]
+    ] = Field(None, description="`SharedAccessKeyName` of a connection string. Null: the app's identity.")
+    key: Maybe[Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,256}$"), Shaped("1 to 256 printable characters of ASCII")]] = (
+        Field(None, repr=False, description="`SharedAccessKey` of a connection string.")
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.key_name is None) != (self.key is None):
+            raise ValueError("key_name and key must be given together")
+        if any(part in ("", ".", "..") for part in self.entity.split("/")):
+            raise ValueError("the parts of entity between slashes must be names")
+        return self
+
+
+ChannelSpec = HttpChannel | QueueChannel | EventGridChannel | KafkaChannel | ServiceBusChannel
 """The settings of a channel of any type. A new type is added here, in `outputs`, `validation` and `open_senders`."""
 Channel = Annotated[ChannelSpec, Field(discriminator="type")]
 CHANNEL_TYPES: tuple[str, ...] = tuple(get_args(each.model_fields["type"].annotation)[0] for each in get_args(ChannelSpec))

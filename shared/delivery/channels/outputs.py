@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ...web.fields.types import Maybe, Stamp, Strict
-from .model import EventGridChannel, HttpChannel, KafkaChannel, QueueChannel
+from .model import EventGridChannel, HttpChannel, KafkaChannel, QueueChannel, ServiceBusChannel
 
 
 class FlowOut(Strict):
@@ -54,4 +54,10 @@ class KafkaChannelOut(KafkaChannel, _ChannelState):
     """A kafka channel as stored. Its password is shown as `***`."""
 
 
-ChannelOut = Annotated[HttpChannelOut | QueueChannelOut | EventGridChannelOut | KafkaChannelOut, Field(discriminator="type")]
+class ServiceBusChannelOut(ServiceBusChannel, _ChannelState):
+    """A Service Bus channel as stored. Its key is shown as `***`."""
+
+
+ChannelOut = Annotated[
+    HttpChannelOut | QueueChannelOut | EventGridChannelOut | KafkaChannelOut | ServiceBusChannelOut, Field(discriminator="type")
+]

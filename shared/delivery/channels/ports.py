@@ -65,6 +65,7 @@ class OutgoingDelivery:
     traceparent: str | None = None
     completion: CompletionOffer | None = None
     """None unless the channel lets its receiver complete the event later."""
+    ordering_key: str | None = None
     event_target: str | None = None
     """What the event changes of the request, as stored (`event_target.EventTarget`); http only."""
 

@@ -9,8 +9,9 @@ from yarl import URL
 
 from ..egress_guard import Egress, grid_problem
 from ..kafka.connection import Login, problem_of
+from ..service_bus.namespaces import problem_of as bus_problem_of
 from .http import is_ours
-from .model import MASK, ChannelSpec, EventGridChannel, HttpChannel, KafkaChannel, QueueChannel, is_service_queue
+from .model import MASK, ChannelSpec, EventGridChannel, HttpChannel, KafkaChannel, QueueChannel, ServiceBusChannel, is_service_queue
 
 MAX_HEADER_VALUE = 4096
 MAX_HEADERS_TOTAL = 16 * 1024
@@ -34,14 +35,20 @@ def mask_secrets(spec: ChannelSpec) -> ChannelSpec:
         return spec.model_copy(update={"headers": dict.fromkeys(spec.headers, MASK)})
     if isinstance(spec, KafkaChannel) and spec.password is not None:
         return spec.model_copy(update={"password": MASK})
+    if isinstance(spec, ServiceBusChannel) and spec.key is not None:
+        return spec.model_copy(update={"key": MASK})
     return spec
 
 
 def restore_secrets(spec: ChannelSpec, stored: ChannelSpec | None) -> ChannelSpec:
     """Return `spec` with masked headers set to their stored values; headers without one stay masked.
 
-    Secrets stay with the receiver that they were given for: headers with the scheme, host and port of the URL, a password with its servers.
+    Secrets stay with the receiver that they were given for: headers with the scheme, host and port of the URL, a password with its servers,
+    a key with its name and namespace.
     """
+    if isinstance(spec, ServiceBusChannel) and spec.key == MASK:
+        kept = isinstance(stored, ServiceBusChannel) and (stored.namespace, stored.key_name) == (spec.namespace, spec.key_name)
+        return spec.model_copy(update={"key": stored.key}) if kept and isinstance(stored, ServiceBusChannel) else spec
     if isinstance(spec, KafkaChannel) and spec.password == MASK:
         same = isinstance(stored, KafkaChannel) and (stored.servers, stored.tls) == (spec.servers, spec.tls)
         return spec.model_copy(update={"password": stored.password}) if same and isinstance(stored, KafkaChannel) else spec
@@ -64,10 +71,12 @@ def _have_same_origin(first: str, second: str) -> bool:
         return False
 
 
-def find_faults(spec: ChannelSpec, egress: Egress, own_accounts: frozenset[str] | None = frozenset()) -> list[tuple[str, str]]:
+def find_faults(
+    spec: ChannelSpec, egress: Egress, own_accounts: frozenset[str] | None = frozenset(), tenant: str = ""
+) -> list[tuple[str, str]]:
     """Return the faults of a channel that its model does not find, as (pointer, detail).
 
-    own_accounts: the names of the service's storage accounts; None if they are not known.
+    own_accounts: the names of the service's storage accounts; None if they are not known. tenant: the channel's.
     """
     if isinstance(spec, HttpChannel):
         return [*_url_faults("/url", spec.url, egress), *_header_faults(spec.headers)]
@@ -83,6 +92,11 @@ def find_faults(spec: ChannelSpec, egress: Egress, own_accounts: frozenset[str] 
             return [("/password", "is ***, which keeps the stored password, but none is stored for these servers; send the password")]
         problem_there = problem_of(Login(spec.servers, spec.tls, spec.username, spec.password), egress)
         return [(f"/{problem_there[0]}", problem_there[1])] if problem_there else []
+    if isinstance(spec, ServiceBusChannel):
+        if spec.key == MASK:
+            return [("/key", "is ***, which keeps the stored key, but none is stored for this namespace and name; send the key")]
+        found_there = bus_problem_of(tenant, spec.namespace, egress, keyed=spec.key is not None)
+        return [("/namespace", found_there)] if found_there else []
     if isinstance(spec, QueueChannel) and is_service_queue(spec, own_accounts):
         text = "names a queue of the service, which starts with tocsin- or azure-webjobs-, in the service's own account"
         return [("/queue", f"{text}; choose another queue")]

@@ -245,7 +245,7 @@ class Flow:
 
     def ended(self, target: Target, lane: Lane, event: str, verdict: Verdict, now: Millis) -> Awaitable[None] | None:
         """Note the verdict of a delivery. Returns something to await only if the breaker changes or the receiver is gone."""
-        if target.breaker.state == "closed" and verdict.status != 410:
+        if target.breaker.state == "closed" and not _is_gone(verdict):
             if verdict.outcome == "delivered" or not circuit_breaker.is_failure(verdict.outcome, verdict.status):
                 lane.tally.answered(now)
                 return None
@@ -261,7 +261,7 @@ class Flow:
             lane.probing = False
             lane.promised = float("-inf")
             await self._probed(target, verdict, circuit_breaker.is_failure(verdict.outcome, verdict.status))
-        if verdict.status == 410:
+        if _is_gone(verdict):
             await self._gone(target)
 
     async def _open(self, target: Target, lane: Lane, failures: int, verdict: Verdict) -> None:
@@ -322,3 +322,8 @@ class Flow:
             # The next failure, or the next instance that asks, tries again. After a lost answer, the next read shows the state.
             log.debug("A breaker could not be turned: %s", error, extra={"action": "breaker_unturned"})
             return None
+
+
+def _is_gone(verdict: Verdict) -> bool:
+    """Return True if the receiver wants no more deliveries. Where 410 means that a queue is not there yet, the verdict is to retry."""
+    return verdict.status == 410 and verdict.outcome == "final"

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from ...core.errors import TocsinError
 from ..egress_guard import Egress
+from ..service_bus.grants import AZURE_DOMAINS
 
-AZURE_DOMAINS = (".servicebus.windows.net", ".servicebus.usgovcloudapi.net", ".servicebus.chinacloudapi.cn")
 AZURE_PORT = 9093
 CONNECTION_STRING = "$ConnectionString"
 """The user name that Event Hubs requires with a connection string as the password."""

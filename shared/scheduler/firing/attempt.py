@@ -25,7 +25,7 @@ from ..keys import Address
 from ..late_reasons import Span, with_waits
 from ..long_work.rules import accepted
 from ..long_work.tokens import WorkTokens, hash_of
-from ..rows import body_of
+from ..rows import KEY, body_of
 from ..timings import CHANNEL_UNREAD_WAIT, INTERNAL_FAILURE_WAIT, MOST_LOST_OWNERS
 from .permission import StartPermission
 from .retries import RetryPolicy
@@ -120,6 +120,7 @@ class DeliveryAttempts:
             trace = props.get("trace")
             offer = self._offer(rk, props, target)
             delivery = OutgoingDelivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace, offer)
+            delivery.ordering_key = props.get(KEY)
             if event_target := props.get(STORED):
                 if not isinstance(target.spec, HttpChannel):
                     return self._failed(props, fired, Verdict("final", error=NOT_HTTP), 0)

@@ -176,6 +176,7 @@ ROLES = {
     "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": "Storage Table Data Contributor",
     "3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
     "d5a91429-5739-47e2-a06b-3470a27159e7": "EventGrid Data Sender",
+    "69a216fc-b8fb-44d8-bc22-1f3c2cd27a39": "Azure Service Bus Data Sender",
     "4633458b-17de-408a-b874-0445c86b69e6": "Key Vault Secrets User",
     "b67fe603-310e-4889-b9ee-8257d09d353d": "Scheduled Events Contributor",
 }
@@ -208,8 +209,10 @@ def roles(made: Deployment) -> Iterator[str]:
     wanted |= {("Monitoring Metrics Publisher", made.one(INSIGHTS)["id"])}
     wanted |= {("EventGrid Data Sender", each["id"]) for each in made.of(TOPICS)}
     wanted |= {("Key Vault Secrets User", f"{made.one(VAULTS)['id']}/secrets/tocsin-{key}-key") for key in ("admin", "signing")}
-    # Only the snapshot `everything` has a topic, and resource groups with VMs.
+    # Only the snapshot `everything` has a topic, a Service Bus namespace, and resource groups with VMs.
     if made.of(TOPICS):
+        namespace = f"{SUBSCRIPTION}/resourceGroups/buses/providers/Microsoft.ServiceBus/namespaces/orders"
+        wanted |= {("Azure Service Bus Data Sender", namespace)}
         wanted |= {("Scheduled Events Contributor", f"{SUBSCRIPTION}/resourceGroups/{name}") for name in ("nodes-1", "nodes-2")}
     found = assigned(made)
     yield from (

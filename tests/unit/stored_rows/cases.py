@@ -8,7 +8,7 @@ from dataclasses import replace
 import orjson
 
 from shared.core.errors import Problem
-from shared.delivery.channels.model import HttpChannel, KeyLimits, QueueChannel
+from shared.delivery.channels.model import HttpChannel, KeyLimits, QueueChannel, ServiceBusChannel
 from shared.delivery.flow import circuit_breaker, shared_limits
 from shared.delivery.flow.circuit_breaker import Breaker
 from shared.delivery.flow.rules import SlotShare
@@ -177,6 +177,7 @@ def _tenants() -> list[Case]:
     per_key = KeyLimits(ordered=True, failed_blocks=False)
     keyed = channel._replace(spec=http.model_copy(update={"per_key": per_key, "answers": "all"}))
     queue = StoredChannel("c", "u1", QueueChannel(type="queue", queue="mine"), NOW, Generations(), False, "")
+    bus = ServiceBusChannel(type="servicebus", namespace="a.servicebus.windows.net", entity="b/c", sessions=True, key_name="d", key="e")
 
     def parse(props: Props) -> StoredChannel:
         return channel_store._stored(row_of("channel:c", props))
@@ -198,6 +199,7 @@ def _tenants() -> list[Case]:
         Case("channel", channel, props_of, parse),
         Case("channel with everything set", everything, props_of, parse),
         Case("queue channel", queue, props_of, parse),
+        Case("service bus channel", queue._replace(spec=bus), props_of, parse),
     ]
 
 

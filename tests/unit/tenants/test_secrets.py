@@ -15,10 +15,11 @@ from shared.tenants.model import KeyMade, SecretOut
 SECRET = "tell-nobody"
 HTTP = {"type": "http", "url": "https://example.com/", "headers": {"Authorization": SECRET}}
 KAFKA = {"type": "kafka", "servers": "broker.example.com:9093", "topic": "t", "username": "me", "password": SECRET}
+BUS = {"type": "servicebus", "namespace": "a.servicebus.windows.net", "entity": "q", "key_name": "send", "key": SECRET}
 STATE = {"name": "default", "created": 0, "paused": False, "flow": {"breaker": "closed"}, "secret": SECRET}
 
 
-@pytest.mark.parametrize("spec", [HTTP, KAFKA])
+@pytest.mark.parametrize("spec", [HTTP, KAFKA, BUS])
 def test_channel_does_not_show_its_secrets(spec: dict[str, object]) -> None:
     channel = TypeAdapter(Channel).validate_python(spec)
     assert SECRET in channel.model_dump_json()

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from shared.app.routes import build_routes
 from shared.core.durations import parse_duration
 from shared.core.errors import Problem
+from shared.delivery.channels.model import CHANNEL_TYPES
 from shared.web.fields.error_texts import fault_text
 from shared.web.parsing import parse_json, parse_query
 
@@ -74,7 +75,7 @@ def _provoked() -> Iterator[tuple[str, dict[str, str]]]:
             for value in VALUES:
                 bodies = [within(path, value)]
                 if "discriminator" in schema:
-                    bodies = [{"type": tag} | within(path, value) for tag in ("http", "queue", "eventgrid", "kafka")] if path else bodies
+                    bodies = [{"type": tag} | within(path, value) for tag in CHANNEL_TYPES] if path else bodies
                 for body in bodies:
                     for fault in faults(kind, [body] if schema.get("type") == "array" else body):
                         yield name, fault

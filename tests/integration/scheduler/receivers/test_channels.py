@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from ssl import PROTOCOL_TLS_SERVER, SSLContext
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from azure.storage.queue import QueueClient
@@ -140,6 +141,26 @@ async def test_eventgrid_channel_publishes_batches_of_cloudevents(tenant: Tenant
         assert event["source"] == f"/tenants/{tenant.name}/channels/topic"
         assert event["tocsindue"] == text_of(due) and event["tocsinattempt"] == 1 and event["tocsinfired"] >= text_of(due)
     assert all(hit.at >= due and "authorization" not in hit.headers for hit in hits)
+
+
+async def test_servicebus_channel_sends_a_signed_message_and_hides_its_key(tenant: Tenant, grid: Receiver) -> None:
+    path = f"/{tenant.name}/messages"
+    grid.script(path, status(503), status(201))
+    namespace, channels = grid.url("").removeprefix("https://"), f"tenants/{tenant.name}/channels"
+    spec = {"type": "servicebus", "namespace": namespace, "entity": tenant.name, "sessions": True, "key_name": "sender", "key": "s3cret"}
+    made = await tenant.admin.call("PUT", f"{channels}/bus", spec)
+    assert made.status == 201 and made.json()["key"] == "***"
+    event_id = await tenant.api.create(delay="PT0S", channel="bus", payload={"n": 1}, ordering_key="machine 7", retry={"first": "PT0.05S"})
+    event = await tenant.api.ended(event_id, "delivered")
+    assert [attempt["status"] for attempt in event["attempts"]] == [503, 201]
+    hit = grid.at(path)[-1]
+    assert json.loads(hit.headers["brokerproperties"]) == {"MessageId": event_id, "SessionId": "machine 7"}
+    assert (hit.headers["cloudevents_id"], hit.headers["cloudevents_tocsinattempt"], hit.json()) == (f'"{event_id}"', "2", {"n": 1})
+    resource, signature = hit.headers["authorization"].split("&sig=")
+    assert resource == f"SharedAccessSignature sr={quote_plus(grid.url('/' + tenant.name))}" and "s3cret" not in signature
+    evil = {"type": "servicebus", "namespace": "evil.servicebus.windows.net", "entity": "q"}
+    refused = await tenant.admin.call("PUT", f"{channels}/other", evil)
+    assert refused.status == 422 and refused.json()["errors"][0]["pointer"] == "/namespace"
 
 
 async def test_eventgrid_that_is_busy_is_tried_again_and_its_refusal_is_final(tenant: Tenant, grid: Receiver) -> None:
