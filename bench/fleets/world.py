@@ -1,7 +1,8 @@
 """A sample of fleets in full, the rows of all others, and the app's sweeps over all of them, on virtual time.
 
 The keepers of the sample run in the world of `tests/simulation/leases`, the agents and the app on an event loop beside it, all on one
-storage account in memory behind the limits that Azure publishes. The other fleets have the rows of the sample, copied before each sweep.
+storage account in memory behind the limits that Azure publishes. The other fleets have the rows of the sample, copied when a sweep comes to
+them.
 """
 
 from __future__ import annotations
@@ -86,9 +87,10 @@ class Wave:
 
 @dataclass(slots=True)
 class Scan:
-    """One run of a part of the app's sweep. at, took: virtual seconds. cpu: seconds of this machine."""
+    """One run of a part of the app's sweep. fleets: those that it visited. at, took: virtual seconds. cpu: seconds of this machine."""
 
     part: str
+    fleets: int
     at: float
     took: float
     cpu: float
@@ -130,6 +132,8 @@ class Counted(Store):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.outcome: Outcome | None = None
+        self.before_scan: Callable[[str], None] = lambda pk: None
+        """Called before a sweep reads a partition."""
 
     def note(self, table: str, pk: str, rows: int, kind: str) -> None:
         """Count a request."""
@@ -144,10 +148,14 @@ class Counted(Store):
         found.kinds[f"{sender} {kind}"] += 1
 
     async def get(self, table: str, pk: str, rk: str) -> Row | None:
+        if who.get() == "scan":
+            self.before_scan(pk)
         self.note(table, pk, 1, "get")
         return await super().get(table, pk, rk)
 
     async def query(self, table: str, pk: str, **options: Any) -> Page:
+        if who.get() == "scan":
+            self.before_scan(pk)
         page = await super().query(table, pk, **options)
         self.note(table, pk, max(1, len(page.rows)), "query")
         return page
@@ -189,7 +197,13 @@ class WaveRun:
         self.account.tables = self.store
         self.outcome = Outcome(wave)
         self.names = [f"cluster-{number:03d}" for number in range(wave.fleets)]
-        self.sample = self.names[: wave.sample]
+        # Sweeps go by name, so they come to the sample last: no copy has a row that the same run of a sweep has written.
+        self.copies, self.sample = self.names[: -wave.sample], self.names[-wave.sample :]
+        self.sources = {
+            fleet_key(TENANT, name): fleet_key(TENANT, self.sample[number % wave.sample]) for number, name in enumerate(self.copies)
+        }
+        self.stale: set[str] = set()
+        """Copies to which the current run of a sweep has not come."""
         self.keepers: dict[tuple[str, str], Node] = {}
         self.agents: list[VirtualAgent] = []
         self.scopes: list[Scope] = []
@@ -212,7 +226,7 @@ class WaveRun:
             await self._fleet(name)
         created = run_through(self.store.get(FLEETS, FLEET_INDEX, fleet_key(TENANT, self.sample[0])))
         assert created is not None
-        for name in self.names[wave.sample :]:
+        for name in self.copies:
             run_through(self.store.write(FLEETS, FLEET_INDEX, [Insert(fleet_key(TENANT, name), created.props)]))
             run_through(self.store.write(MAINTENANCE, INDEX, [Insert(fleet_key(TENANT, name), {"fresh": True})]))
         self._tasks.append(asyncio.create_task(self._sweep_on()))
@@ -336,10 +350,10 @@ class WaveRun:
 
     async def _sweep_on(self) -> None:
         who.set("scan")
+        self.store.before_scan = self._renew
         await asyncio.sleep(7.0)
         for number in itertools.count():
             began = self.loop.now
-            self._copy()
             app, now = self.sweeper, self.clock.now()
             parts: dict[str, Callable[[Millis], Awaitable[Mapping[str, int]]]] = {
                 "takeover": app.watch.takeover.run_once,
@@ -353,31 +367,38 @@ class WaveRun:
             await asyncio.sleep(max(0.0, began + 15.0 - self.loop.now))
 
     async def _scan(self, name: str, part: Callable[[Millis], Awaitable[Mapping[str, int]]], now: Millis) -> None:
+        self._copy()
         began, cpu, sum_ = self.loop.now, time.process_time(), self._scanned()
         counts = await part(now)
         if self.store.outcome is None:
             return
         requests, entities = (after - before for after, before in zip(self._scanned(), sum_, strict=True))
         used, failed = time.process_time() - cpu, counts.get("failed", 0)
-        self.outcome.scans.append(Scan(name, began - self.began, self.loop.now - began, used, requests, entities, failed))
+        visited = counts.get("fleets", 0)
+        self.outcome.scans.append(Scan(name, visited, began - self.began, self.loop.now - began, used, requests, entities, failed))
 
     def _scanned(self) -> tuple[int, int]:
         return self.outcome.requests["scan"].total(), self.outcome.entities["scan"].total()
 
     def _copy(self) -> None:
-        """Give the other fleets the rows that the sample has now."""
-        tables = self.store._tables
-        for number, name in enumerate(self.names[self.wave.sample :]):
-            source, key = fleet_key(TENANT, self.sample[number % self.wave.sample]), fleet_key(TENANT, name)
-            for table in (FLEETS, MAINTENANCE):
-                if source in tables[table]:
-                    self.store.go_back(table, source, tables[table][source].rows)
-                    self.store._tables[table][key] = type(tables[table][source])()
-                    self.store._tables[table][key].rows = dict(tables[table][source].rows)
+        """Give the other fleets what sweeps remember of the sample, and let them have its rows when the sweep comes to them."""
+        for key, source in self.sources.items():
             for duty in (WATCHED, PLANNED):
-                rows = tables[SWEEPS].get(duty)
+                rows = self.store._tables[SWEEPS].get(duty)
                 if rows is not None and source in rows.rows:
                     rows.put(key, rows.rows[source]._replace(rk=key))
+        self.stale = set(self.sources)
+
+    def _renew(self, key: str) -> None:
+        """Give a fleet the rows that the sample has now, as if its own agents and keepers had written them meanwhile."""
+        if key not in self.stale:
+            return
+        self.stale.discard(key)
+        tables = self.store._tables
+        for table in (FLEETS, MAINTENANCE):
+            if (source := tables[table].get(self.sources[key])) is not None:
+                copy = tables[table][key] = type(source)()
+                copy.rows, copy.keys = dict(source.rows), list(source.ordered())
 
     # -- the end
 

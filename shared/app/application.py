@@ -42,6 +42,7 @@ from ..scheduler.mirror.pair import MirrorPair, MirrorTimeouts
 from ..scheduler.protocol.mirroring import Side
 from ..scheduler.service import Scheduler
 from ..storage import Storage, open_storage
+from ..storage.ports import Tables
 from ..tenants.audit import AuditRecords
 from ..tenants.model import Limits
 from ..tenants.routes import TenantServices
@@ -91,9 +92,8 @@ class Application:
         self.runner = AsyncRunner(home, clock)
         planning = Planning(self.runner)
         self.arm = ArmClient(settings.client_id, settings.arm_api_version)
-        drain = MaintenanceDrain(self.runner, planning, clock)
         pace, pressure = RowPace(clock), ports.storage.pressure
-        maintenance = Maintenance(home, clock, drain, internal_events, self.arm, self._limits, pace, pressure)
+        maintenance = Maintenance(home, clock, self._drain, internal_events, self.arm, self._limits, pace, pressure)
         self.maintenance, self.maintenance_sweeps = maintenance.service, maintenance.watch
         self.checkpoints = CheckpointService(home, self.runner, clock, ids, maintenance.pending, pressure)
         self.watch = FleetWatch(home, self.runner, planning, clock, internal_events, self.checkpoints.stuck, pressure, pace)
@@ -134,6 +134,10 @@ class Application:
         jobs = timer_jobs(self, publishing, kafka=bool(sources))
         watch, stretch = self.scheduler.watch_ticks, lambda: pressure.stretch if pressure is not None else 1.0
         self.timers = Timers(tables, storage.queues, clock, jobs, under_way, watch, stretch)
+
+    def _drain(self, tables: Tables) -> MaintenanceDrain:
+        runner = AsyncRunner(tables, self.clock)
+        return MaintenanceDrain(runner, Planning(runner), self.clock)
 
     async def _limits_now(self, tenant: str) -> Limits:
         return (await self.directory.home(tenant)).spec.limits

@@ -12,7 +12,7 @@ from typing import Final
 from ..core.clock import Clock
 from ..core.errors import StorageError
 from ..storage.names import SWEEPS
-from ..storage.ports import ANY, Delete, Tables, Upsert
+from ..storage.ports import ANY, Delete, Row, Tables, Upsert
 from .row_pace import RowPace
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ FLEETS_IN_FLIGHT: Final = 8
 """Fleets that are visited at the same time."""
 
 type VisitFleet = Callable[[str], Awaitable[Counter[str]]]
-type PrepareVisits = Callable[[list[str]], Awaitable[VisitFleet]]
+type PrepareVisits = Callable[[dict[str, Row]], Awaitable[VisitFleet]]
 
 
 def named_fleets(keys: Sequence[str], alarmed: Container[str]) -> list[str]:
@@ -58,24 +58,25 @@ class FleetCursor:
     async def visit_next(self, sweep: str, prepare: PrepareVisits) -> Counter[str]:
         """Visit all fleets, or the next ones after the last tick of `sweep`. Return the counts of all visits, and `fleets`, `failed`.
 
-        prepare: gets each page of keys, in order, and returns the function that visits one of them. A fleet that fails does not stop the
-        others. Two instances may visit the same fleets at the same time, so visits must be idempotent. Raises `StorageError`.
+        prepare: gets each page of the index, rows by key in order, and returns the function that visits one of them. A fleet that fails
+        does not stop the others. Two instances may visit the same fleets at the same time, so visits must be idempotent. Raises
+        `StorageError`.
         """
         until = self._clock.monotonic() + SECONDS_PER_TICK
         counts: Counter[str] = Counter()
-        keys, more = await self._page("", None)
+        rows, more = await self._page("", None)
         if not more:
             # All fleets fit one page, which is the usual case: the position need not be read.
-            return await self._visit(keys, await prepare(keys)) if keys else counts
+            return await self._visit(rows, await prepare(rows)) if rows else counts
         row = await self._tables.get(SWEEPS, CURSORS, sweep)
         start = str(row.props["after"]) if row is not None else ""
         after, stop = start, None
         while True:
-            keys, more = await self._page(after, stop)
-            if keys:
-                visit = await prepare(keys)
-                counts.update(await self._visit(keys, visit))
-                after = keys[-1]
+            rows, more = await self._page(after, stop)
+            if rows:
+                visit = await prepare(rows)
+                counts.update(await self._visit(rows, visit))
+                after = next(reversed(rows))
             if not more:
                 if stop is not None or not start:
                     after = ""
@@ -88,11 +89,11 @@ class FleetCursor:
         await self._store_position(sweep, after, start)
         return counts
 
-    async def _page(self, after: str, stop: str | None) -> tuple[list[str], bool]:
+    async def _page(self, after: str, stop: str | None) -> tuple[dict[str, Row], bool]:
         # '!' sorts before every character of names, so these are the first key after `after`, and the first key after `stop`.
         first, end = after + "!" if after else "", stop + "!" if stop is not None else "~"
         page = await self._tables.query(self._table, self._index, first=first, end=end, limit=FLEETS_PER_PAGE)
-        return [row.rk for row in page.rows], page.next is not None
+        return {row.rk: row for row in page.rows}, page.next is not None
 
     async def _visit(self, keys: Iterable[str], visit: VisitFleet) -> Counter[str]:
         slots = asyncio.Semaphore(FLEETS_IN_FLIGHT)

@@ -17,7 +17,7 @@ from ...engine.postponement import RUNS_A_SWEEP, SCAN_PERIOD, Postponement
 from ...engine.queries import load_rows
 from ...leases.rows import fleet_key
 from ...storage.names import TURNS
-from ...storage.ports import MAX_PAGE, Delete, Tables
+from ...storage.ports import MAX_PAGE, Delete, Row, Tables
 from ...tenants.cache import Cached
 from ...web.problem import conflict, not_found
 from .. import protocol
@@ -201,8 +201,8 @@ class CheckpointService:
         Counts `fleets`, `postponed` (left out because storage refuses requests), `changed`, `granted`, `ended`, `failed`.
         """
 
-        async def prepare(keys: list[str]) -> VisitFleet:
-            postponed = self._postponement.of(keys, now)
+        async def prepare(rows: dict[str, Row]) -> VisitFleet:
+            postponed = self._postponement.of(rows, now)
 
             async def visit(key: str) -> Counter[str]:
                 return Counter(postponed=1) if key in postponed else await self._visit(key)
@@ -226,7 +226,7 @@ class CheckpointService:
     async def retain(self, now: Millis) -> Counter[str]:
         """Remove old turns and replicas that are gone. Counts `fleets`, `removed`, `failed`."""
 
-        async def prepare(keys: list[str]) -> VisitFleet:
+        async def prepare(rows: dict[str, Row]) -> VisitFleet:
             return visit
 
         async def visit(key: str) -> Counter[str]:

@@ -75,7 +75,8 @@ class FleetInspection:
         `cleared`, `told`, `removed`, `expired`, `plans`, `orders`, `failed`.
         """
 
-        async def prepare(keys: list[str]) -> VisitFleet:
+        async def prepare(rows: dict[str, Row]) -> VisitFleet:
+            keys = list(rows)
             postponed = self._postponement.of(keys, now)
             wanted = [key for key in keys if key not in postponed]
             known, planned, stuck = await asyncio.gather(

@@ -16,10 +16,10 @@ from ...engine.conflicts import WriteConflict, retry_steps
 from ...engine.effects import Steps, load, write
 from ...storage.names import FLEETS
 from ...storage.ports import ANY, Applied, Delete, Merge, Op, Props, Upsert
-from ..rows import FLEET, INTENTS, Intent, event_fields, maintenance_note
+from ..rows import FLEET, INTENTS, SERVERS, Intent, event_fields, maintenance_note
 from ..timings import INTENT_LIFETIME
 from .planning import Planning
-from .snapshot import FleetSummary, parse_summary, read_summary
+from .snapshot import FleetSummary, parse_summary, with_servers
 from .views import owners_of
 
 log = logging.getLogger(__name__)
@@ -85,9 +85,7 @@ def write_intents(
         own = parse_summary(key, (yield from load(FLEETS, key, FLEET, INTENTS[1])))
         if own is None or not may_change(own, nodes, now):
             return None
-        seen = yield from read_summary(key)
-        if seen is None:
-            return None
+        seen = with_servers(own, (yield from load(FLEETS, key, *SERVERS)))
         ops = intent_changes(seen, nodes, now, events)
         if not ops:
             return None

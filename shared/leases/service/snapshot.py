@@ -98,18 +98,19 @@ class FleetSnapshot:
 
 def read_summary(key: str) -> Steps[FleetSummary | None]:
     """Read a fleet without its partitions, usually in two requests. None if there is no such fleet."""
-    rows = yield from load(FLEETS, key, FLEET, INTENTS[1])
+    found = parse_summary(key, (yield from load(FLEETS, key, FLEET, INTENTS[1])))
     servers = yield from load(FLEETS, key, *SERVERS)
-    return _parse(key, rows, servers)
+    return with_servers(found, servers) if found is not None else None
 
 
 def read_snapshot(key: str) -> Steps[FleetSnapshot | None]:
     """Read a whole fleet; each thousand partitions are one more request. None if there is no such fleet."""
     rows = yield from load(FLEETS, key, FLEET, PARTITIONS[1])
     servers = yield from load(FLEETS, key, *SERVERS)
-    found = _parse(key, rows, servers)
+    found = parse_summary(key, rows)
     if found is None:
         return None
+    found = with_servers(found, servers)
     partitions, odd = unreadable_rows.parse_rows((row for row in rows if PARTITIONS[0] <= row.rk < PARTITIONS[1]), parse_partition)
     found = replace(found, unreadable=(*found.unreadable, *odd))
     return FleetSnapshot(found, {partition.number: Versioned(partition, row.etag, row_age(row)) for row, partition in partitions})
@@ -117,15 +118,16 @@ def read_snapshot(key: str) -> Steps[FleetSnapshot | None]:
 
 def parse_summary(key: str, rows: Iterable[Row]) -> FleetSummary | None:
     """Parse the fleet's own row and its intents. The result has no servers."""
-    return _parse(key, rows, ())
-
-
-def _parse(key: str, rows: Iterable[Row], servers: Iterable[Row]) -> FleetSummary | None:
     rows = list(rows)
     fleet = next((row for row in rows if row.rk == FLEET), None)
     if fleet is None:
         return None
     intents, odd = unreadable_rows.parse_intents(rows)
-    found, odder = unreadable_rows.parse_rows(servers, parse_server)
-    known = {server.name: Versioned(server, row.etag, row_age(row)) for row, server in found}
-    return FleetSummary(key, parse_fleet(fleet.props), fleet.etag, row_age(fleet), tuple(intents), known, (*odd, *odder))
+    return FleetSummary(key, parse_fleet(fleet.props), fleet.etag, row_age(fleet), tuple(intents), {}, tuple(odd))
+
+
+def with_servers(summary: FleetSummary, rows: Iterable[Row]) -> FleetSummary:
+    """Add the servers' rows, which were read after the others."""
+    found, odd = unreadable_rows.parse_rows(rows, parse_server)
+    servers = {server.name: Versioned(server, row.etag, row_age(row)) for row, server in found}
+    return replace(summary, servers=servers, unreadable=(*summary.unreadable, *odd))

@@ -62,7 +62,8 @@ class TakeoverSweep:
         `untold`, `opened`, `resizing`, `plans`, `orders`, `failed`.
         """
 
-        async def prepare(keys: list[str]) -> VisitFleet:
+        async def prepare(rows: dict[str, Row]) -> VisitFleet:
+            keys = list(rows)
             known = await self._memory.load(PLANNED, keys)
             skipped = takeover_rules.skipped_fleets(idle_fleets(known), TAKEOVER_PERIOD, now, TAKEOVER_RUNS_A_SWEEP)
             postponed = self._postponement.of(keys, now)

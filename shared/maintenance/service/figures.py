@@ -88,6 +88,14 @@ def parse_care(row: Row | None) -> MaintenanceCare:
     )
 
 
+def had_open_events(entry: Row) -> bool:
+    """Return true if the last inspection found open events, rehearsals aside. It may be a minute old: nothing is decided from it."""
+    try:
+        return parse_care(entry).open > 0
+    except (TypeError, ValueError):
+        return False
+
+
 def has_props(entry: Row, props: Props) -> bool:
     """Return true if a fleet's index row has these properties."""
     return all(entry.props.get(name, _NONE) == value for name, value in props.items())

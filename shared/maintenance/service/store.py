@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import batched
 from typing import Final
 
 from ...core.clock import Millis
@@ -19,9 +20,13 @@ from ..rows import (
     INDEX,
     MONITORS,
     NODES,
+    AlarmsRow,
     EventRow,
     FleetEvents,
+    GuardRow,
     MaintenanceRow,
+    MonitorsRow,
+    NodeRow,
     encode_row,
     event_key,
     node_key,
@@ -38,6 +43,8 @@ MOST_ROWS: Final = MAX_EGT_ROWS - 4
 """Rows of one write."""
 SURE_ROWS: Final = MAX_EGT_ROWS // 2 - 2
 """Rows of one write if it has something to tell: each may have a row of its event's story beside it."""
+READS_AT_ONCE: Final = 16
+"""Rows of stories that are read at the same time. A wave adds steps to the stories of fifty nodes in one write."""
 ATTEMPTS: Final = 10
 """Attempts after conflicts. They are frequent, because all agents of a scope report the same event at once."""
 
@@ -95,9 +102,11 @@ class MaintenanceStore:
         """Return all events of the ledger. Raises `StorageError`."""
         return [parse_event(row) for row in await load_rows(self._tables, MAINTENANCE, key, *EVENTS)]
 
-    async def write(self, key: str, read: StoredEvents, kept: Mapping[str, MaintenanceRow | None], reported: Told | None = None) -> bool:
-        """Write rows by key (None: remove), all at once or none; False when another write came in between. Raises `TooLarge`,
-        `StorageError`.
+    async def write(
+        self, key: str, read: StoredEvents, kept: Mapping[str, MaintenanceRow | None], reported: Told | None = None
+    ) -> StoredEvents | None:
+        """Write rows by key (None: remove), all at once or none. Return the fleet as it is then; None when another write came in between.
+        Raises `TooLarge`, `StorageError`.
 
         Of very many events the first are written: what is left over is found again by the next look. The same write adds what it decides to
         the stories of its events, and the steps that an agent reported.
@@ -117,9 +126,13 @@ class MaintenanceStore:
         for about, steps in (reported or {}).items():
             # The cause before its effect.
             told[about] = steps + told.get(about, [])
-        for (event_id, node), steps in list(told.items())[: MAX_EGT_ROWS - len(ops)]:
-            ops += await self._told(key, event_id, node, steps)
-        return not ops or isinstance(await self._tables.write(MAINTENANCE, key, ops), Applied)
+        for some in batched(list(told.items())[: MAX_EGT_ROWS - len(ops)], READS_AT_ONCE):
+            for more in await asyncio.gather(*(self._told(key, event_id, node, steps) for (event_id, node), steps in some)):
+                ops += more
+        if not ops:
+            return read
+        written = await self._tables.write(MAINTENANCE, key, ops)
+        return _after_write(read, kept, written.etags) if isinstance(written, Applied) else None
 
     async def story(self, key: str, event_id: str) -> list[StoryRow]:
         """Return all rows of an event's story; rows that cannot be read are left out. Raises `StorageError`."""
@@ -141,11 +154,6 @@ class MaintenanceStore:
     async def index(self) -> list[str]:
         """Return the keys of the fleets with agents. Raises `StorageError`."""
         return [row.rk for row in await load_rows(self._tables, MAINTENANCE, INDEX, "", "~")]
-
-    async def entries(self, keys: Sequence[str]) -> dict[str, Row]:
-        """Return the index rows of these fleets, which are in order. Raises `StorageError`."""
-        # '!' sorts before every character of names, so this is the first key beyond the last.
-        return {row.rk: row for row in await load_rows(self._tables, MAINTENANCE, INDEX, keys[0], keys[-1] + "!")}
 
     async def note(self, key: str, props: Props) -> None:
         """Merge properties into a fleet's index row, if it still exists. Raises `StorageError`."""
@@ -195,6 +203,30 @@ class MaintenanceStore:
 def changed_events(view: FleetEvents, events: Mapping[str, EventRow]) -> dict[str, MaintenanceRow]:
     """Return the rows of the changed events."""
     return {event_key(event_id): event for event_id, event in events.items() if event != view.events.get(event_id)}
+
+
+def _after_write(read: StoredEvents, kept: Mapping[str, MaintenanceRow | None], etags: Sequence[str]) -> StoredEvents:
+    """Return what was read with the rows that a write has replaced. etags: of the rows of `kept`, in their order, and others after them."""
+    view, known = read.view, dict(read.etags)
+    nodes, events = dict(view.nodes), dict(view.events)
+    for (rk, row), etag in zip(kept.items(), etags, strict=False):
+        match row:
+            case None:
+                known.pop(rk, None)
+                nodes.pop(rk.removeprefix(NODES[0]), None)
+                continue
+            case NodeRow():
+                nodes[row.node] = row
+            case EventRow():
+                events[row.event_id] = row
+            case MonitorsRow():
+                view = replace(view, monitors=row)
+            case AlarmsRow():
+                view = replace(view, alarms=row)
+            case GuardRow():
+                view = replace(view, guard=row)
+        known[rk] = etag
+    return replace(read, view=replace(view, nodes=nodes, events=events), etags=known)
 
 
 def _readable(row: Row) -> StoryRow | None:

@@ -91,52 +91,53 @@ class MaintenanceSweep:
         return counts
 
     async def _sweep(self, sweep: str, postponement: Postponement, now: Millis, *, everything: bool) -> Counter[str]:
-        async def prepare(keys: list[str]) -> VisitFleet:
-            entries = await self._store.entries(keys) if everything else {}
-            postponed = postponement.of(keys, now)
+        async def prepare(entries: dict[str, Row]) -> VisitFleet:
+            postponed = postponement.of(entries, now)
 
             async def visit(key: str) -> Counter[str]:
                 if key in postponed:
                     return Counter(postponed=1)
-                return await self._visit(key, entries.get(key), everything=everything)
+                return await self._visit(key, entries[key], everything=everything)
 
             return visit
 
         return await self._cursor.visit_next(sweep, prepare)
 
-    async def _visit(self, key: str, entry: Row | None, *, everything: bool) -> Counter[str]:
+    async def _visit(self, key: str, entry: Row, *, everything: bool) -> Counter[str]:
         row = await self._tables.get(FLEETS, key, FLEET)
         if row is None:
             return Counter()
         fleet = parse_fleet(row.props)
-        if not everything:
+        if not everything and not figures.had_open_events(entry):
+            # Most fleets have no open event, and few rows show it. One that had is likely to have some still, and is read once, as a whole.
             events = (await self._store.read(key)).view.events.values()
             if not any(event.open for event in events):
                 return Counter()
         counts = Counter(busy=1)
         settings = self._settings(fleet)
 
-        async def attempt() -> tuple[StoredEvents, FleetEvents] | WriteConflict:
+        async def attempt() -> tuple[StoredEvents, FleetEvents, StoredEvents] | WriteConflict:
             read = await self._store.read(key, whole=True)
             after = rules.sweep(read.view, settings, read.now)
             changed = _changed(read.view, after)
-            if changed and not await self._store.write(key, read, changed):
+            stored = await self._store.write(key, read, changed)
+            if stored is None:
                 return CONFLICT
             counts["changed"] += len(changed)
-            return read, after
+            return read, after, stored
 
         swept = await try_repeatedly(attempt, ATTEMPTS)
         if isinstance(swept, WriteConflict):
             # Reports come in all the time, and each of them settles what it is about.
             return counts
-        read, after = swept
+        read, after, stored = swept
         gone = dict.fromkeys(read.view.nodes, False)
         leaving = [node for node in after.nodes.values() if node.leaving or node != read.view.nodes.get(node.node)]
         around = {node.node: events_around(node, after, now=read.now) for node in leaving}
         await self._leases.leave(key, gone | {name: node.leaving for name, node in after.nodes.items()}, around)
         counts["acknowledged"] += await self._acknowledge_due(key, after, settings, read.now)
-        counts["told"] += await self._publish(key, fleet, settings, after, read.now)
-        if entry is not None and not figures.has_props(entry, noted := figures.alarm_props(after) | figures.care_props(after, read.now)):
+        counts["told"] += await self._publish(key, fleet, settings, stored)
+        if everything and not figures.has_props(entry, noted := figures.alarm_props(after) | figures.care_props(after, read.now)):
             await self._store.note(key, noted)
         return counts
 
@@ -174,32 +175,40 @@ class MaintenanceSweep:
 
         return await try_repeatedly(attempt, ATTEMPTS) is True
 
-    async def _publish(self, key: str, fleet: Fleet, settings: MaintenanceSettings, view: FleetEvents, now: Millis) -> int:
-        """Publish the notices that are due; a failed one is repeated next time. view: as it was just written."""
+    async def _publish(self, key: str, fleet: Fleet, settings: MaintenanceSettings, stored: StoredEvents) -> int:
+        """Publish the notices that are due; a failed one is repeated next time. stored: the rows as they were just read and written."""
         channel = notifications.channel_of(fleet.rest)
-        if not any(notifications.due_notices(key, kept, settings, channel, now) for kept in _publishable(view)):
-            return 0
-        read = await self._store.read(key)
-        changed: dict[str, MaintenanceRow] = {}
-        for kept in _publishable(read.view):
+        published: dict[str, list[str]] = {}
+        for rk, kept in _publishable(stored.view).items():
             done = [
                 what
-                for what, notice in notifications.due_notices(key, kept, settings, channel, read.now)
+                for what, notice in notifications.due_notices(key, kept, settings, channel, stored.now)
                 if notice is None or await notifications.publish(self._publisher, key, notice)
             ]
             for what in done:
                 notifications.log_of(key, kept, what)
             if done:
-                rk = event_key(kept.event_id) if isinstance(kept, EventRow) else ALARMS
-                changed[rk] = replace(kept, told=rules.mark_published(kept, done))
-        if changed:
-            # If another write came in between, the next sweep repeats the notices under the same ids, so none is delivered twice.
-            await self._store.write(key, read, changed)
-        return len(changed)
+                published[rk] = done
+        newest: StoredEvents | None = stored
+
+        async def attempt() -> int | WriteConflict:
+            nonlocal newest
+            read, newest = newest or await self._store.read(key), None
+            marked: dict[str, MaintenanceRow] = {
+                rk: replace(kept, told=rules.mark_published(kept, published[rk]))
+                for rk, kept in _publishable(read.view).items()
+                if rk in published
+            }
+            return len(marked) if await self._store.write(key, read, marked) else CONFLICT
+
+        # If the marks cannot be stored, the next sweep repeats the notices under the same ids, so none is delivered twice.
+        marked = await try_repeatedly(attempt, ATTEMPTS) if published else 0
+        return 0 if isinstance(marked, WriteConflict) else marked
 
 
-def _publishable(view: FleetEvents) -> list[EventRow | AlarmsRow]:
-    return [*view.events.values(), view.alarms]
+def _publishable(view: FleetEvents) -> dict[str, EventRow | AlarmsRow]:
+    """Return the rows about which notices are published, by key."""
+    return {**{event_key(event_id): event for event_id, event in view.events.items()}, ALARMS: view.alarms}
 
 
 def _changed(before: FleetEvents, after: FleetEvents) -> dict[str, MaintenanceRow | None]:

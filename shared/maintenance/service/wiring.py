@@ -33,22 +33,24 @@ class Maintenance:
         self,
         tables: Tables,
         clock: Clock,
-        leases: Leases,
+        leases: Callable[[Tables], Leases],
         publisher: EventPublisher,
         acknowledge: Acknowledge,
         tenant_limits: Callable[[str], Awaitable[Limits]] = no_limits,
         pace: RowPace | None = None,
         pressure: PressureGauge | None = None,
     ) -> None:
-        """pace: that of the sweeps; the rows that the sweep reads count for it. pressure: of the requests of this process to storage."""
+        """leases: returns the access to fleets' leases by way of some tables. pace: that of the sweeps; the rows that the sweep reads count
+        for it. pressure: of the requests of this process to storage."""
         store = MaintenanceStore(tables, clock.now)
         swept: Tables = tables if pace is None else CountedTables(tables, pace)
         self._tables, self._store = tables, store
-        reports = ReportRounds(store, read_maintenance_settings, leases, tenant_limits, clock=clock)
+        reports = ReportRounds(store, read_maintenance_settings, leases(tables), tenant_limits, clock=clock)
         self.service = MaintenanceService(store, read_maintenance_settings, reports)
         """Serves agents, operators and Event Grid."""
+        kept = MaintenanceStore(swept, clock.now)
         self.watch = MaintenanceSweep(
-            swept, clock, MaintenanceStore(swept, clock.now), read_maintenance_settings, leases, publisher, acknowledge, pace, pressure
+            swept, clock, kept, read_maintenance_settings, leases(swept), publisher, acknowledge, pace, pressure
         )
         """Serves the timers."""
         self._pending = Cached(self._read_pending, clock, ttl=PENDING_AGE, missing_ttl=PENDING_AGE, size=MOST_PENDING)

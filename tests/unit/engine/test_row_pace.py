@@ -11,7 +11,7 @@ from shared.engine.row_pace import BURST, LONGEST_WAIT, ROWS_PER_SECOND, Counted
 from shared.leases.rows import INDEX
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, FLEETS
-from shared.storage.ports import Insert
+from shared.storage.ports import Insert, Row
 
 ACCOUNT = 20_000
 """Entities a second that Azure serves of an account."""
@@ -42,7 +42,7 @@ async def walk(fleets: int, rows: int, rate: float, burst: float) -> tuple[list[
         times.append(clock.monotonic() - began)
         return Counter()
 
-    async def prepare(keys: list[str]) -> VisitFleet:
+    async def prepare(rows: dict[str, Row]) -> VisitFleet:
         return visit
 
     walking = asyncio.create_task(FleetCursor(stored, clock, FLEETS, INDEX, pace).visit_next("sweep", prepare))

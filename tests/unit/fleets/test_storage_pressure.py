@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -70,7 +70,7 @@ def test_all_fleets_are_visited_although_storage_refuses_the_messages_that_plan_
 
 async def test_sweeps_of_turns_and_of_maintenance_postpone_fleets_under_pressure_and_visit_all_of_them(world: World) -> None:
     turns = CheckpointService(world.tables, world.runner, world.clock, SeededIds("1"), nothing_pending, world.pressure)
-    maintenance = Maintenance(world.tables, world.clock, AsyncMock(), world.channel, AsyncMock(), pressure=world.pressure).watch
+    maintenance = Maintenance(world.tables, world.clock, Mock(), world.channel, AsyncMock(), pressure=world.pressure).watch
     for table, index in ((TURNS, TURN_INDEX), (MAINTENANCE, MAINTENANCE_INDEX)):
         await world.tables.write(table, index, [Upsert(f"t:fleet{number}", {"at": 1}) for number in range(24)])
     for sweep, period, runs in ((maintenance.run_once, 15, 2), (maintenance.inspect, 60, 2), (turns.run_once, 15, MAX_POSTPONED)):
