@@ -332,6 +332,8 @@ class Schedule(_AnswerModel):
     """The next occurrence, or None if none is left."""
     last: datetime | None = None
     """The latest occurrence that became an event."""
+    missed: datetime | None = None
+    """The earliest occurrence that is over a minute late, because no sweep has run since."""
     created: datetime | None = None
     revision: int = 0
     etag: str | None = None

@@ -62,6 +62,7 @@ class Stage:
     def seed(self) -> Self:
         """Everything; returns once the API tells of it."""
         self.events()
+        self.schedules()
         self.servers()
         self._beating.start()
         self.replicas()
@@ -98,6 +99,12 @@ class Stage:
         made += [{"due": due, "payload": {}, "channel": "busy", "id": "patient"}]
         made += [{"due": text_of(now_ms() + (20 + number % 30) * MINUTE), "payload": number} for number in range(300)]
         assert self.call("POST", "events/batch", made)["rejected"] == 0
+
+    def schedules(self) -> None:
+        """One that is far away, and one that is paused: neither has an event yet."""
+        self.call("PUT", "schedules/new-year", {"cron": "0 0 1 1 *", "timezone": "Europe/Berlin", "payload": {"said": self.words}})
+        self.call("PUT", "schedules/prices", {"every": "P1D", "payload": None})
+        self.call("POST", "schedules/prices/pause")
 
     def die(self, event_id: str) -> None:
         """An event of a channel of its own that dies, and would be delivered if it were brought back."""

@@ -383,3 +383,49 @@ async def test_a_search_says_how_much_it_shows_and_whether_it_is_complete(look: 
     await expect(panel.locator(".sum")).to_contain_text("Showing 101 events so far. The search is not complete")
     await expect(panel.get_by_role("button", name="Search on")).to_be_focused()
     await expect(panel.locator("img, script")).to_have_count(0)
+
+
+async def test_a_schedule_shows_its_next_occurrences_and_is_paused_and_resumed(look: Look, stage: Stage) -> None:
+    look.expected = "422"
+
+    async def more(route: Route) -> None:
+        answer = await (await route.fetch()).json()
+        over = {**answer["items"][0], "id": "over", "paused": False, "next": None}
+        late = {**over, "id": "late", "next": text_of(now_ms()), "missed": text_of(now_ms() - 120_000)}
+        await route.fulfill(json={**answer, "items": [*answer["items"], over, late]})
+
+    await look.page.route("**/api/v1/schedules?*", more)
+    await look.open(DEMO_KEY, "?view=schedules")
+    await look.shows("schedules")
+    for schedule, state in (("over", "ended"), ("late", "missed since"), ("prices", "paused"), ("new-year", "active")):
+        await expect(look.row("schedules", schedule)).to_contain_text(state)
+    await look.row("schedules", "new-year").get_by_role("button", name="new-year", exact=True).click()
+    dialog = look.page.get_by_role("dialog")
+    await expect(dialog.locator("tbody tr")).to_have_count(10)
+    await expect(dialog.locator("tbody tr").first).to_contain_text("-01-01T00:00:00.000+01:00")
+    await expect(dialog.get_by_label("Payload")).to_contain_text(json.dumps(EVIL))
+    await dialog.get_by_role("button", name="Pause").click()
+    await dialog.get_by_role("button", name="Pause").click()
+    await expect(look.row("schedules", "new-year")).to_contain_text("paused")
+    assert stage.call("GET", "schedules/new-year")["paused"] is True
+    await look.row("schedules", "new-year").get_by_role("button", name="Resume").click()
+    await dialog.get_by_role("button", name="Resume").click()
+    await expect(look.page.locator("#toast")).to_have_text("new-year is resumed.")
+    await expect(look.row("schedules", "new-year").get_by_role("button", name="Pause")).to_be_focused()
+    await look.row("schedules", "prices").get_by_role("button", name="prices", exact=True).click()
+    await dialog.get_by_role("button", name="Backfill").click()
+    await dialog.get_by_label("From").fill("2031-01-01T00:00:00")
+    await dialog.get_by_role("button", name="Create the events").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("must be later than from")
+
+
+async def test_heartbeat_monitors_are_found_from_the_schedules(look: Look, stage: Stage) -> None:
+    stage.call("POST", "heartbeats/backup", {"within": "P1D"})
+    await look.open(DEMO_KEY, "?view=schedules")
+    await look.page.get_by_role("button", name="Show heartbeat monitors").click()
+    await expect(look.row("search", "heartbeat:backup")).to_be_visible()
+    await expect(look.panel("search").get_by_label("Id begins with")).to_have_value("heartbeat:")
+    await expect(look.page.get_by_role("link", name="Events")).to_be_focused()
+    await look.page.go_back()
+    await look.shows("schedules")
+    await expect(look.panel("schedules")).to_be_visible()

@@ -158,6 +158,9 @@ class ScheduleOut(Strict):
     revision: int = Field(description="Number of changes to content or pause. It marks the ids of occurrences that were created again.")
     next: Stamp | None = Field(description="The next occurrence, without jitter; null if paused, or if there is none.")
     last: Stamp | None = Field(description="The latest past occurrence that became an event.")
+    missed: Maybe[Stamp] = Field(
+        None, description="The earliest occurrence that is over a minute late, because no sweep has run since; `catch_up` decides about it."
+    )
 
 
 class ScheduleList(Strict):

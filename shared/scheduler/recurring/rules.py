@@ -138,6 +138,15 @@ def next_of(definition: Definition, after: Millis) -> Millis | None:
     return next((each.at for each in found if each.at not in definition.taken), None)
 
 
+def overdue_of(definition: Definition, now: Millis) -> Millis | None:
+    """Return the earliest occurrence that is over `DEFAULT_GRACE` late, without jitter, and that no sweep has stored; None if paused."""
+    late = now - DEFAULT_GRACE - (definition.spec.jitter or 0) - 1
+    if definition.paused or definition.done >= late:
+        return None
+    found = next_of(definition, definition.done)
+    return found if found is not None and found <= late and found not in definition.ahead else None
+
+
 def pointed_at(definition: Definition, now: Millis) -> Definition:
     """Return the definition with the pointer that its state needs."""
     at: Millis | None

@@ -68,7 +68,7 @@ class StoredSchedule(NamedTuple):
     def shown(self) -> dict[str, Any]:
         """The representation, ready for orjson; the payload is passed through unchanged."""
         definition, following = self.definition, self.next
-        last = rules.last_of(definition, self.now)
+        last, missed = rules.last_of(definition, self.now), rules.overdue_of(definition, self.now)
         shown = {name: value for name, value in definition.spec.model_dump(mode="json").items() if value is not None}
         if "cron" in shown:
             shown.setdefault("timezone", "UTC")
@@ -82,6 +82,7 @@ class StoredSchedule(NamedTuple):
             "revision": definition.revision,
             "next": None if following is None else to_text(following),
             "last": None if last is None else to_text(last),
+            **({} if missed is None else {"missed": to_text(missed)}),
         }
 
 

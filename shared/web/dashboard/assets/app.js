@@ -11,11 +11,12 @@ import { leases } from "./leases.js";
 import { maintenance } from "./maintenance.js";
 import { Panel } from "./panel.js";
 import * as reach from "./reach.js";
+import { schedules } from "./schedules.js";
 import { search } from "./search.js";
 import { turns } from "./turns.js";
 
-const VIEWS = { overview: "Overview", events: "Events", audit: "Audit" };
-const PANELS = [now, fleets, due, late, dead, leases, turns, maintenance, health, search, audit];
+const VIEWS = { overview: "Overview", events: "Events", schedules: "Schedules", audit: "Audit" };
+const PANELS = [now, fleets, due, late, dead, leases, turns, maintenance, health, search, schedules, audit];
 const NEW_NAMES = 60_000; // ms between loads of the names of tenants and fleets
 const AGAIN = 5000; // ms until names, or a stored key, are tried again after a failure
 
@@ -53,6 +54,7 @@ const ctx = {
   open(view, wanted) {
     Object.assign(ctx, wanted);
     show(view);
+    byId("views").querySelector("[aria-current]").focus();
     panels.forEach((panel) => panel.spec.view === view && panel.reset());
     look();
   },

@@ -1,7 +1,7 @@
 // The view of events: one by its id, or those that match filters.
 
 import { Refused, call } from "./api.js";
-import { badge, chosenTime, count, cut, el, field, focusOn, folded, keeps, keepsOf, moment, plural, problem, say, span, table } from "./dom.js";
+import { badge, chosenTime, count, cut, el, field, focusOn, folded, keeps, keepsOf, localValue, moment, plural, problem, say, span, table } from "./dom.js";
 import { STATES, showEvent, stateBadge } from "./event.js";
 import { statsOf } from "./events.js";
 
@@ -62,7 +62,7 @@ export const search = {
     const set = (filters) => {
       for (const [name, { input }] of Object.entries(fields)) {
         if (name === "held") input.checked = Boolean(filters.held);
-        else if (!["from", "to"].includes(name)) input.value = filters[name] ?? "";
+        else input.value = ["from", "to"].includes(name) && filters[name] ? localValue(filters[name]) : filters[name] ?? "";
       }
     };
     const clear = el("button", { type: "reset" }, "Clear");
@@ -78,8 +78,13 @@ export const search = {
       refresh();
     });
     // Another view may have asked for a search.
-    ctx.filtered = () => set(ctx.filters);
-    return el("div", { class: "tools" }, one, many);
+    ctx.filtered = () => {
+      set(ctx.filters);
+      if (Object.keys(ctx.filters).length) filters.open = true;
+    };
+    // On a phone, the list comes first.
+    const filters = el("details", { open: !matchMedia("(max-width: 620px)").matches }, el("summary", {}, "Filters"), many);
+    return el("div", { class: "tools" }, one, filters);
   },
   async load(ctx, signal) {
     const filters = (ctx.filters ??= {});

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shared.core.clock import Millis, to_text
 from shared.scheduler.recurring.definition import Definition, RevisionUndo, definition_of, event_ids, offset, parse_pointer_key
 from shared.scheduler.recurring.model import MAX_ID, Recurrence
-from shared.scheduler.recurring.rules import BATCH, changed, claimed, plan, pointed_at, redefined, undone
+from shared.scheduler.recurring.rules import BATCH, changed, claimed, overdue_of, plan, pointed_at, redefined, undone
 from shared.scheduler.recurring.timing import occurrences
 from shared.scheduler.timings import OCCURRENCES_AHEAD
 from shared.storage.ports import Row
@@ -70,6 +70,16 @@ def test_all_goes_on_where_a_sweep_stopped() -> None:
 def test_jitter_is_no_lateness() -> None:
     held_back = schedule(NOW - 5 * MINUTE, cron="* * * * *", jitter="PT4M", catch_up={"policy": "none"})
     assert fired(held_back)[:2] == ["07:56", "07:57"]
+
+
+def test_an_occurrence_that_no_sweep_has_stored_is_overdue_after_a_minute_and_its_jitter() -> None:
+    behind = schedule(NOW - 5 * MINUTE, every="PT2M", start="2027-01-15T07:57:30Z")
+    assert overdue_of(behind, NOW) == NOW - 5 * MINUTE // 2
+    assert overdue_of(replace(behind, done=NOW + MINUTE), NOW) is None
+    assert overdue_of(replace(behind, paused=True), NOW) is None
+    assert overdue_of(replace(behind, ahead=(NOW - 5 * MINUTE // 2,)), NOW) is None
+    assert overdue_of(schedule(NOW - 5 * MINUTE, every="PT2M", start="2027-01-15T07:57:30Z", jitter="PT2M"), NOW) is None
+    assert overdue_of(schedule(NOW - DAY, cron="0 6 1 1 *"), NOW) is None
 
 
 def test_what_was_taken_is_not_fired_again() -> None:
