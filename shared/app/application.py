@@ -84,6 +84,7 @@ class Application:
         self.tenants = TenantServices(self.directory, self.resumed)
         # Scheduler
         self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side, ports.process)
+        self.limit_notices = self.scheduler.limit_notices
         self.failover = Failover(pair, tables, self.scheduler.runner, clock, storage.places)
         internal_events = InternalEvents(self.scheduler.ingest)
         if second is not None:

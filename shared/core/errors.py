@@ -32,7 +32,10 @@ class UnsafeSettings(TocsinError):
 
 
 class Problem(TocsinError):
-    """An answer with an RFC 9457 body. `errors` holds `{"pointer", "detail"}` pairs; nothing in it may be a secret."""
+    """An answer with an RFC 9457 body. `errors` holds `{"pointer", "detail"}` pairs; nothing in it may be a secret.
+
+    limit: the name of the tenant's limit that refused the call, such as `open_events`; '' for any other reason. It is not in the body.
+    """
 
     def __init__(
         self,
@@ -44,13 +47,14 @@ class Problem(TocsinError):
         errors: list[dict[str, str]] | None = None,
         headers: dict[str, str] | None = None,
         outcome: Outcome | None = None,
+        limit: str = "",
     ) -> None:
         super().__init__(f"{status} {code}: {detail}")
         self.status, self.code, self.detail = status, code, detail
         self.title = title or code.replace("-", " ").capitalize()
         self.errors = errors or []
         self.headers = headers or {}
-        self.outcome = outcome
+        self.outcome, self.limit = outcome, limit
 
     def body(self, instance: str = "") -> dict[str, Any]:
         """Return the problem document. Its `type` ends in the code."""

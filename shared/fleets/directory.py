@@ -254,7 +254,7 @@ class FleetDirectory:
         limit = MOST_FLEETS if own is None else own
         if (count := len(await self._entries(tenant))) >= limit:
             detail = f"the tenant has {count:,} fleets, and its limit is {limit:,}"
-            raise conflict("too-many-fleets", f"{detail}; an operator can raise limits.fleets")
+            raise conflict("too-many-fleets", f"{detail}; an operator can raise limits.fleets", "fleets")
 
     async def _require_room(self, tenant: str, name: str, partitions: int) -> None:
         own = (await self._limits(tenant)).partitions
@@ -264,7 +264,7 @@ class FleetDirectory:
         total = sum(counts.values()) + partitions
         if partitions > before and total > limit:
             detail = f"the tenant's fleets would have {total:,} partitions, and its limit is {limit:,}"
-            raise conflict("too-many-partitions", f"{detail}; an operator can raise limits.partitions")
+            raise conflict("too-many-partitions", f"{detail}; an operator can raise limits.partitions", "partitions")
 
     # -- changing
 

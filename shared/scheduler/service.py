@@ -39,6 +39,7 @@ from .label_index import LabelIndex
 from .long_work.service import LongWorkCalls
 from .mirror.pair import Mirror, MirrorPair
 from .outcomes.callback_writer import CallbackWriter
+from .outcomes.limit_notices import LimitNotices
 from .outcomes.notices import Notices
 from .protocol.mirroring import FIRST, SECOND, Side
 from .queries.held import EventViews
@@ -112,9 +113,10 @@ class Scheduler:
         self.writer = Writer(self.runner, clock, ids, settings, storage.fresh, mirror, express, self.label_index.searchable, self.lines)
         self.callbacks = CallbackWriter(self.writer, directory, tables, queued_ids, clock, notify)
         self.notices = Notices(self.runner, tables, clock, directory, self.writer, queued_ids)
+        self.limit_notices = LimitNotices(directory, self.notices, clock)
         outbox = Outbox(storage.queues, clock, parcels)
         limiter = RateLimiter(tables, clock)
-        self.ingest = Ingest(directory, self.writer, self.stats, limiter, clock, ids, queued_ids, outbox, settings, notify)
+        self.ingest = Ingest(directory, self.writer, self.stats, limiter, clock, ids, queued_ids, outbox, settings, self.limit_notices)
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
         self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror, self.label_index.searchable, self.lines)

@@ -46,14 +46,18 @@ def not_found(what: str) -> Problem:
     return Problem(404, "not-found", f"There is no such {what}.")
 
 
-def conflict(code: str, detail: str) -> Problem:
-    """Return 409."""
-    return Problem(409, code, detail)
+def conflict(code: str, detail: str, limit: str = "") -> Problem:
+    """Return 409. limit: see `Problem`."""
+    return Problem(409, code, detail, limit=limit)
 
 
-def too_many(retry_after: float, detail: str = "The tenant's limit is reached. Repeat the call after the time in Retry-After.") -> Problem:
-    """Return 429 with `Retry-After`, in whole seconds, at least one."""
-    return Problem(429, "too-many-requests", detail, headers={"retry-after": str(max(1, -int(-retry_after // 1)))})
+def too_many(
+    retry_after: float,
+    detail: str = "The tenant's limit is reached. Repeat the call after the time in Retry-After.",
+    limit: str = "",
+) -> Problem:
+    """Return 429 with `Retry-After`, in whole seconds, at least one. limit: see `Problem`."""
+    return Problem(429, "too-many-requests", detail, headers={"retry-after": str(max(1, -int(-retry_after // 1)))}, limit=limit)
 
 
 def of(failure: Exception, *, where: str) -> Problem:

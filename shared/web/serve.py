@@ -116,6 +116,7 @@ def _end(ended: asyncio.Future[None], _: object = None) -> None:
 
 
 async def _handle(route: Route, get_app: GetApp, request: ApiRequest, progress: _Progress) -> ApiResponse:
+    app = call = None
     try:
         app = None if route.standalone else await get_app()
         call = await admit(route, app, request)
@@ -125,7 +126,11 @@ async def _handle(route: Route, get_app: GetApp, request: ApiRequest, progress: 
         progress.begun = True
         return write(await (carry_out(route, call, app) if route.audited else route.handler(call)))
     except Exception as failure:
-        return refuse(problem.of(failure, where=route.name), request.url)
+        found = problem.of(failure, where=route.name)
+        if found.limit and app is not None and call is not None:
+            # The receiver of an event has no key; the path names the tenant, and its token was checked.
+            await app.limit_notices.reached(call.tenant or call.params.get("tenant", ""), found.limit, found.detail)
+        return refuse(found, request.url)
 
 
 async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, Any]:

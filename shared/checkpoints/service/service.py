@@ -94,7 +94,7 @@ class CheckpointService:
         if isinstance(result, str):
             if result == "missing":
                 raise not_found("fleet")
-            raise conflict(result, _WHY[result])
+            raise conflict(result, _WHY[result], "replicas" if result == "too-many-replicas" else "")
         if result.over is not None:
             _log_ended(key, result.over)
         turn = result.answer.turn

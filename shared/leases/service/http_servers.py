@@ -72,7 +72,7 @@ class HttpServers:
         if done.why == "full":
             most = http_servers.MAX_SERVERS if own is None else own
             detail = f"the fleet has as many live servers as the tenant's limit allows, {most:,}"
-            raise conflict("too-many-servers", f"{detail}; an operator can raise limits.servers")
+            raise conflict("too-many-servers", f"{detail}; an operator can raise limits.servers", "servers")
         raise _refused(done.why)
 
     async def claim(

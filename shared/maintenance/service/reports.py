@@ -280,8 +280,15 @@ def _pause(rows: int) -> float:
 def _refusal(why: rules.AgentReportRefusal, most: int) -> Problem:
     if why == "too-many-nodes":
         detail = f"the fleet has as many nodes with agents as the tenant's limit allows, {most:,}"
-        return conflict(why, f"{detail}; an operator can raise limits.agents")
-    return conflict(why, TOO_MANY_EVENTS if why == "too-many-events" else "a later report of this node has been stored")
+        return conflict(why, f"{detail}; an operator can raise limits.agents", "agents")
+    if why == "too-many-events":
+        return too_many_events()
+    return conflict(why, "a later report of this node has been stored")
+
+
+def too_many_events() -> Problem:
+    """Return 409 for a fleet with too many open maintenance events."""
+    return conflict("too-many-events", TOO_MANY_EVENTS, "maintenance_events")
 
 
 def _fitting(reports: Sequence[ReceivedReport]) -> Sequence[ReceivedReport]:

@@ -20,7 +20,7 @@ from ..rows import MAX_OPEN, EventRow, MaintenanceRow
 from ..rule_settings import MaintenanceSettings
 from ..story import in_order, start_after
 from . import eventgrid
-from .reports import TOO_MANY_EVENTS, ReportRounds
+from .reports import ReportRounds, too_many_events
 from .store import ATTEMPTS, SURE_ROWS, MaintenanceStore, StoredEvents, changed_events
 from .views import event_out, node_out, step_out
 
@@ -115,7 +115,7 @@ class MaintenanceService:
                 if name not in read.view.nodes:
                     raise invalid(f"/nodes/{at}", "no agent has reported for this node")
             if sum(each.open for each in read.view.events.values()) >= MAX_OPEN:
-                raise conflict("too-many-events", TOO_MANY_EVENTS)
+                raise too_many_events()
             made = rules.rehearsal(event_id, read.view, nodes, body.type, body.notice, body.duration_s, read.now)
             if await self._store.write(key, read, _kept(read, made)):
                 extra = {"action": "maintenance_rehearsal", "fleet": key, "event_id": event_id, "nodes": list(nodes)}

@@ -96,7 +96,7 @@ class BulkJobs:
         rows = await self._rows(tenant)
         unfinished = [row for row in rows if row.props["state"] in UNFINISHED]
         if len(unfinished) >= MOST_UNFINISHED:
-            raise too_many(60, f"the tenant has {MOST_UNFINISHED} bulk jobs that have not ended; cancel one, or wait")
+            raise too_many(60, f"the tenant has {MOST_UNFINISHED} bulk jobs that have not ended; cancel one, or wait", "bulk_jobs")
         ended = sorted((row for row in rows if row.props["state"] not in UNFINISHED), key=lambda row: int(row.props["created"]))
         # Each call removes more jobs than it makes, so a tenant that makes many keeps no more than these.
         for row in ended[: max(0, len(rows) - MOST_KEPT)][:REMOVED_AT_ONCE]:

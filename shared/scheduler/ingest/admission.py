@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
@@ -22,7 +20,6 @@ from ...delivery.channels.event_target import STORED, EventTarget, faults_with
 from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD
 from ...delivery.channels.ports import Target
 from ...delivery.flow.rate_limiter import RateLimiter, most_at_once
-from ...delivery.notices import Notify, notify_nobody
 from ...storage.ports import Props, Row
 from ...tenants.model import Durability, Tenant
 from ...tenants.store import TenantDirectory
@@ -33,6 +30,7 @@ from ...web.parsing import is_lenient_json, too_deep
 from ...web.problem import invalid, not_found, too_many, unreadable
 from ..fanouts.names import MADE, fanned_out
 from ..model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, OUTLIVED, EventIn, EventPatch
+from ..outcomes.limit_notices import LimitNotices
 from ..outcomes.owed import NamesCallbacks
 from ..queries.stats import TenantStats
 from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
@@ -43,11 +41,7 @@ from .outbox import Outbox
 from .queued_ids import Queued, QueuedIds, name_of
 from .writer import Stored, Writer
 
-log = logging.getLogger(__name__)
-
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)
-LIMIT_TOLD_EVERY = 60.0
-"""Seconds in which a process notes once that a limit of a tenant refuses events."""
 TRACED_OF_BATCH = 20
 """Events of one batch whose deliveries are traced with the request. The spans of all its deliveries would cost more than anything else."""
 
@@ -89,11 +83,9 @@ class Ingest:
         queued_ids: QueuedIds,
         outbox: Outbox,
         settings: Settings,
-        notify: Notify = notify_nobody,
+        limit_notices: LimitNotices,
     ) -> None:
-        self._notify = notify
-        self._told: dict[tuple[str, str], float] = {}
-        """Monotonic time at which a tenant was last told of a limit that refused events."""
+        self._limit_notices = limit_notices
         self._directory, self._writer, self._stats, self._limiter, self._clock = directory, writer, stats, limiter, clock
         self._ids, self._queued_ids, self._outbox, self._settings = ids, queued_ids, outbox, settings
 
@@ -155,7 +147,7 @@ class Ingest:
             except Problem as wrong:
                 if whole and wrong.code == "malformed-json" and not is_lenient_json(element):
                     raise unreadable("malformed-json", f"Element {number} of the array is not JSON. {wrong.detail}") from None
-                results.append(wrong)
+                results.append(await self.noted(tenant, wrong))
         if fanouts:
             _bounded(events + len(ready), size)
         granted, refusal = await self.admit(tenant, settings, len(ready))
@@ -403,7 +395,7 @@ class Ingest:
             limit = min(limit, target.spec.max_payload)
         if durability == "fast":
             limit = min(limit, MAX_SMALL_PAYLOAD)
-        _sized_for(body, limit)
+        _sized_for(body, limit, "payload_bytes" if limit == settings.limits.payload_bytes else "")
 
     async def admit(self, tenant: str, settings: Tenant, count: int) -> tuple[int, Problem]:
         """Return how many of `count` events the tenant's limits let in now, and the problem for the others."""
@@ -417,10 +409,9 @@ class Ingest:
         if grant.granted == count:
             # The usual case does not pay for a problem that nobody sees.
             return count, _NOTHING_REFUSED
-        await self._refused(tenant, settings, "events_per_second" if grant.granted < fits else "open_events", count - grant.granted)
         if grant.granted < fits:
-            return grant.granted, too_many(grant.retry_after, "the tenant's limit of events per second is exceeded")
-        return grant.granted, too_many(OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events")
+            return grant.granted, await self._too_fast(tenant, grant.retry_after)
+        return grant.granted, await self._too_many_open(tenant, limit)
 
     async def admit_all(self, tenant: str, settings: Tenant, count: int) -> Problem | None:
         """Let in the `count` events of a fan-out, or return the problem if the tenant's limits do not let in all of them now.
@@ -432,31 +423,25 @@ class Ingest:
         if most < count:
             raise invalid("/channels", f"the tenant's limits let in at most {most} events together")
         if limit is not None and await self._stats.open_events(tenant) + count > limit:
-            await self._refused(tenant, settings, "open_events", count)
-            return too_many(OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events")
+            return await self._too_many_open(tenant, limit)
         if wait := await self._limiter.take_all(tenant, rate, count):
-            await self._refused(tenant, settings, "events_per_second", count)
-            return too_many(wait, "the tenant's limit of events per second is exceeded")
+            return await self._too_fast(tenant, wait)
         if limit is not None:
             self._stats.admitted(tenant, count)
         return None
 
-    async def _refused(self, tenant: str, settings: Tenant, limit: str, count: int) -> None:
-        if settings.notices is not None:
-            await self._limit_reached(tenant, limit, count)
+    async def _too_many_open(self, tenant: str, limit: int | None) -> Problem:
+        return await self.noted(tenant, too_many(OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events", "open_events"))
 
-    async def _limit_reached(self, tenant: str, limit: str, refused: int) -> None:
-        """Have the tenant told that a limit refuses events; what it refuses within a minute is told once by this process."""
-        now = self._clock.monotonic()
-        if now < self._told.get((tenant, limit), -math.inf) + LIMIT_TOLD_EVERY:
-            return
-        self._told[tenant, limit] = now
-        try:
-            await self._notify(tenant, "limit.reached", limit, f"{refused:,} events of one call were refused")
-        except StorageError as error:
-            # The next refusal is told.
-            del self._told[tenant, limit]
-            log.debug("A limit that was reached could not be noted: %s", error, extra={"action": "notice_postponed", "tenant": tenant})
+    async def _too_fast(self, tenant: str, wait: float) -> Problem:
+        detail = "the tenant's limit of events per second is exceeded"
+        return await self.noted(tenant, too_many(wait, detail, "events_per_second"))
+
+    async def noted(self, tenant: str, refusal: Problem) -> Problem:
+        """Note the limit that refuses an event of a batch or of a queue, and return the problem."""
+        if refusal.limit:
+            await self._limit_notices.reached(tenant, refusal.limit, refusal.detail)
+        return refusal
 
     @staticmethod
     def admitted(event: EventToStore, stored: Stored | StorageError) -> Admitted:
@@ -471,7 +456,7 @@ class Ingest:
         return Admitted(stored.id, stored.existing, False)
 
 
-_NOTHING_REFUSED = too_many(OPEN_EVENTS_RETRY, "a limit is exceeded")
+_NOTHING_REFUSED = too_many(OPEN_EVENTS_RETRY, "a limit is exceeded", "none")
 
 
 def _bounded(events: int, size: int) -> None:
@@ -483,10 +468,11 @@ def _bounded(events: int, size: int) -> None:
         raise Problem(413, "content-too-large", detail)
 
 
-def _sized_for(body: bytes, limit: int) -> None:
-    if len(body) > limit:
-        detail = f"the payload is larger than {limit:,} bytes"
-        raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "/payload", "detail": detail}])
+def _sized_for(body: bytes, most: int, limit: str = "") -> None:
+    """Raise 413 if the payload has more than `most` bytes. limit: see `Problem`."""
+    if len(body) > most:
+        detail = f"the payload is larger than {most:,} bytes"
+        raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "/payload", "detail": detail}], limit=limit)
 
 
 def _fits(target: EventTarget, channel: Target) -> None:

@@ -120,7 +120,7 @@ class Intake:
                     event.term = term
                 ready.append((number, events))
             except Problem as found:
-                wrong[number] = found
+                wrong[number] = await self._ingest.noted(tenant, found)
         await self._reject(tenant, origin, items, wrong, results)
         granted, refusal = await self._ingest.admit(tenant, settings, sum(len(events) == 1 for _, events in ready))
         let_in, wrong = [], {}

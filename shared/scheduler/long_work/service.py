@@ -63,7 +63,8 @@ class LongWorkCalls:
             self._counters["work_calls_refused"] += 1
             raise Problem(401, "unauthenticated", _REFUSED, headers={"www-authenticate": _CHALLENGE})
         if wait := self._rates.wait(tenant, f"{place}/{attempt}"):
-            raise too_many(wait, "This attempt, or its tenant, calls too often. Repeat the call after the time in Retry-After.")
+            detail = "This attempt, or its tenant, calls too often. Repeat the call after the time in Retry-After."
+            raise too_many(wait, detail, "work_calls")
         return address, token
 
     async def complete(self, tenant: str, address: Address, token: HeldToken) -> dict[str, Any]:

@@ -27,6 +27,9 @@ from ...storage.ports import Applied, Insert, Merge, Props
 PARTITION: Final = "notices"
 PERIOD: Final[Millis] = 60_000
 """Shortest time between two notices of one kind to one tenant. What happens meanwhile is told in the next one."""
+HOURLY: Final = frozenset[NoticeKind]({"limit.reached"})
+"""Kinds of which a subject is noted once in `HOUR`: it goes on for as long as somebody keeps calling."""
+HOUR: Final[Millis] = 3_600_000
 MOST_SUBJECTS: Final = 20
 """Subjects that a notice names; others are only counted."""
 MOST_DETAIL: Final = 300
@@ -48,7 +51,7 @@ class NoticeRow:
 
     count: happenings that are in no notice yet; first, last: when they happened; subjects: the latest of each, by subject.
     sending: the content of the notice that is being stored as an event, '' for none; seq, sent_at: its number, and when it was fixed.
-    open: there is something to be told.
+    open: there is something to be told. noted: of kinds in `HOURLY`, when each subject of the last hour was noted.
     """
 
     count: int = 0
@@ -59,6 +62,7 @@ class NoticeRow:
     seq: int = 0
     sent_at: Millis = 0
     open: bool = False
+    noted: Mapping[str, Millis] = field(default_factory=dict)
 
     def props(self) -> Props:
         """Return the row's properties; always all of them."""
@@ -69,7 +73,14 @@ def _read_subjects(text: object) -> dict[str, tuple[int, Millis, str]]:
     return {subject: tuple(entry) for subject, entry in orjson.loads(str(text or "{}")).items()}
 
 
-_ROW: Final = RowCodec(NoticeRow, formats={"subjects": Format(lambda found: orjson.dumps(dict(found)).decode(), _read_subjects)})
+def _text(found: Mapping[str, Any]) -> str:
+    return orjson.dumps(dict(found)).decode()
+
+
+_ROW: Final = RowCodec(
+    NoticeRow,
+    formats={"subjects": Format(_text, _read_subjects), "noted": Format(_text, lambda text: orjson.loads(str(text or "{}")))},
+)
 
 
 def parse_notice(props: Props) -> NoticeRow:
@@ -107,6 +118,18 @@ def added(row: NoticeRow, happenings: Sequence[Happening]) -> NoticeRow:
     return replace(row, count=count, first=first, last=max(row.last, *times), subjects=kept, open=True)
 
 
+def once_an_hour(row: NoticeRow, happenings: Sequence[Happening]) -> tuple[NoticeRow, Sequence[Happening]]:
+    """Return those of subjects that were not noted within the hour, and the row that says that they are noted now."""
+    fresh: list[Happening] = []
+    noted = dict(row.noted)
+    for each in happenings:
+        if each.at >= noted.get(each.subject, each.at - HOUR) + HOUR:
+            noted[each.subject] = each.at
+            fresh.append(each)
+    latest = max(noted.values(), default=0)
+    return replace(row, noted={subject: at for subject, at in noted.items() if at > latest - HOUR}), fresh
+
+
 def content_of(kind: NoticeKind, row: NoticeRow) -> dict[str, Any]:
     """Return the payload of a notice."""
     subjects = [
@@ -121,7 +144,12 @@ def record(tenant: str, kind: NoticeKind, happenings: Sequence[Happening]) -> St
     key = notice_key(tenant, kind)
     while True:
         found = yield from get(SWEEPS, PARTITION, key)
-        props = added(parse_notice(found.props) if found is not None else NoticeRow(), happenings).props()
+        row, fresh = parse_notice(found.props) if found is not None else NoticeRow(), happenings
+        if kind in HOURLY:
+            row, fresh = once_an_hour(row, happenings)
+            if not fresh:
+                return
+        props = added(row, fresh).props()
         answer = yield from write(SWEEPS, PARTITION, Insert(key, props) if found is None else Merge(key, props, found.etag))
         if isinstance(answer, Applied):
             return

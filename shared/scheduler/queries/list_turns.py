@@ -28,7 +28,8 @@ class ListTurns:
     async def turn(self, tenant: str) -> AsyncIterator[None]:
         """Wait for the tenant's turn to read. Raises 429 if too many of its requests read or wait."""
         if self._present[tenant] >= AT_ONCE + WAITING:
-            raise too_many(RETRY, f"the tenant has {AT_ONCE + WAITING} list requests in progress; wait for their answers")
+            detail = f"the tenant has {AT_ONCE + WAITING} list requests in progress; wait for their answers"
+            raise too_many(RETRY, detail, "list_requests")
         self._present[tenant] += 1
         try:
             async with self._turns.setdefault(tenant, asyncio.Semaphore(AT_ONCE)):

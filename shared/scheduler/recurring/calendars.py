@@ -71,7 +71,7 @@ class Calendars:
             if old is not None and old.days == wanted:
                 return old, False
             if old is None and len(await self.all(tenant, uid)) >= MOST_CALENDARS:
-                raise conflict("too-many-calendars", f"the tenant has {MOST_CALENDARS} calendars; delete one that is not used")
+                raise conflict("too-many-calendars", f"the tenant has {MOST_CALENDARS} calendars; delete one that is not used", "calendars")
             if dry_run:
                 return Calendar(name, wanted, ""), old is None
             props: Props = {"uid": uid, "days": days_text(wanted)}

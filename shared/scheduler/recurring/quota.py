@@ -40,7 +40,7 @@ class Quota:
                 del self._known[next(iter(self._known))]
             known = self._known[tenant, uid] = self._clock.monotonic(), await self._store.count(tenant, uid)
         if known[1] >= most:
-            raise too_many(SCHEDULE_QUOTA_RETRY, f"the tenant may have {most:,} schedules")
+            raise too_many(SCHEDULE_QUOTA_RETRY, f"the tenant may have {most:,} schedules", "schedules")
 
     def made(self, tenant: str, uid: str) -> None:
         """Count a schedule that was made, until the next read."""
@@ -69,7 +69,7 @@ class Quota:
         total = sum(known[1].values()) - known[1].get(schedule, 0.0) + rate
         if rate > known[1].get(schedule, 0.0) and total > limit * (1 + 1e-9):
             detail = f"the tenant's schedules would have {total:.3g} occurrences per second; its limit of events per second is {limit:g}"
-            raise too_many(SCHEDULE_QUOTA_RETRY, detail)
+            raise too_many(SCHEDULE_QUOTA_RETRY, detail, "events_per_second")
         known[1][schedule] = rate
 
     def ended(self, tenant: str, uid: str | None, schedule: str) -> None:

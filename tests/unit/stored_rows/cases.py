@@ -67,7 +67,7 @@ def _scheduler() -> list[Case]:
     job = bulk_rows.BulkJob("move", '{"labels":{"order":"17"}}', NOW, by=-3_600_000)
     running = replace(job, state="running", started=NOW + 9, count=17, numbers=2, at=1, offset=5, done=7, confirmation="17-abc")
     searched = label_index.LabelProgress(f"order={NOW}", began=NOW + 300_000, phase="ledger", key="202611211021:5f-0a1-acme")
-    noticed = NoticeRow(3, NOW - 9, NOW, {"default": (3, NOW, "é")}, '{"count":1}', 7, NOW - 5, True)
+    noticed = NoticeRow(3, NOW - 9, NOW, {"default": (3, NOW, "é")}, '{"count":1}', 7, NOW - 5, True, {"open_events": NOW})
     definition = Definition("acme", "nightly", "u1", Recurrence(cron="30 2 * * *"), body, NOW, "nonce", NOW - 250)
     everything = Definition(
         tenant="acme",

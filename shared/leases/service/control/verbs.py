@@ -89,7 +89,7 @@ def decide(
     if ended is not None:
         ops += [Delete(ended.key, ANY), *_server_request(destination, {key: each for key, each in standing.items() if each is not ended})]
     if len(standing) >= MAX_INTENTS and before is None:
-        raise conflict("too-many-intents", f"the fleet has {MAX_INTENTS:,} manual controls, the maximum; revoke some first")
+        raise conflict("too-many-intents", f"the fleet has {MAX_INTENTS:,} manual controls, the maximum; revoke some first", "controls")
     return IntentChange(new if ops or before is None else before, tuple(ops), (ended,) if ended is not None else ())
 
 

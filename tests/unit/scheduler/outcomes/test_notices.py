@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import uuid
 from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
 from typing import Any
@@ -19,6 +21,8 @@ from shared.scheduler.outcomes.notice_rows import PARTITION, PERIOD, FixedNotice
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, SWEEPS
+from shared.tenants.model import Limits
+from tests.paths import ROOT
 
 from ..flow.flowing import batch, channel
 from ..harness import World
@@ -127,6 +131,70 @@ async def test_a_limit_that_refuses_events_is_told(world: World) -> None:
     await world.run(20)
     [notice] = told(world)
     assert [each["subject"] for each in notice["subjects"]] == ["open_events"]
+
+
+NO_REFUSALS = {"deliveries_per_second", "concurrency"}
+"""Limits that delay deliveries and refuse no call."""
+
+
+async def test_every_limit_of_a_tenant_is_told_once_an_hour(world: World) -> None:
+    limits = {"open_events": 1, "payload_bytes": 9, "schedules": 0, "fleets": 1, "partitions": 3, "servers": 0, "agents": 0}
+    await subscribe(world, "limit.reached", limits=limits)
+    assert (await world.demo.put("/api/v1/fleets/one", {"partitions": 2})).status == 201
+    beat = {"incarnation": str(uuid.UUID(int=1)), "seq": 1}
+    report = {"node": "n1", "seq": 1, "vm": "n1", "scope": "set", "disabled": False, "events": []}
+    refusals: list[tuple[str, str, str, Any, int]] = [
+        ("payload_bytes", "POST", "events", {"delay": "PT1H", "payload": "x" * 50}, 413),
+        ("open_events", "POST", "events", {"delay": "PT1H", "payload": 1}, 429),
+        ("schedules", "PUT", "schedules/poll", {"every": "PT1H", "payload": 1}, 429),
+        ("fleets", "PUT", "fleets/two", {"partitions": 1}, 409),
+        ("partitions", "POST", "fleets/one/leases/resize", {"partitions": 4}, 409),
+        ("servers", "POST", "fleets/one/nodes/s1/beat", beat, 409),
+        ("agents", "POST", "fleets/one/maintenance/reports", report, 409),
+    ]
+    assert set(Limits.model_fields) - NO_REFUSALS - {"events_per_second"} == {limit for limit, *_ in refusals}
+    await world.demo.create(delay="P7D")
+    for hour in range(2):
+        for _ in range(2):
+            for _, method, path, body, status in refusals:
+                assert (await world.demo.call(method, f"/api/v1/{path}", body)).status == status, path
+            await world.run(70)
+        found = [subject["subject"] for notice in told(world) for subject in notice["subjects"]]
+        assert sorted(found) == sorted(limit for limit, *_ in refusals for _ in range(hour + 1))
+        await world.clock.advance(3_600)
+
+
+async def test_a_limit_that_refuses_a_line_of_a_batch_is_told_too_and_by_one_process(world: World) -> None:
+    await subscribe(world, "limit.reached", limits={"payload_bytes": 9, "events_per_second": 1})
+    other = World(clock=world.clock)
+    other.storage = world.storage
+    await other.open()
+    for each in (world, other):
+        lines = [{"delay": "PT1H", "payload": value} for value in ("x" * 50, 1, 2, 3)]
+        answer = await each.demo.post("/api/v1/events/batch", lines)
+        assert answer.status in (200, 429)
+        await world.run(70)
+    assert sorted(subject["subject"] for notice in told(world) for subject in notice["subjects"]) == ["events_per_second", "payload_bytes"]
+    await other.close()
+
+
+def test_every_refusal_for_a_limit_names_it() -> None:
+    named = 0
+    for path in (ROOT / "shared").rglob("*.py"):
+        text = path.read_text()
+        if "too_many(" not in text and "too-many-" not in text:
+            continue
+        for call in ast.walk(ast.parse(text)):
+            match call:
+                case ast.Call(ast.Name("too_many"), args):
+                    pass
+                case ast.Call(ast.Name("conflict"), [ast.Constant(str(code)), *_] as args) if code.startswith("too-many"):
+                    pass
+                case _:
+                    continue
+            assert len(args) == 3, f"{path}:{call.lineno} refuses for a limit and names none"
+            named += 1
+    assert named > 8
 
 
 async def test_the_use_of_an_expired_key_is_told_once_an_hour(world: World) -> None:
