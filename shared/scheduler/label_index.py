@@ -121,6 +121,9 @@ class LabelIndex:
             return frozenset()
         marker = await self._tables.get(SWEEPS, PK_TICKS, LABELS_ROW)
         if not _is_complete(PROGRESS.decode(row.props), marker):
+            if marker is None or not marker.props["wanted"]:
+                # The process that stored the declaration ended before it could say so.
+                await self._call()
             return frozenset()
         self._known[tenant] = now, text
         return wanted
@@ -130,6 +133,10 @@ class LabelIndex:
         self._known.pop(tenant, None)
         progress = LabelProgress(_text(await self._declared(tenant)), done=fresh, began=self._clock.now() if fresh else 0, fresh=fresh)
         await self._tables.write(SWEEPS, PK_PROGRESS, (Upsert(tenant, PROGRESS.encode(progress)),))
+        await self._call()
+
+    async def _call(self) -> None:
+        """Let the next sweep look for passes that are not complete. Raises `StorageError`; the next list repeats it."""
         if not isinstance(await self._tables.write(SWEEPS, PK_TICKS, (Merge(LABELS_ROW, {"wanted": True}, ANY),)), Applied):
             await self._tables.write(SWEEPS, PK_TICKS, (Insert(LABELS_ROW, {"wanted": True, "former": 0}),))
 

@@ -16,10 +16,14 @@ from rich.table import Table
 from .history import Report, simulate
 from .planted import PLANTED, planted
 from .profile import STYLES
+from .world.bulk import simulate_bulk
 from .world.keyed_histories import simulate_keys
+from .world.labelled import simulate_labels
 from .world.pair import simulate_pair
 from .world.schedules import simulate_schedules
 
+KINDS = {"pair": simulate_pair, "schedules": simulate_schedules, "keys": simulate_keys, "labels": simulate_labels, "jobs": simulate_bulk}
+"""Histories of other kinds, by the option that asks for them."""
 COLLECT_EVERY = 50
 """Histories between two collections of the garbage."""
 SHOWN = 400
@@ -38,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pair", action="store_true", help="of a mirrored pair of accounts")
     parser.add_argument("--schedules", action="store_true", help="with recurring schedules")
     parser.add_argument("--keys", action="store_true", help="with ordering keys")
+    parser.add_argument("--jobs", action="store_true", help="with bulk jobs of searchable labels")
+    parser.add_argument("--labels", action="store_true", help="with searchable labels")
     parser.add_argument("--planted", choices=PLANTED, metavar="BUG", help=f"with a known bug: {'; '.join(PLANTED)}")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first violation")
     parser.add_argument("--verbose", action="store_true", help="print the whole trace")
@@ -52,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(asked: argparse.Namespace) -> int:
     """All seeds asked for."""
     console = Console(stderr=asked.json)
-    play = simulate_pair if asked.pair else simulate_schedules if asked.schedules else simulate_keys if asked.keys else simulate
+    play = next((play for name, play in KINDS.items() if getattr(asked, name)), simulate)
     seeds = [asked.seed] if asked.seed is not None else range(asked.start, asked.start + asked.seeds)
     counts: Counter[str] = Counter()
     styles: Counter[str] = Counter()
@@ -100,7 +106,7 @@ def run(asked: argparse.Namespace) -> int:
 def _violation(console: Console, report: Report, asked: argparse.Namespace) -> None:
     _trace(console, report, whole=asked.verbose)
     style = f" --style {asked.style}" if asked.style else ""
-    kind = "pair" if asked.pair else "schedules" if asked.schedules else "keys" if asked.keys else ""
+    kind = next((name for name in KINDS if getattr(asked, name)), "")
     bug = f' --planted "{asked.planted}"' if asked.planted else f" --{kind}" if kind else ""
     console.print(f"[red]seed {report.seed} ({report.profile.style}): {report.violation}[/red]", highlight=False)
     console.print(f"again: python -m tests.simulation --seed {report.seed}{style}{bug} --verbose\n", highlight=False)

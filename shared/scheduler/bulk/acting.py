@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...core.clock import Clock, Millis
@@ -17,10 +17,12 @@ from ..keys import Address
 from ..protocol.changing import WINDOW, find
 from ..queries.event_filter import EventFilter
 from ..rules import asked_due
+from .model import MOST_UNFINISHED
 from .rows import BulkJob
 
 MARK: Final = "job"
-"""Property of an event: the last job that has moved it, so that a job which is continued after a crash does not move it twice."""
+"""Property of an event: the last jobs that have moved it, the latest first, so that a job which is continued after a crash does not move it
+twice, also if another job has moved it meanwhile. Former versions know the last one only."""
 FIRE_IN: Millis = 4_000
 """An event that a job fires is due after this time, so that the fired events share shards."""
 TRIES: Final = 3
@@ -76,7 +78,7 @@ class Acting:
         if job.action == "cancel":
             await self._changes.cancel(tenant, event_id, seen, nonce=_nonce(job_id))
             return
-        change: Props = {MARK: job_id}
+        change: Props = {MARK: ",".join([job_id, *_marks(row.props)][:MOST_UNFINISHED])}
         if job.action == "fire":
             change |= dict.fromkeys(WINDOW, 0)
             due = self._clock.now() + FIRE_IN
@@ -112,4 +114,9 @@ def _nonce(job_id: str) -> str:
 
 def _is_done(props: dict[str, Any], job_id: str) -> bool:
     """Return True if the job has changed the event before."""
-    return props.get(MARK) == job_id or (props["state"] == "cancelled" and props.get("by") == _nonce(job_id))
+    return job_id in _marks(props) or (props["state"] == "cancelled" and props.get("by") == _nonce(job_id))
+
+
+def _marks(props: Mapping[str, Any]) -> list[str]:
+    """Return the last jobs that have moved the event."""
+    return str(props[MARK]).split(",") if props.get(MARK) else []

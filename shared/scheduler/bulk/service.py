@@ -75,6 +75,8 @@ COUNT_AT_ONCE: Final = 2.0
 """Seconds that a request to create a job counts before it answers."""
 LEASE: Millis = 30_000
 """Time after the last step of a process after which another one continues the job."""
+STORED_WITHIN: Millis = 600_000
+"""Time within which the request that stores a job has arrived, whatever became of its answer."""
 CONFLICTS: Final = 50
 
 
@@ -253,7 +255,7 @@ class BulkJobs:
         row = await self._tables.get(SWEEPS, jobs_partition(tenant), job_key(job_id))
         now = self._clock.now()
         if row is None:
-            await self._tables.write(SWEEPS, PK_OPEN, (Delete(open_key(tenant, job_id), ANY),))
+            await self._close(tenant, job_id, now)
             return False
         job = CODEC.decode(row.props)
         if job.state not in ("counting", "running"):
@@ -266,6 +268,13 @@ class BulkJobs:
             return False
         work = self._count if job.state == "counting" else self._change
         return await work(tenant, job_id, replace_etag(row, etag), taken, until)
+
+    async def _close(self, tenant: str, job_id: str, now: Millis) -> None:
+        """Remove the open row of a job that is not there, at the second look: the request that stores the job may still be under way."""
+        found = await self._tables.get(SWEEPS, PK_OPEN, open_key(tenant, job_id))
+        if found is not None and int(found.props["due"]) <= now:
+            op = Delete(found.rk, found.etag) if found.props["due"] else Merge(found.rk, {"due": now + STORED_WITHIN}, found.etag)
+            await self._tables.write(SWEEPS, PK_OPEN, (op,))
 
     async def _rest(self, tenant: str, job_id: str, row: Row, job: BulkJob, now: Millis) -> None:
         """Do what is left for a job that waits for its confirmation, or has ended: remove counted events, and at last the job."""

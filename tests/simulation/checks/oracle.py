@@ -263,5 +263,6 @@ class Oracle:
     def accepted(self, story: Story) -> None:
         """The receiver answered an attempt with success."""
         story.taken += 1
-        if story.taken > 1:
+        # A receiver that is late may take an attempt that was given up before.
+        if story.taken > 1 and all(step.verdict != "later" for step in story.script):
             self._world.counts["duplicates"] += 1

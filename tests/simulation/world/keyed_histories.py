@@ -16,7 +16,7 @@ import orjson
 from shared.core.clock import Millis, to_text
 from shared.delivery.channels import Sender
 from shared.delivery.channels.model import KeyLimits, QueueChannel
-from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
+from shared.delivery.channels.ports import OutgoingDelivery, Verdict
 from shared.storage.names import EVENTS
 
 from ..checks.invariants import only_owners_start
@@ -24,6 +24,7 @@ from ..history import Report, World, quietly
 from ..workload import UNKNOWN, Answer, Clients
 from .api import call
 from .instance import Instance
+from .marked import ACCEPTED, MarkedSender, PlannedAnswer
 
 STORED_BEFORE: Millis = 10_000
 CALM_AFTER = 600.0
@@ -69,7 +70,7 @@ class KeyedWorld(World):
 
     def senders(self, instance: Instance) -> dict[str, Sender]:
         plain = super().senders(instance)
-        return {**plain, "queue": _Carrier(self, instance, plain["queue"])}
+        return {**plain, "queue": MarkedSender(self, instance, plain["queue"], "k", self.arrived)}
 
     async def lived(self) -> None:
         self.loop.call_later(CALM_AFTER, self._calm)
@@ -113,15 +114,21 @@ class KeyedWorld(World):
                 return
             await asyncio.sleep(self.fortune.choice((0.0, 0.2, 3.0, 15.0)))
 
-    def arrived(self, instance: Instance, delivery: OutgoingDelivery) -> KeyedEvent:
+    def arrived(self, instance: Instance, delivery: OutgoingDelivery) -> PlannedAnswer:
         """Check a delivery: no event ahead of it is left."""
         event = self.keyed[int(orjson.loads(delivery.body)["k"])]
         self.note(instance, "delivers", (event.id, f"attempt {delivery.attempt}, key {event.key}"), None)
         only_owners_start(self, instance, delivery.id, event.tenant)
         event.tried += 1
+        fails = event.fails and event.tried == 1
+
+        def take() -> None:
+            event.accepted += not fails
+
+        answer = PlannedAnswer(take, event.takes, Verdict("retry", 503, "busy") if fails else ACCEPTED)
         if event.accepted:
             # A repetition, after a crash.
-            return event
+            return answer
         for other in self.keyed:
             ahead = (other.tenant, other.key) == (event.tenant, event.key) and (other.due, other.id) < (event.due, event.id)
             if not ahead or other.acked is None or other.acked > other.due - STORED_BEFORE - self.slack or other.accepted:
@@ -129,7 +136,7 @@ class KeyedWorld(World):
             states = [row.props["state"] for row in self.rows(EVENTS) if row.props.get("id") == other.id]
             if "dead" not in states:
                 self.fail(f"{event.id} begins, but {other.id} is ahead in key {event.key} of {event.tenant}, and is {states}")
-        return event
+        return answer
 
     async def verdict(self, instance: Instance) -> None:
         if missing := [each.id for each in self.keyed if each.acked is not None and not each.accepted]:
@@ -139,36 +146,6 @@ class KeyedWorld(World):
         if self.exact and (doubled := [each.id for each in self.keyed if each.accepted > 1]):
             self.fail(f"without faults, events with keys came twice: {doubled}")
         await super().verdict(instance)
-
-
-class _Carrier:
-    """A `Sender` that answers events with keys, and gives all other deliveries to the receiver."""
-
-    def __init__(self, world: KeyedWorld, instance: Instance, others: Sender) -> None:
-        self._world, self._instance, self._others = world, instance, others
-
-    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
-        world, instance = self._world, self._instance
-        if "k" not in orjson.loads(delivery.body):
-            return await self._others.send(target, delivery)
-        fault = world.fault(instance, "deliver")
-        if fault == "crash":
-            instance.crash()
-            raise asyncio.CancelledError
-        event = world.arrived(instance, delivery)
-        fails = event.fails and event.tried == 1
-        if wait := event.takes + world.latency(instance):
-            await asyncio.sleep(wait)
-        event.accepted += not fails
-        if fault == "crash-applied":
-            instance.crash()
-        elif fault == "pause":
-            instance.pause(world.long_wait())
-        await instance.ready()
-        return Verdict("retry", 503, "busy") if fails else Verdict("delivered", 200)
-
-    async def close(self) -> None:
-        """Nothing to release."""
 
 
 def simulate_keys(seed: int, style: str | None = None) -> Report:

@@ -18,7 +18,7 @@ from shared.app.timers import Counts
 from shared.core.clock import Millis, to_text
 from shared.core.durations import format_duration
 from shared.delivery.channels import Sender
-from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
+from shared.delivery.channels.ports import OutgoingDelivery
 from shared.scheduler.recurring.definition import definition_of
 from shared.scheduler.recurring.model import Policy
 from shared.storage.names import SCHEDULES
@@ -28,6 +28,7 @@ from ..history import Report, World, quietly
 from ..workload import UNKNOWN, Answer, Clients
 from .api import call
 from .instance import Instance
+from .marked import MarkedSender, PlannedAnswer
 
 CLAIMED: Millis = 3_000
 """An event that is due within this time may be claimed: a change does not reach it any more."""
@@ -105,7 +106,7 @@ class ScheduledWorld(World):
 
     def senders(self, instance: Instance) -> dict[str, Sender]:
         plain = super().senders(instance)
-        return {**plain, "queue": _Carrier(self, instance, plain["queue"])}
+        return {**plain, "queue": MarkedSender(self, instance, plain["queue"], "s", self.arrived)}
 
     async def lived(self) -> None:
         self.loop.call_later(CALM_AFTER, self._calm)
@@ -142,8 +143,8 @@ class ScheduledWorld(World):
         """The time now."""
         return self.start + int(self.loop.now * 1000 + 1e-6)
 
-    def arrived(self, instance: Instance, delivery: OutgoingDelivery) -> Schedule:
-        """Check a delivery: it is of an occurrence, at its time, with its content, and under one id. Return the schedule."""
+    def arrived(self, instance: Instance, delivery: OutgoingDelivery) -> PlannedAnswer:
+        """Check a delivery: it is of an occurrence, at its time, with its content, and under one id."""
         body = orjson.loads(delivery.body)
         schedule, version = self.schedules[int(body["s"])], int(body["v"])
         at, true, slack = delivery.due, self.true, self.slack
@@ -167,7 +168,11 @@ class ScheduledWorld(World):
         ids.add(delivery.id)
         if len(ids) > 1 or not delivery.id.startswith(f"{schedule.name}:"):
             self.fail(f"{schedule}: the occurrence of {at} is delivered as {sorted(ids)}")
-        return schedule
+
+        def take() -> None:
+            schedule.accepted[at] += 1
+
+        return PlannedAnswer(take)
 
     async def verdict(self, instance: Instance) -> None:
         for schedule in self.schedules:
@@ -281,35 +286,6 @@ class _Client:
             "catch_up": {"policy": schedule.policy},
             "payload": {"s": schedule.number, "v": schedule.version},
         }
-
-
-class _Carrier:
-    """A `Sender` that always accepts occurrences, and gives all other deliveries to the receiver."""
-
-    def __init__(self, world: ScheduledWorld, instance: Instance, others: Sender) -> None:
-        self._world, self._instance, self._others = world, instance, others
-
-    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
-        world, instance = self._world, self._instance
-        if "s" not in orjson.loads(delivery.body):
-            return await self._others.send(target, delivery)
-        fault = world.fault(instance, "deliver")
-        if fault == "crash":
-            instance.crash()
-            raise asyncio.CancelledError
-        schedule = world.arrived(instance, delivery)
-        if wait := world.latency(instance):
-            await asyncio.sleep(wait)
-        schedule.accepted[delivery.due] += 1
-        if fault == "crash-applied":
-            instance.crash()
-        elif fault == "pause":
-            instance.pause(world.long_wait())
-        await instance.ready()
-        return Verdict("delivered", 200)
-
-    async def close(self) -> None:
-        """Nothing to release."""
 
 
 def simulate_schedules(seed: int, style: str | None = None) -> Report:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from shared.core.errors import Unavailable
+from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler.bulk import service
 from shared.scheduler.bulk.rows import CONFIRM_WITHIN, KEEP_JOBS, OPEN_ROW, PK_OPEN
-from shared.scheduler.bulk.service import JOB, LEASE
+from shared.scheduler.bulk.service import JOB, LEASE, STORED_WITHIN
 from shared.storage.names import EVENTS, PK_TICKS, SWEEPS
 
 from ..harness import World
@@ -142,9 +142,13 @@ async def test_job_that_is_continued_after_a_crash_moves_no_event_twice(world: W
     assert (await world.demo.get(f"{JOBS}/{job['id']}")).json()["done"] == 0
     await world.do(world.app.timers.run_once(JOB))
     assert (await world.demo.get(f"{JOBS}/{job['id']}")).json()["done"] == 0, "the lease of the other process holds"
+    # Another job moves the same events meanwhile.
+    other = await counted(world, "move", later="PT1M")
+    await confirm(world, other)
+    assert (await ended(world, other))["done"] == 150
     await world.run(LEASE / 1000 + 1)
     assert (await ended(world, job))["done"] == 150
-    assert {(await world.demo.get(f"{LIST}/{each}")).json()["due"] for each in ids} == {"2027-01-16T10:00:00.000Z"}
+    assert {(await world.demo.get(f"{LIST}/{each}")).json()["due"] for each in ids} == {"2027-01-16T10:01:00.000Z"}
 
 
 async def test_long_count_and_long_run_go_on_in_steps(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,6 +282,27 @@ async def test_run_that_sees_a_job_before_it_is_stored_does_not_lose_it(world: W
     for _ in range(5):
         await world.do(world.app.timers.run_once(JOB))
     assert (await world.demo.get(f"{JOBS}/{job['id']}")).json()["count"] == 3
+
+
+async def test_job_that_is_stored_long_after_its_request_is_carried_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await events(world, 3)
+    plain, late = world.tables.write, list[Any]()
+
+    async def delayed(table: str, pk: str, ops: Any) -> Any:
+        if not late and any(op.rk.startswith("j:") for op in ops):
+            late.append((table, pk, ops))
+            raise OutcomeUnknown("the answer does not come")
+        return await plain(table, pk, ops)
+
+    monkeypatch.setattr(world.tables, "write", delayed)
+    body = {"action": "cancel", "filter": {}}
+    assert (await world.demo.post(JOBS, body)).status == 503
+    await world.do(world.app.timers.run_once(JOB))
+    await plain(*late[0])
+    await world.run(STORED_WITHIN / 1000)
+    await world.do(world.app.timers.run_once(JOB))
+    [job] = (await world.demo.get(JOBS)).json()["items"]
+    assert (job["state"], job["count"]) == ("counted", 3)
 
 
 async def test_oldest_jobs_that_have_ended_make_room(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

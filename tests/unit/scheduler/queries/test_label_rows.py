@@ -148,6 +148,17 @@ async def test_events_from_before_the_declaration_are_found_by_the_pass(world: W
     assert progress.props["done"] and not marker.props["wanted"]
 
 
+async def test_pass_takes_place_although_the_process_ended_before_the_sweep_knew_of_the_declaration(world: World) -> None:
+    await world.demo.create(id="old", due="2027-01-15T09:00:00Z", labels={"order": "1"})
+    await declare(world, "order", wait=False)
+    await world.tables.write(SWEEPS, PK_TICKS, (Delete(LABELS_ROW, ANY),))
+    await swept(world, KNOWN_AFTER)
+    assert label_rows(world) == [] and await listed(world, "order=1") == ["old"]
+    # That list has told the sweep.
+    await swept(world, 0)
+    assert len(label_rows(world)) == 1 and await listed(world, "order=1") == ["old"]
+
+
 async def test_pass_is_repeated_after_a_former_version_was_at_work(world: World) -> None:
     await declare(world, "order")
     await world.demo.create(id="a", due="2027-02-01T09:00:00Z", labels={"order": "17"})
