@@ -257,7 +257,7 @@ def test_extra_for_tests_runs_the_examples_with_plain_pytest(python_313: Path, w
     install(python_313, f"{wheel}[testing]", *pins)
     shutil.copytree(EXAMPLE, tmp_path / "example", ignore=shutil.ignore_patterns("__pycache__"))
     printed = run(python_313, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", ".", cwd=tmp_path / "example")
-    assert "5 passed" in printed
+    assert "12 passed" in printed
 
 
 def test_extras_and_the_apps_requirements_name_the_same_libraries() -> None:
