@@ -119,6 +119,13 @@ class Settings(BaseSettings):
     keep_answers: bool = Field(
         True, description="Keep the heads of receivers' answers as channels ask for it. Off: none is kept, whatever a channel asks."
     )
+    token_client_id: str | None = Field(
+        None,
+        pattern=r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$",
+        description="Client id of a second user-assigned identity, without roles, whose tokens http channels may carry. Empty: none may.",
+    )
+    identity_endpoint: str = Field("", validation_alias="IDENTITY_ENDPOINT", description="Gives identities tokens; the platform sets it.")
+    identity_header: SecretStr = Field(SecretStr(""), validation_alias="IDENTITY_HEADER", description="The secret of calls to it.")
     express_events: int = Field(
         200,
         ge=0,
@@ -260,6 +267,10 @@ class Settings(BaseSettings):
             raise UnsafeSettings(f"{MIRROR}__tableServiceUri and {MIRROR}__queueServiceUri go together: one of them is missing")
         if (self.mirror is not None and self.mirror == self.storage) or _same(self.mirror_table_uri, self.table_uri):
             raise UnsafeSettings(f"{MIRROR} is the same account as {CONNECTION}: nothing would be mirrored")
+        if self.token_client_id is not None:
+            roles = {each.lower() for each in (self.client_id, self.mirror_client_id) if each}
+            if self.token_client_id.lower() in roles:
+                raise UnsafeSettings("TOCSIN_TOKEN_CLIENT_ID is the app's own identity: channels would send tokens with the app's roles")
         _ = self.fresh_accounts
         # The clocks may run 1 % apart, and the store's time has steps of one second.
         if self.mirror_take_seconds + 1.0 < self.mirror_stop_seconds * 1.01 / 0.99 + 1.0:

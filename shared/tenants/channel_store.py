@@ -13,7 +13,7 @@ from ..core.errors import Problem
 from ..delivery.channels.model import Channel, ChannelSpec, KeyLimits
 from ..delivery.channels.outputs import ChannelOut
 from ..delivery.channels.ports import EndedHold, Target
-from ..delivery.channels.validation import find_faults, is_signed, mask_secrets, restore_secrets
+from ..delivery.channels.validation import find_faults, find_grant_faults, is_signed, mask_secrets, restore_secrets
 from ..delivery.egress_guard import Egress
 from ..delivery.flow import circuit_breaker
 from ..delivery.flow.circuit_breaker import CLOSED, Breaker
@@ -108,11 +108,20 @@ class ChannelCaches(NamedTuple):
     """For this one: forgets the cached target of a tenant and a channel."""
 
 
+class ChannelChecks(NamedTuple):
+    """What the service permits channels."""
+
+    egress: Egress
+    own_accounts: frozenset[str] | None
+    """The names of the service's storage accounts, whose own queues no channel may write; None if they are not known."""
+    has_identity: bool
+    """True if the service has an identity for tokens of Entra that channels carry."""
+
+
 class Channels:
     """Creates, changes and deletes channels.
 
-    `home` reads a tenant as stored or raises 404. own_accounts: the names of the service's storage
-    accounts, whose own queues no channel may write; None if they are not known.
+    `home` reads a tenant as stored or raises 404.
     """
 
     def __init__(
@@ -122,11 +131,10 @@ class Channels:
         home: Callable[[str], Awaitable[Home]],
         caches: ChannelCaches,
         signing_key: str,
-        egress: Egress,
-        own_accounts: frozenset[str] | None,
+        checks: ChannelChecks,
     ) -> None:
         self._tables, self._clock, self._home, self._caches = tables, clock, home, caches
-        self._signing_key, self._egress, self._own_accounts = signing_key, egress, own_accounts
+        self._signing_key, self._checks = signing_key, checks
 
     async def read_target(self, home: Home, name: str) -> Target | None:
         """Return the channel as senders use it, read now."""
@@ -136,7 +144,7 @@ class Channels:
         valid = rules.in_use(stored.generations, self._clock.now())
         secrets = tuple(rules.secret_of(self._signing_key, home.name, name, generation) for generation in valid)
         held = (stored.paused, stored.reason, stored.paused_at, stored.breaker, stored.ended_holds)
-        return Target(home.name, name, stored.spec, secrets, *held)
+        return Target(home.name, name, stored.spec, secrets, *held, audiences=tuple(home.spec.entra_audiences))
 
     async def get(self, tenant: str, name: str) -> tuple[Any, str]:
         """Return the channel's representation and entity tag; raise 404."""
@@ -172,7 +180,8 @@ class Channels:
         def change(old: StoredChannel | None) -> StoredChannel:
             check_if_match(headers or {}, etag_of(old.etag) if old else None)
             wanted = restore_secrets(spec, old.spec if old else None)
-            if found := find_faults(wanted, self._egress, self._own_accounts, tenant):
+            found = find_faults(wanted, self._checks.egress, self._checks.own_accounts, tenant)
+            if found := found or find_grant_faults(wanted, home.spec.entra_audiences, has_identity=self._checks.has_identity):
                 raise invalid_all(found)
             now = self._clock.now()
             if old is None:

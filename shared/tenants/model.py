@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from ..core.clock import Millis
 from ..core.durations import Duration, Time
 from ..delivery.channels.outputs import ChannelOut
+from ..delivery.entra.grants import MOST_AUDIENCES, EntraAudience
 from ..delivery.notices import KINDS, NoticeKind
 from ..web.fields.error_texts import Shaped
 from ..web.fields.types import Maybe, Name, NodeName, Note, Stamp, Strict
@@ -141,6 +142,10 @@ class NoticeSettings(Strict):
         return sorted(kinds)
 
 
+def _is_empty(values: object) -> bool:
+    return not values
+
+
 class Tenant(Strict):
     """A tenant's settings, as sent with PUT."""
 
@@ -156,6 +161,13 @@ class Tenant(Strict):
     )
 
     notices: Maybe[NoticeSettings] = Field(None, description="What the tenant is told about its events, channels, schedules and keys.")
+
+    entra_audiences: list[EntraAudience] = Field(
+        default_factory=list,
+        max_length=MOST_AUDIENCES,
+        description="The audiences of Entra for which its channels may carry tokens, and the hosts that may get them.",
+        exclude_if=_is_empty,
+    )
 
     @field_validator("searchable")
     @classmethod

@@ -20,6 +20,7 @@ import orjson
 
 from ..core.clock import Millis
 from ..core.errors import OutcomeUnknown
+from ..delivery.entra import grants
 from ..engine.row_codec import Format, RowCodec, Spread
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Op, Props, Row, Tables, WriteRefused
@@ -74,7 +75,8 @@ ADDED_LIMITS: Final = ("fleets", "agents", "servers")
 
 def _spec_props(spec: Tenant) -> Props:
     """Return the properties that hold a tenant's settings. Former versions can read them: they know neither `schedule` nor some limits."""
-    body = spec.model_dump_json(exclude={"retry": {"schedule"}, "limits": set(ADDED_LIMITS), "searchable": True, "notices": True})
+    later = {"searchable": True, "notices": True, "entra_audiences": True}
+    body = spec.model_dump_json(exclude={"retry": {"schedule"}, "limits": set(ADDED_LIMITS), **later})
     props: Props = {"body": body, "retry_as_given": True}
     if added := {name: value for name in ADDED_LIMITS if (value := getattr(spec.limits, name)) is not None}:
         props["more_limits"] = orjson.dumps(added).decode()
@@ -82,6 +84,8 @@ def _spec_props(spec: Tenant) -> Props:
         props["retry_schedule"] = orjson.dumps(spec.retry.schedule).decode()
     if spec.notices is not None:
         props["notices"] = spec.notices.model_dump_json()
+    if spec.entra_audiences:
+        props["entra_audiences"] = grants.to_json(spec.entra_audiences)
     if spec.searchable:
         props["searchable"] = ",".join(spec.searchable)
     return props
@@ -91,6 +95,8 @@ def _spec_of(props: Props) -> Tenant:
     spec = Tenant.model_validate_json(str(props["body"]))
     if "notices" in props:
         spec = spec.model_copy(update={"notices": NoticeSettings.model_validate_json(str(props["notices"]))})
+    if "entra_audiences" in props:
+        spec = spec.model_copy(update={"entra_audiences": grants.of_json(str(props["entra_audiences"]))})
     if "searchable" in props:
         spec = spec.model_copy(update={"searchable": str(props["searchable"]).split(",")})
     if "more_limits" in props:

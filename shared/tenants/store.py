@@ -23,17 +23,18 @@ from ..core.settings import Settings
 from ..delivery.channels.model import HttpChannel
 from ..delivery.channels.ports import Target
 from ..delivery.egress_guard import Egress
+from ..delivery.entra.grants import rule_faults
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Tables
 from ..web.callers import BOOTSTRAP, KeyRecord
 from ..web.etag import check_if_match, etag_of
 from ..web.fields.types import NAME
-from ..web.problem import conflict, invalid, not_found
+from ..web.problem import conflict, invalid, invalid_all, not_found
 from . import rows, rules
 from .cache import Cached
 from .change_marks import ChangeMarks
-from .channel_store import ChannelCaches, Channels
+from .channel_store import ChannelCaches, ChannelChecks, Channels
 from .keys import Keys
 from .model import KeyIn, Tenant, TenantOut
 from .rows import Home, KeyRow
@@ -109,8 +110,9 @@ class TenantDirectory:
         self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy, self._marks)
         """Keys: issue, list, revoke."""
         egress = Egress(settings.egress_names, plain=settings.plain_http, namespaces=settings.service_bus_names)
+        checks = ChannelChecks(egress, settings.own_accounts, settings.token_client_id is not None)
         caches = ChannelCaches(self._marks, self._drop_target)
-        self.channels = Channels(tables, clock, self.home, caches, settings.master_key, egress, settings.own_accounts)
+        self.channels = Channels(tables, clock, self.home, caches, settings.master_key, checks)
         """Channels: put, get, list, delete, rotate, pause."""
 
     async def key(self, token: str) -> KeyRecord | None:
@@ -222,6 +224,9 @@ class TenantDirectory:
         """
         if spec.durability == "mirrored" and not self._mirrored:
             raise invalid("/durability", "cannot be mirrored: no second storage account is configured; use fast or standard")
+        if refused := [(f"/entra_audiences{pointer}", detail) for pointer, detail in rule_faults(spec.entra_audiences)]:
+            raise invalid_all(refused)
+
         async def attempt() -> tuple[TenantOut, str, bool] | WriteConflict:
             home, former = await self._stored(name), None
             if home is not None and home.deleting:

@@ -48,7 +48,7 @@ class Step:
     shown: Mapping[str, Any] | None = None
     """The stored definition that the changes were computed from."""
     checked: bool = True
-    """False if the app can check the definition only once its tenant, channels or calendars exist."""
+    """False if the app can check the definition only once its tenant, with its rules, or channels or calendars exist."""
     note: str = ""
 
 
@@ -96,6 +96,7 @@ def make_steps(
         advice = "Set these variables, or correct the names. A secret that is stored already need not be set."
         raise CommandFailed("\n".join(["variables of the file are not set:", *missing]), advice=advice, status=Exit.USAGE)
     later = {(each.tenant, each.name) for each in declared if each.kind in ("channel", "calendar") and each not in stored}
+    later |= {pair for each, found in resolved.items() if each.kind == "tenant" for pair in _new_audiences(each, found.document, stored)}
     steps = []
     for address, found in resolved.items():
         step = _step(session, address, found.document, stored.get(address), later)
@@ -123,7 +124,7 @@ def _step(
             raise
         return Step(address, "create", body, checked=False)
     except Invalid as refused:
-        if not _waits(refused, address.tenant, body, later):
+        if address.kind == "tenant" or not _waits(refused, address.tenant, body, later):
             raise
         return Step(address, "create" if shown is None else "change", body, _differences(before or {}, body), before, checked=False)
     if planned.status == 201:
@@ -140,8 +141,15 @@ def _step(
     return Step(address, "change", body, changes, before)
 
 
+def _new_audiences(tenant: Address, body: Any, stored: Mapping[Address, Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """Return the tenant and each audience whose rule an earlier step changes: its channels are checked with the stored rule until then."""
+    before, after = stored.get(tenant, {}).get("entra_audiences") or [], body.get("entra_audiences") or []
+    changed = [rule for rule in after if isinstance(rule, dict) and rule not in before] if isinstance(after, list) else []
+    return {(tenant.tenant, name) for rule in changed if isinstance(name := rule.get("audience"), str)}
+
+
 def _waits(refused: Invalid, tenant: str, body: Any, later: set[tuple[str, str]]) -> bool:
-    """Return True if the refusal only names channels and calendars that an earlier step creates."""
+    """Return True if the refusal only names channels, calendars and audiences that an earlier step creates."""
     named = [_at(body, fault.pointer) for fault in refused.errors]
     return bool(named) and all(isinstance(name, str) and (tenant, name) in later for name in named)
 

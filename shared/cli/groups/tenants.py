@@ -15,6 +15,7 @@ from ..terminal.times import duration_option, time_option
 _HELP = "Manage tenants, their keys and their channels. Needs an admin key."
 _SETTINGS_HELP = "Settings of the tenant as JSON, such as '{\"limits\": {\"events_per_second\": 100}}', or @FILE."
 _INHERIT_HELP = "Take over the events that a deleted tenant of this name has left."
+_AUDIENCE_HELP = "With --to: send a token of Entra for this audience with each delivery, such as api://orders."
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="Name of the tenant, such as shop.", show_default=False)]
 Channel = Annotated[str, typer.Argument(help="Name of the channel, such as default.", show_default=False)]
 KeyPrefix = Annotated[str, typer.Argument(help="Prefix of the key, such as tsn_3ijpvmo2. keys list shows it.", show_default=False)]
@@ -147,6 +148,7 @@ def put_channel(
     to: Annotated[str | None, typer.Option("--to", metavar="URL", help="Address for an http channel: https://shop.example/hook.")] = None,
     header: Annotated[list[str] | None, typer.Option("--header", help="With --to: header of each delivery as NAME=VALUE.")] = None,
     timeout: Annotated[str | None, duration_option("With --to: longest time for an answer, as a duration such as 15s.")] = None,
+    entra_audience: Annotated[str | None, typer.Option("--entra-audience", help=_AUDIENCE_HELP)] = None,
     queue: Annotated[str | None, typer.Option(help="Name of the storage queue of a queue channel, such as orders.")] = None,
     account: Annotated[str | None, typer.Option(help="With --queue: name of another storage account.")] = None,
     settings: Annotated[str | None, typer.Option("--settings", help="The whole channel as JSON or @FILE, instead of the options.")] = None,
@@ -164,7 +166,8 @@ def put_channel(
         body = parse_json_option(settings, "--settings")
     elif to is not None:
         body = {"type": "http", "url": to, **({"headers": parse_pairs(header, "--header")} if header else {})}
-        body |= {"timeout": timeout} if timeout is not None else {}
+        given = {"timeout": timeout, "entra_audience": entra_audience}
+        body |= {name: value for name, value in given.items() if value is not None}
     else:
         body = {"type": "queue", "queue": queue, **({"account": account} if account is not None else {})}
     session.print_document(session.send("PUT", api_path("tenants", name, "channels", channel), body))

@@ -5,6 +5,7 @@ The verdict is the status: the body is read only so that the connection can be u
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 import socket
@@ -23,10 +24,12 @@ from ...core.http1.answer import AnswerReader
 from ...core.http1.pool import Place
 from ...core.settings import Settings
 from ..egress_guard import Egress
+from ..entra.requests import NotSent, channel_faults, token_for
+from ..entra.tokens import EntraTokens, open_tokens
 from ..guarded_client import GuardedClient, new_socket
 from ..name_lookups import ResolveHost, system_lookup
 from . import cloudevents, rules
-from .answer_heads import READ_BODY, Masks, head_of, masks_of, with_token
+from .answer_heads import READ_BODY, Masks, head_of, masks_of, with_jwt, with_token
 from .event_target import apply_target
 from .model import HttpChannel
 from .ports import OutgoingDelivery, Target, Verdict
@@ -97,6 +100,9 @@ def _make_plan(spec: HttpChannel, egress: Egress, shared: Mapping[str, str] = {}
         return _Plan(spec, problem="the channel's url is not valid")
     if reason := egress.problem(url):
         return _Plan(spec, problem=f"egress refused: {reason}")
+    if spec.entra_audience is not None:
+        for pointer, detail in channel_faults(spec.entra_audience, url, spec.headers):
+            return _Plan(spec, problem=rules.one_line(f"the channel's {pointer.lstrip('/')} {detail}"))
     headers: CIMultiDict[str] = CIMultiDict()
     if url.user is not None:
         pair = f"{url.user}:{url.password or ''}".encode()
@@ -154,9 +160,11 @@ def _delivery_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, s
     return headers
 
 
-def _request(plan: _Plan, target: Target, delivery: OutgoingDelivery) -> bytes:
-    """Return the bytes of the request of one delivery."""
+def _request(plan: _Plan, target: Target, delivery: OutgoingDelivery, bearer: str) -> bytes:
+    """Return the bytes of the request of one delivery. bearer: its token of Entra, '' for none."""
     own = "".join([f"{name}: {value}\r\n" for name, value in _delivery_headers(target, delivery).items()])
+    if bearer:
+        own = f"{own}authorization: Bearer {bearer}\r\n"
     return b"%b%bcontent-length: %d\r\n\r\n%b" % (plan.head, own.encode(), len(delivery.body), delivery.body)
 
 
@@ -179,6 +187,8 @@ def post_of(target: Target, delivery: OutgoingDelivery, egress: Egress) -> Post:
         plan = _plan_for(plan, delivery.event_target)
     if plan.problem is not None:
         raise ValueError(plan.problem)
+    if plan.spec.entra_audience is not None:
+        raise ValueError("deliveries of the channel carry a token of Entra, which the service alone can get")
     headers = plan.headers.copy()
     headers.update(_delivery_headers(target, delivery))
     return Post(plan.url, headers, delivery.body, plan.timeout, plan.method)
@@ -192,6 +202,13 @@ class _HttpExchange:
     target: Target
     clock: Clock
     keeps_answers: bool
+    bearer: str = field(default="", repr=False)
+    """The token of Entra, if the channel asks for one."""
+    seconds: float = 0.0
+    """See `Exchange`."""
+
+    def __post_init__(self) -> None:
+        self.seconds = self.plan.timeout
 
     @property
     def tenant(self) -> str:
@@ -205,12 +222,8 @@ class _HttpExchange:
     def shown(self) -> str:
         return self.plan.shown
 
-    @property
-    def seconds(self) -> float:
-        return self.plan.timeout
-
     def request(self, delivery: OutgoingDelivery) -> bytes:
-        return _request(self.plan, self.target, delivery)
+        return _request(self.plan, self.target, delivery, self.bearer)
 
     def reader(self) -> AnswerReader | None:
         kept = self.plan.spec.answers
@@ -227,6 +240,8 @@ class _HttpExchange:
         if plan.masks is None or plan.masks[0] != secrets:
             plan.masks = secrets, masks_of(plan.spec, secrets)
         masks = plan.masks[1] if offer is None else with_token(plan.masks[1], offer.token(delivery.attempt))
+        if self.bearer:
+            masks = with_jwt(masks, self.bearer)
         return verdict._replace(answer=head_of(answer, masks, fields=plan.spec.answer_headers))
 
 
@@ -244,10 +259,13 @@ class HttpSender:
         lookup: ResolveHost = system_lookup,
         new_socket: Callable[[AddrInfoType], socket.socket] = new_socket,
         tls: ssl.SSLContext | None = None,
+        tokens: EntraTokens | None = None,
     ) -> None:
+        """tokens: those of Entra, by default of the identity that the settings name."""
         self.egress = Egress(settings.egress_names, plain=settings.plain_http)
         self._clock: Clock = clock or SystemClock()
         self._keeps_answers = settings.keep_answers
+        self._tokens = tokens or open_tokens(settings, self._clock)
         self._client = GuardedClient(self.egress, self._clock, settings.deliver_concurrency, lookup=lookup, new_socket=new_socket, tls=tls)
         self._plans: dict[tuple[str, str], _Plan] = {}
 
@@ -258,7 +276,20 @@ class HttpSender:
             plan = _plan_for(plan, delivery.event_target)
         if plan.problem is not None:
             return Verdict("final", None, plan.problem)
-        return await self._client.send(_HttpExchange(plan, target, self._clock, self._keeps_answers), delivery)
+        exchange = _HttpExchange(plan, target, self._clock, self._keeps_answers)
+        if plan.spec.entra_audience is not None:
+            try:
+                await self._authorize(exchange, plan.spec.entra_audience)
+            except NotSent as cause:
+                return Verdict("retry", None, rules.one_line(f"{plan.shown}: {cause}"))
+        return await self._client.send(exchange, delivery)
+
+    async def _authorize(self, exchange: _HttpExchange, audience: str) -> None:
+        """Give a delivery its token. The wait for it is a part of the delivery's time. Raises `NotSent`."""
+        loop, seconds = asyncio.get_running_loop(), exchange.seconds
+        began, place = loop.time(), (exchange.place.host, exchange.place.port)
+        exchange.bearer = await token_for(self._tokens, exchange.target.audiences, audience, place, began + seconds)
+        exchange.seconds = max(0.1, round(seconds - (loop.time() - began), 1))
 
     def _plan(self, target: Target) -> _Plan:
         key = (target.tenant, target.name)
@@ -273,4 +304,6 @@ class HttpSender:
 
     async def close(self) -> None:
         """Close the connections. A later `send` opens a new pool."""
+        if self._tokens is not None:
+            await self._tokens.close()
         await self._client.close()

@@ -10,6 +10,7 @@ from ...core.clock import Millis
 from ...core.durations import Duration
 from ...web.fields.error_texts import Shaped
 from ...web.fields.types import Maybe, Strict
+from ..entra.grants import Audience
 from ..kafka.names import SERVERS, TOPIC
 
 MAX_PAYLOAD = 256 * 1024
@@ -95,6 +96,10 @@ class HttpChannel(_Limited):
     )
     answer_headers: bool = Field(False, description="Keep the answer's header fields too.")
     long_work: Maybe[LongWork] = Field(None, description="Left out: a 202 is a delivery like any other 2xx.")
+    entra_audience: Maybe[Audience] = Field(
+        None,
+        description="Each delivery carries a token of Entra for this audience. Its tenant's `entra_audiences` must list it with the host.",
+    )
 
 
 class QueueChannel(_Limited):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from ...core.clock import Millis
+from ..entra.grants import EntraAudience
 from ..flow.circuit_breaker import CLOSED, Breaker
 from .answer_heads import AnswerHead
 from .model import ChannelSpec
@@ -37,6 +38,8 @@ class Target:
     breaker: Breaker = CLOSED
     ended_holds: tuple[EndedHold, ...] = ()
     """The latest pauses and openings of the breaker that have ended."""
+    audiences: tuple[EntraAudience, ...] = ()
+    """The tenant's rules for tokens of Entra; http only."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from yarl import URL
 
 from ..egress_guard import Egress, grid_problem
+from ..entra import requests
+from ..entra.grants import EntraAudience
 from ..kafka.connection import Login, problem_of
 from ..service_bus.namespaces import problem_of as bus_problem_of
 from .http import is_ours
@@ -79,7 +81,10 @@ def find_faults(
     own_accounts: the names of the service's storage accounts; None if they are not known. tenant: the channel's.
     """
     if isinstance(spec, HttpChannel):
-        return [*_url_faults("/url", spec.url, egress), *_header_faults(spec.headers)]
+        found = list(_url_faults("/url", spec.url, egress))
+        if not found and spec.entra_audience is not None:
+            found = list(requests.channel_faults(spec.entra_audience, URL(spec.url), spec.headers))
+        return [*found, *_header_faults(spec.headers)]
     if isinstance(spec, EventGridChannel):
         found = list(_url_faults("/endpoint", spec.endpoint, egress))
         if not found and not spec.endpoint.startswith("https://"):
@@ -101,6 +106,16 @@ def find_faults(
         text = "names a queue of the service, which starts with tocsin- or azure-webjobs-, in the service's own account"
         return [("/queue", f"{text}; choose another queue")]
     return []
+
+
+def find_grant_faults(spec: ChannelSpec, rules: Sequence[EntraAudience], *, has_identity: bool) -> list[tuple[str, str]]:
+    """Return the reasons why a channel without other faults may not have tokens of Entra, as (pointer, detail).
+
+    rules: those of its tenant. has_identity: the service has an identity for such tokens.
+    """
+    if not isinstance(spec, HttpChannel) or spec.entra_audience is None:
+        return []
+    return list(requests.grant_faults(spec.entra_audience, URL(spec.url), rules, has_identity=has_identity))
 
 
 def _url_faults(pointer: str, text: str, egress: Egress) -> Iterator[tuple[str, str]]:

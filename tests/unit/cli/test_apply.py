@@ -13,6 +13,9 @@ from shared.cli.declared.resources import parse_declared
 from shared.cli.declared.yaml_text import parse_yaml, to_yaml
 from shared.cli.terminal.documents import parse
 from shared.core.settings import LOCAL_ADMIN_KEY
+from shared.testing import BlockingTocsin
+from shared.testing.kit import KEY
+from tests.unit.delivery.entra.jwts import CLIENT
 
 from .conftest import Command
 
@@ -171,3 +174,42 @@ def test_texts_and_numbers_survive_a_file(text: str) -> None:
     assert again == document
     assert [str(each) for each in again["tenants"]["t"]["schedules"]["n"]["payload"]] == [str(each) for each in numbers]
     assert len(parse_declared(again)) == 3
+
+
+def test_audiences_of_entra_are_declared_with_their_channels_and_refused_ones_through_no_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = """
+tenants:
+  bakery:
+    entra_audiences: [{audience: "api://ovens", hosts: [ovens.example.com]}]
+    channels:
+      ovens: {type: http, url: "https://ovens.example.com/bake", entra_audience: "api://ovens"}
+"""
+    with BlockingTocsin(token_client_id=CLIENT) as kit:
+        command = Command(capsys, monkeypatch, kit)
+        monkeypatch.setenv("TOCSIN_KEY", LOCAL_ADMIN_KEY)
+        file = _write(tmp_path, text)
+        assert command.ok("apply", "-f", file).lines[-1] == "2 created, 0 changed, 0 unchanged, 0 removed"
+        assert command.ok("apply", "-f", file).lines == ["0 created, 0 changed, 2 unchanged, 0 removed"]
+        exported = command.ok("export", "bakery").out
+        assert "api://ovens" in exported and "ovens.example.com" in exported
+        assert command.ok("apply", "-f", _write(tmp_path, exported)).lines == ["0 created, 0 changed, 2 unchanged, 0 removed"]
+        # Rule and channel change together: the dry run leaves the channel to the rule that comes first.
+        both = text.replace("api://ovens", "api://stoves")
+        planned = command.ok("apply", "-f", _write(tmp_path, both), "--dry-run")
+        assert planned.lines[-1].startswith("0 created, 2 changed"), planned.out
+        assert command.ok("apply", "-f", _write(tmp_path, both)).lines[-1] == "0 created, 2 changed, 0 unchanged, 0 removed"
+        for hostile in (
+            both.replace('entra_audience: "api://stoves"', 'entra_audience: "https://vault.azure.net"'),
+            both.replace("api://stoves", "https://vault.azure.net"),
+            both.replace("api://stoves", "https://acc.blob.core.windows.net/"),
+            both.replace("url: https://ovens.example.com", "url: https://evil.example").replace('"https://ovens', '"https://evil'),
+        ):
+            for options in ((), ("--dry-run",)):
+                refused = command("apply", "-f", _write(tmp_path, hostile), *options)
+                assert refused.code != 0 and "created" not in refused.out and "changed" not in refused.out, refused
+        stored = json.loads(command.ok("tenants", "channels", "get", "bakery", "ovens", "--json").out)
+        assert (stored["url"], stored["entra_audience"]) == ("https://ovens.example.com/bake", "api://stoves")
+        monkeypatch.setenv("TOCSIN_KEY", KEY)
+        assert command("apply", "-f", _write(tmp_path, text)).code != 0

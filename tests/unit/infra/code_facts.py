@@ -56,6 +56,8 @@ LEFT_OUT = {
     "TOCSIN_KEEP_ANSWERS": "the same",
     "TOCSIN_PUBLIC_URL": "the host's own name, unless an operator has another domain",
     "WEBSITE_HOSTNAME": "the platform sets it",
+    "IDENTITY_ENDPOINT": "the same",
+    "IDENTITY_HEADER": "the same",
     "TOCSIN_TARGET_CONCURRENCY": "the same",
     "TOCSIN_OWNERS": "what host.json lets in",
     "TOCSIN_ARM_API_VERSION": "the default is the version whose definition was read",

@@ -175,6 +175,8 @@ def _tenants() -> list[Case]:
     lookup = KeyRow("acme", "u1", "tsn_ab12", ("events", "fleets"), NOW)
     keys = {"key": lookup, "key of a node in the list": lookup._replace(scopes=("agent",), fleet="f", node="n", digest="00ff", note="why")}
     per_key = KeyLimits(ordered=True, failed_blocks=False)
+    rules = [{"audience": "api://orders", "hosts": ["orders.example.com", "*.eu.orders.example.com"]}]
+    bearer = channel._replace(spec=http.model_copy(update={"entra_audience": "api://orders"}))
     keyed = channel._replace(spec=http.model_copy(update={"per_key": per_key, "answers": "all"}))
     queue = StoredChannel("c", "u1", QueueChannel(type="queue", queue="mine"), NOW, Generations(), False, "")
     bus = ServiceBusChannel(type="servicebus", namespace="a.servicebus.windows.net", entity="b/c", sessions=True, key_name="d", key="e")
@@ -188,6 +190,7 @@ def _tenants() -> list[Case]:
             for name, value in {
                 "tenant": Home("acme", "u1", Tenant(), NOW, ""),
                 "tenant with notices": Home("acme", "u1", Tenant.model_validate({"notices": notices}), NOW, ""),
+                "tenant with audiences of Entra": Home("acme", "u1", Tenant.model_validate({"entra_audiences": rules}), NOW, ""),
                 "tenant that searches by labels": Home(
                     "acme", "u1", Tenant(searchable=["order", "team"]), NOW, "", declared=f"order={NOW},team={NOW + 9}"
                 ),
@@ -197,6 +200,7 @@ def _tenants() -> list[Case]:
         *(Case(name, value, props_of, lambda props: tenant_rows.key_of(row_of("k", props))) for name, value in keys.items()),
         Case("channel with limits per key", keyed, props_of, parse),
         Case("channel", channel, props_of, parse),
+        Case("channel with an audience of Entra", bearer, props_of, parse),
         Case("channel with everything set", everything, props_of, parse),
         Case("queue channel", queue, props_of, parse),
         Case("service bus channel", queue._replace(spec=bus), props_of, parse),

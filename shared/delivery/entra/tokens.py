@@ -1,0 +1,129 @@
+"""The tokens of a process, one per audience: kept until shortly before they expire, and asked for once at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ...core.clock import Clock
+from ...core.settings import Settings
+from .endpoint import FetchedToken, IdentityEndpoint, NoToken
+
+log = logging.getLogger(__name__)
+
+MOST_TOKENS: Final = 256
+"""Audiences whose tokens a process keeps. The one that was used least recently makes room."""
+AHEAD: Final = 900.0
+"""Seconds before its end at which a token is renewed, and half of its time at most; up to a quarter more or less, by chance."""
+MARGIN: Final = 60.0
+"""Seconds before its end from which a token is not sent any more: its receiver's clock may be ahead."""
+QUIET: Final = 5.0
+"""Seconds after a failure in which the endpoint is not asked again for the audience; up to a quarter more or less, by chance."""
+
+type FetchToken = Callable[[str], Awaitable[FetchedToken]]
+"""Returns a new token of an audience, or raises `NoToken`."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What is known of one audience. Times are monotonic seconds."""
+
+    token: str = ""
+    until: float = -math.inf
+    renew_at: float = -math.inf
+    quiet_until: float = -math.inf
+    cause: str = ""
+    """The last failure."""
+    flight: asyncio.Task[None] | None = None
+
+
+class EntraTokens:
+    """Tokens by audience. One per process; belongs to one event loop."""
+
+    def __init__(
+        self, fetch: FetchToken, clock: Clock, *, chance: Callable[[], float] = random.random, on_close: Callable[[], None] = lambda: None
+    ) -> None:
+        self._fetch, self._clock, self._chance, self._on_close = fetch, clock, chance, on_close
+        self._entries: dict[str, _Entry] = {}
+
+    async def get(self, audience: str) -> str:
+        """Return a token, from memory if there is one. Raises `NoToken`.
+
+        A token that ends soon is renewed beside the deliveries that use it, and a failure then delays none of them. After a failure
+        without a token, all callers get its cause at once for a few seconds.
+        """
+        entry, now = self._entry(audience), self._clock.monotonic()
+        if now < entry.until:
+            if now >= max(entry.renew_at, entry.quiet_until) and entry.flight is None:
+                self._start(audience, entry)
+            return entry.token
+        if entry.flight is None:
+            if now < entry.quiet_until:
+                raise NoToken(entry.cause)
+            self._start(audience, entry)
+        assert entry.flight is not None
+        # One caller that gives up must not take the answer from the others.
+        await asyncio.shield(entry.flight)
+        if self._clock.monotonic() < entry.until:
+            return entry.token
+        raise NoToken(entry.cause)
+
+    async def close(self) -> None:
+        """Give up what is in flight."""
+        flights = [entry.flight for entry in self._entries.values() if entry.flight is not None]
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+        self._on_close()
+
+    def _entry(self, audience: str) -> _Entry:
+        entry = self._entries.pop(audience, None)
+        if entry is None:
+            entry = _Entry()
+            while len(self._entries) >= MOST_TOKENS:
+                del self._entries[next(iter(self._entries))]
+        self._entries[audience] = entry
+        return entry
+
+    def _start(self, audience: str, entry: _Entry) -> None:
+        entry.flight = asyncio.ensure_future(self._renew(audience, entry))
+
+    async def _renew(self, audience: str, entry: _Entry) -> None:
+        try:
+            found = await self._fetch(audience)
+            self._keep(entry, found)
+        except NoToken as error:
+            self._fail(audience, entry, str(error))
+        except Exception as error:
+            self._fail(audience, entry, f"asking for it failed: {type(error).__name__}")
+        finally:
+            entry.flight = None
+
+    def _keep(self, entry: _Entry, found: FetchedToken) -> None:
+        now = self._clock.monotonic()
+        left = (found.expires - self._clock.now()) / 1000
+        if left <= 0:
+            raise NoToken("the identity endpoint's token has expired")
+        entry.token, entry.until = found.token, now + left - min(MARGIN, left / 2)
+        entry.renew_at = now + left - min(AHEAD, left / 2) * self._spread()
+        entry.quiet_until, entry.cause = -math.inf, ""
+
+    def _fail(self, audience: str, entry: _Entry, cause: str) -> None:
+        entry.cause, entry.quiet_until = cause, self._clock.monotonic() + QUIET * self._spread()
+        log.warning("No token of Entra for %s: %s", audience, cause, extra={"action": "entra_token_failed", "audience": audience})
+
+    def _spread(self) -> float:
+        return 0.75 + self._chance() / 2
+
+
+def open_tokens(settings: Settings, clock: Clock) -> EntraTokens | None:
+    """Return the tokens of the second identity; None if the settings name none."""
+    if settings.token_client_id is None:
+        return None
+    endpoint = IdentityEndpoint(settings.identity_endpoint, settings.identity_header.get_secret_value(), settings.token_client_id)
+    return EntraTokens(endpoint.fetch, clock, on_close=endpoint.close)
