@@ -203,6 +203,17 @@ module identity 'modules/identity.bicep' = {
   }
 }
 
+// It has no roles, here or elsewhere: channels send its tokens to APIs that the operator lists for a tenant.
+module tokenIdentity 'modules/identity.bicep' = {
+  name: 'token-identity'
+  scope: group
+  params: {
+    name: 'id-tocsin-tokens-${token}'
+    location: location
+    tags: allTags
+  }
+}
+
 module monitoring 'modules/monitoring.bicep' = {
   name: 'monitoring'
   scope: group
@@ -336,6 +347,7 @@ var homeSettings = {
   TOCSIN_KAFKA_SOURCES: empty(kafkaSources) ? '' : string(kafkaSources)
   TOCSIN_EGRESS_ALLOW: egressAllow
   TOCSIN_SERVICE_BUS: join(map(serviceBusNamespaces, id => '${last(split(id, '/'))}.servicebus.windows.net'), ',')
+  TOCSIN_TOKEN_CLIENT_ID: tokenIdentity.outputs.clientId
   TOCSIN_BACKLOG_PER_SECOND: string(backlogPerSecond)
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identity.outputs.clientId};Authorization=AAD'
   TOCSIN_FIRE_BYTES: string(shardBytes)
@@ -376,6 +388,7 @@ module place 'modules/place.bicep' = {
     service: 'app'
     location: location
     identityId: identity.outputs.id
+    tokenIdentityId: tokenIdentity.outputs.id
     clientId: identity.outputs.clientId
     principalId: identity.outputs.principalId
     settings: settings
@@ -403,6 +416,7 @@ module standby 'modules/place.bicep' = if (!empty(standbyLocation)) {
     service: 'standby'
     location: standbyLocation
     identityId: identity.outputs.id
+    tokenIdentityId: tokenIdentity.outputs.id
     clientId: identity.outputs.clientId
     principalId: identity.outputs.principalId
     settings: settings

@@ -6,6 +6,9 @@ param token string
 param service string
 param location string
 param identityId string
+
+@description('A second identity, without roles, whose tokens channels send.')
+param tokenIdentityId string
 param clientId string
 
 @description('Settings that every region has alike.')
@@ -58,6 +61,7 @@ resource app 'Microsoft.Web/sites@2024-11-01' = {
     type: 'UserAssigned'
     userAssignedIdentities: {
       '${identityId}': {}
+      '${tokenIdentityId}': {}
     }
   }
   properties: {

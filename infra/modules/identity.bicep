@@ -1,4 +1,4 @@
-metadata description = 'Who the app is: one user-assigned identity.'
+metadata description = 'A user-assigned identity. Its roles are granted where they are needed.'
 
 param name string
 param location string

@@ -6,6 +6,7 @@ param token string
 param service string
 param location string
 param identityId string
+param tokenIdentityId string
 param clientId string
 param principalId string
 
@@ -106,6 +107,7 @@ module app 'app.bicep' = {
     service: service
     location: location
     identityId: identityId
+    tokenIdentityId: tokenIdentityId
     clientId: clientId
     settings: settings
     insightsName: insightsName

@@ -17,6 +17,9 @@ from shared.delivery.channels.event_target import MAX_PARAMETER, MAX_PARAMETERS,
 from shared.delivery.channels.model import MAX_BUS_PAYLOAD, MAX_PAYLOAD, MAX_SILENCE, MAX_SMALL_PAYLOAD, MAX_WORK, HttpChannel
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
+from shared.delivery.entra.audiences import MAX_AUDIENCE
+from shared.delivery.entra.grants import MOST_AUDIENCES, MOST_HOSTS
+from shared.delivery.entra.tokens import MOST_TOKENS
 from shared.leases.model import MAX_CLAIMS
 from shared.leases.protocol.http_servers import MAX_SERVERS
 from shared.leases.rows import MAX_PARTITIONS
@@ -79,6 +82,9 @@ LIMITS = {
     "query parameters of a target, and headers of a target": MAX_PARAMETERS,
     "name or value of such a parameter": MAX_PARAMETER,
     "path, names and values of a target together": MAX_TOTAL,
+    "audiences of Entra of a tenant, and hosts of each": MOST_AUDIENCES,
+    "length of such an audience": MAX_AUDIENCE,
+    "tokens of Entra that a process keeps": MOST_TOKENS,
     "headers of a channel": bound(HttpChannel, "headers", "maxProperties"),
     "all headers of a channel": MAX_HEADERS_TOTAL,
     "answer of a receiver that is read": MAX_ANSWER_BYTES,
@@ -119,5 +125,6 @@ def test_the_bounds_of_the_tenants_own_limits_are_those_of_the_code() -> None:
 
 def test_the_limits_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| (.+?) \| ([\d,]+)\b.* \|$", (ROOT / "docs" / "reference" / "limits.md").read_text(), re.MULTILINE)
+    assert MOST_AUDIENCES == MOST_HOSTS
     documented = {name: int(value.replace(",", "")) for name, value in rows if name not in UNCHECKED and not name.startswith("`limits.")}
     assert documented == LIMITS

@@ -10,7 +10,7 @@ from typing import Any
 from shared.core.setting_names import CONNECTION, MIRROR
 
 from . import code_facts
-from .snapshots import CLIENT_ID, Deployment, Resource
+from .snapshots import CLIENT_ID, TOKEN_CLIENT_ID, TOKEN_IDENTITY, Deployment, Resource
 
 ACCOUNTS, VAULTS, SITES = "Microsoft.Storage/storageAccounts", "Microsoft.KeyVault/vaults", "Microsoft.Web/sites"
 INSIGHTS, TOPICS, NETWORKS = "Microsoft.Insights/components", "Microsoft.EventGrid/topics", "Microsoft.Network/virtualNetworks"
@@ -75,14 +75,17 @@ def refused(made: Deployment) -> Iterator[str]:
 
 @check
 def hosting(made: Deployment) -> Iterator[str]:
-    """Each app is on Flex Consumption, is the one identity everywhere, and finds its package in the host account beside it."""
-    identity = made.one("Microsoft.ManagedIdentity/userAssignedIdentities")["id"]
+    """Each app is on Flex Consumption, is the one identity everywhere, and finds its package in the host account beside it.
+
+    The identity without roles is attached, and used for nothing but tokens that channels send.
+    """
+    identity, tokens = (each["id"] for each in identities(made))
     for site in made.of(SITES):
         plan = next(each for each in made.of("Microsoft.Web/serverfarms") if each["id"] == site["properties"]["serverFarmId"])
         host = next(each for each in made.of(ACCOUNTS) if _group(each) == _group(site) and kind_of(each) == "host")
         wanted: dict[str, Any] = {
             "kind": "functionapp,linux",
-            "identity": {"type": "UserAssigned", "userAssignedIdentities": {identity: {}}},
+            "identity": {"type": "UserAssigned", "userAssignedIdentities": {identity: {}, tokens: {}}},
             "properties.keyVaultReferenceIdentity": identity,
             "properties.functionAppConfig.runtime": {"name": "python", "version": "3.13"},
             "properties.functionAppConfig.deployment.storage": {
@@ -97,6 +100,11 @@ def hosting(made: Deployment) -> Iterator[str]:
         at_once, limit = scale["triggers"]["http"]["perInstanceConcurrency"], _settings_of(made, site)["FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"]
         if at_once * int(limit) >= scale["instanceMemoryMB"] * 1024 * 1024 / 4:
             yield f"{site['name']}: {at_once} bodies of {limit} bytes do not fit a quarter of {scale['instanceMemoryMB']} MB"
+
+
+def identities(made: Deployment) -> list[Resource]:
+    """Return the app's identity, and the one without roles."""
+    return sorted(made.of("Microsoft.ManagedIdentity/userAssignedIdentities"), key=lambda each: each["name"].startswith(TOKEN_IDENTITY))
 
 
 def differ(resource: Resource, wanted: dict[str, Any]) -> Iterator[str]:
@@ -141,6 +149,7 @@ def connections(made: Deployment) -> Iterator[str]:
             for service in ["blob"] if kind == "host" else ["table", "queue"]:
                 wanted[f"{connection}__{service}ServiceUri"] = f"https://{name}.{service}.core.windows.net/"
             wanted |= {f"{connection}__credential": "managedidentity", f"{connection}__clientId": CLIENT_ID}
+        wanted["TOCSIN_TOKEN_CLIENT_ID"] = TOKEN_CLIENT_ID
         given = _settings_of(made, site)
         yield from (
             f"{site['name']}: {name} is {given.get(name)}, not {value}" for name, value in wanted.items() if given.get(name) != value
@@ -203,8 +212,11 @@ def assigned(made: Deployment) -> set[tuple[str, str, str]]:
 
 @check
 def roles(made: Deployment) -> Iterator[str]:
-    """The app has each role that it needs, on the one thing that it needs it for; names follow from scope, principal and role."""
-    principal = f"principal of {made.one('Microsoft.ManagedIdentity/userAssignedIdentities')['name']}"
+    """The app has each role that it needs, on the one thing that it needs it for; names follow from scope, principal and role.
+
+    The second identity has none.
+    """
+    principal = f"principal of {identities(made)[0]['name']}"
     wanted = {(role, each["id"]) for each in made.of(ACCOUNTS) for role in OF_ACCOUNTS[kind_of(each)]}
     wanted |= {("Monitoring Metrics Publisher", made.one(INSIGHTS)["id"])}
     wanted |= {("EventGrid Data Sender", each["id"]) for each in made.of(TOPICS)}

@@ -24,6 +24,9 @@ NAMES = ("defaults", "mirrored", "private", "everything")
 """The snapshots of main.bicep."""
 KEYS = {"adminKey": "a" * 48, "signingKey": "s" * 48}
 CLIENT_ID = "11111111-2222-3333-4444-555555555555"
+TOKEN_CLIENT_ID = "66666666-2222-3333-4444-555555555555"
+TOKEN_IDENTITY = "id-tocsin-tokens-"
+"""The beginning of the name of the identity without roles."""
 
 type Resource = dict[str, Any]
 
@@ -148,7 +151,7 @@ def _reference(identifier: str, *_: str) -> dict[str, Any]:
     return {
         "primaryEndpoints": services,
         "principalId": f"principal of {name}",
-        "clientId": CLIENT_ID,
+        "clientId": TOKEN_CLIENT_ID if name.startswith(TOKEN_IDENTITY) else CLIENT_ID,
         "vaultUri": f"https://{name}.vault.azure.net/",
         "ConnectionString": f"InstrumentationKey=of {name}",
         "defaultHostName": f"{name}.azurewebsites.net",

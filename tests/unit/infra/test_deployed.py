@@ -18,7 +18,21 @@ from shared.scheduler.model import MAX_BATCH_BYTES
 from . import checks, observed_checks
 from .checks import ACCOUNTS, CHECKS, NETWORKS, POLICIES, SITES, VAULTS, assigned
 from .observed_checks import DIAGNOSTICS
-from .snapshots import FOLDER, INFRA, KEYS, NAMES, RULES, Deployment, Resource, deployed, evaluated, load, parameters
+from .snapshots import (
+    CLIENT_ID,
+    FOLDER,
+    INFRA,
+    KEYS,
+    NAMES,
+    RULES,
+    TOKEN_IDENTITY,
+    Deployment,
+    Resource,
+    deployed,
+    evaluated,
+    load,
+    parameters,
+)
 
 WITHOUT_DIGEST = {"check.sh", "main.parameters.json", "snapshots/sources.sha256"}
 """Files of infra/ that no snapshot depends on."""
@@ -225,6 +239,7 @@ MUTANTS: list[tuple[str, Edit]] = [
     ("connections", put(CONFIG, "properties.AzureWebJobsStorage__clientId", "another")),
     ("connections", put(CONFIG, "properties.AzureWebJobsStorage__blobServiceUri", GONE)),
     ("connections", put(CONFIG, "properties.TOCSIN_ADMIN_KEY", "a key")),
+    ("connections", put(CONFIG, "properties.TOCSIN_TOKEN_CLIENT_ID", CLIENT_ID)),
     ("connections", put(CONFIG, "properties.TOCSIN_ACCOUNTS", "[]")),
     ("storage", without(f"{ACCOUNTS}/tableServices/tables", "tocsinm7ulcqxxwesckw/tableServices/default/tables/TocsinTurns")),
     ("storage", without(f"{ACCOUNTS}/queueServices/queues", "/tocsin-shards-poison")),
@@ -241,6 +256,7 @@ MUTANTS: list[tuple[str, Edit]] = [
     ("roles", moved(SECRETS_USER, "/secrets/tocsin-admin-key")),
     ("roles", moved(BLOB_OWNER, "/providers/Microsoft.Storage/storageAccounts/host7ulcqxxwesckw")),
     ("roles", put(checks.ASSIGNMENTS, "properties.principalId", "principal of another")),
+    ("roles", put(checks.ASSIGNMENTS, "properties.principalId", f"principal of {TOKEN_IDENTITY}7ulcqxxwesckw")),
     ("roles", put(checks.ASSIGNMENTS, "properties.principalType", "User")),
     ("roles", put(checks.ASSIGNMENTS, "name", "6c1b3bd4-7a53-4a4b-9a4a-0a5f4a2f6f3e")),
     *(("demands", put(kind, f"properties.{path}", "another")) for kind, wanted in checks.DEMANDED.items() for path in wanted),
