@@ -34,8 +34,8 @@ def encode_events(events: Iterable[NewEvent], *, make_ids: bool) -> Iterator[Enc
         try:
             if not isinstance(event, Mapping) or "payload" not in event:
                 raise TypeError("an event is a mapping with a payload")
-            options = cast(EventOptions, {name: value for name, value in event.items() if name != "payload"})
-            document = calls.event_document(event["payload"], options, make_id=make_ids)
+            options = cast(EventOptions, {name: value for name, value in event.items() if name not in ("payload", "channels")})
+            document = calls.event_document(event["payload"], options, make_id=make_ids, channels=event.get("channels"))
             yield EncodedEvent(index, calls.encode(document), "id" in document)
         except (TypeError, ValueError) as wrong:
             wrong.add_note(f"event {index} of the batch")

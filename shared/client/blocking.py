@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Self, Unpack
 
@@ -19,6 +19,8 @@ from .model import (
     BulkJob,
     Event,
     EventOptions,
+    Fanout,
+    FanoutReport,
     Heartbeat,
     MinuteLoad,
     NewEvent,
@@ -62,6 +64,8 @@ class Client:
         self._tenant, self._retry_settings, self._sleep = tenant, RetrySettings(retries), sleep
         self.schedules = Schedules(self)
         """Recurring schedules."""
+        self.fanouts = Fanouts(self)
+        """Fan-outs: the events of several channels with a common id."""
         self.jobs = Jobs(self)
         """Bulk jobs: change all events that match a filter."""
 
@@ -81,6 +85,13 @@ class Client:
     def schedule(self, payload: Any, **options: Unpack[EventOptions]) -> Event:
         """Schedule an event. Without `id` the client makes one, so that a retry creates no double; not for durability `fast`."""
         return self._do(calls.schedule(payload, **options))
+
+    def fan_out(self, payload: Any, channels: Sequence[str], **options: Unpack[EventOptions]) -> Fanout:
+        """Schedule an event for each of 2 to 10 channels; all are stored when this returns. Takes the options of `schedule`, but `channel`.
+
+        `fanouts` reads and changes them together by their common id.
+        """
+        return self._do(calls.fan_out(payload, channels, **options))
 
     def batch(self, events: Iterable[NewEvent], *, make_ids: bool = False) -> Batch:
         """Schedule any number of events. A refused event does not stop the others. Raises `BatchStopped`.
@@ -246,6 +257,33 @@ class Schedules:
     def preview(self, id: str, n: int = 10) -> tuple[Occurrence, ...]:
         """Return the next `n` occurrences, with a reason for each that a clock change moves."""
         return self._do(calls.preview(id, n))
+
+
+class Fanouts:
+    """Fan-outs of a `Client`: events for several channels that `fan_out` has made, by their common id."""
+
+    def __init__(self, client: Client) -> None:
+        self._do = client._do
+
+    def get(self, id: str) -> Fanout:
+        """Return the events with their states."""
+        return self._do(calls.get_fanout(id))
+
+    def change(self, id: str, **changes: Any) -> FanoutReport:
+        """Change `due` or `delay`, `payload`, `expires`, `target` of each event that is not being delivered and has not ended."""
+        return self._do(calls.change_fanout(id, changes))
+
+    def cancel(self, id: str) -> FanoutReport:
+        """Cancel each event that is not being delivered and has not ended."""
+        return self._do(calls.cancel_fanout(id))
+
+    def fire(self, id: str) -> FanoutReport:
+        """Deliver each event now that is not being delivered and has not ended."""
+        return self._do(calls.fire_fanout(id))
+
+    def redrive(self, id: str) -> FanoutReport:
+        """Deliver each dead event again."""
+        return self._do(calls.redrive_fanout(id))
 
 
 class Jobs:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote
 from pydantic import TypeAdapter
 
 from ..core.label_text import labels_text
-from .exchange import ApiCall, Recovery, json_reader, read_empty
+from .exchange import ApiCall, ApiReply, Recovery, json_reader, read_empty, refusal
 from .model import (
     AnswerPage,
     Backfill,
@@ -21,6 +21,8 @@ from .model import (
     BulkJob,
     Event,
     EventOptions,
+    Fanout,
+    FanoutReport,
     Heartbeat,
     MinuteLoad,
     Occurrence,
@@ -41,6 +43,8 @@ _CALENDARS = json_reader(
     lambda document: {each["name"]: tuple(date.fromisoformat(day) for day in each["dates"]) for each in document["items"]}
 )
 _ONE_EVENT = json_reader(Event.model_validate, tagged=True)
+_FANOUT = json_reader(Fanout.model_validate)
+_REPORT = json_reader(FanoutReport.model_validate)
 _ONE_JOB = json_reader(BulkJob.model_validate)
 _JOBS = json_reader(AnswerPage[BulkJob].model_validate)
 _ONE_SCHEDULE = json_reader(Schedule.model_validate, tagged=True)
@@ -64,8 +68,8 @@ def new_id() -> str:
     return f"~{uuid.uuid4().hex}"
 
 
-def event_document(payload: Any, options: EventOptions, *, make_id: bool) -> dict[str, Any]:
-    """Return the event as the API takes it.
+def event_document(payload: Any, options: EventOptions, *, make_id: bool, channels: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the event as the API takes it. channels: of a fan-out.
 
     Raises TypeError for an unknown option, ValueError for a time without a time zone and unless exactly one of due and delay is given.
     """
@@ -76,12 +80,39 @@ def event_document(payload: Any, options: EventOptions, *, make_id: bool) -> dic
         raise ValueError("give exactly one of due and delay")
     if make_id and not {"id", "collapse"} & document.keys() and document.get("durability") != "fast":
         document["id"] = new_id()
+    if channels is not None:
+        document["channels"] = list(channels)
     return {**document, "payload": payload}
 
 
 def schedule(payload: Any, **options: Unpack[EventOptions]) -> ApiCall[Event]:
     document = event_document(payload, options, make_id=True)
     return ApiCall("POST", "events", _ONE_EVENT, body=encode(document), repeatable="id" in document)
+
+
+def fan_out(payload: Any, channels: Sequence[str], **options: Unpack[EventOptions]) -> ApiCall[Fanout]:
+    document = event_document(payload, options, make_id=True, channels=channels)
+    return ApiCall("POST", "events", _FANOUT, body=encode(document), repeatable="id" in document)
+
+
+def get_fanout(id: str) -> ApiCall[Fanout]:
+    return ApiCall("GET", f"events/{_name(id)}", _FANOUT)
+
+
+def change_fanout(id: str, changes: Mapping[str, Any]) -> ApiCall[FanoutReport]:
+    return ApiCall("PATCH", f"events/{_name(id)}", _REPORT, body=_changes(changes))
+
+
+def cancel_fanout(id: str) -> ApiCall[FanoutReport]:
+    return ApiCall("DELETE", f"events/{_name(id)}", _REPORT)
+
+
+def fire_fanout(id: str) -> ApiCall[FanoutReport]:
+    return ApiCall("POST", f"events/{_name(id)}/fire", _REPORT)
+
+
+def redrive_fanout(id: str) -> ApiCall[FanoutReport]:
+    return ApiCall("POST", f"events/{_name(id)}/redrive", _REPORT)
 
 
 def batch(lines: Sequence[bytes], *, repeatable: bool) -> ApiCall[tuple[BatchLine, ...]]:
@@ -118,17 +149,30 @@ def dead_letters(
 
 def cancel(id: str, *, if_match: str | None = None) -> ApiCall[None]:
     recovery = Recovery(frozenset({"already-final", "precondition-failed"}), get(id), frozenset({"cancelled"}), lambda _: None)
-    return ApiCall("DELETE", f"events/{_name(id)}", read_empty, headers=_if_match(if_match), recovery=recovery)
+    return ApiCall("DELETE", f"events/{_name(id)}", _read_cancelled, headers=_if_match(if_match), recovery=recovery)
 
 
-def change(id: str, changes: Mapping[str, Any], *, if_match: str | None = None) -> ApiCall[Event]:
+def _read_cancelled(reply: ApiReply) -> None:
+    """Accept an empty answer, or the report of a fan-out. Raises `Refused` for its first event that is not cancelled."""
+    if not reply.body:
+        return
+    for line in _REPORT(reply).unchanged:
+        if line.state != "cancelled":
+            raise refusal(ApiReply(line.status, {}, encode(line.problem)), f"DELETE events/{line.id}")
+
+
+def _changes(changes: Mapping[str, Any]) -> bytes:
     if not changes:
         raise ValueError("name at least one field to change")
     payload = {"payload": changes["payload"]} if "payload" in changes else {}
-    document = {name: to_json_value(name, value) for name, value in changes.items() if name != "payload"} | payload
+    return encode({name: to_json_value(name, value) for name, value in changes.items() if name != "payload"} | payload)
+
+
+def change(id: str, changes: Mapping[str, Any], *, if_match: str | None = None) -> ApiCall[Event]:
+    body = _changes(changes)
     # With If-Match, a second try cannot know whether the first try changed the version.
     repeatable = if_match is None
-    return ApiCall("PATCH", f"events/{_name(id)}", _ONE_EVENT, body=encode(document), headers=_if_match(if_match), repeatable=repeatable)
+    return ApiCall("PATCH", f"events/{_name(id)}", _ONE_EVENT, body=body, headers=_if_match(if_match), repeatable=repeatable)
 
 
 def fire(id: str) -> ApiCall[Event]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Self, Unpack
 
@@ -19,6 +19,8 @@ from .model import (
     BulkJob,
     Event,
     EventOptions,
+    Fanout,
+    FanoutReport,
     Heartbeat,
     MinuteLoad,
     NewEvent,
@@ -63,6 +65,8 @@ class AsyncClient:
         self._tenant, self._retry_settings, self._clock = tenant, RetrySettings(retries), clock or SystemClock()
         self.schedules = AsyncSchedules(self)
         """Recurring schedules."""
+        self.fanouts = AsyncFanouts(self)
+        """Fan-outs: the events of several channels with a common id."""
         self.jobs = AsyncJobs(self)
         """Bulk jobs: change all events that match a filter."""
 
@@ -82,6 +86,13 @@ class AsyncClient:
     async def schedule(self, payload: Any, **options: Unpack[EventOptions]) -> Event:
         """Schedule an event. Without `id` the client makes one, so that a retry creates no double; not for durability `fast`."""
         return await self._do(calls.schedule(payload, **options))
+
+    async def fan_out(self, payload: Any, channels: Sequence[str], **options: Unpack[EventOptions]) -> Fanout:
+        """Schedule an event for each of 2 to 10 channels; all are stored when this returns. Takes the options of `schedule`, but `channel`.
+
+        `fanouts` reads and changes them together by their common id.
+        """
+        return await self._do(calls.fan_out(payload, channels, **options))
 
     async def batch(self, events: Iterable[NewEvent], *, make_ids: bool = False) -> Batch:
         """Schedule any number of events. A refused event does not stop the others. Raises `BatchStopped`.
@@ -253,6 +264,33 @@ class AsyncSchedules:
     async def preview(self, id: str, n: int = 10) -> tuple[Occurrence, ...]:
         """Return the next `n` occurrences, with a reason for each that a clock change moves."""
         return await self._do(calls.preview(id, n))
+
+
+class AsyncFanouts:
+    """Fan-outs of an `AsyncClient`: events for several channels that `fan_out` has made, by their common id."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._do = client._do
+
+    async def get(self, id: str) -> Fanout:
+        """Return the events with their states."""
+        return await self._do(calls.get_fanout(id))
+
+    async def change(self, id: str, **changes: Any) -> FanoutReport:
+        """Change `due` or `delay`, `payload`, `expires`, `target` of each event that is not being delivered and has not ended."""
+        return await self._do(calls.change_fanout(id, changes))
+
+    async def cancel(self, id: str) -> FanoutReport:
+        """Cancel each event that is not being delivered and has not ended."""
+        return await self._do(calls.cancel_fanout(id))
+
+    async def fire(self, id: str) -> FanoutReport:
+        """Deliver each event now that is not being delivered and has not ended."""
+        return await self._do(calls.fire_fanout(id))
+
+    async def redrive(self, id: str) -> FanoutReport:
+        """Deliver each dead event again."""
+        return await self._do(calls.redrive_fanout(id))
 
 
 class AsyncJobs:

@@ -80,6 +80,8 @@ class NewEvent(EventOptions, total=False):
     """An event of a batch."""
 
     payload: Required[Any]
+    channels: Sequence[str]
+    """Instead of `channel`: 2 to 10 channels, each of which gets an event. Its `BatchLine` names the fan-out."""
 
 
 class _AnswerModel(BaseModel):
@@ -184,6 +186,8 @@ class Event(_AnswerModel):
     retry: EventRetry | None = None
     labels: Mapping[str, str] = Field(default_factory=dict)
     ordering_key: str | None = None
+    fanout: str | None = None
+    """The id of the fan-out that the event is one of."""
     collapse: timedelta | None = None
     target: EventTarget | None = None
     on_delivered: str | None = None
@@ -215,6 +219,46 @@ class Event(_AnswerModel):
     def final(self) -> bool:
         """True if the event has ended: it is delivered, dead, cancelled or lapsed."""
         return self.state in FINAL
+
+
+class Fanout(_AnswerModel):
+    """A fan-out: the events that one request made, one for each of its channels."""
+
+    id: str
+    tenant: str
+    channels: tuple[str, ...]
+    events: tuple[Event, ...]
+    """In the order of the channels. An event that is no longer kept is missing."""
+
+    @property
+    def final(self) -> bool:
+        """True if all events have ended."""
+        return all(event.final for event in self.events)
+
+
+class FanoutLine(_AnswerModel):
+    """What a change did to one event of a fan-out."""
+
+    id: str
+    channel: str
+    status: int
+    """As the same call by the event's own id answers."""
+    state: str | None = None
+    """The event's state after the call; None if it is not stored."""
+    problem: Mapping[str, Any] | None = None
+
+
+class FanoutReport(_AnswerModel):
+    """What a change did to each event of a fan-out."""
+
+    id: str
+    changed: int
+    results: tuple[FanoutLine, ...]
+
+    @property
+    def unchanged(self) -> tuple[FanoutLine, ...]:
+        """The events that the call could not change; `problem` says why."""
+        return tuple(line for line in self.results if line.problem is not None)
 
 
 class BatchLine(_AnswerModel):

@@ -16,6 +16,7 @@ from ..session import CommandSession, Yes, add_commands, api_path, parse_json_op
 from ..terminal.output import count_of, duration_text
 from ..terminal.times import duration_option, time_option
 from ..terminal.watching import MAX_INTERVAL
+from .events_fanouts import is_fanout, print_fanout, print_made, print_report
 
 _HELP = "Create, import, look up, cancel, move, redrive and follow timed events."
 _STATE_HELP = "Only events in this state: scheduled, firing, retrying, delivered, dead, cancelled or lapsed."
@@ -50,7 +51,9 @@ def create(
     due: Annotated[str | None, time_option("Time to deliver at: 21:30, tomorrow 9:00, 2026-11-21T10:21:55Z. Or give --delay.")] = None,
     delay: Annotated[str | None, duration_option("Time from now to the delivery, as a duration such as 30s. Or give --due.")] = None,
     id: Annotated[str | None, typer.Option(help="Your id for the event, such as order-17. The same id again is the same event.")] = None,
-    channel: Annotated[str | None, typer.Option(help="Channel to deliver to. The app's default is: default.")] = None,
+    channel: Annotated[
+        list[str] | None, typer.Option(help="Channel to deliver to, such as default. Repeated: an event for each channel.")
+    ] = None,
     expires: Annotated[str | None, duration_option("Stop trying this duration after the due time, such as 1h.")] = None,
     flex: Annotated[str | None, duration_option("Deliver at any time within this duration after the due time, such as 5m.")] = None,
     durability: Annotated[str | None, typer.Option(help="How the event is stored: fast, standard or mirrored.")] = None,
@@ -69,10 +72,13 @@ def create(
     Examples:
         tocsin events create --delay 30s --payload '{"order": 17}'
         tocsin events create --due 'tomorrow 9:00' --id order-17 --label team=blue
+        tocsin events create --delay 0s --channel billing --channel stock
     """
     from ...client import calls
 
-    given: dict[str, Any] = {"due": due, "delay": delay, "id": id, "channel": channel, "expires": expires, "flex": flex}
+    channels = channel if channel is not None and len(channel) > 1 else None
+    given: dict[str, Any] = {"due": due, "delay": delay, "id": id, "expires": expires, "flex": flex}
+    given["channel"] = channel[0] if channel and channels is None else None
     given |= {"durability": durability, "labels": parse_pairs(label or [], "--label") or None}
     given |= {"ordering_key": ordering_key, "collapse": collapse}
     given |= {"on_delivered": on_delivered, "on_dead": on_dead}
@@ -81,18 +87,24 @@ def create(
     given["target"] = {name: value for name, value in parts.items() if value is not None} or None
     fields: Any = {name: value for name, value in given.items() if value is not None}
     with usage_errors("--due, --delay"):
-        document = calls.event_document(parse_json_option(payload, "--payload"), fields, make_id=True)
+        document = calls.event_document(parse_json_option(payload, "--payload"), fields, make_id=True, channels=channels)
     made = session.send("POST", "events", document, repeatable="id" in document)
+    if channels is not None:
+        print_made(session, made)
+        return
     session.print_result(made, f"{made['id']} is {made['state']}, due {made['due']}")
 
 
 def get(session: CommandSession, id: Id) -> None:
-    """Show an event and its delivery attempts.
+    """Show an event and its delivery attempts, or the events of a fan-out.
 
     Examples:
         tocsin events get order-17
     """
     found = session.get(api_path("events", id))
+    if is_fanout(found):
+        print_fanout(session, found)
+        return
     if session.json:
         session.emit(found)
         return
@@ -191,6 +203,9 @@ def change(
     if not body:
         raise CommandFailed("name at least one thing to change", advice="Add an option, such as --delay 2h.", status=Exit.USAGE)
     found = session.send("PATCH", api_path("events", id), body)
+    if is_fanout(found):
+        print_report(session, found)
+        return
     session.print_result(found, f"{found['id']} is {found['state']}, due {found['due']}")
 
 
@@ -285,8 +300,7 @@ def fire(
         return
 
     def fire_one(id: str) -> None:
-        found = session.send("POST", api_path("events", id, "fire"))
-        session.print_result(found, f"{id} is {found['state']}")
+        _print_changed(session, id, session.send("POST", api_path("events", id, "fire")))
 
     _for_each(ids, fire_one)
 
@@ -326,8 +340,7 @@ def redrive(
     if ids:
 
         def redrive_one(id: str) -> None:
-            found = session.send("POST", api_path("events", id, "redrive"))
-            session.print_result(found, f"{id} is {found['state']}")
+            _print_changed(session, id, session.send("POST", api_path("events", id, "redrive")))
 
         _for_each(ids, redrive_one)
         return
@@ -407,6 +420,13 @@ def import_(
     session.print_result(result, f"{text}: {where}" if where else text)
     if done.rejected:
         raise typer.Exit(Exit.FAILED)
+
+
+def _print_changed(session: CommandSession, id: str, found: Mapping[str, Any]) -> None:
+    if is_fanout(found):
+        print_report(session, found)
+    else:
+        session.print_result(found, f"{id} is {found['state']}")
 
 
 def _for_each(ids: list[str], act: Callable[[str], None]) -> None:

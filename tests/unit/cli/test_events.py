@@ -8,8 +8,10 @@ import pytest
 
 from shared.cli.exits import Exit
 from shared.cli.groups import events_tail
+from shared.core.settings import LOCAL_ADMIN_KEY
 from shared.delivery.channels.answer_heads import AnswerHead
 from shared.delivery.channels.ports import Verdict
+from shared.testing.kit import TENANT
 
 from .conftest import Command
 
@@ -151,3 +153,19 @@ def test_schedule_is_put_listed_previewed_paused_and_deleted(tocsin: Command) ->
 def test_watch_looks_again_and_again(tocsin: Command) -> None:
     result = tocsin.ok("schedules", "list", "--watch", "0.1", "--times", "2")
     assert result.lines == ["no schedules"] * 2
+
+
+def test_events_of_several_channels(tocsin: Command) -> None:
+    for name in ("billing", "stock"):
+        channel = {"type": "http", "url": "https://receiver.test/x"}
+        tocsin.kit.client_with(LOCAL_ADMIN_KEY).call("PUT", f"tenants/{TENANT}/channels/{name}", channel)
+    aimed = ("--channel", "stock", "--channel", "billing")
+    made = tocsin.ok("events", "create", "--delay", "PT1H", "--id", "paid", *aimed).out.splitlines()
+    assert [line.split(",")[0] for line in made] == ["paid@billing is scheduled", "paid@stock is scheduled"]
+    assert tocsin.ok("events", "get", "paid").row("paid@stock")[1:3] == ["stock", "scheduled"]
+    assert tocsin.ok("events", "change", "paid", "--delay", "PT2H").out == "paid@billing is scheduled\npaid@stock is scheduled\n"
+    tocsin.ok("events", "cancel", "paid@stock")
+    partly = tocsin.ok("events", "fire", "paid")
+    assert "paid@billing is scheduled" in partly.out and "paid@stock is cancelled: the event has ended" in partly.out
+    nothing = tocsin("events", "redrive", "paid")
+    assert nothing.code == Exit.REFUSED and "no event of paid was changed" in nothing.err

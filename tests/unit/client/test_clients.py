@@ -16,8 +16,8 @@ import orjson
 import pytest
 
 import shared as tocsin
-from shared.client.blocking import Jobs, Schedules
-from shared.client.concurrent import AsyncJobs, AsyncSchedules
+from shared.client.blocking import Fanouts, Jobs, Schedules
+from shared.client.concurrent import AsyncFanouts, AsyncJobs, AsyncSchedules
 from shared.client.http import to_failure
 from shared.core.clock import SettableClock
 
@@ -26,6 +26,11 @@ URL = "https://app.example"
 TIME = "2030-01-01T00:00:00.000Z"
 DUE = datetime(2030, 1, 1, tzinfo=UTC)
 EVENT = {"id": "e1", "tenant": "demo", "state": "scheduled", "due": TIME, "created": TIME}
+REFUSAL = {"type": "https://tocsin.dev/problems/already-final", "title": "Already final", "status": 409, "detail": "it has ended"}
+LINES = [
+    {"id": "x@a", "channel": "a", "status": 204, "state": "cancelled"},
+    {"id": "x@b", "channel": "b", "status": 409, "state": "delivered", "problem": REFUSAL},
+]
 LATE = {"p50": None, "p99": None, "max": None}
 STATS = {"open": 1, "overdue": 0, "delivered": 0, "dead": 0, "late_ms": LATE, "channels": {"c": {"delivered": 0, "late_ms": LATE}}}
 
@@ -33,6 +38,10 @@ STATS = {"open": 1, "overdue": 0, "delivered": 0, "dead": 0, "late_ms": LATE, "c
 def respond(request: httpx.Request) -> httpx.Response:
     """Something that fits every operation."""
     path = request.url.path.removeprefix("/api/v1/")
+    if b'"channels"' in request.content or (path == "events/x" and request.method == "GET"):
+        return httpx.Response(200, json={"id": "x", "tenant": "demo", "channels": ["a", "b"], "events": [EVENT, EVENT]})
+    if path == "events/x" or path.startswith("events/x/"):
+        return httpx.Response(200, json={"id": "x", "changed": 1, "results": LINES})
     if request.method == "DELETE":
         return httpx.Response(204)
     if path == "events/batch":
@@ -68,6 +77,12 @@ type Verb = Callable[[Any], Any]
 VERBS: dict[str, Verb] = {
     "schedule": lambda c: c.schedule({"n": 1}, due=DUE, id="e1"),
     "batch": lambda c: c.batch([{"payload": 1, "delay": timedelta(1), "id": "a"}]),
+    "fan_out": lambda c: c.fan_out({"n": 1}, ["a", "b"], due=DUE, id="x"),
+    "fanouts.get": lambda c: c.fanouts.get("x"),
+    "fanouts.change": lambda c: c.fanouts.change("x", delay=timedelta(1)),
+    "fanouts.cancel": lambda c: c.fanouts.cancel("x"),
+    "fanouts.fire": lambda c: c.fanouts.fire("x"),
+    "fanouts.redrive": lambda c: c.fanouts.redrive("x"),
     "get": lambda c: c.get("e1"),
     "list": lambda c: c.list(since=DUE, state="dead", channel="orders", labels={"order": "17", "team": "x,y"}),
     "change": lambda c: c.change("e1", delay=timedelta(1), if_match='"v1"'),
@@ -102,6 +117,12 @@ VERBS: dict[str, Verb] = {
 SENT = {
     "schedule": "POST /api/v1/events",
     "batch": "POST /api/v1/events/batch",
+    "fan_out": "POST /api/v1/events",
+    "fanouts.get": "GET /api/v1/events/x",
+    "fanouts.change": "PATCH /api/v1/events/x",
+    "fanouts.cancel": "DELETE /api/v1/events/x",
+    "fanouts.fire": "POST /api/v1/events/x/fire",
+    "fanouts.redrive": "POST /api/v1/events/x/redrive",
     "get": "GET /api/v1/events/e1",
     "list": "GET /api/v1/events?limit=1000&from=2030-01-01T00%3A00%3A00.000Z&state=dead&channel=orders&label=order%3D17%2Cteam%3Dx%5C%2Cy",
     "change": "PATCH /api/v1/events/e1",
@@ -188,15 +209,27 @@ async def test_both_send_and_read_the_same(name: str) -> None:
     assert (first.content, first.headers.get("if-match")) == (second.content, second.headers.get("if-match"))
 
 
-@pytest.mark.parametrize(("one", "other"), [(tocsin.Client, tocsin.AsyncClient), (Schedules, AsyncSchedules), (Jobs, AsyncJobs)])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(tocsin.Client, tocsin.AsyncClient), (Schedules, AsyncSchedules), (Jobs, AsyncJobs), (Fanouts, AsyncFanouts)],
+)
 def test_both_have_the_same_operations_with_the_same_arguments(one: type, other: type) -> None:
     def operations(kind: type) -> dict[str, list[str]]:
         found = inspect.getmembers(kind, inspect.isfunction)
         return {name: list(inspect.signature(function).parameters) for name, function in found if not name.startswith("_")}
 
     assert operations(one) == operations(other)
-    prefix = {Schedules: "schedules.", Jobs: "jobs."}.get(one, "")
+    prefix = {Schedules: "schedules.", Jobs: "jobs.", Fanouts: "fanouts."}.get(one, "")
     assert {prefix + name for name in operations(one)} - {"close"} <= VERBS.keys()
+
+
+def test_a_cancel_of_a_fan_out_by_its_id_is_refused_unless_all_its_events_are_cancelled() -> None:
+    client = Wire().blocking()
+    assert [line.id for line in client.fanouts.cancel("x").unchanged] == ["x@b"]
+    with pytest.raises(tocsin.Conflict, match="it has ended"):
+        client.cancel("x")
+    cancelled = [LINES[0], {**LINES[1], "state": "cancelled"}]
+    Wire(httpx.Response(200, json={"id": "x", "changed": 1, "results": cancelled})).blocking().cancel("x")
 
 
 def test_lists_go_through_all_pages_and_only_as_far_as_asked() -> None:

@@ -48,7 +48,7 @@ function about(ctx, event, changed) {
     ["state", [stateBadge(event), event.held ? [" ", heldText(event.held)] : ""]], ["due", moment(event.due)], ["planned", event.planned && moment(event.planned)], ["created", moment(event.created)],
     ["expires", event.expires], ["channel", event.channel && own(event.channel)], ["delivered", event.delivered_at && moment(event.delivered_at)], ["late", event.late_ms !== undefined && event.late_ms !== null ? span(event.late_ms) : null],
     ["next attempt", event.next_attempt && moment(event.next_attempt)], ["works until", event.work && moment(event.work.deadline)], ["error", event.error && own(event.error)],
-    ["ordering key", event.ordering_key && own(event.ordering_key)], ["durability", event.durability], ["callback", other(ctx, event.callback, changed)], ["callback of", other(ctx, event.callback_of, changed)],
+    ["ordering key", event.ordering_key && own(event.ordering_key)], ["durability", event.durability], ["callback", other(ctx, event.callback, changed)], ["callback of", other(ctx, event.callback_of, changed)], ["fan-out", other(ctx, event.fanout, changed)],
     ["labels", event.labels && Object.entries(event.labels).map(([name, value]) => el("span", { class: "label" }, own(`${name}=${value}`)))],
   ]);
 }
@@ -76,6 +76,12 @@ export async function showEvent(ctx, id, changed = () => {}) {
     const event = await call("GET", path, { query: ctx.query });
     if (!shown()) return;
     form.replaceChildren();
+    if (event.events) {
+      // A fan-out has no state and no actions of its own.
+      content.replaceChildren(table("Events", ["channel", "state", "due", "event"],
+        event.events.map((each) => [own(each.channel ?? "–"), stateBadge(each), moment(each.due), other(ctx, each.id, changed)])));
+      return;
+    }
     const mine = ctx.may("events") ? ACTIONS.filter((each) => each.in.includes(event.state)) : [];
     acts.replaceChildren(...mine.map((each) => el("button", { type: "button", "data-keep": each.name, onclick: () => ask(each, event) }, each.name)));
     content.replaceChildren(...[about(ctx, event, changed), reasons(event), el("h3", {}, "Attempts"), attemptsOf(event),

@@ -1,0 +1,47 @@
+"""What `tocsin events` shows of fan-outs: the events of several channels under one id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..exits import Exit
+from ..failures import CommandFailed
+from ..session import CommandSession
+
+
+def is_fanout(found: Mapping[str, Any]) -> bool:
+    """Return True for the answer about a fan-out."""
+    return "events" in found or "results" in found
+
+
+def print_made(session: CommandSession, made: Mapping[str, Any]) -> None:
+    """Print a new fan-out, or the one that has its id."""
+    if session.json:
+        session.emit(made)
+        return
+    for event in made["events"]:
+        session.screen.line(f"{event['id']} is {event['state']}, due {event['due']}")
+
+
+def print_fanout(session: CommandSession, found: Mapping[str, Any]) -> None:
+    """Print a fan-out: an event a line."""
+    if session.json:
+        session.emit(found)
+        return
+    names = ("id", "channel", "state", "due", "late_ms", "error")
+    session.screen.table(names, [tuple(each.get(name) for name in names) for each in found["events"]])
+
+
+def print_report(session: CommandSession, report: Mapping[str, Any]) -> None:
+    """Print what a call did to each event. Raises `CommandFailed` if it changed none."""
+    if session.json:
+        session.emit(report)
+    else:
+        for line in report["results"]:
+            why = f": {line['problem']['detail']}" if line.get("problem") else ""
+            session.screen.line(f"{line['id']} is {line.get('state', 'not stored')}{why}")
+    if not report["changed"]:
+        raise CommandFailed(
+            f"no event of {report['id']} was changed", advice="tocsin events get shows each event.", status=Exit.REFUSED
+        )
