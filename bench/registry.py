@@ -78,6 +78,7 @@ BENCHES: Final[dict[str, Bench]] = {
     "bulk-jobs": Bench("100,000 events cancelled by one label, and the lateness of others meanwhile", bulk_jobs.measure, 1_200.0),
     "list-dead": Bench("empty lists of dead events, with 500,000 open events", totals.dead),
     "stats-open": Bench("/stats, /load over a day and /metrics, with 500,000 open events", totals.totals),
+    "stats-shards": Bench("/stats, /load and /metrics, with 20,000 unfinished shards of 25 events each", totals.shards),
     # Virtual time, and the service's own CPU
     "keys": Bench("deliveries a second of an ordering key, and small keys beside a large one, on virtual time", keys.measure),
     "quiet": Bench("billed time of lone events, on virtual time", quiet.measure),

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import batched
 from typing import Any, Final
 
 from shared.core.clock import Millis, to_text
+from shared.scheduler.keys import HOME, index_key, index_partition, minute_text, shard_key
+from shared.scheduler.protocol.gate import Counts
+from shared.scheduler.protocol.index_counts import counts_props
 from shared.scheduler.timings import NOTE_AFTER
+from shared.storage.names import SHARDS
+from shared.storage.ports import MAX_EGT_ROWS, Applied, Insert, Tables
 
 from .report import Figure
-from .tools.stage import KEY, Host, Run, application, batch_text, chunks, devhost, emulator, spread
+from .tools.stage import KEY, TENANT, Host, Run, application, batch_text, chunks, devhost, emulator, spread
 
 EVENTS: Final = 500_000
 QUICK: Final = 50_000
 BATCH: Final = 5_000
 HOUR: Final[Millis] = 3_600_000
 ROUNDS: Final = 15
+SHARDS_OF_25: Final = 20_000
 TTL: Final = 10.5
 """Seconds after which `/metrics` is computed anew."""
 ADMIN: Final = "local-admin-key"
@@ -90,15 +98,43 @@ async def dead(run: Run) -> list[Figure]:
 async def totals(run: Run) -> list[Figure]:
     """Measure `/stats`, `/load` over a day and `/metrics`."""
     async with filled(run, "stats-open") as (host, events, first):
-        note = f"{events:,} open events"
-        stats, found = await timed(host, "/api/v1/stats")
-        assert found["open"] == events and "incomplete" not in found, found
-        load, found = await timed(host, f"/api/v1/load?from={to_text(first)}&to={to_text(first + 24 * HOUR)}")
-        assert sum(each["scheduled"] for each in found["items"]) == events and "incomplete" not in found
-        metrics, text = await timed(host, "/api/metrics", ADMIN, TTL, 3)
-        assert "tocsin_events" in text
-        return [
-            row("GET /stats", stats, 300, f"median of {ROUNDS}, {note}; worst {stats[-1]:.0f} ms"),
-            row("GET /load over a day", load, 300, f"median of {ROUNDS}, {note}; worst {load[-1]:.0f} ms"),
-            row("GET /metrics", metrics, 300, f"median of 3, each computed anew, {note}; worst {metrics[-1]:.0f} ms"),
-        ]
+        return await _totals(host, events, first, f"{events:,} open events")
+
+
+async def shards(run: Run) -> list[Figure]:
+    """Measure the same with as many open events in small shards. Only their index rows exist, which is all that totals read."""
+    count = run.pick(SHARDS_OF_25, SHARDS_OF_25 // 20)
+    first = (int(time.time() * 1000) // HOUR + 24) * HOUR
+    with emulator() as azurite:
+        async with devhost(azurite.connection_string) as host:
+            await _swept(azurite.connection_string)
+            async with application(azurite.connection_string) as (app, _):
+                await _file(app.storage.tables, count, first)
+            return await _totals(host, 25 * count, first, f"{count:,} shards of 25 open events")
+
+
+async def _file(tables: Tables, count: int, first: Millis) -> None:
+    """Store index rows of shards with 25 open events each, in the ten hours from `first` on."""
+    chance = random.Random(1)
+    partitions: dict[str, list[Insert]] = {}
+    for number in range(count):
+        shard, wake = shard_key(TENANT, f"{HOME}{number:015x}"), first + chance.randrange(10 * HOUR)
+        props = {"state": "pending", "wake": wake, "bucket": minute_text(wake), "tenant": TENANT, **counts_props(wake, Counts(25))}
+        partitions.setdefault(index_partition(shard), []).append(Insert(index_key(shard, wake), props))
+    for partition, rows in partitions.items():
+        for some in batched(rows, MAX_EGT_ROWS):
+            assert isinstance(await tables.write(SHARDS, partition, some), Applied)
+
+
+async def _totals(host: Host, events: int, first: Millis, note: str) -> list[Figure]:
+    stats, found = await timed(host, "/api/v1/stats")
+    assert found["open"] == events and "incomplete" not in found, found
+    load, found = await timed(host, f"/api/v1/load?from={to_text(first)}&to={to_text(first + 24 * HOUR)}")
+    assert sum(each["scheduled"] for each in found["items"]) == events and "incomplete" not in found
+    metrics, text = await timed(host, "/api/metrics", ADMIN, TTL, 3)
+    assert "tocsin_events" in text
+    return [
+        row("GET /stats", stats, 300, f"median of {ROUNDS}, {note}; worst {stats[-1]:.0f} ms"),
+        row("GET /load over a day", load, 300, f"median of {ROUNDS}, {note}; worst {load[-1]:.0f} ms"),
+        row("GET /metrics", metrics, 300, f"median of 3, each computed anew, {note}; worst {metrics[-1]:.0f} ms"),
+    ]

@@ -137,6 +137,11 @@ def index_key(shard: str, wake: Millis) -> str:
     return f"{minute_text(wake)}:{shard_tenant(shard)}:{shard_name(shard)}"
 
 
+def index_name(key: str) -> str:
+    """Return the name of an index row's shard."""
+    return key.rpartition(":")[2]
+
+
 def index_shard(key: str) -> str:
     """Return the shard of an index row's key."""
     _, tenant, name = key.split(":", 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Literal, NamedTuple
 
@@ -36,6 +37,8 @@ IN_FLIGHT = 32
 """Most concurrent reads."""
 MOST_PAGES = 5
 """Most pages of 1000 index rows that are read from each of the 16 partitions, the nearest wake-ups first."""
+INDEX_PROPS = ("state", "wake", "tenant", "counts", "rounds")
+"""Properties of index rows that figures need."""
 MOST_GATES = 1_000
 """Most unfinished shards whose counts are read, the nearest wake-ups first: about a million events."""
 
@@ -117,14 +120,18 @@ class Metrics:
         rows = [row for found in found_rows for row in found or ()]
         seen.shards.update(str(row.props["state"]) for row in rows)
         left = []
+        # Many shards of a tenant have the same numbers, which are added up once.
+        alike: Counter[tuple[str, Counts]] = Counter()
         for row in rows:
             counts = counts_of_row(row, seen.now)
             if counts is None:
                 left.append(row)
-                continue
-            seen.read += 1
-            if (tenant := seen.tenants.get(str(row.props["tenant"]))) is not None:
-                _add_unfinished(tenant, counts)
+            else:
+                alike[str(row.props["tenant"]), counts] += 1
+        seen.read += alike.total()
+        for (name, counts), number in alike.items():
+            if (tenant := seen.tenants.get(name)) is not None:
+                _add_unfinished(tenant, counts, number)
         nearest = {index_shard(row.rk): row for row in sorted(left, key=lambda row: int(row.props["wake"]))[:MOST_GATES]}
         for (shard, row), found in zip(nearest.items(), await asyncio.gather(*map(self._gate, nearest)), strict=True):
             seen.read += found != "away"
@@ -144,7 +151,7 @@ class Metrics:
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             try:
-                page = await self._tables.query(SHARDS, partition, cursor=cursor)
+                page = await self._tables.query(SHARDS, partition, select=INDEX_PROPS, cursor=cursor)
             except Unavailable:
                 return None
             rows += page.rows
@@ -194,6 +201,6 @@ class Metrics:
             raise
 
 
-def _add_unfinished(tenant: TenantFigures, counts: Counts) -> None:
-    tenant.unfinished.update(counts._asdict())
-    tenant.unfinished["scheduled"] += counts.open - counts.retrying
+def _add_unfinished(tenant: TenantFigures, counts: Counts, shards: int = 1) -> None:
+    tenant.unfinished.update({name: shards * count for name, count in counts._asdict().items()})
+    tenant.unfinished["scheduled"] += shards * (counts.open - counts.retrying)

@@ -7,6 +7,7 @@ sent, its owner may be at work, and only the gate knows.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from ...core.clock import Millis
@@ -24,8 +25,14 @@ def counts_props(wake: Millis, counts: Counts) -> Props:
 
 def counts_of_row(row: Row, now: Millis) -> Counts | None:
     """Return the counts of an index row's shard; None if only the gate knows them."""
-    text = str(row.props.get(COUNTS, ""))
-    wake, _, counts = text.partition(",")
-    if not counts or wake != str(row.props["wake"]) or row.props["state"] == "sent" or int(wake) <= now:
+    props = row.props
+    wake, _, counts = str(props.get(COUNTS, "")).partition(",")
+    if not counts or wake != str(props["wake"]) or props["state"] == "sent" or int(wake) <= now:
         return None
-    return Counts(*map(int, counts.split(",")))
+    return _parse_counts(counts)
+
+
+@lru_cache(4096)
+def _parse_counts(text: str) -> Counts:
+    # Of a tenant with very many shards, most have the same numbers.
+    return Counts(*map(int, text.split(",")))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import batched
 from typing import Any
@@ -25,12 +25,13 @@ from ..keys import (
     MINUTE,
     MIRRORED,
     NEWS,
+    index_name,
     index_partitions,
     index_shard,
     minute_of,
     minute_start,
     minute_text,
-    place_of,
+    shard_name,
 )
 from ..protocol.changing import ORIGIN
 from ..protocol.dispatch import rounds_of
@@ -51,6 +52,8 @@ READ_FOR = 2.0
 """Seconds after which `GET /stats` and `GET /load` read no more index rows, and then no more gates. Their answers are then incomplete."""
 INDEX_PAGE = 1_000
 """Index rows that one request to storage reads. At least one page of each partition is read, however long it takes."""
+INDEX_PROPS = ("state", "wake", "counts", "rounds")
+"""Properties of index rows that totals need. Twenty thousand shards are eight megabytes of whole rows, and half of their time."""
 
 
 type Blocks = Callable[[str], Awaitable[Mapping[str, Block | None]]]
@@ -68,27 +71,30 @@ class TenantStats:
         self._open: dict[str, tuple[float, int]] = {}
 
     async def _unfinished(
-        self, tenant: str, first: str = "", end: str | None = None, within: float = math.inf
+        self, tenant: str, first: str = "", end: str | None = None, within: float = math.inf, more: Sequence[str] = ()
     ) -> tuple[dict[str, Row], bool]:
-        """Return the index rows of the tenant's unfinished shards by shard, filed for the minutes `first` up to but not including `end`.
+        """Return the index rows of the tenant's unfinished shards by name, filed for the minutes `first` up to but not including `end`,
+        with `INDEX_PROPS` and the properties `more`.
 
         The second result is True if there are more: after `within` seconds no further page is read. The next wake-ups come first.
         """
         until = self._clock.monotonic() + within
-        where = (Where("tenant", "eq", tenant),)
+        where, select = (Where("tenant", "eq", tenant),), (*INDEX_PROPS, *more)
 
         async def partition(name: str) -> tuple[list[Row], bool]:
             rows: list[Row] = []
             cursor: str | None = None
             while True:
-                page = await self._tables.query(SHARDS, name, first=first, end=end, where=where, limit=INDEX_PAGE, cursor=cursor)
+                page = await self._tables.query(
+                    SHARDS, name, first=first, end=end, where=where, select=select, limit=INDEX_PAGE, cursor=cursor
+                )
                 rows += page.rows
                 cursor = page.next
                 if cursor is None or self._clock.monotonic() >= until:
                     return rows, cursor is not None
 
         found = await asyncio.gather(*map(partition, self._partitions))
-        return {index_shard(row.rk): row for rows, _ in found for row in rows}, any(more for _, more in found)
+        return {index_name(row.rk): row for rows, _ in found for row in rows}, any(more for _, more in found)
 
     async def _gate(self, shard: str) -> tuple[Counts, bool]:
         """Return the shard's counts, and True if an owner serves it."""
@@ -100,19 +106,19 @@ class TenantStats:
         return gate.counts, gate.state == "owned" and not may_take(gate, row.read_at - row.timestamp)
 
     async def _counted(self, rows: Mapping[str, Row], now: Millis, within: float = math.inf) -> tuple[dict[str, tuple[Counts, bool]], bool]:
-        """Return the counts of unfinished shards, and True for those that an owner serves, by shard; and whether some could not be read.
+        """Return the counts of unfinished shards, and True for those that an owner serves, by name; and whether some could not be read.
 
-        rows: their index rows, by shard. A gate is read only where its index row does not have the counts, the earliest wake-up first, for
+        rows: their index rows, by name. A gate is read only where its index row does not have the counts, the earliest wake-up first, for
         at most `within` seconds.
         """
-        found = {shard: (counts, False) for shard, row in rows.items() if (counts := counts_of_row(row, now)) is not None}
-        left = sorted(rows.keys() - found.keys(), key=lambda shard: (int(rows[shard].props["wake"]), shard))
+        found = {name: (counts, False) for name, row in rows.items() if (counts := counts_of_row(row, now)) is not None}
+        left = sorted(rows.keys() - found.keys(), key=lambda name: (int(rows[name].props["wake"]), name))
         until = self._clock.monotonic() + within
         for some in batched(left, GATES_AT_ONCE):
             if self._clock.monotonic() >= until:
                 break
-            found.update(zip(some, await asyncio.gather(*map(self._gate, some)), strict=True))
-        return {shard: found[shard] for shard in rows if shard in found}, len(found) < len(rows)
+            found.update(zip(some, await asyncio.gather(*(self._gate(index_shard(rows[name].rk)) for name in some)), strict=True))
+        return found, len(found) < len(rows)
 
     async def _lag(self, shards: Iterable[str]) -> Millis:
         """Return the largest delay of the copies of these shards."""
@@ -152,22 +158,21 @@ class TenantStats:
         gates, uncounted = await self._counted(unfinished, now, READ_FOR)
         # Read last, so that nothing is missed. A shard that finishes meanwhile is in the index and in the ledger, and counts once.
         entries = await load_rows(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), NEWS)
-        for row in entries:
-            gates.pop(str(row.props["shard"]), None)
+        finished = {shard_name(str(row.props["shard"])) for row in entries}
+        for name in finished:
+            gates.pop(name, None)
         # An owner that stays through its minute does not refile the shard; its events are not overdue.
-        overdue = sum(
-            counts.open
-            for shard, (counts, served) in gates.items()
-            if not served and int(unfinished[shard].props["wake"]) + OWNER_SILENT <= now
-        )
-        stuck = sum(counts.open for shard, (counts, served) in gates.items() if not served and rounds_of(unfinished[shard]) >= STUCK_ROUNDS)
-        redriven = await self._redriven(gates)
+        overdue = _unserved(gates, (name for name, row in unfinished.items() if int(row.props["wake"]) + OWNER_SILENT <= now))
+        stuck = _unserved(gates, (name for name, row in unfinished.items() if rounds_of(row) >= STUCK_ROUNDS))
+        redriven = await self._redriven(unfinished, gates)
         for row in entries:
             redriven.update(parse_redriven(row.props))
+        # Many shards have the same numbers, which are added up once.
+        alike = Counter(counts for counts, _ in gates.values())
         totals: Counter[str] = Counter()
         channels: dict[str, ledger.DeliveryFigures] = {}
-        for counts, _ in gates.values():
-            totals.update(counts._asdict())
+        for counts, number in alike.items():
+            totals.update({name: number * count for name, count in counts._asdict().items()})
         every = ledger.DeliveryFigures()
         for row in entries:
             figures = ledger.figures_of(row.props)
@@ -181,12 +186,13 @@ class TenantStats:
             for channel, count in parse_redriven(row.props).items():
                 channels[channel if channel in channels else ledger.REST].dead -= count
         blocks = await self._blocks(tenant)
-        held, partial = await self._held(tenant, unfinished.keys() - {str(row.props["shard"]) for row in entries}, blocks, now)
-        lag = await self._lag(shard for shard in gates if place_of(shard) == MIRRORED) if self._copy else None
+        held, partial = await self._held(tenant, unfinished.keys() - finished, blocks, now)
+        mirrored = (index_shard(unfinished[name].rk) for name in gates if name.startswith(MIRRORED))
+        lag = await self._lag(mirrored) if self._copy else None
         return {
             **({"incomplete": True} if more or uncounted else {}),
             "mirror_lag_ms": lag,
-            "open": sum(counts.open for counts, _ in gates.values()),
+            "open": sum(number * counts.open for counts, number in alike.items()),
             "overdue": overdue,
             "stuck": stuck,
             **{name: totals[name] for name in ("delivered", "dead", "lapsed", "cancelled", "retrying")},
@@ -201,7 +207,8 @@ class TenantStats:
         }
 
     async def _held(self, tenant: str, shards: Set[str], blocks: Mapping[str, Block | None], now: Millis) -> tuple[Counter[str], bool]:
-        """Return the events that wait for a blocked channel, by channel, and True if there may be more. shards: the unfinished ones."""
+        """Return the events that wait for a blocked channel, by channel, and True if there may be more. shards: names of the unfinished
+        ones."""
         blocked = {name for name, found in blocks.items() if found is not None}
         total: Counter[str] = Counter()
         if not blocked:
@@ -209,7 +216,7 @@ class TenantStats:
         found = await asyncio.gather(*(self._held_rows(partition) for partition in state_partitions(tenant)))
         for row in (row for rows, _ in found for row in rows):
             # A row of a finished shard leads to nothing.
-            if state_shard(row.rk) in shards:
+            if shard_name(state_shard(row.rk)) in shards:
                 total.update(count_held(str(row.props[HELD]), now))
         return Counter({name: total[name] for name in total.keys() & blocked}), REST in total or any(more for _, more in found)
 
@@ -228,16 +235,17 @@ class TenantStats:
                 return rows, False
         return rows, True
 
-    async def _redriven(self, gates: Mapping[str, tuple[Counts, bool]]) -> Counter[str]:
-        """Return the redriven events of unfinished shards, by shard. Reads the dead rows of shards that have some."""
+    async def _redriven(self, rows: Mapping[str, Row], gates: Mapping[str, tuple[Counts, bool]]) -> Counter[str]:
+        """Return the redriven events of unfinished shards, by name. rows: their index rows. Reads the dead rows of shards that have
+        some."""
 
         async def one(shard: str) -> int:
             async with self._in_flight:
                 rows = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "target", "channel"))
             return redriven_by_channel(rows).total()
 
-        shards = [shard for shard, (counts, _) in gates.items() if counts.dead]
-        return Counter(dict(zip(shards, await asyncio.gather(*map(one, shards)), strict=True)))
+        names = [name for name, (counts, _) in gates.items() if counts.dead]
+        return Counter(dict(zip(names, await asyncio.gather(*(one(index_shard(rows[name].rk)) for name in names)), strict=True)))
 
     async def load(self, tenant: str, first: Millis, end: Millis) -> dict[str, Any]:
         """Return the answer of `GET /load`: for each minute from `first` up to but not including `end`, the open events of shards filed for
@@ -246,21 +254,21 @@ class TenantStats:
         # The year 9999 has no minute after its last.
         filed, more = await self._unfinished(tenant, minute_text(first), minute_text(end) if end <= MAX_TIME else None, READ_FOR)
         gates, uncounted = await self._counted(filed, self._clock.now(), READ_FOR)
-        for shard, (counts, _) in gates.items():
-            minutes[minute_start(int(filed[shard].props["wake"]))] += counts.open
+        for name, (counts, _) in gates.items():
+            minutes[minute_start(int(filed[name].props["wake"]))] += counts.open
         items = [{"minute": to_text(minute), "scheduled": count} for minute, count in minutes.items()]
         return {"items": items, **({"incomplete": True} if more or uncounted else {})}
 
     async def history(self, tenant: str, first: Millis, end: Millis) -> list[dict[str, Any]]:
         """Return the answer of `GET /history`: results of the events planned for the minutes from `first` up to but not including `end`."""
         start, stop = minute_text(first), minute_text(end) if end <= MAX_TIME else NEWS
-        unfinished, _ = await self._unfinished(tenant)
-        planned = {shard: bucket for shard, row in unfinished.items() if start <= (bucket := str(row.props["bucket"])) < stop}
-        gates, _ = await self._counted({shard: unfinished[shard] for shard in planned}, self._clock.now())
+        unfinished, _ = await self._unfinished(tenant, more=("bucket",))
+        planned = {name: bucket for name, row in unfinished.items() if start <= (bucket := str(row.props["bucket"])) < stop}
+        gates, _ = await self._counted({name: unfinished[name] for name in planned}, self._clock.now())
         minutes: dict[str, _Minute] = {}
         # As in `of`: read last, so that a shard that finishes meanwhile counts once.
         for row in await load_rows(self._tables, LEDGER, tenant, start, stop):
-            gates.pop(str(row.props["shard"]), None)
+            gates.pop(shard_name(str(row.props["shard"])), None)
             minute = minutes.setdefault(row.rk.partition(":")[0], _Minute())
             figures = ledger.figures_of(row.props)
             minute.counts.update(figures.counts._asdict())
@@ -268,12 +276,12 @@ class TenantStats:
             minute.redriven(parse_redriven(row.props).total())
             for found in figures.channels.values():
                 minute.late.add(found)
-        redriven = await self._redriven(gates)
-        for shard, (counts, _) in gates.items():
-            minute = minutes.setdefault(planned[shard], _Minute())
+        redriven = await self._redriven(unfinished, gates)
+        for name, (counts, _) in gates.items():
+            minute = minutes.setdefault(planned[name], _Minute())
             minute.counts.update(counts._asdict())
             minute.open += counts.open
-            minute.redriven(redriven[shard])
+            minute.redriven(redriven[name])
         return [_minute_out(name, minutes[name]) for name in sorted(minutes) if minutes[name].counts["accepted"]]
 
 
@@ -290,6 +298,11 @@ class _Minute:
         """Count dead events that live on elsewhere as moved."""
         self.counts["dead"] -= count
         self.counts["moved"] += count
+
+
+def _unserved(gates: Mapping[str, tuple[Counts, bool]], names: Iterable[str]) -> int:
+    """Return the open events of those of some shards that no owner serves."""
+    return sum(gates[name][0].open for name in names if name in gates and not gates[name][1])
 
 
 def _minute_out(name: str, minute: _Minute) -> dict[str, Any]:

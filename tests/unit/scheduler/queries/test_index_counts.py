@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,9 @@ from shared.scheduler.protocol.gate import Counts
 from shared.scheduler.protocol.index_counts import counts_of_row, counts_props
 from shared.scheduler.queries import stats
 from shared.scheduler.timings import NOTE_AFTER
+from shared.storage.memory import MemoryTables
 from shared.storage.names import SHARDS
-from shared.storage.ports import ANY, Merge, Props, Row
+from shared.storage.ports import ANY, Merge, Page, Props, Row
 from tests.unit.scheduler.harness import World
 
 NOON = "2027-01-15T12:00:00Z"
@@ -53,6 +55,23 @@ async def test_totals_of_shards_at_rest_read_no_gate(world: World, monkeypatch: 
     assert await figures(world) == (120, 120)
     text = (await world.admin.get("/api/metrics")).body.decode()
     assert 'tocsin_events{state="scheduled",tenant="demo"} 120.0' in text and "tocsin_shards_read 30.0" in text
+
+
+async def test_totals_read_no_properties_that_they_do_not_add_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await full_shards(world, 3)
+    plain, read = MemoryTables.query, set[str]()
+
+    async def query(self: MemoryTables, table: str, pk: str, **options: Any) -> Page:
+        page = await plain(self, table, pk, **options)
+        if table == SHARDS:
+            read.update(name for row in page.rows for name in row.props)
+        return page
+
+    monkeypatch.setattr(MemoryTables, "query", query)
+    assert await figures(world) == (12, 12)
+    assert read == {"state", "wake", "counts"}, "and the number of rounds, where there is one"
+    await world.admin.get("/api/metrics")
+    assert read == {"state", "wake", "counts", "tenant"}
 
 
 async def test_events_that_join_and_leave_later_are_counted(world: World) -> None:
