@@ -68,6 +68,9 @@ param eventGridTopic bool = false
 @description('Resource ids of Service Bus namespaces that channels of every tenant may send to with the app\'s identity.')
 param serviceBusNamespaces array = []
 
+@description('Client certificates of http channels (TOCSIN_CLIENT_CERTIFICATES), each `{ tenant, name, secret }`; the vault must hold the secret or certificate.')
+param clientCertificates array = []
+
 @description('Resource groups of this subscription whose VMs the app may approve Scheduled Events for (transport `arm`).')
 param armResourceGroups array = []
 
@@ -236,6 +239,7 @@ module vault 'modules/vault.bicep' = {
     adminKey: adminKey
     signingKey: signingKey
     keysInVault: keysInVault
+    clientSecretNames: union(map(clientCertificates, each => each.secret), [])
     principalId: identity.outputs.principalId
     privateOnly: privateNetwork
     workspaceId: monitoring.outputs.workspaceId
@@ -346,6 +350,14 @@ var homeSettings = {
   TOCSIN_MIRROR_DETACHED: mirrorDetached
   TOCSIN_KAFKA_SOURCES: empty(kafkaSources) ? '' : string(kafkaSources)
   TOCSIN_EGRESS_ALLOW: egressAllow
+  TOCSIN_CLIENT_CERTIFICATES: join(
+    map(
+      clientCertificates,
+      each =>
+        '${each.tenant}/${each.name}=https://kv${token}${environment().suffixes.keyvaultDns}/secrets/${each.secret}'
+    ),
+    ','
+  )
   TOCSIN_SERVICE_BUS: join(map(serviceBusNamespaces, id => '${last(split(id, '/'))}.servicebus.windows.net'), ',')
   TOCSIN_TOKEN_CLIENT_ID: tokenIdentity.outputs.clientId
   TOCSIN_BACKLOG_PER_SECOND: string(backlogPerSecond)

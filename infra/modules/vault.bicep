@@ -1,4 +1,4 @@
-metadata description = 'The vault with the admin key and the signing key. The app may read these two, and nothing else in it.'
+metadata description = 'The vault with the admin key and the signing key. The app may read these two and the client certificates that are listed, and nothing else in it.'
 
 param name string
 param location string
@@ -13,6 +13,9 @@ param signingKey string
 
 @description('Whether the vault holds both secrets already.')
 param keysInVault bool
+
+@description('Names of the secrets or certificates in it that are client certificates of channels.')
+param clientSecretNames array
 
 @description('Principal of the app.')
 param principalId string
@@ -86,6 +89,25 @@ resource signingKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' 
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', secretsUser)
   }
 }
+
+resource clientSecrets 'Microsoft.KeyVault/vaults/secrets@2023-07-01' existing = [
+  for secret in clientSecretNames: {
+    parent: vault
+    name: secret
+  }
+]
+
+resource clientSecretReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
+  for (secret, index) in clientSecretNames: {
+    name: guid(vault.id, secret, principalId, secretsUser)
+    scope: clientSecrets[index]
+    properties: {
+      principalId: principalId
+      principalType: 'ServicePrincipal'
+      roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', secretsUser)
+    }
+  }
+]
 
 resource audit 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
   name: 'tocsin'

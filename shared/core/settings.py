@@ -96,6 +96,11 @@ class Settings(BaseSettings):
         description="Comma-separated Service Bus namespaces that channels reach with the app's identity: `orders.servicebus.windows.net`, "
         "or `shop=orders.servicebus.windows.net` for the tenant `shop` alone.",
     )
+    client_certificates: str = Field(
+        "",
+        description="Comma-separated client certificates of http channels as `TENANT/NAME=PLACE`, kept in a vault "
+        "(`shop/bank=https://V.vault.azure.net/secrets/bank`), in a file (`file:/PATH`) or in a variable (`env:NAME`).",
+    )
     kafka_sources: SecretStr = Field(
         SecretStr(""),
         description="Kafka topics whose messages become events, each with its tenant: a JSON array, see docs/how-to/kafka.md.",

@@ -201,8 +201,8 @@ def _verdict_of(error: Exception, exchange: Exchange, connection: Connection[Ans
             outcome = f"{outcome}: {error.__cause__}"
     elif isinstance(error, ssl.SSLCertVerificationError):
         outcome = f"TLS failure: certificate refused: {error.verify_message}"
-    elif isinstance(error, ssl.SSLError):
-        outcome = f"TLS failure: {error.reason or 'handshake failed'}"
+    elif isinstance(failure := error.__cause__ if isinstance(error, ConnectionLost) else error, ssl.SSLError):
+        outcome = f"TLS failure: {failure.reason or 'handshake failed'}"
     elif isinstance(error, ConnectionLost) and error.errno is None:
         outcome = "the connection was closed before an answer"
     elif isinstance(error, NotConnected):
@@ -213,6 +213,8 @@ def _verdict_of(error: Exception, exchange: Exchange, connection: Connection[Ans
         outcome = str(error)
     elif isinstance(error, ValueError):
         return Verdict("final", None, rules.one_line(f"{exchange.shown}: the request could not be made from the channel's settings"))
+    if exchange.place.context is not None and isinstance(error, (ssl.SSLError, ConnectionLost)) and not (connection and connection.used):
+        outcome += "; does the server accept the client certificate?"
     return Verdict("retry", None, rules.one_line(f"{exchange.shown}: {outcome}"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem
-from ..delivery.channels.model import Channel, ChannelSpec, KeyLimits
+from ..delivery.channels.model import Channel, ChannelSpec, HttpChannel, KeyLimits
 from ..delivery.channels.outputs import ChannelOut
 from ..delivery.channels.ports import EndedHold, Target
 from ..delivery.channels.validation import find_faults, find_grant_faults, is_signed, mask_secrets, restore_secrets
@@ -60,12 +60,14 @@ _KEPT = ("answers", "answer_headers")
 def _spec_props(spec: ChannelSpec) -> Props:
     """Return the properties that hold a channel's settings.
 
-    Former versions can read them: they know neither settings of answers nor limits per key in the body.
+    Former versions can read them: they know neither settings of answers, limits per key nor client certificates in the body.
     """
     kept = spec.model_dump(mode="json", include=set(_KEPT), exclude_defaults=True)
-    props: Props = {"body": spec.model_dump_json(exclude={*_KEPT, "per_key"})}
+    props: Props = {"body": spec.model_dump_json(exclude={*_KEPT, "per_key", "client_certificate"})}
     if spec.per_key is not None:
         props["per_key"] = spec.per_key.model_dump_json()
+    if isinstance(spec, HttpChannel) and spec.client_certificate is not None:
+        props["client_certificate"] = spec.client_certificate
     return props | {"kept_answers": orjson.dumps(kept).decode()} if kept else props
 
 
@@ -74,6 +76,8 @@ def _spec_of(props: Props) -> ChannelSpec:
     later = orjson.loads(str(props["kept_answers"])) if "kept_answers" in props else {}
     if "per_key" in props:
         later["per_key"] = KeyLimits.model_validate_json(str(props["per_key"]))
+    if "client_certificate" in props:
+        later["client_certificate"] = str(props["client_certificate"])
     return spec.model_copy(update=later) if later else spec
 
 
@@ -116,6 +120,8 @@ class ChannelChecks(NamedTuple):
     """The names of the service's storage accounts, whose own queues no channel may write; None if they are not known."""
     has_identity: bool
     """True if the service has an identity for tokens of Entra that channels carry."""
+    certificates: Container[tuple[str, str]]
+    """The client certificates that the operator has listed, by tenant and name."""
 
 
 class Channels:
@@ -180,7 +186,7 @@ class Channels:
         def change(old: StoredChannel | None) -> StoredChannel:
             check_if_match(headers or {}, etag_of(old.etag) if old else None)
             wanted = restore_secrets(spec, old.spec if old else None)
-            found = find_faults(wanted, self._checks.egress, self._checks.own_accounts, tenant)
+            found = find_faults(wanted, self._checks.egress, self._checks.own_accounts, tenant, self._checks.certificates)
             if found := found or find_grant_faults(wanted, home.spec.entra_audiences, has_identity=self._checks.has_identity):
                 raise invalid_all(found)
             now = self._clock.now()

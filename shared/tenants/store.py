@@ -22,6 +22,7 @@ from ..core.errors import Problem, StorageError
 from ..core.settings import Settings
 from ..delivery.channels.model import HttpChannel
 from ..delivery.channels.ports import Target
+from ..delivery.client_certificates.sources import parse_certificates
 from ..delivery.egress_guard import Egress
 from ..delivery.entra.grants import rule_faults
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
@@ -110,7 +111,7 @@ class TenantDirectory:
         self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy, self._marks)
         """Keys: issue, list, revoke."""
         egress = Egress(settings.egress_names, plain=settings.plain_http, namespaces=settings.service_bus_names)
-        checks = ChannelChecks(egress, settings.own_accounts, settings.token_client_id is not None)
+        checks = ChannelChecks(egress, settings.own_accounts, settings.token_client_id is not None, parse_certificates(settings))
         caches = ChannelCaches(self._marks, self._drop_target)
         self.channels = Channels(tables, clock, self.home, caches, settings.master_key, checks)
         """Channels: put, get, list, delete, rotate, pause."""

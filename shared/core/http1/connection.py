@@ -150,7 +150,10 @@ class Connection[Reader: HeadReader](asyncio.Protocol):
             self._resolve()
         else:
             number = error.errno if isinstance(error, OSError) else None
-            self._fail(ConnectionLost(number, "") if number else ConnectionLost())
+            lost = ConnectionLost(number, "") if number else ConnectionLost()
+            # With TLS 1.3 the other side refuses a client certificate after the handshake; callers may want to know.
+            lost.__cause__ = error
+            self._fail(lost)
         self._lost(self)
 
     def _end(self) -> None:

@@ -27,6 +27,8 @@ class Place(NamedTuple):
     host: str
     port: int
     tls: bool
+    context: ssl.SSLContext | None = None
+    """Settings of TLS, such as a client certificate, if they are not those of the pool. Connections with other ones are apart."""
 
 
 class AddressRefused(OSError):
@@ -43,12 +45,17 @@ type Resolve = Callable[[str, int], Awaitable[Sequence[AddrInfoType]]]
 """Returns the addresses of a name that may be connected to; not called for a host that is an address."""
 
 
-@lru_cache(maxsize=1)
-def default_tls() -> ssl.SSLContext:
-    """Return the settings of TLS: certificates are checked, and HTTP/1.1 is agreed on."""
+def new_tls() -> ssl.SSLContext:
+    """Return new settings of TLS: certificates are checked, and HTTP/1.1 is agreed on."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+@lru_cache(maxsize=1)
+def default_tls() -> ssl.SSLContext:
+    """Return the settings of TLS of all connections that have none of their own."""
+    return new_tls()
 
 
 def addr_info(address: str, port: int) -> AddrInfoType:
@@ -188,7 +195,7 @@ class ConnectionPool[Reader: HeadReader]:
 
     async def _connect(self, place: Place, resolve: Resolve) -> Connection[Reader]:
         infos = _literal(place) or list(await resolve(place.host, place.port))
-        context = (self._tls or default_tls()) if place.tls else None
+        context = (place.context or self._tls or default_tls()) if place.tls else None
         # Names of certificates have no dot at their end.
         name = place.host.rstrip(".") if place.tls else None
         while True:

@@ -23,6 +23,8 @@ from ...core.clock import Clock, SystemClock
 from ...core.http1.answer import AnswerReader
 from ...core.http1.pool import Place
 from ...core.settings import Settings
+from ..client_certificates.sources import CertificateFault
+from ..client_certificates.store import ClientCertificates
 from ..egress_guard import Egress
 from ..entra.requests import NotSent, channel_faults, token_for
 from ..entra.tokens import EntraTokens, open_tokens
@@ -103,6 +105,8 @@ def _make_plan(spec: HttpChannel, egress: Egress, shared: Mapping[str, str] = {}
     if spec.entra_audience is not None:
         for pointer, detail in channel_faults(spec.entra_audience, url, spec.headers):
             return _Plan(spec, problem=rules.one_line(f"the channel's {pointer.lstrip('/')} {detail}"))
+    if spec.client_certificate is not None and url.scheme != "https":
+        return _Plan(spec, problem="the channel has a client certificate, which needs an https url")
     headers: CIMultiDict[str] = CIMultiDict()
     if url.user is not None:
         pair = f"{url.user}:{url.password or ''}".encode()
@@ -206,17 +210,15 @@ class _HttpExchange:
     """The token of Entra, if the channel asks for one."""
     seconds: float = 0.0
     """See `Exchange`."""
+    place: Place = _NOWHERE
+    """See `Exchange`."""
 
     def __post_init__(self) -> None:
-        self.seconds = self.plan.timeout
+        self.seconds, self.place = self.plan.timeout, self.plan.place
 
     @property
     def tenant(self) -> str:
         return self.target.tenant
-
-    @property
-    def place(self) -> Place:
-        return self.plan.place
 
     @property
     def shown(self) -> str:
@@ -248,7 +250,8 @@ class _HttpExchange:
 class HttpSender:
     """Sends http deliveries. Never raises for a receiver's behaviour; ValueError for a malformed secret.
 
-    `lookup` resolves names, `new_socket` makes sockets and `tls` replaces the default context: tests replace them.
+    `lookup` resolves names, `new_socket` makes sockets, `tls` replaces the default context, and `certificates` are the client
+    certificates of channels: tests replace them.
     """
 
     def __init__(
@@ -260,13 +263,15 @@ class HttpSender:
         new_socket: Callable[[AddrInfoType], socket.socket] = new_socket,
         tls: ssl.SSLContext | None = None,
         tokens: EntraTokens | None = None,
+        certificates: ClientCertificates | None = None,
     ) -> None:
-        """tokens: those of Entra, by default of the identity that the settings name."""
+        """tokens: those of Entra, by default of the identity that the settings name. certificates: by default those that they list."""
         self.egress = Egress(settings.egress_names, plain=settings.plain_http)
         self._clock: Clock = clock or SystemClock()
         self._keeps_answers = settings.keep_answers
         self._tokens = tokens or open_tokens(settings, self._clock)
         self._client = GuardedClient(self.egress, self._clock, settings.deliver_concurrency, lookup=lookup, new_socket=new_socket, tls=tls)
+        self._certificates = certificates or ClientCertificates.from_settings(settings, self._clock)
         self._plans: dict[tuple[str, str], _Plan] = {}
 
     async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
@@ -277,6 +282,13 @@ class HttpSender:
         if plan.problem is not None:
             return Verdict("final", None, plan.problem)
         exchange = _HttpExchange(plan, target, self._clock, self._keeps_answers)
+        if plan.spec.client_certificate is not None:
+            try:
+                await self._identify(exchange, plan.spec.client_certificate)
+            except (CertificateFault, TimeoutError) as error:
+                # Tried again: it may be listed, renewed or read later, and no event should die of a certificate that expired.
+                why = str(error) or f"it could not be read within {plan.timeout:g} s"
+                return Verdict("retry", None, rules.one_line(f"{plan.shown}: client certificate {plan.spec.client_certificate}: {why}"))
         if plan.spec.entra_audience is not None:
             try:
                 await self._authorize(exchange, plan.spec.entra_audience)
@@ -289,6 +301,17 @@ class HttpSender:
         loop, seconds = asyncio.get_running_loop(), exchange.seconds
         began, place = loop.time(), (exchange.place.host, exchange.place.port)
         exchange.bearer = await token_for(self._tokens, exchange.target.audiences, audience, place, began + seconds)
+        exchange.seconds = max(0.1, round(seconds - (loop.time() - began), 1))
+
+    async def _identify(self, exchange: _HttpExchange, certificate: str) -> None:
+        """Give a delivery the client certificate of its tenant. The wait for it is a part of the delivery's time.
+
+        Raises CertificateFault, and TimeoutError at the end of that time.
+        """
+        loop, seconds = asyncio.get_running_loop(), exchange.seconds
+        began = loop.time()
+        async with asyncio.timeout(seconds):
+            exchange.place = exchange.place._replace(context=await self._certificates.tls(exchange.tenant, certificate))
         exchange.seconds = max(0.1, round(seconds - (loop.time() - began), 1))
 
     def _plan(self, target: Target) -> _Plan:
@@ -307,3 +330,4 @@ class HttpSender:
         if self._tokens is not None:
             await self._tokens.close()
         await self._client.close()
+        await self._certificates.close()

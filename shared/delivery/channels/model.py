@@ -95,6 +95,11 @@ class HttpChannel(_Limited):
         "failed", description="The attempts whose answer's head (content type, up to 4 KiB of the body) is kept with the attempt."
     )
     answer_headers: bool = Field(False, description="Keep the answer's header fields too.")
+    client_certificate: Maybe[
+        Annotated[
+            str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?$"), Shaped("a name: 1 to 40 of a-z, 0-9, and - inside")
+        ]
+    ] = Field(None, description="Name of a client certificate that the operator has listed for the tenant; https only.")
     long_work: Maybe[LongWork] = Field(None, description="Left out: a 202 is a delivery like any other 2xx.")
     entra_audience: Maybe[Audience] = Field(
         None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from yarl import URL
 
@@ -74,17 +74,22 @@ def _have_same_origin(first: str, second: str) -> bool:
 
 
 def find_faults(
-    spec: ChannelSpec, egress: Egress, own_accounts: frozenset[str] | None = frozenset(), tenant: str = ""
+    spec: ChannelSpec,
+    egress: Egress,
+    own_accounts: frozenset[str] | None = frozenset(),
+    tenant: str = "",
+    certificates: Container[tuple[str, str]] = (),
 ) -> list[tuple[str, str]]:
     """Return the faults of a channel that its model does not find, as (pointer, detail).
 
     own_accounts: the names of the service's storage accounts; None if they are not known. tenant: the channel's.
+    certificates: the client certificates that the operator has listed, by tenant and name.
     """
     if isinstance(spec, HttpChannel):
         found = list(_url_faults("/url", spec.url, egress))
         if not found and spec.entra_audience is not None:
             found = list(requests.channel_faults(spec.entra_audience, URL(spec.url), spec.headers))
-        return [*found, *_header_faults(spec.headers)]
+        return [*found, *_header_faults(spec.headers), *_certificate_faults(tenant, spec, certificates)]
     if isinstance(spec, EventGridChannel):
         found = list(_url_faults("/endpoint", spec.endpoint, egress))
         if not found and not spec.endpoint.startswith("https://"):
@@ -136,6 +141,16 @@ def _url_faults(pointer: str, text: str, egress: Egress) -> Iterator[tuple[str, 
         yield pointer, "must not hold a fragment (#...)"
     if reason := egress.problem(url):
         yield pointer, reason
+
+
+def _certificate_faults(tenant: str, spec: HttpChannel, certificates: Container[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    name = spec.client_certificate
+    if name is None:
+        return
+    if not spec.url.lower().startswith("https:"):
+        yield "/client_certificate", "needs an https url"
+    if (tenant, name) not in certificates:
+        yield "/client_certificate", "names no certificate of this tenant in TOCSIN_CLIENT_CERTIFICATES; ask the operator to list it"
 
 
 def _header_faults(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:

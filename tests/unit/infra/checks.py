@@ -221,10 +221,11 @@ def roles(made: Deployment) -> Iterator[str]:
     wanted |= {("Monitoring Metrics Publisher", made.one(INSIGHTS)["id"])}
     wanted |= {("EventGrid Data Sender", each["id"]) for each in made.of(TOPICS)}
     wanted |= {("Key Vault Secrets User", f"{made.one(VAULTS)['id']}/secrets/tocsin-{key}-key") for key in ("admin", "signing")}
-    # Only the snapshot `everything` has a topic, a Service Bus namespace, and resource groups with VMs.
+    # Only the snapshot `everything` has a topic, a Service Bus namespace, client certificates, and resource groups with VMs.
     if made.of(TOPICS):
         namespace = f"{SUBSCRIPTION}/resourceGroups/buses/providers/Microsoft.ServiceBus/namespaces/orders"
         wanted |= {("Azure Service Bus Data Sender", namespace)}
+        wanted |= {("Key Vault Secrets User", f"{made.one(VAULTS)['id']}/secrets/{name}-bank") for name in ("shop", "pay")}
         wanted |= {("Scheduled Events Contributor", f"{SUBSCRIPTION}/resourceGroups/{name}") for name in ("nodes-1", "nodes-2")}
     found = assigned(made)
     yield from (

@@ -168,6 +168,7 @@ def _resource_id(subscription: str, group: str, kind: str, *names: str) -> str:
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "createArray": lambda *values: list(values),
     "empty": lambda value: not value,
     "environment": lambda: {"suffixes": {"storage": "core.windows.net", "keyvaultDns": ".vault.azure.net"}},
     "extensionResourceId": lambda scope, kind, name: f"{scope}/providers/{kind}/{name}",
@@ -175,6 +176,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "filter": lambda values, _: [each for each in values if each],
     "format": lambda text, *values: re.sub(r"\{(\d+)\}", lambda found: str(values[int(found[1])]), text),
     "guid": lambda *parts: f"guid of {', '.join(parts)}",
+    "join": lambda values, by: by.join(values),
     "lambda": lambda _, body: body,
     "lambdaVariables": lambda name: name,
     "not": lambda value: not value,

@@ -179,6 +179,7 @@ def _tenants() -> list[Case]:
     bearer = channel._replace(spec=http.model_copy(update={"entra_audience": "api://orders"}))
     keyed = channel._replace(spec=http.model_copy(update={"per_key": per_key, "answers": "all"}))
     queue = StoredChannel("c", "u1", QueueChannel(type="queue", queue="mine"), NOW, Generations(), False, "")
+    certified = channel._replace(spec=http.model_copy(update={"client_certificate": "bank"}))
     bus = ServiceBusChannel(type="servicebus", namespace="a.servicebus.windows.net", entity="b/c", sessions=True, key_name="d", key="e")
 
     def parse(props: Props) -> StoredChannel:
@@ -203,6 +204,7 @@ def _tenants() -> list[Case]:
         Case("channel with an audience of Entra", bearer, props_of, parse),
         Case("channel with everything set", everything, props_of, parse),
         Case("queue channel", queue, props_of, parse),
+        Case("channel with a client certificate", certified, props_of, parse),
         Case("service bus channel", queue._replace(spec=bus), props_of, parse),
     ]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from ssl import PROTOCOL_TLS_SERVER, SSLContext
+from ssl import CERT_REQUIRED, PROTOCOL_TLS_SERVER, SSLContext
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -22,7 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ..conftest import System, Tenant, eventually, now_ms, text_of
+from ..conftest import Api, System, Tenant, eventually, now_ms, text_of
 from ..receiver import Receiver, status
 
 
@@ -61,8 +61,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def environment(certificate: Path) -> dict[str, str]:
-    return {"SSL_CERT_FILE": str(certificate)}
+def client_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The one that the tenant `mutual` may present."""
+    return certify(tmp_path_factory.mktemp("client") / "client.pem")
+
+
+@pytest.fixture(scope="module")
+def environment(certificate: Path, client_certificate: Path) -> dict[str, str]:
+    return {"SSL_CERT_FILE": str(certificate), "TOCSIN_CLIENT_CERTIFICATES": f"mutual/bank=file:{client_certificate}"}
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +167,29 @@ async def test_servicebus_channel_sends_a_signed_message_and_hides_its_key(tenan
     evil = {"type": "servicebus", "namespace": "evil.servicebus.windows.net", "entity": "q"}
     refused = await tenant.admin.call("PUT", f"{channels}/other", evil)
     assert refused.status == 422 and refused.json()["errors"][0]["pointer"] == "/namespace"
+
+
+async def test_http_channel_presents_its_tenants_client_certificate(
+    system: System, tenant: Tenant, certificate: Path, client_certificate: Path
+) -> None:
+    demanding = server_side(certificate)
+    demanding.verify_mode = CERT_REQUIRED
+    demanding.load_verify_locations(client_certificate)
+    bank = Receiver(demanding).start()
+    try:
+        spec = {"type": "http", "url": bank.url("/pay"), "client_certificate": "bank"}
+        refused = await tenant.admin.call("PUT", f"tenants/{tenant.name}/channels/bank", spec)
+        assert refused.status == 422 and refused.json()["errors"][0]["pointer"] == "/client_certificate"
+        await tenant.admin.call("PUT", "tenants/mutual", {})
+        made = await tenant.admin.call("PUT", "tenants/mutual/channels/bank", spec)
+        assert made.status == 201 and made.json()["client_certificate"] == "bank"
+        key = await tenant.admin.post("tenants/mutual/keys", {"scopes": ["events"]})
+        async with Api(system.host.url, key.json()["key"]) as api:
+            await api.ended(await api.create(delay="PT0S", channel="bank", payload={"n": 1}), "delivered")
+        [hit] = bank.at("/pay")
+        assert hit.json() == {"n": 1} and hit.headers["ce-source"] == "/tenants/mutual/channels/bank"
+    finally:
+        bank.stop()
 
 
 async def test_eventgrid_that_is_busy_is_tried_again_and_its_refusal_is_final(tenant: Tenant, grid: Receiver) -> None:
