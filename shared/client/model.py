@@ -368,6 +368,8 @@ class Schedule(_AnswerModel):
     exclude: Mapping[str, Any] | None = None
     at_most_once_per: str | None = None
     channel: str | None = None
+    channels: tuple[str, ...] = ()
+    """The channels to which each occurrence fans out, instead of `channel`."""
     on_delivered: str | None = None
     on_dead: str | None = None
     payload: Any = None
@@ -401,6 +403,8 @@ class ScheduleOptions(TypedDict, total=False):
     at_most_once_per: Literal["hour", "day", "week", "month"]
     """Only the first occurrence in each of these periods counts."""
     channel: str
+    channels: Sequence[str]
+    """Instead of `channel`: each occurrence is a fan-out to these 2 to 10 channels."""
     on_delivered: str
     """Channel that gets a callback of each occurrence that was delivered."""
     on_dead: str

@@ -89,13 +89,14 @@ class RetryIn(Strict):
         return self
 
 
-def distinct_channels(channels: list[str] | None) -> list[str] | None:
-    """Return the channels of a fan-out in alphabetical order: their order in a request means nothing. Raises `ValueError`."""
-    if channels is None:
-        return None
+def _distinct(channels: list[str]) -> list[str]:
     if len(set(channels)) < len(channels):
         raise ValueError("must be different channels")
-    return sorted(channels)
+    return channels
+
+
+Channels = Annotated[list[Name], Field(min_length=2, max_length=MOST_CHANNELS), AfterValidator(_distinct)]
+"""The channels of a fan-out, as sent: their order means nothing."""
 
 
 class EventIn(Strict):
@@ -106,7 +107,7 @@ class EventIn(Strict):
     delay: Duration | None = Field(None, description="Deliver this long after the request is accepted.")
     payload: Any = Field(description="Any JSON. It is delivered byte for byte as sent.")
     channel: Name = "default"
-    channels: Annotated[list[Name], Field(min_length=2, max_length=MOST_CHANNELS)] | None = Field(
+    channels: Channels | None = Field(
         None, description="Instead of `channel`: one event for each of these channels, all stored or none acknowledged."
     )
     expires: Duration | None = Field(None, description="The event lapses if it is not delivered within this time after `due`.")
@@ -137,11 +138,6 @@ class EventIn(Strict):
             if self.id is not None and len(self.id) > MOST_FANOUT_ID:
                 raise ValueError(f"with channels, the id has at most {MOST_FANOUT_ID} characters")
         return self
-
-    @field_validator("channels")
-    @classmethod
-    def _distinct(cls, channels: list[str] | None) -> list[str] | None:
-        return distinct_channels(channels)
 
     @field_validator("flex")
     @classmethod

@@ -14,7 +14,6 @@ from ..web.paging.cursor import decode_cursor, encode_cursor
 from ..web.problem import invalid, not_found
 from ..web.routes import Answer, Call, RouteGroup
 from .changes import dead_letters
-from .fanouts.service import Member
 from .ingest.admission import Admitted
 from .ingest.queued_ids import Queued
 from .keys import PLACES
@@ -41,7 +40,7 @@ from .protocol.state_rows import ROW_KINDS
 from .queries.event_filter import EventFilter, event_filter
 from .queries.held import held_filter
 from .queries.lookup import LABELS, START, ListPosition
-from .rows import FANOUT, etag_of_row
+from .rows import etag_of_row
 from .service import Scheduler
 
 _NDJSON = "application/x-ndjson"
@@ -85,10 +84,8 @@ async def events_create(call: Call[Scheduler, EventIn]) -> Answer:
 async def _fan_out(call: Call[Scheduler, EventIn]) -> Answer:
     fanouts = call.service.fanouts
     made = await fanouts.post(call.tenant, call.body, call.member)
-    fanout = str(made[0].row.props[FANOUT])
-    members = [Member(channel, each.id, each.row) for channel, each in zip(call.body.channels or (), made, strict=True)]
-    status = 201 if any(each.new for each in made) else 200
-    return Answer(status, await fanouts.shown(fanout, members), {"location": f"/api/v1/events/{fanout}"})
+    shown = await fanouts.admitted(made)
+    return Answer(201 if any(each.new for each in made) else 200, shown, {"location": f"/api/v1/events/{shown['id']}"})
 
 
 @events.post(

@@ -103,8 +103,10 @@ def encoded_size(*texts: bytes) -> int:
 
 
 def content_hash(event: EventIn, body: bytes) -> str:
-    """Return a hash that is equal for equal content as sent: sorted members, `delay` as delay, defaults not filled in."""
+    """Return a hash that is equal for equal content as sent: sorted members and channels, `delay` as delay, defaults not filled in."""
     content = event.model_dump(exclude_unset=True, exclude={"id", "payload"})
+    if event.channels is not None:
+        content["channels"] = sorted(event.channels)
     canonical = orjson.dumps(content, option=orjson.OPT_SORT_KEYS) + canonical_json(body)
     return hashlib.sha256(canonical).hexdigest()[:32]
 

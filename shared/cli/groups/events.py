@@ -16,7 +16,7 @@ from ..session import CommandSession, Yes, add_commands, api_path, parse_json_op
 from ..terminal.output import count_of, duration_text
 from ..terminal.times import duration_option, time_option
 from ..terminal.watching import MAX_INTERVAL
-from .events_fanouts import is_fanout, print_fanout, print_made, print_report
+from .events_fanouts import Channels, channel_fields, is_fanout, print_fanout, print_made, print_report
 
 _HELP = "Create, import, look up, cancel, move, redrive and follow timed events."
 _STATE_HELP = "Only events in this state: scheduled, firing, retrying, delivered, dead, cancelled or lapsed."
@@ -51,9 +51,7 @@ def create(
     due: Annotated[str | None, time_option("Time to deliver at: 21:30, tomorrow 9:00, 2026-11-21T10:21:55Z. Or give --delay.")] = None,
     delay: Annotated[str | None, duration_option("Time from now to the delivery, as a duration such as 30s. Or give --due.")] = None,
     id: Annotated[str | None, typer.Option(help="Your id for the event, such as order-17. The same id again is the same event.")] = None,
-    channel: Annotated[
-        list[str] | None, typer.Option(help="Channel to deliver to, such as default. Repeated: an event for each channel.")
-    ] = None,
+    channel: Channels = None,
     expires: Annotated[str | None, duration_option("Stop trying this duration after the due time, such as 1h.")] = None,
     flex: Annotated[str | None, duration_option("Deliver at any time within this duration after the due time, such as 5m.")] = None,
     durability: Annotated[str | None, typer.Option(help="How the event is stored: fast, standard or mirrored.")] = None,
@@ -76,9 +74,9 @@ def create(
     """
     from ...client import calls
 
-    channels = channel if channel is not None and len(channel) > 1 else None
-    given: dict[str, Any] = {"due": due, "delay": delay, "id": id, "expires": expires, "flex": flex}
-    given["channel"] = channel[0] if channel and channels is None else None
+    aimed = channel_fields(channel)
+    channels = aimed.pop("channels", None)
+    given: dict[str, Any] = {"due": due, "delay": delay, "id": id, **aimed, "expires": expires, "flex": flex}
     given |= {"durability": durability, "labels": parse_pairs(label or [], "--label") or None}
     given |= {"ordering_key": ordering_key, "collapse": collapse}
     given |= {"on_delivered": on_delivered, "on_dead": on_dead}

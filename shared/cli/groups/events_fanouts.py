@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession
+
+Channels = Annotated[list[str] | None, typer.Option(help="Channel to deliver to, such as default. Repeated: an event for each channel.")]
+
+
+def channel_fields(given: list[str] | None) -> dict[str, Any]:
+    """Return the fields of an event or a schedule for the channels of the command line."""
+    if not given:
+        return {}
+    return {"channel": given[0]} if len(given) == 1 else {"channels": given}
 
 
 def is_fanout(found: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from ..failures import CommandFailed
 from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option
 from ..terminal.output import count_of
 from ..terminal.times import duration_option, time_option
+from .events_fanouts import Channels, channel_fields
 
 _HELP = "Manage recurring schedules: cron expressions and fixed intervals, in any time zone."
 _ONCE_HELP = "Only the first occurrence in each hour, day, week or month counts."
@@ -46,7 +47,7 @@ def put(
     exclude: Annotated[list[str] | None, typer.Option(help="A date without occurrences, such as 2026-12-24. Repeatable.")] = None,
     calendar: Annotated[list[str] | None, typer.Option(help="A calendar whose dates have no occurrences. Repeatable.")] = None,
     at_most_once_per: Annotated[str | None, typer.Option(help=_ONCE_HELP)] = None,
-    channel: Annotated[str | None, typer.Option(help="Channel to deliver to. The app's default is: default.")] = None,
+    channel: Channels = None,
     on_delivered: Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")] = None,
     on_dead: Annotated[str | None, typer.Option(help="Channel of a callback if an event is dead or lapsed.")] = None,
 ) -> None:
@@ -62,7 +63,7 @@ def put(
     if within is not None and catch_up is None:
         raise CommandFailed("--within needs --catch-up", where="--within", advice="Add --catch-up last, or all.", status=Exit.USAGE)
     given: dict[str, Any] = {"cron": cron, "every": every, "timezone": timezone, "start": start, "end": end, "jitter": jitter}
-    given |= {"channel": channel, "catch_up": {"policy": catch_up, **({"within": within} if within else {})} if catch_up else None}
+    given |= {**channel_fields(channel), "catch_up": {"policy": catch_up, **({"within": within} if within else {})} if catch_up else None}
     given |= {"on_delivered": on_delivered, "on_dead": on_dead}
     given |= {"exclude": {"dates": exclude or [], "calendars": calendar or []} if exclude or calendar else None}
     given |= {"at_most_once_per": at_most_once_per}
@@ -205,7 +206,8 @@ _COLUMNS = ("id", "recurs", "state", "next", "channel")
 
 
 def _row(each: dict[str, Any]) -> Sequence[Any]:
-    return each["id"], _recurrence(each), "paused" if each.get("paused") else "ok", each.get("next"), each.get("channel")
+    channels = each.get("channels") or [each.get("channel") or ""]
+    return each["id"], _recurrence(each), "paused" if each.get("paused") else "ok", each.get("next"), ", ".join(channels)
 
 
 def _recurrence(schedule: dict[str, Any]) -> str:

@@ -39,13 +39,16 @@ def channels_of(first: Mapping[str, Any]) -> list[str]:
 
 
 def fanned_out(event: EventToStore, fanout: str, channels: Sequence[str]) -> list[EventToStore]:
-    """Return one event for each channel, in their order. event: the one for the first channel, whatever its id."""
+    """Return one event for each channel, in their order. event: the one for the first channel, whatever its id; or one that was cancelled
+    before it was stored, which names no channel.
+    """
     common = digest("fan-out", event.hash, *channels).hex()
 
     def member(channel: str) -> EventToStore:
         own = member_id(fanout, channel)
         # Strings are shared, so that a payload is in memory once.
-        return replace(event, props={**event.props, "id": own, "channel": channel, FANOUT: fanout}, id=own, hash=common)
+        aimed = channel if event.props["channel"] else ""
+        return replace(event, props={**event.props, "id": own, "channel": aimed, FANOUT: fanout}, id=own, hash=common)
 
     first, *others = map(member, channels)
     first.props[CHANNELS] = ",".join(channels)

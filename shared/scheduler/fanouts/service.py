@@ -85,6 +85,11 @@ class Fanouts:
         events = await asyncio.gather(*(self._views.one(row, heads) for row, heads in zip(rows, answers, strict=True)))
         return {"id": fanout, "tenant": shard_tenant(rows[0].pk), "channels": [each.channel for each in members], "events": events}
 
+    async def admitted(self, made: list[Admitted]) -> dict[str, Any]:
+        """Return the representation of a fan-out whose events were just stored, or found, in the order of its channels."""
+        fanout, channels = str(made[0].row.props[FANOUT]), channels_of(made[0].row.props)
+        return await self.shown(fanout, [Member(channel, each.id, each.row) for channel, each in zip(channels, made, strict=True)])
+
     async def cancel(self, tenant: str, fanout: str, headers: Mapping[str, str]) -> dict[str, Any]:
         """Cancel the events that are open, and those that are not stored yet. Return what became of each. Raises 404, 412."""
 

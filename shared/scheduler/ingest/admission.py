@@ -175,7 +175,7 @@ class Ingest:
         for number, members in fanouts.items():
             await pace.spend(0)
             try:
-                first, *others = self._all_admitted(members, list(islice(outcomes, len(members))))
+                first, *others = self.all_admitted(members, list(islice(outcomes, len(members))))
                 results[number] = Admitted(str(members[0].fanout), first.row, first.new or any(each.new for each in others))
             except (Problem, StorageError) as failure:
                 results[number] = problem.of(failure, where="events_batch")
@@ -186,7 +186,7 @@ class Ingest:
     async def fan_out(self, tenant: str, event: EventIn, body: bytes | None) -> list[Admitted]:
         """Store an event for each of its channels. Raises as `one` does; some of the events may be stored then, as after a lost answer."""
         events = await self.fanned_out(tenant, event, body)
-        return self._all_admitted(events, await self._writer.store(tenant, events, posted=True))
+        return self.all_admitted(events, await self._writer.store(tenant, events, posted=True))
 
     async def fanned_out(self, tenant: str, event: EventIn, body: bytes | None) -> list[EventToStore]:
         """Check a fan-out, and its tenant's limits; return its events in the order of the channels. Raises `Problem`."""
@@ -209,11 +209,12 @@ class Ingest:
         collapses: bool = False,
     ) -> list[EventToStore]:
         assert event.channels is not None
+        channels = sorted(event.channels)
         name = event.id or MADE + (name_of(seed) if seed is not None else self._ids.name())
         # The flexible window's place follows from the fan-out's id: its events have the same planned time.
-        whole = event.model_copy(update={"id": name, "channel": event.channels[0]})
+        whole = event.model_copy(update={"id": name, "channel": channels[0]})
         made = await self._checked(tenant, settings, whole, body, since, traced=traced, collapses=collapses)
-        return fanned_out(made, name, event.channels)
+        return fanned_out(made, name, channels)
 
     async def _admit_fanouts(self, tenant: str, settings: Tenant, fanouts: Mapping[int, list[EventToStore]]) -> dict[int, Problem]:
         """Return the problems of the fan-outs that the tenant's limits do not let in now."""
@@ -225,7 +226,7 @@ class Ingest:
         return refused
 
     @classmethod
-    def _all_admitted(cls, events: Sequence[EventToStore], stored: Sequence[Stored | StorageError]) -> list[Admitted]:
+    def all_admitted(cls, events: Sequence[EventToStore], stored: Sequence[Stored | StorageError]) -> list[Admitted]:
         """Turn the writer's results of a fan-out into the caller's. Raises the first failure."""
         for each in stored:
             if isinstance(each, Unavailable) and any(isinstance(other, Stored) for other in stored):
@@ -297,9 +298,9 @@ class Ingest:
             raise refusal
         return replace(ready, reuses=True)
 
-    async def accepts(self, tenant: str, channel: str, body: bytes) -> None:
-        """Check that events with this payload can be delivered by the channel. Raises `Problem` (404, 413, 422)."""
-        self._sized(await self.tenant(tenant), body, await self._channel(tenant, channel))
+    async def accepts(self, tenant: str, channel: str, body: bytes, field: str = "channel") -> None:
+        """Check that events with this payload can be delivered by the channel, which `field` names. Raises `Problem` (404, 413, 422)."""
+        self._sized(await self.tenant(tenant), body, await self._channel(tenant, channel, field))
 
     async def tenant(self, tenant: str) -> Tenant:
         """Return the tenant's settings. Raises 404."""
@@ -420,7 +421,7 @@ class Ingest:
         """
         limit, rate = settings.limits.open_events, settings.limits.events_per_second
         most = min(count, limit if limit is not None else count, most_at_once(rate) if rate is not None else count)
-        if most < count:
+        if most < count > 1:
             raise invalid("/channels", f"the tenant's limits let in at most {most} events together")
         if limit is not None and await self._stats.open_events(tenant) + count > limit:
             return await self._too_many_open(tenant, limit)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from itertools import batched
+from itertools import batched, chain
 from typing import Literal, NamedTuple
 
 from ...core.clock import Clock, Millis, to_text
@@ -17,6 +17,7 @@ from ...tenants.model import Durability
 from ...tenants.store import TenantDirectory
 from .. import timings
 from ..changes import Changes
+from ..fanouts.names import fanned_out, member_id
 from ..ingest.writer import Writer
 from ..keys import digest
 from ..model import EventIn
@@ -200,20 +201,20 @@ class Chain:
     async def _fire(self, definition: Definition, instants: Sequence[Millis], now: Millis) -> None:
         """Store the events; those that exist stay unchanged."""
         durability = await self._durability(definition.tenant)
-        for some in batched(instants, max(1, FIRE_BYTES // max(1, len(definition.body)))):
+        for some in batched(instants, at_once(definition)):
             await self._fire_some(definition, some, now, durability)
 
     async def _fire_some(self, definition: Definition, instants: Sequence[Millis], now: Millis, durability: Durability) -> None:
         waiting = {at: event_ids(definition.id, at, definition.revision, definition.burnt) for at in instants}
         while waiting:
-            events = [occurrence(definition, at, names[0], now, durability) for at, names in waiting.items()]
-            stored = await self._writer.store(definition.tenant, events)
+            events = {at: occurrence(definition, at, names[0], now, durability) for at, names in waiting.items()}
+            stored = await self._writer.store(definition.tenant, [*chain.from_iterable(events.values())])
             strange = {}
-            for (at, names), answer in zip(waiting.items(), stored, strict=True):
+            for at, answer in zip((each for each in waiting for _ in events[each]), stored, strict=True):
                 if isinstance(answer, StorageError):
                     raise answer
                 if answer.existing is not None and not answer.same:
-                    strange[at] = names[1:]
+                    strange[at] = waiting[at][1:]
             for at in [at for at, names in strange.items() if not names]:
                 del strange[at]
                 extra = {"action": "occurrence_dropped", "tenant": definition.tenant, "schedule": definition.id, "at": at}
@@ -232,8 +233,13 @@ class Chain:
         nonce = f"schedule~{undo.revision}"
         durability = await self._durability(definition.tenant)
         waiting = {at: event_ids(definition.id, at, undo.revision, undo.burnt) for at in undo.instants}
+        chosen: dict[Millis, str] = {}
         while waiting:
-            empty = [cancelled_event(definition, at, names[0], now, nonce, durability) for at, names in waiting.items()]
+            chosen |= {at: names[0] for at, names in waiting.items()}
+            empty = [
+                _for_channels(cancelled_event(definition, at, names[0], now, nonce, durability), names[0], undo.channels)[0]
+                for at, names in waiting.items()
+            ]
             stored = await self._writer.store(definition.tenant, empty)
             strange, there = {}, []
             for (at, names), answer in zip(waiting.items(), stored, strict=True):
@@ -246,12 +252,39 @@ class Chain:
                 else:
                     strange[at] = names[1:]
             for some in batched(there, CANCELS):
-                outcomes = await asyncio.gather(*(self._cancel(definition.tenant, waiting[at][0], nonce) for at in some))
+                ids = [member_id(chosen[at], undo.channels[0]) if undo.channels else chosen[at] for at in some]
+                outcomes = await asyncio.gather(*(self._cancel(definition.tenant, each, nonce) for each in ids))
                 for at, ours in zip(some, outcomes, strict=True):
                     (cancelled if ours else taken).append(at)
             # An occurrence without a free id was dropped before, and is dropped again.
             waiting = {at: names for at, names in strange.items() if names}
+        if undo.channels:
+            back = set(cancelled)
+            for at in (*cancelled, *taken):
+                await self._follow_first(definition, at, chosen[at], now, durability, nonce, undone=at in back)
         return await self._store.write(definition, rules.undone(definition, cancelled, taken, now))
+
+    async def _follow_first(
+        self, definition: Definition, at: Millis, fanout: str, now: Millis, durability: Durability, nonce: str, *, undone: bool
+    ) -> None:
+        """Do with the other events of an occurrence what became of its first one: cancel them, or store those that a crash has left out.
+
+        One of them that has been claimed meanwhile is delivered, and again if the new revision has the occurrence.
+        """
+        channels = definition.undo.channels if definition.undo is not None else ()
+        if undone:
+            event = cancelled_event(definition, at, fanout, now, nonce, durability)
+        elif definition.deleted or definition.paused:
+            return
+        else:
+            # The former revision's payload is not known any more.
+            event = _one_event(definition, at, fanout, now, durability)
+        others = fanned_out(event, fanout, channels)[1:]
+        for other, answer in zip(others, await self._writer.store(definition.tenant, others), strict=True):
+            if isinstance(answer, StorageError):
+                raise answer
+            if undone and answer.existing is not None and answer.same:
+                await self._cancel(definition.tenant, str(other.id), nonce)
 
     async def _cancel(self, tenant: str, event_id: str, nonce: str) -> bool:
         """Return True if this change cancelled the event, even if another process carried it out.
@@ -314,6 +347,11 @@ def _step(definition: Definition) -> tuple[int, Millis]:
     return definition.revision, definition.done
 
 
+def at_once(definition: Definition) -> int:
+    """Return the number of occurrences that are stored at a time."""
+    return max(1, FIRE_BYTES // max(1, len(definition.body) * len(definition.spec.channels or "1")))
+
+
 def schedule_durability(floor: Durability | None) -> Durability:
     """Return the durability of a schedule's events. They have ids of their own, which `fast` events cannot have."""
     return durability_of(floor, "standard")
@@ -324,11 +362,20 @@ def schedule_hash(schedule: str) -> str:
     return digest("schedule", schedule).hex()
 
 
-def occurrence(definition: Definition, at: Millis, event_id: str, now: Millis, safe: Durability) -> EventToStore:
-    """Return the event of one occurrence."""
+def occurrence(definition: Definition, at: Millis, event_id: str, now: Millis, safe: Durability) -> list[EventToStore]:
+    """Return the event of one occurrence, or the events of its fan-out."""
+    return _for_channels(_one_event(definition, at, event_id, now, safe), event_id, definition.spec.channels or ())
+
+
+def _for_channels(event: EventToStore, event_id: str, channels: Sequence[str]) -> list[EventToStore]:
+    return fanned_out(event, event_id, channels) if channels else [event]
+
+
+def _one_event(definition: Definition, at: Millis, event_id: str, now: Millis, safe: Durability) -> EventToStore:
     due = at + offset(definition.tenant, definition.id, at, definition.spec.jitter)
     spec = definition.spec
-    event = EventIn.model_construct(due=due, channel=spec.channel, payload=None, on_delivered=spec.on_delivered, on_dead=spec.on_dead)
+    channel = spec.channels[0] if spec.channels else spec.channel
+    event = EventIn.model_construct(due=due, channel=channel, payload=None, on_delivered=spec.on_delivered, on_dead=spec.on_dead)
     return mark_as_own(new_event(event, definition.body, now, safe), definition, event_id)
 
 

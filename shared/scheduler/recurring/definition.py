@@ -26,20 +26,21 @@ from .timing import Timing
 
 PARTITIONS = INDEX_PARTITIONS
 DEFINITION, POINTER = "d:", "n:"
-_ADDED: Final = ("on_delivered", "on_dead", "exclude", "at_most_once_per")
+_ADDED: Final = ("on_delivered", "on_dead", "exclude", "at_most_once_per", "channels")
 """Fields of a schedule's content that came later."""
 
 
 class RevisionUndo(NamedTuple):
     """The occurrences of the former revision that a change must cancel before the new revision goes on.
 
-    replay: the rule is unchanged, so cancelled occurrences are created again.
+    replay: the rule is unchanged, so cancelled occurrences are created again. channels: of the former revision's fan-outs.
     """
 
     revision: int
     burnt: Millis
     instants: tuple[Millis, ...]
     replay: bool
+    channels: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)
@@ -181,14 +182,18 @@ def _unpack(text: object) -> tuple[Millis, ...]:
 
 
 def _pack_undo(undo: RevisionUndo | None) -> str:
-    return "" if undo is None else orjson.dumps([undo.revision, undo.burnt, _seconds(undo.instants), undo.replay]).decode()
+    if undo is None:
+        return ""
+    # A former version cannot read the channels. It leaves such a schedule to others, as it does after the content names `channels`.
+    more = [undo.channels] if undo.channels else []
+    return orjson.dumps([undo.revision, undo.burnt, _seconds(undo.instants), undo.replay, *more]).decode()
 
 
 def _unpack_undo(text: object) -> RevisionUndo | None:
     if not text:
         return None
-    revision, burnt, instants, replay = orjson.loads(str(text))
-    return RevisionUndo(revision, burnt, _millis(instants), replay)
+    revision, burnt, instants, replay, *more = orjson.loads(str(text))
+    return RevisionUndo(revision, burnt, _millis(instants), replay, tuple(more[0]) if more else ())
 
 
 def _unpack_gaps(text: object) -> tuple[tuple[Millis, Millis], ...]:

@@ -12,6 +12,7 @@ from ...core.durations import Duration, Time
 from ...web.fields.error_texts import Shaped
 from ...web.fields.params import Query, Whole
 from ...web.fields.types import Maybe, Name, Stamp, Strict
+from ..model import Channels
 from ..timings import DEFAULT_GRACE
 from . import cron, zones
 from .exclusions import Exclusions, Period
@@ -19,6 +20,8 @@ from .timing import Timing, occurrences
 
 MAX_ID = 160
 """Longest schedule id: an occurrence's event id adds time and revision and must stay within 200 characters."""
+MAX_FANOUT_ID = MAX_ID - 41
+"""The same with `channels`: the event's id ends with `@` and a channel's name."""
 ScheduleId = Annotated[
     str, StringConstraints(pattern=rf"^[A-Za-z0-9_:@~-]{{1,{MAX_ID}}}$"), Shaped(f"1 to {MAX_ID} of A-Z a-z 0-9 _ - : @ ~")
 ]
@@ -54,6 +57,7 @@ class Recurrence(Strict):
     )
     catch_up: CatchUp = Field(default_factory=CatchUp)
     channel: Name = "default"
+    channels: Channels | None = Field(None, description="Instead of `channel`: each occurrence is a fan-out to these channels.")
     exclude: Exclusions | None = Field(None, description="Days without occurrences.")
     at_most_once_per: Period | None = Field(
         None, description="Only the first occurrence in each hour, day, week (from Monday) or month of the time zone counts."
@@ -132,6 +136,8 @@ class ScheduleIn(Recurrence):
     def _one_rule(self) -> Self:
         if (self.cron is None) == (self.every is None):
             raise ValueError("give exactly one of cron and every")
+        if self.channels is not None and "channel" in self.model_fields_set:
+            raise ValueError("give at most one of channel and channels")
         return self
 
 
@@ -149,7 +155,8 @@ class ScheduleOut(Strict):
     catch_up: CatchUp
     exclude: Maybe[Exclusions] = None
     at_most_once_per: Maybe[Period] = None
-    channel: str
+    channel: Maybe[str] = Field(None, description="Missing with `channels`.")
+    channels: Maybe[list[str]] = None
     on_delivered: Maybe[str] = None
     on_dead: Maybe[str] = None
     payload: Any

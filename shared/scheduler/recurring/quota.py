@@ -79,10 +79,10 @@ class Quota:
 
 
 def rate_of(spec: Recurrence, created: Millis, now: Millis) -> float:
-    """Return the occurrences per second of a schedule's next few occurrences; 0 for fewer than two."""
+    """Return the events per second of a schedule's next few occurrences; 0 for fewer than two."""
     soon: list[Millis] = []
     for each in islice(occurrences(spec.timing(created), now), MOST_SAMPLED):
         soon.append(each.at)
         if len(soon) >= SAMPLE and each.at - soon[0] >= _DAY:
             break
-    return (len(soon) - 1) * 1000 / (soon[-1] - soon[0]) if len(soon) > 1 else 0.0
+    return (len(soon) - 1) * 1000 * len(spec.channels or "1") / (soon[-1] - soon[0]) if len(soon) > 1 else 0.0

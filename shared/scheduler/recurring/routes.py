@@ -8,7 +8,7 @@ from ...web.fields.params import DryRun, Paging
 from ...web.paging.cursor import decode_cursor, encode_cursor
 from ...web.problem import invalid
 from ...web.routes import Answer, Call, RouteGroup
-from ..model import EventOut
+from ..model import EventOut, FanoutOut
 from ..service import Scheduler
 from .definition import PARTITIONS
 from .model import BackfillIn, BackfillOut, PreviewOut, PreviewQuery, ScheduleId, ScheduleIn, ScheduleList, ScheduleOut
@@ -84,10 +84,13 @@ async def schedules_resume(call: Call[Scheduler]) -> Answer:
     return _shown(await call.service.recurring.resume(call.tenant, call.params["id"], call.headers))
 
 
-@schedules.post("v1/schedules/{id}/trigger", answers={202: EventOut, 429: "too-many-requests"}, tagged=True)
+@schedules.post("v1/schedules/{id}/trigger", answers={202: EventOut | FanoutOut, 429: "too-many-requests"}, tagged=True)
 async def schedules_trigger(call: Call[Scheduler]) -> Answer:
     """Fire a schedule once now, in addition to its occurrences."""
-    made = await call.service.recurring.trigger(call.tenant, call.params["id"])
+    made, *others = await call.service.recurring.trigger(call.tenant, call.params["id"])
+    if others:
+        shown = await call.service.fanouts.admitted([made, *others])
+        return Answer(202, shown, {"location": f"/api/v1/events/{shown['id']}"})
     shown = await call.service.event_views.one(made.row)
     return Answer(202, shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
 

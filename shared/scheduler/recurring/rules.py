@@ -191,7 +191,7 @@ def changed(definition: Definition, now: Millis, by: str, *, replay: bool = Fals
     """
     known = pruned(definition, now)
     waiting = tuple(at for at in known.ahead if at > known.done or _due(known, at) > now)
-    undo = RevisionUndo(known.revision, known.burnt, waiting, replay) if waiting else None
+    undo = RevisionUndo(known.revision, known.burnt, waiting, replay, tuple(known.spec.channels or ())) if waiting else None
     new: Definition = replace(
         known,
         revision=known.revision + 1,

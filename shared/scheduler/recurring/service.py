@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import batched, islice, takewhile
+from itertools import batched, chain, islice, takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -31,9 +31,9 @@ from ..rows import canonical_json
 from . import rules
 from .calendar_changes import CalendarChanges, names_of
 from .calendars import Calendars
-from .chain import FIRE_BYTES, Chain, occurrence, schedule_durability
+from .chain import Chain, at_once, occurrence, schedule_durability
 from .definition import Definition, backfill_id
-from .model import MAX_BACKFILL, BackfillIn, Recurrence, ScheduleIn
+from .model import MAX_BACKFILL, MAX_FANOUT_ID, BackfillIn, Recurrence, ScheduleIn
 from .quota import Quota
 from .store import ScheduleDefinitions, SchedulePosition
 from .timing import occurrences
@@ -70,6 +70,8 @@ class StoredSchedule(NamedTuple):
         definition, following = self.definition, self.next
         last, missed = rules.last_of(definition, self.now), rules.overdue_of(definition, self.now)
         shown = {name: value for name, value in definition.spec.model_dump(mode="json").items() if value is not None}
+        if "channels" in shown:
+            del shown["channel"]
         if "cron" in shown:
             shown.setdefault("timezone", "UTC")
         return {
@@ -123,7 +125,12 @@ class Recurring:
         spec = Recurrence.model_validate_json(given.model_dump_json(exclude={"payload"}))
         home = await self._directory.home(tenant)
         uid = home.uid
-        await self._ingest.accepts(tenant, spec.channel, body)
+        if spec.channels is not None and len(schedule) > MAX_FANOUT_ID:
+            raise invalid("{id}", f"has at most {MAX_FANOUT_ID} characters for a schedule with channels")
+        for number, channel in enumerate(spec.channels or (spec.channel,)):
+            await self._ingest.accepts(tenant, channel, body, f"channels/{number}" if spec.channels else "channel")
+        if spec.channels is not None:
+            spec = spec.model_copy(update={"channels": sorted(spec.channels)})
         days = await self.calendars.days_for(tenant, uid, spec)
         await self._ingest.callback_channels(tenant, spec)
         there = await self._store.get(tenant, schedule)
@@ -199,17 +206,17 @@ class Recurring:
             tenant, schedule, headers, lambda found, now: rules.resumed(found, now, self._ids.name()) if found.paused else None
         )
 
-    async def trigger(self, tenant: str, schedule: str) -> Admitted:
-        """Store one event of the schedule now, in addition to its occurrences, even if paused. Raises 404, 429."""
+    async def trigger(self, tenant: str, schedule: str) -> Sequence[Admitted]:
+        """Store an occurrence now, in addition to those of the rule, even if paused: one event, or those of its fan-out. Raises 404, 429.
+        """
         found = await self.get(tenant, schedule)
         settings = await self._ingest.tenant(tenant)
-        granted, refusal = await self._ingest.admit(tenant, settings, 1)
-        if not granted:
+        if (refusal := await self._ingest.admit_all(tenant, settings, len(found.definition.spec.channels or "1"))) is not None:
             raise refusal
         # The event has the time of the call, without jitter, and an id that no occurrence could have.
         plain = _without_jitter(found.definition)
-        event = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, schedule_durability(settings.durability))
-        return Ingest.admitted(event, (await self._writer.store(tenant, [event]))[0])
+        events = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, schedule_durability(settings.durability))
+        return Ingest.all_admitted(events, await self._writer.store(tenant, events))
 
     async def backfill(self, tenant: str, schedule: str, asked: BackfillIn) -> tuple[str, int, int]:
         """Store an event now for each occurrence in a range of the past, whether it fired then or not, even if paused.
@@ -226,18 +233,21 @@ class Recurring:
             last = to_text(instants[-1])
             raise invalid("/to", f"the range has more than {MAX_BACKFILL:,} occurrences; end it at {last} and go on from there")
         settings = await self._ingest.tenant(tenant)
-        granted, refusal = await self._ingest.admit(tenant, settings, len(instants))
-        if granted < len(instants):
+        count = len(instants) * len(found.definition.spec.channels or "1")
+        granted, refusal = await self._ingest.admit(tenant, settings, count)
+        if granted < count:
             raise refusal
         name = asked.id or self._ids.name()
         durability = schedule_durability(settings.durability)
         existing = 0
         plain = _without_jitter(found.definition)
         dues = [found.now + number * asked.spread // len(instants) for number in range(len(instants))]
-        for some in batched(zip(instants, dues, strict=True), max(1, FIRE_BYTES // max(1, len(plain.body)))):
-            events = [occurrence(plain, due, backfill_id(schedule, at, name), found.now, durability) for at, due in some]
-            for event, stored in zip(events, await self._writer.store(tenant, events), strict=True):
-                existing += not Ingest.admitted(event, stored).new
+        for some in batched(zip(instants, dues, strict=True), at_once(plain)):
+            made = [occurrence(plain, due, backfill_id(schedule, at, name), found.now, durability) for at, due in some]
+            stored = iter(await self._writer.store(tenant, [*chain.from_iterable(made)]))
+            for events in made:
+                admitted = Ingest.all_admitted(events, list(islice(stored, len(events))))
+                existing += not any(each.new for each in admitted)
         return name, len(instants) - existing, existing
 
     async def preview(self, tenant: str, schedule: str, n: int) -> tuple[dict[str, str], ...]:

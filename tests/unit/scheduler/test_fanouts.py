@@ -91,7 +91,7 @@ async def test_ids_that_the_service_gives_name_fan_outs_too(world: World) -> Non
         ({"channels": ["a"]}, "/channels"),
         ({"channels": ["a", "a"]}, "/channels"),
         ({"channels": [f"c{number}" for number in range(11)]}, "/channels"),
-        ({"channels": ["a", "nobody"]}, "/channels/1"),
+        ({"channels": ["b", "a", "nobody", "c"]}, "/channels/2"),
         ({"channel": "a"}, ""),
         ({"id": "x" * 160}, ""),
         ({"durability": "fast"}, "/durability"),

@@ -90,6 +90,8 @@ def _scheduler() -> list[Case]:
         api="bigben",
     )
 
+    several = Recurrence(every="PT1H", start="2026-11-21T10:00:00Z", channels=["a", "b"])
+    to_several = replace(everything, spec=several, undo=RevisionUndo(2, NOW - 250, (1_795_256_516_000,), True, ("a", "c")))
     paused = replace(everything, deleted=False, paused_at=NOW - 5000, gaps=((NOW - 9000, NOW - 100), (NOW - 50, NOW + 1)))
 
     def parse(props: Props) -> Definition:
@@ -143,6 +145,7 @@ def _scheduler() -> list[Case]:
             totals._TOTAL.decode,
         ),
         Case("chain of a new schedule", definition.chain_props(), as_is),
+        Case("schedule with channels", to_several, props_of, parse),
         Case("chain of a schedule", everything.chain_props(), as_is),
         Case(
             "ledger entry",

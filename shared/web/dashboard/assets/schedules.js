@@ -55,6 +55,8 @@ function acts(ctx, schedule, changed) {
   return [button(schedule.paused ? "Resume" : "Pause", turn), button("Trigger", trigger), button("Backfill", backfill)];
 }
 
+const channels = (schedule) => own((schedule.channels ?? [schedule.channel]).join(", "));
+
 /** Open a dialog with everything that is known of a schedule, and its next occurrences. */
 async function showSchedule(ctx, schedule, changed) {
   const next = el("div", {}, el("p", { class: "note" }, "Loading …"));
@@ -62,7 +64,7 @@ async function showSchedule(ctx, schedule, changed) {
     ctx.may("events") ? el("p", { class: "actions" }, acts(ctx, schedule, changed)) : "",
     facts([["state", state(schedule)], ["rule", own(rule(schedule))], ["start", schedule.start && moment(schedule.start)], ["end", schedule.end && moment(schedule.end)], ["jitter", schedule.jitter],
       ["catch-up", `${schedule.catch_up.policy}, within ${schedule.catch_up.within}`], ["excluded", schedule.exclude && own([...(schedule.exclude.calendars ?? []), ...(schedule.exclude.dates ?? [])].join(", "))],
-      ["at most once per", schedule.at_most_once_per], ["channel", own(schedule.channel)], ["last", moment(schedule.last)], ["created", moment(schedule.created)]]),
+      ["at most once per", schedule.at_most_once_per], ["channel", channels(schedule)], ["last", moment(schedule.last)], ["created", moment(schedule.created)]]),
     el("h3", {}, schedule.paused ? "Occurrences that it would have" : "Next occurrences"), next,
     el("h3", {}, "Payload"), el("pre", { tabIndex: 0, role: "region", "aria-label": "Payload" }, JSON.stringify(schedule.payload, null, 2) ?? "–"));
   try {
@@ -86,7 +88,7 @@ export const schedules = {
     const list = el("div", {});
     body.append(sum, list);
     const name = (schedule) => el("button", { type: "button", class: "link", "data-keep": `open ${schedule.id}`, title: schedule.id, onclick: () => showSchedule(ctx, schedule, ctx.acted) }, folded(schedule.id, 40));
-    const row = (schedule) => [name(schedule), own(rule(schedule)), state(schedule), schedule.next ? moment(schedule.next) : "–", moment(schedule.last), own(schedule.channel),
+    const row = (schedule) => [name(schedule), own(rule(schedule)), state(schedule), schedule.next ? moment(schedule.next) : "–", moment(schedule.last), channels(schedule),
       ...(ctx.may("events") ? [el("span", { class: "actions" }, acts(ctx, schedule, ctx.acted)[0])] : [])];
     return {
       end() {
