@@ -33,6 +33,8 @@ from .leases import world as lease_world
 from .maintenance import mutants as maintenance_mutants
 from .maintenance import plays as maintenance_plays
 from .maintenance import world as maintenance_world
+from .notices import mutants as notice_mutants
+from .notices import plays as notice_plays
 from .pairs import mutants as pair_mutants
 from .pairs import plays as pair_plays
 from .shards import callbacks, express, long_work, mutants, plays, world
@@ -79,6 +81,7 @@ PROTOCOLS = {
         endless_design.PLAYS, endless_design.EndlessDesign, endless_design.MUTANTS, endless_design.hunt, explore=endless_design.follow
     ),
     "key": Protocol(key_plays.PLAYS, key_plays.KeyWorld, key_mutants.MUTANTS, key_mutants.hunt),
+    "notice": Protocol(notice_plays.PLAYS, notice_plays.NoticeWorld, notice_mutants.MUTANTS, notice_mutants.hunt),
     "turns": Protocol(turn_plays.PLAYS, turn_world.World, turn_mutants.MUTANTS, turn_mutants.hunt),
     "endless turns": Protocol(
         endless.PLAYS, endless.Endless, turn_mutants.ENDLESS_MUTANTS, turn_mutants.hunt_endless, explore=endless.follow

@@ -100,6 +100,7 @@ PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
     "shard": _table,
     "pair": _table,
     "key": _table,
+    "notice": _table,
     "lease": _table,
     "rollback": _table,
     "resize": _table,

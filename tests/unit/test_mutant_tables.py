@@ -7,6 +7,7 @@ import pytest
 from tests.model.keys.test_key_turns import EXPECTED as KEYS
 from tests.model.leases.test_lease_protocol import STEPS as LEASES
 from tests.model.leases.test_lease_resizing import STEPS as RESIZES
+from tests.model.notices.test_notice_protocol import EXPECTED as NOTICES
 from tests.model.pairs.test_pair_protocol import EXPECTED as PAIRS
 from tests.model.shards.test_shard_mutants import EXPECTED as SHARDS
 from tests.paths import ROOT
@@ -29,7 +30,7 @@ def without_code_marks(row: list[str]) -> list[str]:
         ("leases.md", [[name, str(steps)] for name, steps in (LEASES | RESIZES).items()]),
         ("durability.md", [[name, broken, str(steps)] for name, (broken, steps) in PAIRS.items()]),
         ("ordering-keys.md", [[name, broken] for name, broken in KEYS.items()]),
-        ("scheduler.md", [[name, broken, str(steps)] for name, (broken, steps) in SHARDS.items()]),
+        ("scheduler.md", [[name, broken, str(steps)] for name, (broken, steps) in (SHARDS | NOTICES).items()]),
     ],
     ids=["leases", "pairs", "keys", "shards"],
 )
