@@ -17,12 +17,20 @@ from .history import Report, simulate
 from .planted import PLANTED, planted
 from .profile import STYLES
 from .world.bulk import simulate_bulk
+from .world.fanned import simulate_fanouts
 from .world.keyed_histories import simulate_keys
 from .world.labelled import simulate_labels
 from .world.pair import simulate_pair
 from .world.schedules import simulate_schedules
 
-KINDS = {"pair": simulate_pair, "schedules": simulate_schedules, "keys": simulate_keys, "labels": simulate_labels, "jobs": simulate_bulk}
+KINDS = {
+    "pair": simulate_pair,
+    "schedules": simulate_schedules,
+    "keys": simulate_keys,
+    "labels": simulate_labels,
+    "jobs": simulate_bulk,
+    "fanouts": simulate_fanouts,
+}
 """Histories of other kinds, by the option that asks for them."""
 COLLECT_EVERY = 50
 """Histories between two collections of the garbage."""
@@ -42,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pair", action="store_true", help="of a mirrored pair of accounts")
     parser.add_argument("--schedules", action="store_true", help="with recurring schedules")
     parser.add_argument("--keys", action="store_true", help="with ordering keys")
+    parser.add_argument("--fanouts", action="store_true", help="with fan-outs to several channels")
     parser.add_argument("--jobs", action="store_true", help="with bulk jobs of searchable labels")
     parser.add_argument("--labels", action="store_true", help="with searchable labels")
     parser.add_argument("--planted", choices=PLANTED, metavar="BUG", help=f"with a known bug: {'; '.join(PLANTED)}")
