@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from devhost.host.queues import QueueFunctions
     from devhost.host.timers import TimerFunctions
     from devhost.receiver import DevhostReceiver
+    from devhost.tokens import FakeIdentity, LocalCertificate
 
 log = logging.getLogger("devhost")
 
@@ -60,6 +61,8 @@ class Options:
     log_level: str
     loop: str  # uvloop or asyncio
     split: bool  # a worker process for each group of functions
+    tokens: bool  # a fake identity endpoint, and https to the receiver
+    receiver_tls: int  # the port of that
     invocations: Path | None  # file that gets two lines for each invocation
 
 
@@ -70,7 +73,8 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         description="Runs the function app with Azurite and a receiver for its deliveries.",
         epilog="Environment: PORT, RECEIVER_PORT, AZURITE=memory|off, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, "
         "AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, DEVHOST_GRACE (seconds), DEVHOST_LOOP=asyncio|uvloop, DEVHOST_MASTER_KEY, "
-        "DEVHOST_INVOCATIONS (a file that gets two lines for each invocation), SPLIT=1 (a process for each group of functions), LOG_LEVEL.",
+        "DEVHOST_INVOCATIONS (a file that gets two lines for each invocation), SPLIT=1 (a process for each group of functions), "
+        "TOKENS=1 (a fake identity endpoint, and the receiver by https at RECEIVER_TLS_PORT), LOG_LEVEL.",
     )
     parser.add_argument("--app", type=Path, default=ROOT, help="the folder with function_app.py (default: the repository)")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s)")
@@ -117,6 +121,8 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         log_level=level,
         loop=loop,
         split=environ.get("SPLIT", "") not in ("", "0"),
+        tokens=environ.get("TOKENS", "") not in ("", "0"),
+        receiver_tls=port("RECEIVER_TLS_PORT", 7073),
         invocations=Path(environ["DEVHOST_INVOCATIONS"]) if environ.get("DEVHOST_INVOCATIONS") else None,
     )
 
@@ -128,6 +134,8 @@ class DevHost:
         self._options = options
         self._azurite: Azurite | None = None
         self._receiver: DevhostReceiver | None = None
+        self._identity: FakeIdentity | None = None
+        self._certificate: LocalCertificate | None = None
         self._workers: WorkerPool | None = None
         self._http: HttpFunctions | None = None
         self._queues: QueueFunctions | None = None
@@ -141,6 +149,7 @@ class DevHost:
         if self._azurite is not None:
             self._azurite.spawn()
         receiver_url = await self._start_receiver()
+        secure_url = await self._start_tokens()
         self._set_environment(receiver_url)
         host = load_host(options.app)
         given = WorkerOptions(options.app, host.route_prefix, options.log_level, options.loop, host.function_timeout)
@@ -171,7 +180,7 @@ class DevHost:
         self._timers.start()
         url = f"http://{options.host}:{port}"
         workers.tell_url(f"{url}/api/v1")
-        print(_banner(options, url, receiver_url, functions), flush=True)
+        print(_banner(options, url, receiver_url, functions, secure_url), flush=True)
         return url
 
     async def _reserve_storage(self) -> None:
@@ -192,6 +201,22 @@ class DevHost:
 
         self._receiver = DevhostReceiver()
         return f"http://{self._options.host}:{await self._receiver.start(self._options.host, port)}/"
+
+    async def _start_tokens(self) -> str | None:
+        """Start the fake identity, and https to the receiver if there is one; return that address."""
+        if not self._options.tokens:
+            return None
+        from devhost.tokens import FakeIdentity, LocalCertificate
+
+        self._identity = FakeIdentity()
+        os.environ.update(await self._identity.start())
+        if self._receiver is None:
+            return None
+        check_port(self._options.host, self._options.receiver_tls, "the receiver by https", "RECEIVER_TLS_PORT")
+        certificate = self._certificate = LocalCertificate()
+        os.environ["SSL_CERT_FILE"] = str(certificate.trusted)
+        port = await self._receiver.start_tls(self._options.host, self._options.receiver_tls, certificate.context)
+        return f"https://localhost:{port}/"
 
     def _set_environment(self, receiver_url: str | None) -> None:
         """Set the app's environment. Existing variables win, then values that only this process knows, then the settings file."""
@@ -237,6 +262,10 @@ class DevHost:
             await _bounded("finished messages were not settled", closing)
         if self._receiver is not None:
             await self._receiver.close()
+        if self._identity is not None:
+            await self._identity.close()
+        if self._certificate is not None:
+            self._certificate.remove()
         if self._azurite is not None:
             self._azurite.stop()
 
@@ -248,7 +277,7 @@ async def _bounded(what: str, work: Awaitable[object]) -> None:
         log.exception("%s", what)
 
 
-def _banner(options: Options, url: str, receiver_url: str | None, functions: list[FunctionInfo]) -> str:
+def _banner(options: Options, url: str, receiver_url: str | None, functions: list[FunctionInfo], secure_url: str | None) -> str:
     storage = {"disk": f"Azurite, data in {options.location}", "memory": "Azurite, in memory", "off": "as in the settings"}
     kinds = [function.trigger["type"] for function in functions]
     counts = ", ".join(f"{kinds.count(f'{kind}Trigger')} {kind}" for kind in ("http", "queue", "timer"))
@@ -258,6 +287,7 @@ def _banner(options: Options, url: str, receiver_url: str | None, functions: lis
         f"  Described  {url}/api/openapi.json",
         *([f"  Dashboard  {url}/api/dashboard"] if any(function.name == "dashboard" for function in functions) else []),
         f"  Receiver   {receiver_url or 'off'}",
+        *([f"  Tokens     {secure_url} may get tokens of a fake identity"] if secure_url is not None else []),
         f"  Storage    {storage[options.azurite]}",
     ]
     if receiver_url is not None:

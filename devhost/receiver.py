@@ -2,6 +2,7 @@
 
 import json
 import logging
+import ssl
 from collections import deque
 from datetime import UTC, datetime
 from typing import Any
@@ -28,6 +29,11 @@ class DevhostReceiver:
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port).start()
         return int(self._runner.addresses[0][1])
+
+    async def start_tls(self, host: str, port: int, tls: ssl.SSLContext) -> int:
+        """Listen for https too, after `start`; return the port, a free one for 0."""
+        await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
+        return int(self._runner.addresses[-1][1])
 
     async def close(self) -> None:
         """Stops listening."""

@@ -6,6 +6,7 @@ own gets a placeholder key in place of the identity's token.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from ..receiver import Receiver, status
 
 
 def certify(path: Path) -> Path:
-    """Write a self-signed certificate of 127.0.0.1 and its key into one file."""
+    """Write a self-signed certificate of 127.0.0.1 and localhost, and its key, into one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
@@ -39,7 +40,7 @@ def certify(path: Path) -> Path:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -68,7 +69,7 @@ def client_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(certificate: Path, client_certificate: Path) -> dict[str, str]:
-    return {"SSL_CERT_FILE": str(certificate), "TOCSIN_CLIENT_CERTIFICATES": f"mutual/bank=file:{client_certificate}"}
+    return {"SSL_CERT_FILE": str(certificate), "TOKENS": "1", "TOCSIN_CLIENT_CERTIFICATES": f"mutual/bank=file:{client_certificate}"}
 
 
 @pytest.fixture(scope="module")
@@ -226,3 +227,37 @@ async def test_https_receiver_with_a_good_certificate_is_reached(tenant: Tenant,
     event_id = await tenant.api.create(delay="PT0S", channel="safe")
     await tenant.api.ended(event_id, "delivered")
     await eventually(lambda: [hit.id for hit in grid.at(f"/{tenant.name}/hook")] == [event_id], "the delivery")
+
+
+async def test_deliveries_carry_a_token_of_entra_while_the_operator_lists_the_host(tenant: Tenant, grid: Receiver) -> None:
+    path = f"/{tenant.name}/token"
+    host = grid.url(path).partition("//")[2].partition("/")[0].replace("127.0.0.1", "localhost")
+    spec = {"type": "http", "url": f"https://{host}{path}", "entra_audience": "api://orders", "answers": "all"}
+    unlisted = await tenant.admin.call("PUT", f"tenants/{tenant.name}/channels/api", spec)
+    assert (unlisted.status, unlisted.json()["errors"][0]["pointer"]) == (422, "/entra_audience")
+    for audience, expected in (("https://vault.azure.net", 422), ("https://acc.blob.core.windows.net", 422), ("api://orders", 200)):
+        rules = [{"audience": audience, "hosts": [host]}]
+        assert (await tenant.admin.call("PUT", f"tenants/{tenant.name}", {"entra_audiences": rules})).status == expected
+    assert (await tenant.api.call("PUT", f"tenants/{tenant.name}", {"entra_audiences": []})).status == 403
+    await tenant.channel("api", **spec)
+
+    event_id = await tenant.api.create(delay="PT0S", channel="api")
+    await tenant.api.ended(event_id, "delivered")
+    (hit,) = grid.at(path)
+    scheme, _, token = hit.headers["authorization"].partition(" ")
+    claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+    assert (scheme, claims["aud"]) == ("Bearer", "api://orders")
+    assert token not in json.dumps(await tenant.api.event(event_id))
+
+    assert (await tenant.admin.call("PUT", f"tenants/{tenant.name}", {})).status == 200
+
+    async def refused() -> dict[str, Any] | None:
+        # The former rules may hold for a second.
+        event = await tenant.api.event(await tenant.api.create(delay="PT0S", channel="api"))
+        while event["state"] not in ("retrying", "delivered"):
+            await asyncio.sleep(0.05)
+            event = await tenant.api.event(event["id"])
+        return event if event["state"] == "retrying" else None
+
+    event = await eventually(refused, "a delivery that is refused")
+    assert "no token of Entra: the operator's list" in event["attempts"][-1]["error"]
