@@ -32,3 +32,9 @@ def test_figures_of_agents_keepers_and_sweeps_scale_with_the_number_of_fleets(ou
     }
     assert requests[MANY] / requests[FEW] == pytest.approx(MANY / FEW, rel=0.3)
     assert all(not scan.failed for found in outcomes.values() for scan in found.scans)
+
+
+def test_every_run_of_a_sweep_visits_all_fleets(outcomes: dict[int, Outcome]) -> None:
+    for count, found in outcomes.items():
+        assert {scan.part for scan in found.scans} == {"takeover", "maintenance", "inspection", "maintenance inspection"}
+        assert {scan.fleets for scan in found.scans} == {count}

@@ -219,6 +219,10 @@ async def test_a_write_that_loses_is_decided_again_for_all_reports_of_the_round(
 def test_ten_instances_read_a_large_fleet_within_the_limit_of_its_partition_and_small_ones_never_wait() -> None:
     rows = 150 + 51 + 4
     assert 10 * rows / _pause(rows) < 2_000
+    # A quarter for writes and single reads. A third of the nodes have an event each.
+    for instances, nodes in ((10, 300), (3, 1_000)):
+        rows = nodes + nodes // 3
+        assert 1.25 * instances * rows / _pause(rows) <= 2_000
     assert _pause(FREE_ROWS) == 0
     assert _pause(10_000) == LONGEST_PAUSE < 5
 
