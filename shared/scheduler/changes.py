@@ -23,7 +23,7 @@ from .fanouts.names import id_names
 from .ingest.queued_ids import Queued
 from .ingest.writer import Writer
 from .key_lines import KeyLines
-from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, place_of, shard_tenant
+from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, parse_address, place_of, shard_tenant
 from .mirror.pair import Mirror
 from .protocol.changing import (
     WINDOW,
@@ -35,6 +35,7 @@ from .protocol.changing import (
     copied,
     edit_or_move,
     end_join,
+    find,
     finished,
     is_joining,
     move,
@@ -341,10 +342,16 @@ class Changes:
             for name in id_names(props):
                 partition = id_partition(tenant, name)
                 named = await self._tables.get(IDS, partition, id_row_key(name))
-                if named is not None:
+                if named is not None and (name == props["id"] or await self._leads_to(named, str(props["id"]))):
                     await self._tables.write(IDS, partition, (Merge(named.rk, {"at": place.text}, named.etag),))
         except StorageError as error:
             log.info("An id still names its old place, which points on to the new one: %s", error, extra={"action": "id_not_repointed"})
+
+
+    async def _leads_to(self, named: Row, event_id: str) -> bool:
+        """Return False for the id of a fan-out that another fan-out has taken over."""
+        found = await self._runner.run(find(parse_address(str(named.props["at"]))))
+        return found is not None and found.props["id"] == event_id
 
 
 def _match(event_id: str, headers: Mapping[str, str], unclaimed: bool = False) -> Match:

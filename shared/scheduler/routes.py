@@ -14,6 +14,7 @@ from ..web.paging.cursor import decode_cursor, encode_cursor
 from ..web.problem import invalid, not_found
 from ..web.routes import Answer, Call, RouteGroup
 from .changes import dead_letters
+from .fanouts.service import ShownFanout
 from .ingest.admission import Admitted
 from .ingest.queued_ids import Queued
 from .keys import PLACES
@@ -85,7 +86,8 @@ async def _fan_out(call: Call[Scheduler, EventIn]) -> Answer:
     fanouts = call.service.fanouts
     made = await fanouts.post(call.tenant, call.body, call.member)
     shown = await fanouts.admitted(made)
-    return Answer(201 if any(each.new for each in made) else 200, shown, {"location": f"/api/v1/events/{shown['id']}"})
+    status = 201 if any(each.new for each in made) else 200
+    return Answer(status, shown.body, {"location": f"/api/v1/events/{shown.body['id']}"}, etag=shown.etag)
 
 
 @events.post(
@@ -133,7 +135,8 @@ async def events_get(call: Call[Scheduler]) -> Answer:
     members = await call.service.fanouts.members(call.tenant, event_id)
     if members is None:
         raise not_found("event")
-    return Answer(200, await call.service.fanouts.shown(event_id, members))
+    shown = await call.service.fanouts.shown(event_id, members)
+    return Answer(200, shown.body, etag=shown.etag)
 
 
 @events.patch(
@@ -152,19 +155,21 @@ async def events_patch(call: Call[Scheduler, EventPatch]) -> Answer:
     if found is None:
         raise scheduler.changes.absent(call.tenant, event_id)
     if found.props["id"] != event_id:
-        return Answer(200, await scheduler.fanouts.patch(call.tenant, event_id, call.body, call.member, call.headers))
+        report = await scheduler.fanouts.patch(call.tenant, event_id, call.body, call.member, call.headers)
+        return Answer(200, report.body, etag=report.etag)
     due, change = await scheduler.ingest.patch(call.tenant, call.body, call.member, found.props)
     return await _shown(call, 200, await scheduler.changes.put(call.tenant, found, due, change, call.headers))
 
 
-async def _or_all(status: int, one: Awaitable[Answer], every: Callable[[], Awaitable[dict[str, Any]]]) -> Answer:
+async def _or_all(status: int, one: Awaitable[Answer], every: Callable[[], Awaitable[ShownFanout]]) -> Answer:
     """Answer for the event of an id; if there is none, for the fan-out of this id."""
     try:
         return await one
     except Problem as none:
         if none.status != 404:
             raise
-    return Answer(status, await every())
+    report = await every()
+    return Answer(status, report.body, etag=report.etag)
 
 
 @events.delete("v1/events/{id}", answers={204: None, 200: FanoutReport, 409: ("already-firing", "already-final")}, if_match=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...core.clock import Clock
@@ -12,7 +12,7 @@ from ...core.ids import Ids
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from ...web import problem
-from ...web.etag import check_if_match
+from ...web.etag import check_if_match, etag_of
 from ...web.problem import conflict, invalid, not_found
 from ..changes import Changes
 from ..collapsing import Collapsing
@@ -23,7 +23,7 @@ from ..model import EventIn, EventPatch
 from ..protocol.ingest import known_id
 from ..queries.held import EventViews
 from ..queries.lookup import EventLookup
-from ..rows import CHANNELS, FANOUT, EventToStore, shown_state, withdrawn
+from ..rows import CHANNELS, FANOUT, EventToStore, etag_of_row, shown_state, withdrawn
 from ..rules import is_over
 from .names import channels_of, member_id
 
@@ -34,6 +34,18 @@ class Member(NamedTuple):
     channel: str
     id: str
     row: Row | None
+
+
+def etag_of_members(members: Sequence[Member]) -> str:
+    """Return the entity tag of a fan-out: it changes with each of its events."""
+    return etag_of(*(etag_of_row(each.row) if each.row is not None else "" for each in members))
+
+
+class ShownFanout(NamedTuple):
+    """A fan-out, or a report of a change, with the fan-out's entity tag."""
+
+    body: dict[str, Any]
+    etag: str
 
 
 class Fanouts:
@@ -63,10 +75,16 @@ class Fanouts:
             return await self._ingest.fan_out(tenant, event, body)
         events = await self._ingest.fanned_out(tenant, event, body)
         waiting = await self._lookup.named(tenant, str(event.id))
-        if waiting is not None and not is_over(waiting.props) and waiting.props.get(CHANNELS) != events[0].props[CHANNELS]:
+        if waiting is not None and waiting.props.get(CHANNELS) != events[0].props[CHANNELS] and await self._waits(tenant, waiting):
             raise conflict("id-conflict", "an event with this id, or a fan-out to other channels, waits; only the same channels replace it")
         first = await self._collapsing.store(tenant, events[0])
         return [first, *await asyncio.gather(*(self._collapsing.store(tenant, each) for each in events[1:]))]
+
+    async def _waits(self, tenant: str, named: Row) -> bool:
+        """Return True if the event, or one of the fan-out whose first event it is, has not ended."""
+        members = await self.members(tenant, str(named.props.get(FANOUT, "")))
+        rows = [named] if members is None else [each.row for each in members]
+        return any(row is not None and not is_over(row.props) for row in rows)
 
     async def members(self, tenant: str, fanout: str) -> list[Member] | None:
         """Return the events of a fan-out; None if there is none with this id, or its first event is not kept any more."""
@@ -78,19 +96,21 @@ class Fanouts:
         rows = [first, *await asyncio.gather(*(self._lookup.event(tenant, each) for each in ids[1:]))]
         return [Member(*each) for each in zip(names, ids, rows, strict=True)]
 
-    async def shown(self, fanout: str, members: list[Member]) -> dict[str, Any]:
+    async def shown(self, fanout: str, members: Sequence[Member]) -> ShownFanout:
         """Return the representation of a fan-out. Raises `StorageError`."""
         rows = [each.row for each in members if each.row is not None]
         answers = await asyncio.gather(*(self._lookup.answers(row) for row in rows))
         events = await asyncio.gather(*(self._views.one(row, heads) for row, heads in zip(rows, answers, strict=True)))
-        return {"id": fanout, "tenant": shard_tenant(rows[0].pk), "channels": [each.channel for each in members], "events": events}
+        names = [each.channel for each in members]
+        body = {"id": fanout, "tenant": shard_tenant(rows[0].pk), "channels": names, "events": events}
+        return ShownFanout(body, etag_of_members(members))
 
-    async def admitted(self, made: list[Admitted]) -> dict[str, Any]:
+    async def admitted(self, made: Sequence[Admitted]) -> ShownFanout:
         """Return the representation of a fan-out whose events were just stored, or found, in the order of its channels."""
         fanout, channels = str(made[0].row.props[FANOUT]), channels_of(made[0].row.props)
         return await self.shown(fanout, [Member(channel, each.id, each.row) for channel, each in zip(channels, made, strict=True)])
 
-    async def cancel(self, tenant: str, fanout: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    async def cancel(self, tenant: str, fanout: str, headers: Mapping[str, str]) -> ShownFanout:
         """Cancel the events that are open, and those that are not stored yet. Return what became of each. Raises 404, 412."""
 
         async def one(member: Member) -> str:
@@ -100,7 +120,7 @@ class Fanouts:
 
         return await self._each(tenant, fanout, headers, one, 204)
 
-    async def patch(self, tenant: str, fanout: str, patch: EventPatch, body: bytes | None, headers: Mapping[str, str]) -> dict[str, Any]:
+    async def patch(self, tenant: str, fanout: str, patch: EventPatch, body: bytes | None, headers: Mapping[str, str]) -> ShownFanout:
         """Change the events that no delivery has begun of. Return what became of each. Raises 404, 412, 422."""
         if patch.channel is not None:
             raise invalid("/channel", "each event of a fan-out has its own channel; change one event by its own id")
@@ -113,7 +133,7 @@ class Fanouts:
 
         return await self._each(tenant, fanout, headers, one, 200)
 
-    async def fire(self, tenant: str, fanout: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    async def fire(self, tenant: str, fanout: str, headers: Mapping[str, str]) -> ShownFanout:
         """Deliver the events now. Return what became of each. Raises 404, 412."""
 
         async def one(member: Member) -> str:
@@ -121,7 +141,7 @@ class Fanouts:
 
         return await self._each(tenant, fanout, headers, one, 202)
 
-    async def redrive(self, tenant: str, fanout: str) -> dict[str, Any]:
+    async def redrive(self, tenant: str, fanout: str) -> ShownFanout:
         """Deliver the dead events again. Return what became of each. Raises 404."""
 
         async def one(member: Member) -> str:
@@ -132,12 +152,11 @@ class Fanouts:
 
     async def _each(
         self, tenant: str, fanout: str, headers: Mapping[str, str], change: Callable[[Member], Awaitable[str]], done: int
-    ) -> dict[str, Any]:
+    ) -> ShownFanout:
         members = await self.members(tenant, fanout)
         if members is None:
             raise not_found("event")
-        # A fan-out has no ETag: its events change one by one.
-        check_if_match(headers, "")
+        check_if_match(headers, etag_of_members(members))
 
         async def line(member: Member) -> dict[str, Any]:
             shown: dict[str, Any] = {"id": member.id, "channel": member.channel}
@@ -145,12 +164,19 @@ class Fanouts:
                 return shown | {"status": done, "state": await change(member)}
             except (Problem, StorageError) as failure:
                 found = problem.of(failure, where="events_fanout")
-                if (row := await self._lookup.event(tenant, member.id)) is not None:
-                    shown["state"] = shown_state(row.props)
                 return shown | {"status": found.status, "problem": found.body()}
 
         lines = await asyncio.gather(*map(line, members))
-        return {"id": fanout, "changed": sum(each["status"] == done for each in lines), "results": lines}
+        try:
+            now = await self.members(tenant, fanout) or []
+        except StorageError:
+            # The changes are made; their report is more important than the states of the others.
+            now = []
+        for each, member in zip(lines, now, strict=False):
+            if "state" not in each and member.row is not None:
+                each["state"] = shown_state(member.row.props)
+        report = {"id": fanout, "changed": sum(each["status"] == done for each in lines), "results": lines}
+        return ShownFanout(report, etag_of_members(now))
 
     async def _withdraw(self, tenant: str, fanout: str, member: Member) -> bool:
         """Store a cancelled event under the id of one that is not stored yet; return False if that one was stored first.

@@ -141,14 +141,16 @@ class Ingest:
                 if event.channels is None:
                     ready.append((number, await self._ready(tenant, settings, event, body, traced)))
                 else:
-                    fanouts[number] = await self._fanned_out(tenant, settings, event, body, traced=traced)
                     events, size = events + len(event.channels), size + len(event.channels) * len(element)
+                    # A batch that is refused below for its size must not fill the memory before.
+                    if events <= MAX_BATCH_EVENTS and size <= MAX_BATCH_BYTES:
+                        fanouts[number] = await self._fanned_out(tenant, settings, event, body, traced=traced)
                 results.append(None)
             except Problem as wrong:
                 if whole and wrong.code == "malformed-json" and not is_lenient_json(element):
                     raise unreadable("malformed-json", f"Element {number} of the array is not JSON. {wrong.detail}") from None
                 results.append(await self.noted(tenant, wrong))
-        if fanouts:
+        if events:
             _bounded(events + len(ready), size)
         granted, refusal = await self.admit(tenant, settings, len(ready))
         for number, _ in ready[granted:]:

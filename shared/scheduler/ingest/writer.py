@@ -18,6 +18,7 @@ from ...core.ids import Ids
 from ...core.settings import Settings
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Props, Row
+from ..fanouts.names import MADE
 from ..key_lines import KeyLines
 from ..keys import HOME, Address, server_id
 from ..mirror.pair import Mirror
@@ -138,7 +139,8 @@ class Writer:
                 firsts[event.fanout] = number
             elif event.props.get(FANOUT) in firsts:
                 found[number] = firsts[str(event.props[FANOUT])]
-        asked = [number for number in found if not events[number].reuses]
+        # An id that the service gave is in use nowhere else.
+        asked = [number for number in found if not events[number].reuses and not str(events[number].props[FANOUT]).startswith(MADE)]
         try:
             known = await asyncio.gather(*(self._known(tenant, events[number]) for number in asked))
         except StorageError as error:

@@ -90,9 +90,9 @@ async def schedules_trigger(call: Call[Scheduler]) -> Answer:
     made, *others = await call.service.recurring.trigger(call.tenant, call.params["id"])
     if others:
         shown = await call.service.fanouts.admitted([made, *others])
-        return Answer(202, shown, {"location": f"/api/v1/events/{shown['id']}"})
-    shown = await call.service.event_views.one(made.row)
-    return Answer(202, shown, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
+        return Answer(202, shown.body, {"location": f"/api/v1/events/{shown.body['id']}"}, etag=shown.etag)
+    event = await call.service.event_views.one(made.row)
+    return Answer(202, event, {"location": f"/api/v1/events/{made.id}"}, etag=made.etag)
 
 
 @schedules.post(

@@ -60,6 +60,20 @@ async def test_event_with_a_target_is_delivered_below_its_channels_path(tenant: 
     assert not tenant.receiver.at("/aimed")
 
 
+async def test_one_event_to_several_channels_is_delivered_to_each_under_an_id_of_its_own(tenant: Tenant) -> None:
+    for name in ("left", "right"):
+        await tenant.channel(name, f"/{name}")
+    given = {"id": "both", "channels": ["right", "left"], "delay": "PT0S", "payload": {"n": 1}}
+    assert [(await tenant.api.post("events", given)).status for _ in range(2)] == [201, 200]
+    for name in ("left", "right"):
+        await tenant.api.ended(f"both@{name}", "delivered")
+        [hit] = tenant.receiver.at(f"/{name}")
+        assert (hit.headers["webhook-id"], hit.json()) == (f"both@{name}", {"n": 1})
+    shown = (await tenant.api.get("events/both")).json()
+    assert [event["state"] for event in shown["events"]] == ["delivered", "delivered"]
+    assert (await tenant.api.post("events/both/redrive")).json()["changed"] == 0
+
+
 async def test_wrong_secret_does_not_verify_and_both_do_while_rotating(tenant: Tenant) -> None:
     first = await tenant.channel("turning", "/turning")
     answer = await tenant.admin.post(f"tenants/{tenant.name}/channels/turning/secret/rotate")

@@ -130,11 +130,15 @@ async def test_one_call_changes_all_that_are_open_and_reports_each(world: World)
     assert (await other.get(f"{URL}/x")).status == (await other.delete(f"{URL}/x")).status == 404
 
 
-async def test_a_cancelled_fan_out_is_not_delivered_and_needs_no_etag(world: World) -> None:
+async def test_a_cancelled_fan_out_is_not_delivered_and_its_etag_changes_with_each_event(world: World) -> None:
     await channels(world, "a", "b")
     await post(world.demo, ["a", "b"], id="x")
     assert (await world.demo.call("DELETE", f"{URL}/x", headers={"if-match": '"old"'})).status == 412
-    cancelled = await world.demo.delete(f"{URL}/x")
+    tag = (await world.demo.get(f"{URL}/x")).headers["etag"]
+    assert (await world.demo.call("PATCH", f"{URL}/x@b", {"delay": "PT11S"})).status == 200
+    assert (await world.demo.call("DELETE", f"{URL}/x", headers={"if-match": tag})).status == 412
+    moved = await world.demo.call("PATCH", f"{URL}/x", {"delay": "PT9S"})
+    cancelled = await world.demo.call("DELETE", f"{URL}/x", headers={"if-match": moved.headers["etag"]})
     assert (cancelled.status, outcomes(cancelled)) == (200, {"a": (204, ""), "b": (204, "")})
     await world.run(20)
     assert not world.receiver.received
@@ -200,6 +204,22 @@ async def test_the_last_one_wins_on_every_channel_with_collapse(world: World) ->
     assert [event["id"] for event in (await world.demo.event("doc"))["events"]] == ["doc@a", "doc@c"]
     await world.demo.create(id="plain")
     assert (await post(world.demo, ["a", "b"], id="plain", collapse="PT1M")).code == "id-conflict"
+
+
+async def test_other_channels_take_the_id_over_once_all_have_ended_and_a_redrive_does_not_take_it_back(world: World) -> None:
+    await channels(world, "a", "b", "c")
+    world.receiver.script("doc@a", Verdict("final", 400), Verdict("delivered", 200))
+    await post(world.demo, ["a", "b"], id="doc", collapse="PT1M")
+    assert (await world.demo.patch(f"{URL}/doc@b", {"delay": "PT1M"})).status == 200
+    await world.run(20)
+    assert states(await world.demo.event("doc")) == [("doc@a", "dead"), ("doc@b", "scheduled")]
+    assert (await post(world.demo, ["b", "c"], id="doc", collapse="PT1M")).code == "id-conflict"
+    await world.run(60)
+    assert (await post(world.demo, ["b", "c"], id="doc", collapse="PT1M", delay="PT1H")).status == 201
+    assert (await world.demo.post(f"{URL}/doc@a/redrive")).status == 202
+    await world.run(10)
+    assert states(await world.demo.event("doc")) == [("doc@b", "scheduled"), ("doc@c", "scheduled")]
+    assert (await world.demo.event("doc@a"))["state"] == "delivered"
 
 
 async def test_callbacks_and_keys_and_targets_are_those_of_each_event(world: World) -> None:

@@ -226,3 +226,22 @@ async def test_event_that_is_not_dead_cannot_be_brought_back(world: World) -> No
     for event in (waiting, done):
         answer = await changes_nothing(world.demo, "POST", f"{EVENTS}/{event['id']}/redrive")
         assert (answer.status, answer.code) == (409, "not-dead")
+
+
+# ---- fan-outs -----------------------------------------------------------------------------------
+
+
+async def test_every_answer_about_a_fan_out_is_as_the_document_says(world: World) -> None:
+    hook = {"type": "http", "url": "http://localhost:7072/x"}
+    for name in ("a", "b"):
+        assert (await world.admin.put(f"/api/v1/tenants/demo/channels/{name}", hook)).status == 201
+    given = {"id": "x", "channels": ["a", "b"], "delay": "PT1H", "payload": 1}
+    calls = [("POST", EVENTS, given, 201), ("POST", EVENTS, given, 200), ("GET", f"{EVENTS}/x", None, 200)]
+    calls += [("PATCH", f"{EVENTS}/x", {"delay": "PT2H"}, 200), ("POST", f"{EVENTS}/x/fire", None, 202)]
+    calls += [("POST", f"{EVENTS}/x/redrive", None, 202), ("DELETE", f"{EVENTS}/x", None, 200), ("GET", EVENTS, None, 200)]
+    schedule = {"every": "PT1H", "channels": ["a", "b"], "payload": 1}
+    calls += [("PUT", "/api/v1/schedules/s", schedule, 201), ("GET", "/api/v1/schedules/s", None, 200)]
+    calls += [("POST", "/api/v1/schedules/s/trigger", None, 202)]
+    # The world shows each answer to the check against the document.
+    for method, url, body, status in calls:
+        assert (await world.demo.call(method, url, body)).status == status, (method, url)

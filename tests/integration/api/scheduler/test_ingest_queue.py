@@ -271,3 +271,32 @@ async def test_other_sources_are_taken_in_alike(world: World) -> None:
     again = await world.do(intake.take("demo", items[:1] + items[3:], origin="kafka"))
     assert [taken.new for taken in again if not isinstance(taken, Reject | RetryLater)] == [False, True]
     assert len(world.events()) == 3
+
+
+async def test_a_fan_out_of_a_source_is_stored_once_and_put_back_as_its_events(world: World) -> None:
+    hook = {"type": "http", "url": "http://localhost:7072/x"}
+    for name in ("a", "b", "c"):
+        assert (await world.admin.put(f"/api/v1/tenants/demo/channels/{name}", hook)).status == 201
+    fanned = {"channels": ["b", "a"], "delay": "PT1H", "payload": 1}
+    await world.admin.put("/api/v1/tenants/demo", {"limits": {"events_per_second": 1}})
+    await world.clock.advance(10)
+    events = [fanned, {**fanned, "channels": ["a", "nobody"]}, {**fanned, "id": "mine"}]
+    items = [Item(json.dumps(event).encode(), f"kafka:orders/0/{number}", START) for number, event in enumerate(events)]
+    intake = world.app.scheduler.intake
+    made, wrong, later = await world.do(intake.take("demo", items, origin="kafka"))
+    assert isinstance(wrong, Reject) and isinstance(later, RetryLater)
+    assert [event.id for event in later.events] == ["mine@a", "mine@b"]
+    assert not isinstance(made, Reject | RetryLater)
+    fanout = made.id.partition("@")[0]
+    assert [event["id"] for event in (await world.demo.event(fanout))["events"]] == [f"{fanout}@a", f"{fanout}@b"]
+    await world.do(intake.take("demo", [items[0], *items[:2]], origin="kafka"))
+    assert len([row for row in world.events() if row.props["fanout"] == fanout]) == 2
+    # What a producer sends beyond the rate comes back from the queue, event by event, and is one fan-out still.
+    await world.queues.send(QUEUE_INGEST, json.dumps(letter(*[{**fanned, "id": f"late-{number}"} for number in range(3)])))
+    wanted = {f"late-{number}@{name}" for number in range(3) for name in "ab"}
+    for _ in range(40):
+        await world.run(15, step=1)
+        if wanted <= {row.props["id"] for row in world.events()}:
+            break
+    for number in range(3):
+        assert len((await world.demo.event(f"late-{number}"))["events"]) == 2
