@@ -7,6 +7,7 @@ import gc
 import pytest
 
 from tests.simulation.world.keyed_histories import simulate_keys
+from tests.simulation.world.keyed_pair import simulate_keyed_pair
 
 CHUNK = 5
 
@@ -33,3 +34,27 @@ def test_what_histories_have_found(seed: int) -> None:
 @pytest.mark.parametrize("first", range(CHUNK, 200, CHUNK))
 def test_keys_keep_their_order_in_many_more_histories(first: int) -> None:
     play(first)
+
+
+def test_mirrored_events_that_are_posted_after_a_change_of_sides_keep_their_order() -> None:
+    play_pairs(0, 3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(3, 100, CHUNK))
+def test_mirrored_events_keep_their_order_in_many_more_histories(first: int) -> None:
+    play_pairs(first, CHUNK)
+
+
+def play_pairs(first: int, count: int) -> None:
+    reports = [simulate_keyed_pair(seed, None, story) for seed in range(first, first + count) for story in ("alarm", "loss and back")]
+    gc.collect()
+    assert [f"seed {report.seed}: {report.violation}" for report in reports if report.violation is not None] == []
+    assert all(report.counts["keyed events"] for report in reports) and sum(report.counts["failovers"] for report in reports) >= count
+
+
+def test_events_that_are_not_mirrored_are_ordered_within_their_account_only() -> None:
+    """`docs/explain/ordering-keys.md` says so: whoever mends this changes the page."""
+    report = simulate_keyed_pair(4, "none", "alarm", mirrored=False)
+    assert report.violation is None
+    assert report.counts["out of order over two accounts"]

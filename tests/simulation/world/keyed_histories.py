@@ -53,11 +53,11 @@ class KeyedEvent:
 class KeyedWorld(World):
     """One history with ordering keys."""
 
-    def __init__(self, seed: int, style: str | None = None) -> None:
+    def __init__(self, seed: int, style: str | None = None, **more: Any) -> None:
         # A random generator of its own, so that the rest of a history is the same as without keys.
         self.fortune = Random(f"{seed}/keys")
         self.keyed: list[KeyedEvent] = []
-        super().__init__(seed, style)
+        super().__init__(seed, style, **more)
         self.slack = 1 if not self.profile.skew else 2 * self.profile.skew + 2_000
         """Most milliseconds between true time and the time by which a process decides."""
 
@@ -77,10 +77,18 @@ class KeyedWorld(World):
         fortune = self.fortune
         for number in range(fortune.randint(4, 14)):
             tenant, key = f"t{fortune.randrange(self.profile.tenants)}", fortune.choice("aab")
-            due = self.start + fortune.choice((20_000, 40_000, fortune.randrange(5_000, 90_000)))
+            due = self.start + fortune.choice((20_000, 40_000, fortune.randrange(5_000, 90_000))) + self.put_off()
             takes = fortune.choice((0.0, 0.0, 2.0))
             self.keyed.append(KeyedEvent(number, tenant, key, due, fortune.random() < 0.2, takes))
         await asyncio.gather(super().lived(), *(self._post(each) for each in self.keyed))
+
+    def put_off(self) -> Millis:
+        """Return the milliseconds by which an event is due later than usual."""
+        return 0
+
+    def posted_at(self) -> float:
+        """Return the seconds after which an event is posted."""
+        return self.fortune.uniform(0.0, 15.0)
 
     def _calm(self) -> None:
         self.troubled = False
@@ -95,7 +103,7 @@ class KeyedWorld(World):
 
     async def _post(self, event: KeyedEvent) -> None:
         """Post one event; repeat the request until it is acknowledged."""
-        await asyncio.sleep(self.fortune.uniform(0.0, 15.0))
+        await asyncio.sleep(self.posted_at())
         document = {"id": event.id, "due": to_text(event.due), "payload": {"k": event.number}, "ordering_key": event.key}
         body = orjson.dumps(document)
 
@@ -135,8 +143,12 @@ class KeyedWorld(World):
                 continue
             states = [row.props["state"] for row in self.rows(EVENTS) if row.props.get("id") == other.id]
             if "dead" not in states:
-                self.fail(f"{event.id} begins, but {other.id} is ahead in key {event.key} of {event.tenant}, and is {states}")
+                self.disordered(event, other, states)
         return answer
+
+    def disordered(self, event: KeyedEvent, other: KeyedEvent, states: list[Any]) -> None:
+        """Judge a delivery that begins although another event is ahead."""
+        self.fail(f"{event.id} begins, but {other.id} is ahead in key {event.key} of {event.tenant}, and is {states}")
 
     async def verdict(self, instance: Instance) -> None:
         if missing := [each.id for each in self.keyed if each.acked is not None and not each.accepted]:
