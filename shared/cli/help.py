@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import typer
+from typer.models import OptionInfo, ParameterInfo
 
 _EXAMPLES = "\nExamples:\n"
+_WORDS: Final = {"note": "TEXT", "error": "TEXT", "payload": "JSON", "url": "URL", "on_delivered": "CHANNEL", "on_dead": "CHANNEL"}
+"""What some options take, by the parameter's name. Others take the last word of their own name, such as PREFIX for --id-prefix."""
 
 
 def split_docstring(function: Callable[..., Any]) -> tuple[str, tuple[str, ...]]:
@@ -22,6 +27,35 @@ def split_docstring(function: Callable[..., Any]) -> tuple[str, tuple[str, ...]]
 def add_command(group: typer.Typer, name: str, function: Callable[..., Any], *, notes: str = "", **settings: Any) -> None:
     """Add a command whose help shows the docstring's summary and details, then `notes`, then the examples."""
     text, examples = split_docstring(function)
+    name_values(function)
     # Two line breaks: the formatter joins single lines to paragraphs. A bracket would start its markup.
     shown = "\n\n".join(line.replace("[", r"\[") for line in (*((notes,) if notes else ()), "Examples:", *examples))
     group.command(name, help=text, epilog=shown, **settings)(function)
+
+
+def name_values(function: Callable[..., Any]) -> None:
+    """Name what each option of a command takes, as in `--limit N`, where its declaration does not. The type alone would be shown."""
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        if get_origin(parameter.annotation) is not Annotated:
+            continue
+        kind, *others = get_args(parameter.annotation)
+        for info in others:
+            if isinstance(info, ParameterInfo) and info.metavar is None and (word := _value_word(parameter.name, kind, info)):
+                info.metavar = word
+
+
+def _value_word(name: str, kind: Any, info: ParameterInfo) -> str:
+    """Return the word for an option's value, a space for a flag, and an empty text if typer's own is right."""
+    while (origin := get_origin(kind)) in (Union, types.UnionType, list):
+        kind = next(each for each in get_args(kind) if each is not type(None))
+    if not isinstance(info, OptionInfo):
+        return name.upper()
+    if kind is bool:
+        return " "
+    if origin is Literal:
+        return ""
+    if "NAME=VALUE" in (info.help or ""):
+        return "NAME=VALUE"
+    if kind in (int, float):
+        return "SECONDS" if "seconds" in (info.help or "").lower() else "N"
+    return "FILE" if kind is Path else _WORDS.get(name) or name.strip("_").rpartition("_")[2].upper()

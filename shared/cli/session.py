@@ -19,6 +19,7 @@ from .connection_options import AllowPlainHttp, Connection, ConnectionName, KeyO
 from .exits import Exit
 from .failures import CommandFailed, to_command_failure
 from .help import add_command
+from .terminal.activity import Activity
 from .terminal.documents import dump, parse, parse_sendable, to_json
 from .terminal.output import Screen, printable
 from .terminal.watching import MAX_INTERVAL, refresh
@@ -68,6 +69,9 @@ class CommandSession:
         self.refreshing = False
         """True while the command refreshes its output: a call that fails is not retried."""
         self.sleep: Callable[[float], None] = time.sleep
+        self.has_more = False
+        """True if the last list ended at its limit, and the app has more items."""
+        self.activity = Activity(f"waiting for {app.url}")
 
     @property
     def client(self) -> Client:
@@ -83,12 +87,14 @@ class CommandSession:
 
     def close(self) -> None:
         """Close the connections to the app."""
+        self.activity.hide()
         if self._client is not None:
             self._client.close()
 
     def do[T](self, call: ApiCall[T]) -> T:
         """Run a call of `client.calls` and return its answer."""
-        return self.client._do(call)
+        with self.activity.during():
+            return self.client._do(call)
 
     def get(self, path: str, **query: Any) -> Any:
         """Return the JSON object at a path made by `api_path`."""
@@ -107,20 +113,24 @@ class CommandSession:
 
     def items(self, path: str, *, limit: int | None = None, **query: Any) -> Iterator[Any]:
         """Yield the items of a list, page by page; at most `limit`. Raises `Unreadable` for an answer without a list of items."""
-        left, cursor = limit, None
+        left, cursor, read = limit, None, 0
         while left is None or left > 0:
             page = self.get(path, **query, limit=min(left or 1000, 1000), cursor=cursor)
             found = page["items"]
             if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
                 raise Unreadable("the answer has no list of items")
             yield from found
+            read += len(found)
+            self.activity.update(f"{read:,} read from {self.app.url}")
             left = None if left is None else left - len(found)
             cursor = page["next"]
+            self.has_more = cursor is not None
             if cursor is None:
                 return
 
     def emit(self, document: Any) -> None:
         """Print a document for programs."""
+        self.activity.hide()
         typer.echo(to_json(document))
 
     def print_result(self, document: Any, text: str) -> None:
@@ -159,6 +169,7 @@ class CommandSession:
 
     def flush(self) -> None:
         """Print the text collected for people so far."""
+        self.activity.hide()
         if text := self.take_output():
             typer.echo(text, nl=False)
 
@@ -166,6 +177,7 @@ class CommandSession:
         """Ask whether to do `action`, unless `yes`. Raises `CommandFailed` for a no, and where standard input is not a terminal."""
         import sys
 
+        self.activity.hide()
         if yes:
             return
         if not sys.stdin.isatty():

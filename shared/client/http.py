@@ -108,8 +108,16 @@ def to_reply(response: httpx.Response) -> ApiReply:
 def to_failure(error: httpx.TransportError) -> ConnectionFailure:
     """Return httpx's error as a connection failure. Its message names hosts and system errors, never headers."""
     sent = not isinstance(error, _UNSENT)
-    what = "no answer in time" if isinstance(error, httpx.TimeoutException) else "no answer" if sent else "no connection"
-    return ConnectionFailure(sent, f"{what}: {error}" if str(error) else what, error)
+    what = "no connection to" if not sent else "no answer in time from" if isinstance(error, httpx.TimeoutException) else "no answer from"
+    return ConnectionFailure(sent, f"{what}{_address(error)}: {error}" if str(error) else f"{what}{_address(error)}", error)
+
+
+def _address(error: httpx.TransportError) -> str:
+    try:
+        url = error.request.url
+    except RuntimeError:  # the error came before a request was made
+        return " the app"
+    return f" {url.copy_with(query=None)}"
 
 
 def _version() -> str:

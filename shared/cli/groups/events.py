@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -17,12 +16,10 @@ from ..terminal.output import count_of, duration_text
 from ..terminal.times import duration_option, time_option
 from ..terminal.watching import MAX_INTERVAL
 from .events_fanouts import Channels, channel_fields, is_fanout, print_fanout, print_made, print_report
+from .events_import import import_
 
 _HELP = "Create, import, look up, cancel, move, redrive and follow timed events."
 _STATE_HELP = "Only events in this state: scheduled, firing, retrying, delivered, dead, cancelled or lapsed."
-_IDS_HELP = "make: give each event without an id one made from its line. none: send such events without an id."
-_REJECTS_HELP = "File for rejected lines. Default: FILE.rejects, or FILE.faults with --check."
-_PROGRESS_HELP = "File that stores how far the import is, so that it can be resumed. Default: FILE.progress."
 Id = Annotated[str, typer.Argument(metavar="EVENT", help="Id of the event, such as order-17.", show_default=False)]
 SomeIds = Annotated[
     list[str] | None, typer.Argument(metavar="[EVENT...]", help="Ids of events, such as order-17. Not with filters.", show_default=False)
@@ -64,12 +61,13 @@ def create(
     query: Annotated[list[str] | None, typer.Option(help="Query parameter to add as NAME=VALUE, such as notify=yes. Repeatable.")] = None,
     method: Annotated[str | None, typer.Option(help="Method of the request: POST, PUT or PATCH.")] = None,
     header: Annotated[list[str] | None, typer.Option(help="Header to add as NAME=VALUE, such as X-Region=eu. Repeatable.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Print each attempt until the end. Exit code 1 if it is not delivered.")] = False,
 ) -> None:
     """Schedule an event.
 
     Examples:
         tocsin events create --delay 30s --payload '{"order": 17}'
-        tocsin events create --due 'tomorrow 9:00' --id order-17 --label team=blue
+        tocsin events create --due 'tomorrow 9:00' --id order-17 --label team=blue --wait
         tocsin events create --delay 0s --channel billing --channel stock
     """
     from ...client import calls
@@ -87,10 +85,16 @@ def create(
     with usage_errors("--due, --delay"):
         document = calls.event_document(parse_json_option(payload, "--payload"), fields, make_id=True, channels=channels)
     made = session.send("POST", "events", document, repeatable="id" in document)
-    if channels is not None:
-        print_made(session, made)
-        return
-    session.print_result(made, f"{made['id']} is {made['state']}, due {made['due']}")
+    if not (wait and session.json):
+        if channels is not None:
+            print_made(session, made)
+        else:
+            session.print_result(made, f"{made['id']} is {made['state']}, due {made['due']}")
+    if wait:
+        from .events_wait import wait_for_end
+
+        session.flush()
+        wait_for_end(session, [each["id"] for each in made["events"]] if channels is not None else [made["id"]])
 
 
 def get(session: CommandSession, id: Id) -> None:
@@ -146,7 +150,9 @@ def list_(
     held: Annotated[bool, typer.Option("--held", help="Only events that a paused channel or a circuit breaker holds.")] = False,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Largest number of events to list.")] = 100,
 ) -> None:
-    """List events, in no particular order.
+    """List events, sorted by due time.
+
+    If more events match than are listed, which of them are listed is not defined: narrow the list with filters.
 
     Examples:
         tocsin events list --state dead
@@ -158,7 +164,31 @@ def list_(
     filters |= {"label": labels, "id_prefix": id_prefix, "error": error, "held": "true" if held else None}
     found = session.items("events", limit=limit, **filters)
     columns = ("id", "due", "state", "channel", "attempts", "late", "error")
-    session.print_list(found, columns, _row, empty="no events")
+    if session.json:
+        session.print_list(found, columns, _row, empty="")
+        return
+    rows = sorted(found, key=lambda each: (each["due"], each["id"]))
+    session.print_list(rows, columns, _row, empty="no events")
+    if session.has_more:
+        given = {name for name, value in filters.items() if value}
+        total = "" if given - {"state"} else _total(session, state)
+        session.screen.gap()
+        advice = f"-n {10 * limit} shows more; --from, --to and --channel narrow the list."
+        session.screen.line(f"Showing {len(rows):,}{total}. {advice}", style="dim")
+
+
+def _total(session: CommandSession, state: str | None) -> str:
+    """Return the number of events of the tenant in a state, or in all, as far as the app counts them."""
+    counts = session.get("stats")
+    if state == "retrying":
+        return f" of {counts['retrying']:,}"
+    if state == "scheduled":
+        return f" of {counts['open'] - counts['retrying']:,}"
+    # The counts of ended events cover a day, and the list all that are kept.
+    if state is not None:
+        return f" of more than {counts.get(state, 0):,}"
+    ended = sum(counts[name] for name in ("delivered", "dead", "lapsed", "cancelled"))
+    return f" of {counts['open']:,} open and more than {ended:,} ended events"
 
 
 def stats(session: CommandSession) -> None:
@@ -367,57 +397,6 @@ def tail(
     from .events_tail import follow
 
     follow(session, window=window, every=every, channel=channel, state=state, times=times)
-
-
-def import_(
-    session: CommandSession,
-    file: Annotated[str, typer.Argument(help="File to import, such as orders.ndjson, or - for standard input.", show_default=False)],
-    form: Annotated[Literal["ndjson", "csv"] | None, typer.Option("--format", help="Format. Default: csv for *.csv, else ndjson.")] = None,
-    ids: Annotated[Literal["make", "none"], typer.Option(help=_IDS_HELP)] = "make",
-    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Events in one request.")] = 2000,
-    in_flight: Annotated[int, typer.Option(min=1, max=64, help="Requests in flight at once.")] = 4,
-    rejects: Annotated[Path | None, typer.Option(help=_REJECTS_HELP)] = None,
-    progress: Annotated[Path | None, typer.Option(help=_PROGRESS_HELP)] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Begin at the first line, and ignore stored progress.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Only read the file and report faulty lines; send nothing.")] = False,
-) -> None:
-    """Schedule the events of a file: NDJSON as POST /events takes it, or CSV with field names in its first line.
-
-    If the import is stopped, the same command resumes it. Rejected lines do not stop it: they are written to the file of rejects with
-    their line numbers, and the exit code is 1.
-
-    Examples:
-        tocsin events import orders.ndjson
-        tocsin events import orders.csv --check
-    """
-    from ..importing.command import ImportPlan, run_import
-
-    source = None if file == "-" else Path(file)
-    stem = source or Path("stdin")
-    found = form or ("csv" if stem.suffix.lower() == ".csv" else "ndjson")
-    plan = ImportPlan(
-        session.app,
-        source,
-        found,
-        # A check must not overwrite the rejects of an import that was stopped.
-        rejects or stem.with_name(f"{stem.name}.{'faults' if check else 'rejects'}"),
-        progress or stem.with_name(f"{stem.name}.progress"),
-        ids=ids == "make",
-        batch=batch,
-        in_flight=in_flight,
-        restart=restart,
-        check=check,
-    )
-    done = run_import(plan)
-    where = str(plan.rejects) if done.rejected else None
-    result = {"lines": done.line, "accepted": done.accepted, "known": done.known, "rejected": done.rejected, "rejects": where}
-    if check:
-        text = f"{count_of(done.line, 'line')} read, {count_of(done.accepted, 'event')}, {count_of(done.rejected, 'faulty line')}"
-    else:
-        text = f"{count_of(done.accepted, 'event')} scheduled, {done.known:,} already known, {done.rejected:,} rejected"
-    session.print_result(result, f"{text}: {where}" if where else text)
-    if done.rejected:
-        raise typer.Exit(Exit.FAILED)
 
 
 def _print_changed(session: CommandSession, id: str, found: Mapping[str, Any]) -> None:

@@ -46,6 +46,8 @@ def one_kind(ids: list[str] | None, filter: Mapping[str, Any], example: str) -> 
 
 def run_bulk(session: CommandSession, action: str, filter: Mapping[str, Any], yes: bool, **move: str | None) -> None:
     """Prepare a job, have its count confirmed, follow it to its end, and print its report. Raises `CommandFailed` if an event failed."""
+    # The bars below are on the terminal instead.
+    session.activity.disable()
     body = {"action": action, "filter": dict(filter)} | {name: value for name, value in move.items() if value is not None}
     job = session.send("POST", "jobs", body, repeatable=True)
     path = api_path("jobs", job["id"])

@@ -54,7 +54,7 @@ def list_(
     """
     found = session.items(api_path("fleets", fleet, "maintenance", "events"), limit=limit)
     chosen = (each for each in found if not open_only or each["status"] in OPEN_STATUSES)
-    columns = ("event", "type", "status", "not before", "takes", "nodes", "approval", "alarms")
+    columns = ("event", "type", "status", "not before", "nodes", "approval", "alarms")
     session.print_list(chosen, columns, row, empty="no scheduled events")
 
 
@@ -340,5 +340,5 @@ def row(each: Mapping[str, Any]) -> Sequence[Any]:
         phases[node["phase"]] = phases.get(node["phase"], 0) + 1
     approval = each["approval"]["state"] if each["approval"] else None
     nodes = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
-    takes, alarms = _advertised_duration(each["duration_s"]), ", ".join(each["alarms"]) or None
-    return each["event_id"], each["type"], each["status"], each["not_before"], takes, nodes, approval, alarms
+    alarms = ", ".join(each["alarms"]) or None
+    return each["event_id"], each["type"], each["status"], each["not_before"], nodes, approval, alarms

@@ -8,17 +8,17 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Literal
 
 from ...client.model import BatchLine
 from ..connection_options import Connection
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..terminal.documents import to_json
-from ..terminal.output import console
+from ..terminal.output import console, count_of
 from . import progress as kept
 from .progress import ImportProgress, OtherImport, ProgressInUse
-from .reading import BadHeader, FileFormat, FilePart, read_parts
+from .reading import BadHeader, FileFormat, FilePart, RejectedLine, read_parts
 from .sending import Importer, send_all
 
 MAX_PART_BYTES: Final = 4 * 1024 * 1024
@@ -39,6 +39,8 @@ class ImportPlan:
     in_flight: int = 4
     restart: bool = False
     check: bool = False
+    unknown: Literal["ask", "send", "skip"] = "ask"
+    """What to do with events that must not be sent twice, and that an interrupted import may have sent."""
 
     @property
     def resumable(self) -> bool:
@@ -78,6 +80,12 @@ def _run(plan: ImportPlan, file: BinaryIO) -> ImportProgress:
     if begun.offset:
         file.seek(begun.offset)
     found = read_parts(file, plan.form, ids=plan.ids, most=plan.batch, room=MAX_PART_BYTES, offset=begun.offset, number=begun.line)
+    if begun.doubtful_events:
+        if plan.unknown == "ask":
+            raise _doubtful(plan, begun)
+        if plan.unknown == "skip":
+            found = _without_doubtful(found, begun)
+        begun = replace(begun, in_doubt=())
     if plan.resumable:
         # Stored before anything is sent: if progress cannot be stored, nothing is done.
         kept.save(plan.progress, begun)
@@ -109,14 +117,38 @@ def _carry_out(plan: ImportPlan, settling: _Settlement, found: Iterator[FilePart
             for part in found:
                 settle(part, tuple(BatchLine(index=line.at, status=201) for line in part.events))
         else:
-            asyncio.run(_send(plan, found, settle))
+            asyncio.run(_send(plan, found, settle, settling.note_sending))
         settling.over = True
 
 
-async def _send(plan: ImportPlan, found: Iterator[FilePart], settle: Callable[[FilePart, tuple[BatchLine, ...]], None]) -> None:
+async def _send(
+    plan: ImportPlan,
+    found: Iterator[FilePart],
+    settle: Callable[[FilePart, tuple[BatchLine, ...]], None],
+    note_sending: Callable[[FilePart, bool], None],
+) -> None:
     app = plan.app
     async with Importer(app.url, app.key, tenant=app.tenant, allow_plain_http=app.allow_plain_http) as importer:
-        await send_all(importer, found, settle, in_flight=plan.in_flight)
+        await send_all(importer, found, settle, note_sending=note_sending, in_flight=plan.in_flight)
+
+
+def _doubtful(plan: ImportPlan, begun: ImportProgress) -> CommandFailed:
+    lines = ", ".join(f"{first:,} to {last:,}" for first, last, _ in begun.in_doubt)
+    most = f"up to {count_of(begun.doubtful_events, 'event')}"
+    title = f"lines {lines} were being sent when the import ended: {most} without an id may be stored"
+    skip = f"--unknown skip leaves them out and lists them in {plan.rejects}"
+    advice = f"{skip}; --unknown send sends them again, so that {most} may be stored twice."
+    return CommandFailed(title, where=str(plan.progress), advice=advice, status=Exit.USAGE)
+
+
+def _without_doubtful(parts: Iterator[FilePart], begun: ImportProgress) -> Iterator[FilePart]:
+    """Yield the parts, with the events that may be stored among the rejected lines."""
+    for part in parts:
+        doubtful = [event for event in part.events if begun.is_doubtful(event.at) and not event.repeatable]
+        others = [event for event in part.events if event.repeatable or not begun.is_doubtful(event.at)]
+        why = "sent before the import was interrupted; it is not known whether the event is stored"
+        rejected = [RejectedLine(each.at, each.text.decode(errors="replace"), why) for each in doubtful]
+        yield part._replace(events=others, rejected=sorted([*part.rejected, *rejected]))
 
 
 def _starting_progress(plan: ImportPlan, file: BinaryIO) -> ImportProgress:
@@ -163,6 +195,16 @@ class _Settlement:
             self._rejects = self._plan.rejects.open("ab")
         return self._rejects
 
+    def note_sending(self, part: FilePart, sending: bool) -> None:
+        """Store that events of the part must not be sent again, or that none of them was sent."""
+        once = [event.at for event in part.events if not event.repeatable]
+        if not once or self._source is None:
+            return
+        entry = (once[0], once[-1], len(once))
+        others = tuple(each for each in self.now.in_doubt if each != entry)
+        self.now = replace(self.now, in_doubt=(*others, entry) if sending else others)
+        kept.save(self._plan.progress, self.now)
+
     def settle(self, part: FilePart, results: tuple[BatchLine, ...]) -> ImportProgress:
         """Record the results of a part and return the new progress."""
         texts = {line.at: line.text for line in part.events}
@@ -185,6 +227,7 @@ class _Settlement:
         self.now = self.now.after(
             part.offset, part.number, accepted=accepted, known=known, rejected=len(rejected), rejects_bytes=length, tail=tail
         )
+        self.now = replace(self.now, in_doubt=tuple(each for each in self.now.in_doubt if each[1] > part.number))
         if self._source is not None:
             kept.save(self._plan.progress, self.now)
         return self.now

@@ -49,6 +49,17 @@ class ImportProgress:
     """Digest of the last bytes before `offset`. It shows whether lines were inserted or removed before that position."""
     rejects_bytes: int = 0
     """Length of the file of rejects at that time. Bytes after it belong to a part that was not finished."""
+    in_doubt: tuple[tuple[int, int, int], ...] = ()
+    """Parts after `offset` that were being sent: first and last line, and the number of events that must not be sent twice."""
+
+    @property
+    def doubtful_events(self) -> int:
+        """Events that must not be sent twice, and of which it is not known whether they are stored."""
+        return sum(events for _, _, events in self.in_doubt)
+
+    def is_doubtful(self, line: int) -> bool:
+        """Return True if the line was being sent."""
+        return any(first <= line <= last for first, last, _ in self.in_doubt)
 
     def is_continuation(self, now: ImportProgress, file: BinaryIO) -> bool:
         """Return True if this progress belongs to the import that `now` begins. A file that has grown since is the same file."""
@@ -99,10 +110,11 @@ def _size(file: BinaryIO) -> int:
 def load(path: Path) -> ImportProgress | None:
     """Return the stored progress, or None if there is none. Raises `OtherImport` for a file that is not the progress of an import."""
     try:
-        return ImportProgress(**json.loads(path.read_text("utf-8")))
+        found = json.loads(path.read_text("utf-8"))
+        return ImportProgress(**found | {"in_doubt": tuple((first, last, events) for first, last, events in found.get("in_doubt", ()))})
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError):
         raise OtherImport("the file is not the progress of an import") from None
 
 

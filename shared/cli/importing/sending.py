@@ -50,15 +50,30 @@ def _stopped_failure(stopped: BatchStopped) -> CommandFailed:
 
 
 async def send_all(
-    importer: Importer, parts: Iterator[FilePart], settle: Callable[[FilePart, tuple[BatchLine, ...]], None], *, in_flight: int
+    importer: Importer,
+    parts: Iterator[FilePart],
+    settle: Callable[[FilePart, tuple[BatchLine, ...]], None],
+    *,
+    note_sending: Callable[[FilePart, bool], None],
+    in_flight: int,
 ) -> None:
-    """Send all parts, and settle each once it and all parts before it are done. Raises the errors of `send_part` and of `settle`."""
+    """Send all parts, and settle each once it and all parts before it are done. Raises the errors of `send_part` and of `settle`.
+
+    note_sending: is called with True before a part is sent, and with False if nothing of it can have reached the app.
+    """
     slots = asyncio.Semaphore(in_flight)
     waiting: deque[tuple[FilePart, asyncio.Task[tuple[BatchLine, ...]]]] = deque()
 
     async def send_one(part: FilePart) -> tuple[BatchLine, ...]:
         async with slots:
-            return await importer.send_part(part)
+            note_sending(part, True)
+            try:
+                return await importer.send_part(part)
+            except CommandFailed as failed:
+                stopped = failed.__cause__
+                if isinstance(stopped, BatchStopped) and not stopped.done and not stopped.unknown:
+                    note_sending(part, False)
+                raise
 
     async def settle_first() -> None:
         part, task = waiting[0]

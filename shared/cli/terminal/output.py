@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,10 @@ STYLES: Final = {
 """Colours of states. The text says the same without colour."""
 _GAP: Final = 2
 """Spaces between columns."""
+_FOLDED: Final = (20, 14, 10)
+"""Longest words that are not folded where a table would not fit otherwise, the most welcome first."""
+_NO_BREAK: Final = "\N{NO-BREAK SPACE}"
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 def printable(value: Any) -> str:
@@ -86,53 +91,108 @@ class Screen:
 
 
 class _Table:
-    """A table if its words fit side by side, else one record after the other with a field a line."""
+    """A table if its columns fit side by side, else one record after the other with a field a line.
+
+    Where there is too little room, empty columns are left out, times lose their milliseconds, and long words are folded, in this order.
+    """
 
     def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        self._names = [name.upper() for name in columns]
-        self._rows = [[printable(value) for value in row] for row in rows]
+        self._columns = [(name.upper(), [printable(row[at]) for row in rows]) for at, name in enumerate(columns)]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width
+        if not any(name for name, _ in self._columns) or len(self._columns) == 1:
+            widths = _widths(self._columns, room) or _widths(self._columns, room, 1)
+            yield _side_by_side(self._columns, widths or [1] * len(self._columns))
+            return
+        shorter = [(name, texts) for name, texts in self._columns if set(texts) != {"-"}] or self._columns
+        brief, briefest = _with_brief_times(shorter, slice(19)), _with_brief_times(shorter, slice(5, 16))
+        for columns in (self._columns, shorter, brief):
+            if (widths := _widths(columns, room)) and not _breaks(columns, widths):
+                yield _side_by_side(columns, widths)
+                return
+        for longest in (room, *_FOLDED):
+            for columns in (brief, briefest):
+                if widths := _widths(columns, room, longest):
+                    yield _side_by_side(columns, widths)
+                    return
         from rich.cells import cell_len
 
-        texts = list(zip(self._names, *self._rows, strict=True))
-        room = options.max_width - _GAP * (len(texts) - 1)
-        least = [max(cell_len(word) for text in column for word in text.split(" ")) for column in texts]
-        if any(self._names) and len(texts) > 1 and sum(least) > room:
-            yield from self._records(max(map(cell_len, self._names)))
-            return
-        widths = [min(max(map(cell_len, column)), room) for column in texts]
-        # The widest column that can shrink gives up space first: column names before values. If even single words do not fit, as in a
-        # payload, they are folded.
-        values = [max(low, *map(cell_len, column[1:])) for low, column in zip(least, texts, strict=True)]
-        while sum(widths) > room:
-            spare = next((found for lows in (values, least) if (found := _above(widths, lows))), range(len(widths)))
-            widths[max(spare, key=widths.__getitem__)] -= 1
-        yield self._side_by_side(widths)
-
-    def _side_by_side(self, widths: Sequence[int]) -> Table:
-        from rich.table import Table
-
-        made = Table(box=None, pad_edge=False, show_edge=False, show_header=any(self._names), header_style="bold", padding=(0, _GAP, 0, 0))
-        for name, width in zip(self._names, widths, strict=True):
-            made.add_column(name, overflow="fold", width=max(width, 1))
-        for row in self._rows:
-            made.add_row(*map(_styled, row))
-        return made
+        yield from self._records(max(cell_len(name) for name, _ in self._columns))
 
     def _records(self, width: int) -> Iterator[RenderableType]:
         from rich.table import Table
         from rich.text import Text
 
-        for number, row in enumerate(self._rows):
+        for number in range(len(self._columns[0][1])):
             if number:
                 yield Text("")
             made = Table(box=None, pad_edge=False, show_edge=False, show_header=False, padding=(0, _GAP, 0, 0))
             made.add_column(min_width=width)
             made.add_column(overflow="fold")
-            for name, value in zip(self._names, row, strict=True):
-                made.add_row(Text(name, "bold"), _styled(value))
+            for name, texts in self._columns:
+                made.add_row(Text(name, "bold"), _styled(texts[number]))
             yield made
+
+
+type _Column = tuple[str, list[str]]
+
+
+def _side_by_side(columns: Sequence[_Column], widths: Sequence[int]) -> Table:
+    from rich.table import Table
+
+    named = any(name for name, _ in columns)
+    made = Table(box=None, pad_edge=False, show_edge=False, show_header=named, header_style="bold", padding=(0, _GAP, 0, 0))
+    for (name, _), width in zip(columns, widths, strict=True):
+        made.add_column(name, overflow="fold", width=max(width, 1))
+    for row in zip(*(texts for _, texts in columns), strict=True):
+        made.add_row(*map(_styled, row))
+    return made
+
+
+def _widths(columns: Sequence[_Column], width: int, longest: int | None = None) -> list[int] | None:
+    """Return the columns' widths, or None if their words do not fit into `width`. longest: longer words may be folded; None: none may."""
+    from rich.cells import cell_len
+
+    all_texts = [(name, *texts) for name, texts in columns]
+    room = width - _GAP * (len(columns) - 1)
+    least = [max(_least(word, longest or width) for text in texts for word in text.split(" ")) for texts in all_texts]
+    if sum(least) > room:
+        return None
+    widths = [min(max(map(cell_len, texts)), room) for texts in all_texts]
+    # The widest column that can shrink gives up space first: column names before values.
+    values = [max(low, *map(cell_len, texts[1:])) for low, texts in zip(least, all_texts, strict=True)]
+    while sum(widths) > room:
+        spare = next((found for lows in (values, least) if (found := _above(widths, lows))), range(len(widths)))
+        widths[max(spare, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _least(word: str, longest: int) -> int:
+    from rich.cells import cell_len
+
+    # A time is not folded.
+    return cell_len(word) if _NO_BREAK in word else min(cell_len(word), longest)
+
+
+def _are_times(texts: Sequence[str]) -> bool:
+    return any(map(_TIME.fullmatch, texts)) and all(text == "-" or _TIME.fullmatch(text) for text in texts)
+
+
+def _with_brief_times(columns: Sequence[_Column], part: slice) -> Sequence[_Column]:
+    """Return the columns with this part of each time: 0 to 19 is 2027-01-15 08:00:00, 5 to 16 is 01-15 08:00."""
+
+    def brief(text: str) -> str:
+        # A space would be a place to break the line.
+        return text if text == "-" else text[part].replace("T", _NO_BREAK)
+
+    return [(f"{name} (UTC)", [*map(brief, texts)]) if _are_times(texts) else (name, texts) for name, texts in columns]
+
+
+def _breaks(columns: Sequence[_Column], widths: Sequence[int]) -> bool:
+    from rich.cells import cell_len
+
+    return any(cell_len(text) > width for (_, texts), width in zip(columns, widths, strict=True) for text in texts)
 
 
 def _above(widths: Sequence[int], lows: Sequence[int]) -> Sequence[int]:

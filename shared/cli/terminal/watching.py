@@ -31,6 +31,7 @@ def refresh(session: CommandSession, run_once: Callable[[], object], *, every: f
     that does not answer only after the last run.
     """
     session.refreshing = True
+    session.activity.disable()
     terminal = _RefreshedTerminal() if screen and not session.json and _can_move_cursor() else None
     runs, over = 0, False
     while not over:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from shared.cli import session
 from shared.cli.exits import Exit
 from shared.cli.groups import events_tail
 from shared.core.settings import LOCAL_ADMIN_KEY
@@ -169,3 +171,25 @@ def test_events_of_several_channels(tocsin: Command) -> None:
     assert "paid@billing is scheduled" in partly.out and "paid@stock is cancelled: the event has ended" in partly.out
     nothing = tocsin("events", "redrive", "paid")
     assert nothing.code == Exit.REFUSED and "no event of paid was changed" in nothing.err
+
+
+def test_create_waits_for_the_end_and_prints_each_attempt(tocsin: Command) -> None:
+    tocsin.environment.setattr(session, "time", SimpleNamespace(sleep=lambda seconds: tocsin.kit.advance(seconds=seconds)))
+    tocsin.kit.receiver.script("slow", Verdict("retry", 503, "answered 503"), Verdict("delivered", 204))
+    *_, first, second, end = tocsin.ok("events", "create", "--id", "slow", "--delay", "30s", "--wait").lines
+    assert first.endswith("  retry, answered 503, 0 ms") and second.endswith("  delivered, 204, 0 ms")
+    assert end.startswith("slow is delivered")
+    tocsin.kit.receiver.script("gone", Verdict("final", 422, "answered 422"))
+    dead = tocsin("events", "create", "--id", "gone", "--delay", "1s", "--wait", "--json")
+    assert dead.code == Exit.FAILED and [each["state"] for each in dead.documents] == ["dead"]
+
+
+def test_list_is_sorted_and_says_what_it_leaves_out(tocsin: Command) -> None:
+    for number in (3, 1, 2):
+        tocsin.ok("events", "create", "--id", f"sorted-{number}", "--delay", f"{number}h")
+    found = tocsin.ok("events", "list", "--id-prefix", "sorted-")
+    assert [line.split()[0] for line in found.lines[1:]] == ["sorted-1", "sorted-2", "sorted-3"]
+    stats = tocsin.kit.client.stats()
+    assert f"Showing 2 of {stats.open - stats.retrying}. -n 20 shows more" in tocsin.ok("events", "list", "--state", "scheduled", "-n", "2").out
+    assert "Showing 1. -n 10 shows more" in tocsin.ok("events", "list", "--id-prefix", "sorted-", "-n", "1").out
+    assert "Showing" not in tocsin.ok("events", "list", "--id-prefix", "sorted-", "-n", "3").out

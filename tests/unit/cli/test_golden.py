@@ -49,7 +49,7 @@ SCREENS = {
     "connections": "connections",
 }
 PICTURES = [*((name, 120) for name in SCREENS), *((name, 40) for name in ("status", "leases-nodes", "leases-doctor", "maintenance-list"))]
-PICTURES += [("status", 80), ("leases-nodes", 80)]
+PICTURES += [(name, 80) for name in SCREENS if name.endswith(("-list", "-nodes", "-intents")) or name in ("status", "leases-show-one")]
 PROFILES = """
 default = "local"
 [local]

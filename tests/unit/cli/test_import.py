@@ -49,8 +49,9 @@ class App:
                 problem = {"title": "Invalid content", "detail": "/payload: no", "errors": [{"pointer": "/payload", "detail": "no"}]}
                 results.append({"index": index, "status": 422, "problem": problem})
                 continue
-            results.append({"index": index, "status": 200 if event["id"] in self.events else 201, "id": event["id"]})
-            self.events[event["id"]] = event
+            id = event.get("id") or f"made-{len(self.events)}"
+            results.append({"index": index, "status": 200 if id in self.events else 201, "id": id})
+            self.events[id] = event
         return httpx.Response(200, json={"results": results})
 
 
@@ -189,7 +190,8 @@ async def test_no_more_is_read_or_sent_than_may_be_under_way_and_parts_are_settl
             assert read - len(settled) <= 6
             yield FilePart([], [], 0, number)
 
-    await send_all(cast(Importer, Slow()), source(), lambda part, _: settled.append(part.number), in_flight=3)
+    importer = cast(Importer, Slow())
+    await send_all(importer, source(), lambda part, _: settled.append(part.number), note_sending=lambda part, sending: None, in_flight=3)
     assert settled == list(range(100)) and most == 3
 
 
@@ -341,3 +343,46 @@ def test_pipe_under_a_name_is_refused_with_the_way_to_do_it(app: App, tmp_path: 
         os.close(read)
         os.close(write)
     assert code == Exit.USAGE and "this is a pipe" in err and "--format ndjson - <" in err and not app.batches
+
+
+def without_ids(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], last: Answer) -> Path:
+    """An import of nine events without ids that ends at its third batch of three."""
+    app.answers = [app.take, app.take, last]
+    file = written(tmp_path, *range(9))
+    run(capsys, file, "--ids", "none", "--batch", 3, "--in-flight", 1)
+    assert len(app.events) >= 6
+    return file
+
+
+def lost(app: App) -> Answer:
+    def answer(events: list[dict[str, Any]]) -> httpx.Response:
+        app.take(events)
+        raise httpx.ReadError("the connection broke")
+
+    return answer
+
+
+def test_events_without_ids_are_not_sent_again_before_someone_decides(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = without_ids(app, tmp_path, capsys, lost(app))
+    for _ in range(2):
+        code, _, err = run(capsys, file, "--ids", "none")
+        assert code == Exit.USAGE and "lines 7 to 9 were being sent" in err and "up to 3 events may be stored twice" in err
+    assert len(app.batches) == 3
+    assert run(capsys, file, "--ids", "none", "--unknown", "send")[0] == 0
+    assert sorted(event["payload"] for event in app.events.values()) == [*range(6), 6, 6, 7, 7, 8, 8]
+
+
+def test_events_without_ids_that_may_be_stored_can_be_left_out(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = without_ids(app, tmp_path, capsys, lost(app))
+    with file.open("a") as more:
+        more.write('{"delay": "PT1M", "payload": 9}\n')
+    assert run(capsys, file, "--ids", "none", "--unknown", "skip")[0] == Exit.FAILED
+    assert sorted(event["payload"] for event in app.events.values()) == list(range(10))
+    rejects = [json.loads(line) for line in Path(f"{file}.rejects").read_text().splitlines()]
+    assert [each["line"] for each in rejects] == [7, 8, 9] and "not known whether the event is stored" in rejects[0]["why"]
+
+
+def test_events_without_ids_that_the_app_did_not_take_are_sent_again(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = without_ids(app, tmp_path, capsys, refused(401))
+    assert run(capsys, file, "--ids", "none")[0] == 0
+    assert sorted(event["payload"] for event in app.events.values()) == list(range(9))
