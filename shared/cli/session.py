@@ -69,8 +69,6 @@ class CommandSession:
         self.refreshing = False
         """True while the command refreshes its output: a call that fails is not retried."""
         self.sleep: Callable[[float], None] = time.sleep
-        self.has_more = False
-        """True if the last list ended at its limit, and the app has more items."""
         self.activity = Activity(f"waiting for {app.url}")
 
     @property
@@ -124,7 +122,6 @@ class CommandSession:
             self.activity.update(f"{read:,} read from {self.app.url}")
             left = None if left is None else left - len(found)
             cursor = page["next"]
-            self.has_more = cursor is not None
             if cursor is None:
                 return
 

@@ -162,14 +162,16 @@ def list_(
     labels = labels_text(parse_pairs(label or [], "--label"))
     filters: dict[str, Any] = {"from_": since, "to": until, "state": state, "channel": channel}
     filters |= {"label": labels, "id_prefix": id_prefix, "error": error, "held": "true" if held else None}
-    found = session.items("events", limit=limit, **filters)
+    # One more than is shown tells whether there are more.
+    found = session.items("events", limit=limit if session.json else limit + 1, **filters)
     columns = ("id", "due", "state", "channel", "attempts", "late", "error")
     if session.json:
         session.print_list(found, columns, _row, empty="")
         return
-    rows = sorted(found, key=lambda each: (each["due"], each["id"]))
+    every = list(found)
+    rows = sorted(every[:limit], key=lambda each: (each["due"], each["id"]))
     session.print_list(rows, columns, _row, empty="no events")
-    if session.has_more:
+    if len(every) > limit:
         given = {name for name, value in filters.items() if value}
         total = "" if given - {"state"} else _total(session, state)
         session.screen.gap()

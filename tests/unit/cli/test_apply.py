@@ -64,15 +64,15 @@ def _write(tmp_path: Path, text: str) -> str:
 
 
 def test_a_schedule_with_channels_that_the_file_creates(admin: Command, tmp_path: Path) -> None:
-    file = _write(tmp_path, FILE.replace("channel: archive", "channels: [orders, archive]"))
+    file = _write(tmp_path, FILE.replace("bakery", "cafe").replace("channel: archive", "channels: [orders, archive]"))
     assert admin.ok("apply", "-f", file, "--dry-run").lines[-1].startswith("7 created, 0 changed")
     assert admin.ok("apply", "-f", file).lines[-1] == "7 created, 0 changed, 0 unchanged, 0 removed"
     assert admin.ok("apply", "-f", file).lines == ["0 created, 0 changed, 7 unchanged, 0 removed"]
     exported = tmp_path / "exported.yaml"
-    admin.ok("export", "bakery", "-o", str(exported))
+    admin.ok("export", "cafe", "-o", str(exported))
     assert admin.ok("apply", "-f", str(exported)).lines[0] == "0 created, 0 changed, 7 unchanged, 0 removed"
-    admin.ok("schedules", "put", "twice", "--every", "1h", "--channel", "orders", "--channel", "archive", "--tenant", "bakery")
-    assert admin.ok("schedules", "list", "--tenant", "bakery").row("twice")[-1] == "archive, orders"
+    admin.ok("schedules", "put", "twice", "--every", "1h", "--channel", "orders", "--channel", "archive", "--tenant", "cafe")
+    assert admin.ok("schedules", "list", "--tenant", "cafe").row("twice")[-1] == "archive, orders"
 
 
 def test_life_of_a_file(admin: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,6 +190,7 @@ def test_list_is_sorted_and_says_what_it_leaves_out(tocsin: Command) -> None:
     found = tocsin.ok("events", "list", "--id-prefix", "sorted-")
     assert [line.split()[0] for line in found.lines[1:]] == ["sorted-1", "sorted-2", "sorted-3"]
     stats = tocsin.kit.client.stats()
-    assert f"Showing 2 of {stats.open - stats.retrying}. -n 20 shows more" in tocsin.ok("events", "list", "--state", "scheduled", "-n", "2").out
+    listed = tocsin.ok("events", "list", "--state", "scheduled", "-n", "2").out
+    assert f"Showing 2 of {stats.open - stats.retrying}. -n 20 shows more" in listed
     assert "Showing 1. -n 10 shows more" in tocsin.ok("events", "list", "--id-prefix", "sorted-", "-n", "1").out
     assert "Showing" not in tocsin.ok("events", "list", "--id-prefix", "sorted-", "-n", "3").out
