@@ -14,6 +14,7 @@ from ..web.paging.cursor import decode_cursor, encode_cursor
 from ..web.problem import invalid, not_found
 from ..web.routes import Answer, Call, RouteGroup
 from .changes import dead_letters
+from .fanouts.model import FanoutOut, FanoutReport
 from .fanouts.service import ShownFanout
 from .ingest.admission import Admitted
 from .ingest.queued_ids import Queued
@@ -30,8 +31,6 @@ from .model import (
     EventOut,
     EventPatch,
     EventQuery,
-    FanoutOut,
-    FanoutReport,
     RedriveIn,
     RedriveOut,
     StatsOut,

@@ -26,6 +26,7 @@ from .fanouts.service import Fanouts
 from .firing.dispatch import Firing
 from .firing.express import Express
 from .ingest.admission import Ingest
+from .ingest.event_limits import EventLimits
 from .ingest.messages import signing_key
 from .ingest.outbox import Outbox
 from .ingest.queue_consumer import Intake
@@ -115,8 +116,8 @@ class Scheduler:
         self.notices = Notices(self.runner, tables, clock, directory, self.writer, queued_ids)
         self.limit_notices = LimitNotices(directory, self.notices, clock)
         outbox = Outbox(storage.queues, clock, parcels)
-        limiter = RateLimiter(tables, clock)
-        self.ingest = Ingest(directory, self.writer, self.stats, limiter, clock, ids, queued_ids, outbox, settings, self.limit_notices)
+        limits = EventLimits(self.stats, RateLimiter(tables, clock), self.limit_notices)
+        self.ingest = Ingest(directory, self.writer, clock, ids, queued_ids, outbox, settings, limits)
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
         self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror, self.label_index.searchable, self.lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import NamedTuple
@@ -19,7 +19,6 @@ from ...core.settings import Settings
 from ...delivery.channels.event_target import STORED, EventTarget, faults_with
 from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD
 from ...delivery.channels.ports import Target
-from ...delivery.flow.rate_limiter import RateLimiter, most_at_once
 from ...storage.ports import Props, Row
 from ...tenants.model import Durability, Tenant
 from ...tenants.store import TenantDirectory
@@ -27,15 +26,13 @@ from ...web import problem
 from ...web.bodies import Pace, element_spans, parse_body
 from ...web.json_spans import Span
 from ...web.parsing import is_lenient_json, too_deep
-from ...web.problem import invalid, not_found, too_many, unreadable
+from ...web.problem import invalid, not_found, unreadable
 from ..fanouts.names import MADE, fanned_out
 from ..model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, OUTLIVED, EventIn, EventPatch
-from ..outcomes.limit_notices import LimitNotices
 from ..outcomes.owed import NamesCallbacks
-from ..queries.stats import TenantStats
 from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
 from ..rules import NEVER, durability_of, spread
-from ..timings import OPEN_EVENTS_RETRY
+from .event_limits import EventLimits
 from .messages import MESSAGE_ROOM, encode_event
 from .outbox import Outbox
 from .queued_ids import Queued, QueuedIds, name_of
@@ -69,6 +66,23 @@ class CheckedEvent(NamedTuple):
     """The answer to the client once the event is in the ingest queue, for durability `fast`."""
 
 
+class Origin(NamedTuple):
+    """How an event came.
+
+    at: time from which its delay counts, if not now. source: permanent name of this very event at its source. traced: its delivery is
+    traced with the request. collapses: the caller can replace another event by it.
+    """
+
+    at: Millis | None = None
+    source: str | None = None
+    traced: bool = True
+    collapses: bool = False
+
+
+POSTED = Origin()
+"""The origin of an event of a request."""
+
+
 class Ingest:
     """Accepts events. One per process."""
 
@@ -76,17 +90,15 @@ class Ingest:
         self,
         directory: TenantDirectory,
         writer: Writer,
-        stats: TenantStats,
-        limiter: RateLimiter,
         clock: Clock,
         ids: Ids,
         queued_ids: QueuedIds,
         outbox: Outbox,
         settings: Settings,
-        limit_notices: LimitNotices,
+        limits: EventLimits,
     ) -> None:
-        self._limit_notices = limit_notices
-        self._directory, self._writer, self._stats, self._limiter, self._clock = directory, writer, stats, limiter, clock
+        self.limits = limits
+        self._directory, self._writer, self._clock = directory, writer, clock
         self._ids, self._queued_ids, self._outbox, self._settings = ids, queued_ids, outbox, settings
 
     async def one(self, tenant: str, event: EventIn, body: bytes | None) -> Admitted | Queued:
@@ -96,7 +108,7 @@ class Ingest:
         """
         settings = await self.tenant(tenant)
         ready, parcel, queued = await self._ready(tenant, settings, event, body)
-        granted, refusal = await self.admit(tenant, settings, 1)
+        granted, refusal = await self.limits.admit(tenant, settings, 1)
         if not granted:
             raise refusal
         if queued is not None:
@@ -144,23 +156,25 @@ class Ingest:
                     events, size = events + len(event.channels), size + len(event.channels) * len(element)
                     # A batch that is refused below for its size must not fill the memory before.
                     if events <= MAX_BATCH_EVENTS and size <= MAX_BATCH_BYTES:
-                        fanouts[number] = await self._fanned_out(tenant, settings, event, body, traced=traced)
+                        fanouts[number] = await self._fanned_out(tenant, settings, event, body, Origin(traced=traced))
                 results.append(None)
             except Problem as wrong:
                 if whole and wrong.code == "malformed-json" and not is_lenient_json(element):
                     raise unreadable("malformed-json", f"Element {number} of the array is not JSON. {wrong.detail}") from None
-                results.append(await self.noted(tenant, wrong))
+                results.append(await self.limits.noted(tenant, wrong))
         if events:
             _bounded(events + len(ready), size)
-        granted, refusal = await self.admit(tenant, settings, len(ready))
+        granted, refusal = await self.limits.admit(tenant, settings, len(ready))
         for number, _ in ready[granted:]:
             results[number] = refusal
-        refused = await self._admit_fanouts(tenant, settings, fanouts)
-        for number in refused:
-            results[number] = refused[number]
-            del fanouts[number]
-        if not granted and not fanouts and (ready or refused):
-            raise refusal if ready else next(iter(refused.values()))
+        turned_away = refusal if granted < len(ready) else None
+        for number, members in list(fanouts.items()):
+            if (refused := await self.limits.admit_all(tenant, settings, len(members))) is not None:
+                results[number] = refused
+                del fanouts[number]
+                turned_away = turned_away or refused
+        if turned_away is not None and turned_away.status == 429 and not granted and not fanouts:
+            raise turned_away
         storing = [(number, each.event) for number, each in ready[:granted] if each.queued is None]
         queueing = [(number, each) for number, each in ready[:granted] if each.queued is not None]
         stored, put = await asyncio.gather(
@@ -193,39 +207,21 @@ class Ingest:
     async def fanned_out(self, tenant: str, event: EventIn, body: bytes | None) -> list[EventToStore]:
         """Check a fan-out, and its tenant's limits; return its events in the order of the channels. Raises `Problem`."""
         settings = await self.tenant(tenant)
-        events = await self._fanned_out(tenant, settings, event, body, collapses=event.collapse is not None)
-        if (refusal := await self.admit_all(tenant, settings, len(events))) is not None:
+        events = await self._fanned_out(tenant, settings, event, body, Origin(collapses=event.collapse is not None))
+        if (refusal := await self.limits.admit_all(tenant, settings, len(events))) is not None:
             raise refusal
         return [replace(each, reuses=event.collapse is not None) for each in events]
 
     async def _fanned_out(
-        self,
-        tenant: str,
-        settings: Tenant,
-        event: EventIn,
-        body: bytes | None,
-        since: Millis | None = None,
-        seed: str | None = None,
-        traced: bool = True,
-        *,
-        collapses: bool = False,
+        self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, origin: Origin = POSTED
     ) -> list[EventToStore]:
         assert event.channels is not None
         channels = sorted(event.channels)
-        name = event.id or MADE + (name_of(seed) if seed is not None else self._ids.name())
+        name = event.id or MADE + (name_of(origin.source) if origin.source is not None else self._ids.name())
         # The flexible window's place follows from the fan-out's id: its events have the same planned time.
         whole = event.model_copy(update={"id": name, "channel": channels[0]})
-        made = await self._checked(tenant, settings, whole, body, since, traced=traced, collapses=collapses)
+        made = await self._checked(tenant, settings, whole, body, origin)
         return fanned_out(made, name, channels)
-
-    async def _admit_fanouts(self, tenant: str, settings: Tenant, fanouts: Mapping[int, list[EventToStore]]) -> dict[int, Problem]:
-        """Return the problems of the fan-outs that the tenant's limits do not let in now."""
-        refused: dict[int, Problem] = {}
-        for number, members in fanouts.items():
-            refusal = await self.admit_all(tenant, settings, len(members))
-            if refusal is not None:
-                refused[number] = refusal
-        return refused
 
     @classmethod
     def all_admitted(cls, events: Sequence[EventToStore], stored: Sequence[Stored | StorageError]) -> list[Admitted]:
@@ -243,8 +239,8 @@ class Ingest:
         """
         event, body = await parse_body(_EVENT, raw, "payload")
         if event.channels is not None:
-            return await self._fanned_out(tenant, settings, event, body, at, source)
-        ready = await self._checked(tenant, settings, event, body, at, source)
+            return await self._fanned_out(tenant, settings, event, body, Origin(at, source))
+        ready = await self._checked(tenant, settings, event, body, Origin(at, source))
         if ready.id is None:
             ready.id = self._queued_ids.derive(tenant, at, ready.due, source)
             ready.props["id"] = ready.id
@@ -294,8 +290,8 @@ class Ingest:
     async def collapsing(self, tenant: str, event: EventIn, body: bytes | None) -> EventToStore:
         """Check an event with `collapse`, and its tenant's limits, as `one` does; return it ready to be stored, or to replace another."""
         settings = await self.tenant(tenant)
-        ready = await self._checked(tenant, settings, event, body, collapses=True)
-        granted, refusal = await self.admit(tenant, settings, 1)
+        ready = await self._checked(tenant, settings, event, body, Origin(collapses=True))
+        granted, refusal = await self.limits.admit(tenant, settings, 1)
         if not granted:
             raise refusal
         return replace(ready, reuses=True)
@@ -324,7 +320,7 @@ class Ingest:
         return target
 
     async def _ready(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, traced: bool = True) -> CheckedEvent:
-        ready = await self._checked(tenant, settings, event, body, traced=traced)
+        ready = await self._checked(tenant, settings, event, body, Origin(traced=traced))
         if ready.durability != "fast":
             return CheckedEvent(ready)
         created = int(ready.props["created"])
@@ -337,19 +333,10 @@ class Ingest:
         return CheckedEvent(ready, parcel, Queued(ready.id, tenant, created, ready.due))
 
     async def _checked(
-        self,
-        tenant: str,
-        settings: Tenant,
-        event: EventIn,
-        body: bytes | None,
-        since: Millis | None = None,
-        seed: str | None = None,
-        traced: bool = True,
-        *,
-        collapses: bool = False,
+        self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, origin: Origin = POSTED
     ) -> EventToStore:
         assert body is not None  # the model has it
-        if event.collapse is not None and not collapses:
+        if event.collapse is not None and not origin.collapses:
             raise invalid("/collapse", "only POST /events replaces events; send such an event alone")
         durability = self._durability(settings, event)
         if event.channels is not None:
@@ -359,11 +346,11 @@ class Ingest:
             await self._deliverable(tenant, settings, event, body, durability, event.channel)
         await self.callback_channels(tenant, event)
         # A server-made id is known only once the shard is chosen, and that depends on the minute. A new name takes the id's place.
-        shift = spread(tenant, event.id or seed or self._ids.name(), event.flex) if event.flex else 0
-        new = new_event(event, body, self._clock.now(), durability, since, shift)
+        shift = spread(tenant, event.id or origin.source or self._ids.name(), event.flex) if event.flex else 0
+        new = new_event(event, body, self._clock.now(), durability, origin.at, shift)
         if new.due > MAX_TIME:
             raise invalid("/delay", "the due time is after the year 9999")
-        if (trace := tracing.current(recorded=traced)) is not None:
+        if (trace := tracing.current(recorded=origin.traced)) is not None:
             new.props["trace"] = trace
         return new
 
@@ -400,52 +387,6 @@ class Ingest:
             limit = min(limit, MAX_SMALL_PAYLOAD)
         _sized_for(body, limit, "payload_bytes" if limit == settings.limits.payload_bytes else "")
 
-    async def admit(self, tenant: str, settings: Tenant, count: int) -> tuple[int, Problem]:
-        """Return how many of `count` events the tenant's limits let in now, and the problem for the others."""
-        limit = settings.limits.open_events
-        fits = count
-        if limit is not None and count:
-            fits = min(count, max(0, limit - await self._stats.open_events(tenant)))
-        grant = await self._limiter.take(tenant, settings.limits.events_per_second, fits)
-        if limit is not None and grant.granted:
-            self._stats.admitted(tenant, grant.granted)
-        if grant.granted == count:
-            # The usual case does not pay for a problem that nobody sees.
-            return count, _NOTHING_REFUSED
-        if grant.granted < fits:
-            return grant.granted, await self._too_fast(tenant, grant.retry_after)
-        return grant.granted, await self._too_many_open(tenant, limit)
-
-    async def admit_all(self, tenant: str, settings: Tenant, count: int) -> Problem | None:
-        """Let in the `count` events of a fan-out, or return the problem if the tenant's limits do not let in all of them now.
-
-        Raises 422 if they never do.
-        """
-        limit, rate = settings.limits.open_events, settings.limits.events_per_second
-        most = min(count, limit if limit is not None else count, most_at_once(rate) if rate is not None else count)
-        if most < count > 1:
-            raise invalid("/channels", f"the tenant's limits let in at most {most} events together")
-        if limit is not None and await self._stats.open_events(tenant) + count > limit:
-            return await self._too_many_open(tenant, limit)
-        if wait := await self._limiter.take_all(tenant, rate, count):
-            return await self._too_fast(tenant, wait)
-        if limit is not None:
-            self._stats.admitted(tenant, count)
-        return None
-
-    async def _too_many_open(self, tenant: str, limit: int | None) -> Problem:
-        return await self.noted(tenant, too_many(OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events", "open_events"))
-
-    async def _too_fast(self, tenant: str, wait: float) -> Problem:
-        detail = "the tenant's limit of events per second is exceeded"
-        return await self.noted(tenant, too_many(wait, detail, "events_per_second"))
-
-    async def noted(self, tenant: str, refusal: Problem) -> Problem:
-        """Note the limit that refuses an event of a batch or of a queue, and return the problem."""
-        if refusal.limit:
-            await self._limit_notices.reached(tenant, refusal.limit, refusal.detail)
-        return refusal
-
     @staticmethod
     def admitted(event: EventToStore, stored: Stored | StorageError) -> Admitted:
         """Turn the writer's result into the caller's. Raises 409 `id-conflict` and the writer's own failure."""
@@ -457,9 +398,6 @@ class Ingest:
         if not stored.same:
             raise problem.conflict("id-conflict", "an event with this id and other content exists")
         return Admitted(stored.id, stored.existing, False)
-
-
-_NOTHING_REFUSED = too_many(OPEN_EVENTS_RETRY, "a limit is exceeded", "none")
 
 
 def _bounded(events: int, size: int) -> None:

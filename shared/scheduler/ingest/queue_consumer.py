@@ -120,22 +120,20 @@ class Intake:
                     event.term = term
                 ready.append((number, events))
             except Problem as found:
-                wrong[number] = await self._ingest.noted(tenant, found)
+                wrong[number] = await self._ingest.limits.noted(tenant, found)
         await self._reject(tenant, origin, items, wrong, results)
-        granted, refusal = await self._ingest.admit(tenant, settings, sum(len(events) == 1 for _, events in ready))
+        granted, refusal = await self._ingest.limits.admit(tenant, settings, sum(len(events) == 1 for _, events in ready))
         let_in, wrong = [], {}
         for number, events in ready:
             refused: Problem | None = refusal
-            try:
-                if len(events) > 1:
-                    refused = await self._ingest.admit_all(tenant, settings, len(events))
-                elif granted:
-                    granted, refused = granted - 1, None
-            except Problem as found:
-                wrong[number] = found
-                continue
+            if len(events) > 1:
+                refused = await self._ingest.limits.admit_all(tenant, settings, len(events))
+            elif granted:
+                granted, refused = granted - 1, None
             if refused is None:
                 let_in.append((number, events))
+            elif refused.status == 422:
+                wrong[number] = refused
             else:
                 results[number] = RetryLater(events, float(refused.headers.get("retry-after", OPEN_EVENTS_RETRY)), refused)
         stored = iter(await self._writer.store(tenant, [event for _, events in let_in for event in events]))
@@ -247,7 +245,7 @@ class Intake:
             if not signed.admitted:
                 # Even if the tenant was removed, events that its key let in end in a state that can be looked up.
                 settings = await self._directory.tenant(tenant) or Tenant()
-                granted, refusal = await self._ingest.admit(tenant, settings, len(events))
+                granted, refusal = await self._ingest.limits.admit(tenant, settings, len(events))
                 over.extend(QueuedEvent(tenant, event) for event in events[granted:])
                 waits.append(float(refusal.headers.get("retry-after", OPEN_EVENTS_RETRY)) if granted < len(events) else 0.0)
             events = events[:granted]

@@ -8,7 +8,8 @@ from ...web.fields.params import DryRun, Paging
 from ...web.paging.cursor import decode_cursor, encode_cursor
 from ...web.problem import invalid
 from ...web.routes import Answer, Call, RouteGroup
-from ..model import EventOut, FanoutOut
+from ..fanouts.model import FanoutOut
+from ..model import EventOut
 from ..service import Scheduler
 from .definition import PARTITIONS
 from .model import BackfillIn, BackfillOut, PreviewOut, PreviewQuery, ScheduleId, ScheduleIn, ScheduleList, ScheduleOut

@@ -211,7 +211,7 @@ class Recurring:
         """
         found = await self.get(tenant, schedule)
         settings = await self._ingest.tenant(tenant)
-        if (refusal := await self._ingest.admit_all(tenant, settings, len(found.definition.spec.channels or "1"))) is not None:
+        if (refusal := await self._ingest.limits.admit_all(tenant, settings, len(found.definition.spec.channels or "1"))) is not None:
             raise refusal
         # The event has the time of the call, without jitter, and an id that no occurrence could have.
         plain = _without_jitter(found.definition)
@@ -234,7 +234,7 @@ class Recurring:
             raise invalid("/to", f"the range has more than {MAX_BACKFILL:,} occurrences; end it at {last} and go on from there")
         settings = await self._ingest.tenant(tenant)
         count = len(instants) * len(found.definition.spec.channels or "1")
-        granted, refusal = await self._ingest.admit(tenant, settings, count)
+        granted, refusal = await self._ingest.limits.admit(tenant, settings, count)
         if granted < count:
             raise refusal
         name = asked.id or self._ids.name()

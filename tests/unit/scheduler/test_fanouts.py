@@ -156,6 +156,11 @@ async def test_each_event_counts_in_the_limits_and_all_are_let_in_or_none(world:
     await channels(world, *(f"c{number}" for number in range(6)), tenant="slow")
     never = await post(slow, [f"c{number}" for number in range(6)])
     assert (never.status, never.json()["errors"][0]["pointer"]) == (422, "/channels")
+    line = {"channels": [f"c{number}" for number in range(6)], "delay": "PT10S", "payload": 1}
+    [result] = (await slow.post(f"{URL}/batch", [line])).json()["results"]
+    assert result["status"] == 422
+    [result] = (await slow.post(f"{URL}/batch", [{**line, "channels": ["c1", "nobody"]}])).json()["results"]
+    assert result["problem"]["errors"][0]["pointer"] == "/channels/1"
     assert (await post(slow, ["c1", "c2", "c3"])).status == 201
     for _ in range(2):
         refused = await post(slow, ["c1", "c2", "c3"])

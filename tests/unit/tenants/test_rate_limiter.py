@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.core.errors import OutcomeUnknown
-from shared.delivery.flow.rate_limiter import BURST, TOLERANCE, RateGrant, RateLimiter, reserve
+from shared.delivery.flow.rate_limiter import BURST, TOLERANCE, RateGrant, RateLimiter, most_at_once, reserve, reserve_all
 
 from .conftest import World
 
@@ -30,6 +30,30 @@ def test_no_span_of_time_gets_more_than_its_rate_and_one_burst(rate: float, asks
         assert 0 <= block.size <= need
         tat, taken = block.tat, taken + block.size
         assert taken <= most + rate * (now - NOW) / 1e6 + 1e-3
+
+
+@given(_RATES, st.lists(st.tuples(st.integers(0, 3_000_000), st.integers(1, 10)), min_size=1, max_size=30))
+def test_events_that_go_together_exceed_the_rate_by_their_number_at_most(rate: float, asks: list[tuple[int, int]]) -> None:
+    now, tat, taken = NOW, 0, 0
+    for pause, need in asks:
+        need = min(need, most_at_once(rate))
+        now += pause
+        block = reserve_all(tat, now, rate, need)
+        assert block.size in (0, need)
+        if block.size:
+            tat, taken = block.tat, taken + need
+            # A row further ahead than this would be taken for one of a wrong clock.
+            assert tat <= now + (max(BURST, 1 / rate) + TOLERANCE) * 1e6 + 1
+        assert taken <= max(BURST * rate, 1.0) + 9 + rate * (now - NOW) / 1e6 + 1e-3
+
+
+async def test_events_go_together_or_not_at_all_and_leave_what_is_in_hand(world: World) -> None:
+    limiter = RateLimiter(world.tables, world.clock)
+    assert await limiter.take_all("t", 2.0, 8) == 0.0
+    wait = await limiter.take_all("t", 2.0, 2)
+    assert wait > 1.0 and (await limiter.take("t", 2.0, 1)).granted == 0
+    await world.clock.advance(wait)
+    assert await limiter.take_all("t", 2.0, 2) == 0.0
 
 
 @given(_RATES, st.integers(1, 10_000))

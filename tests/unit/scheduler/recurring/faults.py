@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -84,6 +85,23 @@ class Frail:
 
 async def sweep(world: World) -> Counter[str]:
     return await world.app.scheduler.recurring.chain.sweep(world.now)
+
+
+async def raced(world: World, seed: int, calls: list[Any]) -> list[Any]:
+    """Two or three sweeps and the calls at once, in an order of the seed, while storage takes its time. Returns all results."""
+    frail = Frail(world, seed)
+    frail.slow = 0.05
+    steps = [sweep(world), sweep(world), *calls]
+    if seed % 3 == 0:
+        steps.append(sweep(world))
+    frail._random.shuffle(steps)
+
+    async def gathered() -> list[Any]:
+        return list(await asyncio.gather(*steps))
+
+    results = await drive(world.clock, gathered())
+    frail.slow = 0
+    return results
 
 
 async def sweeps(world: World, seconds: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,7 @@ from shared.storage.ports import Page
 from shared.web.local_client import LocalReply
 from tests.unit.scheduler.harness import START, World, drive
 
-from .faults import MINUTE, URL, Frail, live, minutes, sweep, sweeps
+from .faults import MINUTE, URL, Frail, live, minutes, raced, sweep, sweeps
 
 SCHEDULE = {"cron": "* * * * *", "payload": {"v": 1}}
 LEAD, REST = 90, 31
@@ -172,28 +171,16 @@ async def test_schedule_whose_first_events_were_not_stored_waits_for_the_second_
 
 
 async def together(name: str, seed: int) -> None:
-    world, frail = await prepared(name)
+    world, _ = await prepared(name)
     try:
-        frail = Frail(world, seed)
-        frail.slow = 0.05
         acted = world.now
-        steps: list[Any] = [sweep(world), sweep(world)]
-        if name != "sweep":
-            steps += [call(world, name), call(world, name)]
-        if seed % 3 == 0:
-            steps.append(sweep(world))
-        frail._random.shuffle(steps)
-        for done in await drive(world.clock, _gather(steps)):
+        calls = [call(world, name), call(world, name)] if name != "sweep" else []
+        for done in await raced(world, seed, calls):
             assert not isinstance(done, LocalReply) or done.status in ((204, 404) if name == "delete" else (200,)), done.body
-        frail.slow = 0
         await settled(world)
         await verify(world, name, acted, True)
     finally:
         await world.close()
-
-
-async def _gather(steps: list[Any]) -> list[Any]:
-    return list(await asyncio.gather(*steps))
 
 
 @pytest.mark.parametrize("name", ["sweep", *CALLS])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from typing import Any
 
@@ -13,7 +12,7 @@ from shared.web.local_client import LocalReply
 from tests.unit.scheduler.harness import START, World, drive
 
 from ..test_fanouts import channels
-from .faults import DEAD, URL, Frail, instant_of, minutes, sweep, sweeps
+from .faults import DEAD, URL, Frail, instant_of, minutes, raced, sweep, sweeps
 
 FANNED = {"cron": "* * * * *", "payload": {"v": 1}, "channels": ["b", "a"]}
 CALLS: dict[str, tuple[str, str, Any]] = {
@@ -41,10 +40,10 @@ async def call(world: World, name: str) -> LocalReply:
     return await world.demo.without_time().call(*CALLS[name])
 
 
-async def prepared(frail_seed: int = 0) -> tuple[World, Frail]:
+async def prepared() -> tuple[World, Frail]:
     world = await World().open()
     await channels(world, "a", "b", "c")
-    frail = Frail(world, frail_seed)
+    frail = Frail(world)
     assert (await world.demo.put(URL, FANNED)).status == 201
     await sweeps(world, LEAD)
     await world.clock.advance(REST, settle=3)
@@ -99,18 +98,8 @@ async def test_sweeps_and_changes_at_once_agree(name: str) -> None:
     for seed in range(3):
         world, _ = await prepared()
         try:
-            frail = Frail(world, seed)
-            frail.slow = 0.05
             acted = world.now
-            steps: list[Any] = [sweep(world), sweep(world)]
-            if name != "sweep":
-                steps += [call(world, name), call(world, name)]
-
-            async def all_of(some: list[Any]) -> None:
-                await asyncio.gather(*some)
-
-            await drive(world.clock, all_of(steps))
-            frail.slow = 0
+            await raced(world, seed, [call(world, name), call(world, name)] if name != "sweep" else [])
             await sweeps(world, TAIL)
             verify(world, name, acted)
         finally:
