@@ -34,12 +34,14 @@ class Works:
         self._random = Random(f"{world.seed}/works")
         self.share = self._random.choice((0.0, 0.0, 0.4)) if world.asked is None else 0.0
         """Share of the events whose receiver completes them later."""
+        self.pace = 1.0
+        """Factor on the seconds that receivers take."""
+        self.within, self.at_most = "PT10S", "PT40S"
         self._tasks: set[asyncio.Task[None]] = set()
 
     def channel(self) -> HttpChannel:
-        return HttpChannel.model_validate(
-            {"type": "http", "url": "https://works.example/", "long_work": {"within": "PT10S", "at_most": "PT40S"}}
-        )
+        long_work = {"within": self.within, "at_most": self.at_most}
+        return HttpChannel.model_validate({"type": "http", "url": "https://works.example/", "long_work": long_work})
 
     def assign(self, story: Story) -> None:
         """Choose whether the story's receiver completes it later."""
@@ -58,15 +60,15 @@ class Works:
         task.add_done_callback(self._tasks.discard)
 
     async def _work(self, story: Story, delivery: OutgoingDelivery, how: str) -> None:
-        await asyncio.sleep(self._random.choice((0.0, 0.0, 0.3, 2.0, 8.0, 9.9)))
+        await asyncio.sleep(self.pace * self._random.choice((0.0, 0.0, 0.3, 2.0, 8.0, 9.9)))
         if how == "silent":
             return
         if how == "late":
-            await asyncio.sleep(20.0)
+            await asyncio.sleep(self.pace * 20.0)
         if how == "beat":
             for _ in range(self._random.randint(1, 4)):
                 await self._tell(story, delivery, "heartbeat")
-                await asyncio.sleep(self._random.uniform(1.0, 9.0))
+                await asyncio.sleep(self.pace * self._random.uniform(1.0, 9.0))
         if how == "fail":
             await self._tell(story, delivery, "fail")
             return
