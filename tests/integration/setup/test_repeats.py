@@ -9,11 +9,14 @@ import signal
 import subprocess
 from collections.abc import Callable
 
+import pytest
+
 from .checkout import NPM_CI, PIP, Checkout
 
 
-def test_changed_requirements_are_installed_and_nothing_else(ready: Checkout) -> None:
-    (ready.clone / "requirements-dev.txt").write_text("second version\n")
+@pytest.mark.parametrize("name", ["requirements-dev.txt", "requirements-generators.txt"])
+def test_changed_requirements_are_installed_and_nothing_else(ready: Checkout, name: str) -> None:
+    (ready.clone / name).write_text("second version\n")
     assert ready.setup()[0] == 0
     assert ready.done() == [PIP]
 

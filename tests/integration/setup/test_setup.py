@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from .checkout import NPM_CI, PIP, SOURCES, Checkout
+from .checkout import NPM_CI, PIP, PIP_NODE, SOURCES, Checkout
 
 
 def test_an_empty_clone_gets_a_venv_its_requirements_and_azurite(checkout: Checkout) -> None:
@@ -104,7 +104,7 @@ def test_without_a_usable_node_one_comes_from_pypi(bare: Checkout, lack: str) ->
         bare.node(old=lack == "an old node", npm=lack != "no npm")
     assert bare.setup()[0] == 0
     _, _, pip, npm = bare.done()
-    assert pip == PIP.replace("requirements-dev.txt", "requirements-nodejs.txt")
+    assert pip == PIP_NODE
     assert npm == f"node {bare.home}/wheel/lib/node_modules/npm/bin/npm-cli.js {NPM_CI.removeprefix('npm ')}"
     assert (bare.clone / ".venv/bin/node").readlink() == bare.home / "wheel/bin/node"
     assert bare.setup() == (0, "", "")
