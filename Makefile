@@ -22,7 +22,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance wheel docs settings openapi bicep snapshots lock sbom audit clean
+.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance wheel docs settings openapi typescript bicep snapshots lock sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -91,8 +91,11 @@ docs: setup  ## build the pages of docs/ as a searchable site in build/site; a b
 settings: setup  ## write docs/reference/settings.md from the class
 	$(PY) -m devhost.settings_page
 
-openapi: setup  ## write docs/reference/openapi.json from the routes
-	$(PY) -m devhost.openapi_document
+openapi: setup  ## write docs/reference/openapi.json from the routes, and the TypeScript client's types from it
+	$(IN_VENV) $(PY) -m devhost.openapi_document
+
+typescript: setup  ## build clients/typescript/dist
+	$(IN_VENV) node node_modules/typescript/bin/tsc --project clients/typescript
 
 bicep:  ## check infra/ with the Bicep compiler on PATH: form, lint, and the snapshots of what it deploys
 	@infra/check.sh

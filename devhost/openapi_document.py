@@ -1,15 +1,17 @@
-"""Writes docs/reference/openapi.json from the routes: `python -m devhost.openapi_document`."""
+"""Writes docs/reference/openapi.json from the routes, and the TypeScript client's types from it: `python -m devhost.openapi_document`."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import subprocess
 from typing import Any
 
+from devhost.azurite import ROOT, find_node
 from shared.app.routes import build_routes
 from shared.web import openapi
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "reference" / "openapi.json"
+DOCUMENT = ROOT / "docs" / "reference" / "openapi.json"
+TYPES = ROOT / "clients" / "typescript" / "generate.mjs"
 
 
 def build() -> dict[str, Any]:
@@ -37,4 +39,5 @@ def _lines(members: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     DOCUMENT.write_text(text(build()), encoding="utf-8")
-    print(f"{DOCUMENT} is written.")
+    subprocess.run([find_node(), TYPES], check=True)
+    print(f"{DOCUMENT} and {TYPES.parent / 'src' / 'openapi.ts'} are written.")

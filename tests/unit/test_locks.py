@@ -65,13 +65,14 @@ def problems(text: str, wanted: Iterable[Requirement], where: Iterable[Environme
     return found | {f"{name} is pinned, and nothing requires it" for name in pins.keys() - reached}
 
 
+_BESIDE = pins_of((ROOT / "requirements-dev.txt").read_text())
 # By lock: the file with the wanted packages, the versions of Python, and packages that are left out. pip comes with every virtual
 # environment, so requirements-dev.txt leaves it out; requirements-generators.txt is installed beside requirements-dev.txt.
 LOCKS = {
     "requirements.txt": ("requirements.in", environments("3.13"), frozenset[str]()),
     "requirements-dev.txt": ("requirements-dev.in", environments("3.13"), frozenset({"pip"})),
     "requirements-agent.txt": ("pyproject.toml", environments("3.12", "3.13", "3.14"), frozenset[str]()),
-    "requirements-generators.txt": ("requirements-generators.in", environments("3.13"), frozenset(pins_of((ROOT / "requirements-dev.txt").read_text()))),
+    "requirements-generators.txt": ("requirements-generators.in", environments("3.13"), frozenset(_BESIDE)),
     "requirements-nodejs.txt": ("requirements-nodejs.in", environments("3.13"), frozenset[str]()),
 }
 

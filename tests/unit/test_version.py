@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -17,7 +18,8 @@ def test_package_api_and_changelog_agree_on_the_version() -> None:
     package = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == "Unreleased"
-    assert headings[1] == package == VERSION
+    typescript = json.loads((ROOT / "clients" / "typescript" / "package.json").read_text())["version"]
+    assert headings[1] == package == VERSION == typescript
 
 
 @pytest.mark.parametrize("module", sorted((ROOT / "shared").rglob("*.py")), ids=lambda path: path.relative_to(ROOT).as_posix())

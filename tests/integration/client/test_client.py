@@ -21,6 +21,7 @@ from tests.integration.devhost.conftest import Process
 from tests.integration.scheduler.conftest import ADMIN_KEY, System, Tenant, eventually
 from tests.integration.scheduler.receiver import status
 
+from . import generated, typescript
 from .conftest import EXAMPLES
 from .pages import run, shell_blocks
 from .receivers import STRANGER, fastapi, read, send, unsigned
@@ -244,3 +245,33 @@ async def test_tour_of_the_api_goes_as_the_page_says_and_goes_again(system: Syst
     assert shell_blocks(EXAMPLES.parent / "reference" / "client.md") == [rotate]
     secret = json.loads(await run(rotate, tmp_path, {"http://localhost:7071": system.host.url}))
     assert secret["secret"].startswith("whsec_") and secret["previous_until"]
+
+
+def test_a_client_that_openapi_python_client_makes_creates_an_event(system: System, tenant: Tenant, tmp_path: Path) -> None:
+    # It knows neither JSON lines nor files of any type.
+    assert generated.generate(tmp_path) == ["GET /api/dashboard/{asset} within operations.", "POST /api/v1/events/batch within events."]
+    generated.type_check(tmp_path, generated.PROGRAM)
+    generated.run(tmp_path, "program.py", system.host.url, ADMIN_KEY, tenant.name)
+    with tocsin.Client(system.host.url, ADMIN_KEY, tenant=tenant.name) as client:
+        assert client.get("generated").payload == {"order": 17}
+
+
+def test_typescript_client_and_generated_types_against_the_service(system: System, tenant: Tenant, tmp_path: Path) -> None:
+    tests = typescript.compiled(tmp_path)
+    (tmp_path / "signatures.json").write_text(json.dumps(typescript.signed_requests()))
+    there = {"TOCSIN_URL": system.host.url, "TOCSIN_KEY": ADMIN_KEY, "TOCSIN_TENANT": tenant.name}
+    typescript.node(tests / "generated.js", **there)
+    files = sorted(tests.glob("*.test.js"))
+    assert len(files) == 3
+    printed = typescript.node("--test", *files, SIGNATURES=str(tmp_path / "signatures.json"), **there)
+    assert "fail 0" in printed and "skipped 0" in printed
+
+
+def test_types_of_the_typescript_client_are_those_of_the_document() -> None:
+    committed = (typescript.SOURCES / "src" / "openapi.ts").read_text(encoding="utf-8")
+    assert typescript.node(typescript.SOURCES / "generate.mjs", "--stdout") == committed, "run `make openapi`"
+
+
+def test_the_typescript_client_needs_nothing_of_node() -> None:
+    for source in (typescript.SOURCES / "src").glob("*.ts"):
+        assert not re.search(r"\bBuffer\b|\bprocess\.|node:|\brequire\(", source.read_text(encoding="utf-8")), source

@@ -36,7 +36,3 @@ def test_functions_have_the_names_of_the_operations() -> None:
 def test_every_operation_has_a_summary_of_one_line() -> None:
     for route in build_routes():
         assert route.summary and "\n" not in route.summary and not route.summary.endswith("."), route.name
-
-
-if __name__ == "__main__":
-    DOCUMENT.write_text(text(build()), encoding="utf-8")

@@ -1,0 +1,2444 @@
+// Written by `make openapi` from docs/reference/openapi.json. Do not edit it.
+
+export interface paths {
+    "/api/v1/calendars": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List calendars by name */
+        get: operations["calendars_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/calendars/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a calendar */
+        get: operations["calendars_get"];
+        /**
+         * Create a calendar or replace its dates
+         * @description After the answer, every schedule that names it follows it. If the call fails with 503 or without an answer, repeat it.
+         */
+        put: operations["calendars_put"];
+        post?: never;
+        /** Delete a calendar that no schedule names */
+        delete: operations["calendars_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/dead-letters": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List events that could not be delivered */
+        get: operations["dead_letters_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/dead-letters/redrive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Deliver all dead events that match again; `{}` matches all of them */
+        post: operations["dead_letters_redrive"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List events by time, state, channel, labels, beginning of the id, last error, and whether they are held
+         * @description Unfinished shards come first, then finished ones. A page may be short, even empty, while `next` is not null.
+         */
+        get: operations["events_list"];
+        put?: never;
+        /** Schedule an event, or one for each of several channels */
+        post: operations["events_create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/events/batch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Schedule several events; each one is accepted or rejected for itself */
+        post: operations["events_batch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/events/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return an event, or a fan-out with all of its events */
+        get: operations["events_get"];
+        put?: never;
+        post?: never;
+        /**
+         * Cancel an event, or all events of a fan-out: after the answer, no delivery of them starts
+         * @description By the id of a fan-out, the answer reports each of its events: one that is being delivered is not cancelled.
+         */
+        delete: operations["events_delete"];
+        options?: never;
+        head?: never;
+        /** Change or reschedule an event that is not being delivered; by the id of a fan-out, all of its events */
+        patch: operations["events_patch"];
+        trace?: never;
+    };
+    "/api/v1/events/{id}/fire": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Deliver an event now, or all events of a fan-out */
+        post: operations["events_fire"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/events/{id}/redrive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Deliver a dead event again, or all dead events of a fan-out */
+        post: operations["events_redrive"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/heartbeats/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a monitor, as long as its event is kept */
+        get: operations["heartbeats_get"];
+        put?: never;
+        /**
+         * Say that a job is alive; an event is delivered if the next call does not come within a time
+         * @description 201 for the first call and for the first one after an alarm. 409 with `Retry-After` while the alarm begins: repeat the call.
+         */
+        post: operations["heartbeats_call"];
+        /** End a monitor: no event is delivered until the next call begins it anew */
+        delete: operations["heartbeats_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Return the outcomes and the lateness of the events that were planned for each minute
+         * @description A range holds at most 1,440 minutes; minutes without events are left out. Finished shards are kept for 7 days, those with dead events for 30 days.
+         */
+        get: operations["history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List bulk jobs, in no particular order. They are kept for 7 days after their end */
+        get: operations["jobs_list"];
+        put?: never;
+        /**
+         * Prepare a bulk job: count the events that match a filter
+         * @description Nothing is changed until the count is confirmed. The job shows the count and a sample; a large count takes longer than this call.
+         */
+        post: operations["jobs_create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a bulk job: its count, its progress, and its report */
+        get: operations["jobs_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Stop a bulk job. What it has changed stays changed */
+        post: operations["jobs_cancel"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{id}/confirm": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start a bulk job by confirming its count
+         * @description It changes those of the counted events that still match when it comes to them.
+         */
+        post: operations["jobs_confirm"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/load": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Return the number of open events that are planned for each minute
+         * @description A range holds at most 1,440 minutes. A cancelled event counts until the owner of its shard reads it. An event that will be retried counts for the minute of its shard's earliest next attempt.
+         */
+        get: operations["load"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the tenant's recurring schedules
+         * @description They have no order. A page may be short, even empty, while `next` is not null.
+         */
+        get: operations["schedules_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a recurring schedule */
+        get: operations["schedules_get"];
+        /**
+         * Create a recurring schedule or replace its content
+         * @description The same content again changes nothing. The occurrence that is about to fire follows the change: it is cancelled and created again.
+         */
+        put: operations["schedules_put"];
+        post?: never;
+        /**
+         * Delete a recurring schedule: after the answer, no later occurrence is delivered
+         * @description An occurrence that is already due and has become an event stays, and so does a delivery in progress.
+         */
+        delete: operations["schedules_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{id}/backfill": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create an event for each occurrence in a range of the past, whether it fired then or not
+         * @description At most 1,000 occurrences a call. After a failure, repeat the call with the same `id`.
+         */
+        post: operations["schedules_backfill"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause a schedule: after the answer, no later occurrence is delivered
+         * @description An occurrence that is already due and has become an event stays, and so does a delivery in progress.
+         */
+        post: operations["schedules_pause"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{id}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the next occurrences of a schedule, without jitter */
+        get: operations["schedules_preview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume a schedule; the occurrences missed during the pause never fire
+         * @description It continues with the first occurrence that is still in the future.
+         */
+        post: operations["schedules_resume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{id}/trigger": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Fire a schedule once now, in addition to its occurrences */
+        post: operations["schedules_trigger"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/stats": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the number of the tenant's events by state */
+        get: operations["stats"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/work/{tenant}/{place}/{attempt}/complete": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Complete an event
+         * @description Needs the attempt's token, from the delivery's header tocsin-completion-token, as Authorization: Bearer. A repetition is harmless.
+         */
+        post: operations["work_complete"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/work/{tenant}/{place}/{attempt}/fail": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Report that the work on an event has failed
+         * @description Needs the attempt's token, from the delivery's header tocsin-completion-token, as Authorization: Bearer. A repetition is harmless.
+         */
+        post: operations["work_fail"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/work/{tenant}/{place}/{attempt}/heartbeat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Extend the time of the work on an event
+         * @description Needs the attempt's token, from the delivery's header tocsin-completion-token, as Authorization: Bearer. A repetition is harmless.
+         */
+        post: operations["work_heartbeat"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+}
+export type webhooks = Record<string, never>;
+export interface components {
+    schemas: {
+        /** @description The head of a receiver's answer. The secrets of the channel are masked in it. */
+        AnswerOut: {
+            content_type?: string;
+            /** @description The beginning, at most 4 KiB. Missing for a compressed body. */
+            body?: string;
+            /** @description True if the body goes on. */
+            truncated?: boolean;
+            /** @description Only if the channel asks for them (`answer_headers`). */
+            headers?: {
+                [key: string]: string;
+            };
+        };
+        /** @description One delivery attempt. */
+        AttemptOut: {
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            at: string;
+            /** @enum {string} */
+            outcome: "delivered" | "retry" | "final" | "unknown" | "working";
+            status?: number;
+            error?: string;
+            took_ms: number;
+            /** @description In `GET /events/{id}` only, for attempts whose channel keeps it (`answers`). */
+            answer?: components["schemas"]["AnswerOut"];
+        };
+        /** @description A range in the past whose occurrences become events now. */
+        BackfillIn: {
+            /**
+             * Format: date-time
+             * @description The first time of the range.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            from: string;
+            /**
+             * Format: date-time
+             * @description The end of the range, exclusive; not later than now.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            to: string;
+            /** @description Names this backfill in the events' ids, so that it can be repeated without doubling any. Null: a new name. */
+            id?: string;
+            /**
+             * @description Deliver the events evenly over this time, instead of at once. Default: `PT0S`.
+             * @example PT30S
+             */
+            spread?: string;
+        };
+        /** @description The events of a backfill. */
+        BackfillOut: {
+            id: string;
+            created: number;
+            /** @description Events that an earlier call of the same id made. */
+            existing: number;
+        };
+        /** @description The result of one event of a batch. */
+        BatchLine: {
+            index: number;
+            status: number;
+            id?: string;
+            problem?: components["schemas"]["ProblemLine"];
+        };
+        /** @description The results of a batch: one line per event, in the order sent. */
+        BatchOut: {
+            accepted: number;
+            rejected: number;
+            results: components["schemas"]["BatchLine"][];
+        };
+        /** @enum {string} */
+        BulkAction: "cancel" | "move" | "redrive" | "fire";
+        /** @description The confirmation of a job's count. */
+        BulkConfirmIn: {
+            /** @description As the counted job shows it. */
+            confirmation: string;
+        };
+        /** @description An event that a job could not change. */
+        BulkFailure: {
+            id: string;
+            reason: string;
+        };
+        /** @description The events that a job acts on: those that match all of this. */
+        BulkFilter: {
+            /** @description Due at this time or later. */
+            from?: string | null;
+            /** @description Due before this time. */
+            to?: string | null;
+            /** @description Default: dead to redrive; scheduled or retrying for the other actions. */
+            state?: components["schemas"]["EventState"] | null;
+            channel?: string | null;
+            labels?: {
+                [key: string]: string;
+            };
+            id_prefix?: string | null;
+            error?: string | null;
+        };
+        /** @description A job to prepare: it counts the events that match, and acts on them once the count is confirmed. */
+        BulkIn: {
+            action: components["schemas"]["BulkAction"];
+            /** @description `{}` matches all events that the action can change. */
+            filter: components["schemas"]["BulkFilter"];
+            /**
+             * Format: date-time
+             * @description To move: the new due time.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            due?: string;
+            /**
+             * @description To move: how much later.
+             * @example PT30S
+             */
+            later?: string;
+            /**
+             * @description To move: how much earlier. An event that is then overdue is delivered at once.
+             * @example PT30S
+             */
+            earlier?: string;
+        };
+        /** @description A page of jobs. */
+        BulkList: {
+            items: components["schemas"]["BulkOut"][];
+            next: string | null;
+        };
+        /** @description A bulk job. */
+        BulkOut: {
+            id: string;
+            action: components["schemas"]["BulkAction"];
+            filter: components["schemas"]["BulkFilter"];
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            due?: string;
+            /** @example PT30S */
+            later?: string;
+            /** @example PT30S */
+            earlier?: string;
+            state: components["schemas"]["BulkState"];
+            /** @description Events that matched; while counting, so far. */
+            count: number;
+            /** @description Up to 10 of them. */
+            sample: components["schemas"]["SampleOut"][];
+            /** @description While counted: to be sent to `confirm`, within an hour. */
+            confirmation?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            started?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            ended?: string;
+            /** @description Events that were changed. */
+            done: number;
+            /** @description Events that no longer matched when the job came to them, or had changed. */
+            skipped: number;
+            failed: number;
+            /** @description Skipped and failed events by reason. */
+            reasons: {
+                [key: string]: number;
+            };
+            /** @description The first 20 failed events. */
+            failures: components["schemas"]["BulkFailure"][];
+            /** @description True if more than 1,000,000 events match: the job takes the first ones. */
+            more?: boolean;
+        };
+        /** @enum {string} */
+        BulkState: "counting" | "counted" | "running" | "done" | "cancelled" | "expired";
+        /** @description The dates of a calendar. */
+        CalendarIn: {
+            dates: string[];
+        };
+        /** @description A page of calendars. */
+        CalendarList: {
+            items: components["schemas"]["CalendarOut"][];
+            next: string | null;
+        };
+        /** @description A calendar as stored, its dates in order. */
+        CalendarOut: {
+            dates: string[];
+            name: string;
+        };
+        /** @description Treatment of missed occurrences: more than a minute late, without jitter, because no sweep ran. A paused schedule misses nothing. */
+        CatchUp: {
+            /** @description none: drop them. last: fire only the latest. all: fire each of them, in order. Default: `last`. */
+            policy?: components["schemas"]["Policy"];
+            /**
+             * @description Drop occurrences missed longer ago than this. Default: `P1D`.
+             * @example PT30S
+             */
+            within?: string;
+        };
+        /** @description One channel: its state, and its events of finished shards. */
+        ChannelStats: {
+            state: ("ok" | "removed") | components["schemas"]["HoldReason"];
+            /** @description Due events that wait for the channel; see `held_partial`. */
+            held: number;
+            delivered: number;
+            dead: number;
+            late_ms: components["schemas"]["LateOut"];
+        };
+        /** @enum {string} */
+        ClockChange: "gap" | "fold";
+        /** @description An event to be scheduled, with exactly one of `due` and `delay`. */
+        EventIn: {
+            /** @description Chosen by the client. The same id with the same content answers 200. */
+            id?: string;
+            /**
+             * Format: date-time
+             * @description When to deliver. An event with a past time is delivered at once.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            due?: string;
+            /**
+             * @description Deliver this long after the request is accepted.
+             * @example PT30S
+             */
+            delay?: string;
+            /** @description Any JSON. It is delivered byte for byte as sent. */
+            payload: unknown;
+            /** @description Default: `default`. */
+            channel?: string;
+            /** @description Instead of `channel`: one event for each of these channels, all stored or none acknowledged. */
+            channels?: string[];
+            /**
+             * @description The event lapses if it is not delivered within this time after `due`.
+             * @example PT30S
+             */
+            expires?: string;
+            /**
+             * @description Deliver anywhere in [due, due + flex), at a time that follows from the id. At most P30D, and no more than expires.
+             * @example PT30S
+             */
+            flex?: string;
+            /**
+             * @description How safely the event is stored before the answer; at least the tenant's own.
+             * @enum {string}
+             */
+            durability?: "fast" | "standard" | "mirrored";
+            retry?: components["schemas"]["RetryIn"];
+            labels?: {
+                [key: string]: string;
+            };
+            /** @description Events with the same key share the channel's limits per key (`per_key`). */
+            ordering_key?: string;
+            /**
+             * @description Replace an event of this id that has not been claimed. It is due at most this long after the first of them.
+             * @example PT30S
+             */
+            collapse?: string;
+            /** @description Http channels only: a path, query, method and headers of this event. */
+            target?: components["schemas"]["EventTarget"];
+            /** @description Channel that gets a callback, an event with the outcome, after a delivery. */
+            on_delivered?: string;
+            /** @description Channel that gets a callback if this event ends without a delivery: dead or lapsed. */
+            on_dead?: string;
+        };
+        /** @description A page of events. Their order is undefined across shards. */
+        EventList: {
+            items: components["schemas"]["EventOut"][];
+            next: string | null;
+            /** @description True if the page ended at a bound on what one request reads: more events may match. Go on with `next`. */
+            incomplete?: boolean;
+        };
+        /** @description An event with its current state. */
+        EventOut: {
+            id: string;
+            tenant: string;
+            state: components["schemas"]["EventState"];
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            due: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+            /** @description Missing while queued, like payload and attempts. Channel and payload stay missing if it was cancelled then. */
+            channel?: string;
+            payload?: unknown;
+            /**
+             * @description Missing if standard.
+             * @enum {string}
+             */
+            durability?: "fast" | "standard" | "mirrored";
+            /** @example PT30S */
+            expires?: string;
+            /** @example PT30S */
+            flex?: string;
+            /**
+             * Format: date-time
+             * @description With flex: the planned time in the window. Lateness counts from here.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            planned?: string;
+            retry?: components["schemas"]["RetryIn"];
+            labels?: {
+                [key: string]: string;
+            };
+            ordering_key?: string;
+            /** @description The id of the fan-out that the event is one of. */
+            fanout?: string;
+            /** @example PT30S */
+            collapse?: string;
+            target?: components["schemas"]["EventTarget"];
+            on_delivered?: string;
+            on_dead?: string;
+            /** @description The id of the callback that tells of this event's end, once it is stored. */
+            callback?: string;
+            /** @description Of a callback: the id of the event whose end it tells of. */
+            callback_of?: string;
+            /** @description Of a notice: its kind. */
+            notice?: components["schemas"]["NoticeKind"];
+            /** @description The last 20. One with outcome unknown may have delivered the event, even if the state is dead or lapsed. */
+            attempts?: components["schemas"]["AttemptOut"][];
+            /**
+             * Format: date-time
+             * @description While the event is retrying and not held.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            next_attempt?: string;
+            /** @description While the event is due and its channel lets nothing through. Not part of the ETag. */
+            held?: components["schemas"]["HeldOut"];
+            /** @description While a receiver works on the event. */
+            work?: components["schemas"]["WorkOut"];
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            delivered_at?: string;
+            late_ms?: number;
+            /** @description The parts of its lateness, the longest first. Of a delivered event they add up to `late_ms`, up to 100 ms. */
+            late_because?: components["schemas"]["LateReasonOut"][];
+            error?: string;
+        };
+        /** @description The fields of an unclaimed event that may be changed. */
+        EventPatch: {
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            due?: string;
+            /** @example PT30S */
+            delay?: string;
+            payload?: unknown;
+            channel?: string;
+            expires?: string | null;
+            /** @description Null: the channel's own URL and POST again. */
+            target?: components["schemas"]["EventTarget"] | null;
+        };
+        /** @enum {string} */
+        EventState: "queued" | "scheduled" | "firing" | "working" | "retrying" | "delivered" | "dead" | "cancelled" | "lapsed";
+        /** @description What an event changes of the requests to its http channel. Scheme, host and the beginning of the path are always the channel's. */
+        EventTarget: {
+            /**
+             * @description Appended to the path of the channel's URL. Begins with a slash.
+             * @example /orders/17
+             */
+            path?: string;
+            /** @description Added to the query of the channel's URL, which must have none of these names. */
+            query?: {
+                [key: string]: string;
+            };
+            /**
+             * @description Default: `POST`.
+             * @enum {string}
+             */
+            method?: "POST" | "PUT" | "PATCH";
+            /** @description Added to the channel's headers, which must have none of these names. */
+            headers?: {
+                [key: string]: string;
+            };
+        };
+        /** @description Days without occurrences, in the schedule's time zone; UTC with `every`. */
+        Exclusions: {
+            dates?: string[];
+            /** @description Names of calendars of the tenant. */
+            calendars?: string[];
+        };
+        /** @description The end of work that has failed. */
+        FailIn: {
+            /** @description Shown with the attempt. Default: `the receiver reported that its work failed`. */
+            error?: string;
+            /** @description False: the event is dead at once. Default: `true`. */
+            retry?: boolean;
+            /**
+             * @description Shortest time until the next attempt, within the retry policy.
+             * @example PT30S
+             */
+            retry_after?: string;
+        };
+        /** @description What a change did to one event of a fan-out. */
+        FanoutLine: {
+            id: string;
+            channel: string;
+            /** @description As the same call by the event's own id answers. */
+            status: number;
+            /** @description The event's state after the call. Missing if the event is not stored. */
+            state?: components["schemas"]["EventState"];
+            problem?: components["schemas"]["ProblemLine"];
+        };
+        /** @description A fan-out: an event for each of its channels. */
+        FanoutOut: {
+            id: string;
+            tenant: string;
+            channels: string[];
+            /** @description In the order of the channels. An event is missing after its retention. */
+            events: components["schemas"]["EventOut"][];
+        };
+        /** @description What a change did to each event of a fan-out. */
+        FanoutReport: {
+            id: string;
+            changed: number;
+            results: components["schemas"]["FanoutLine"][];
+        };
+        /** @description One fault and its place. */
+        FieldError: {
+            /** @description JSON Pointer into the body; `?name`: query parameter; `{name}`: path; `@name`: header. */
+            pointer: string;
+            detail: string;
+        };
+        /** @description A call of a monitor. */
+        HeartbeatIn: {
+            /**
+             * @description The next call must come within this time.
+             * @example PT30S
+             */
+            within: string;
+            /** @description Channel of the event that is delivered otherwise. Default: `default`. */
+            channel?: string;
+            /** @description Any JSON. It is delivered as sent, as the member `payload` of the event's payload. */
+            payload?: unknown;
+        };
+        /** @description A monitor. */
+        HeartbeatOut: {
+            name: string;
+            /** @description silent: no call came in time. The event is being delivered, or has been. */
+            state: components["schemas"]["HeartbeatState"];
+            /**
+             * Format: date-time
+             * @description The event's due time: when the next call must have come.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            due: string;
+            channel: string;
+            /** @description The id of the event: `GET /events/{id}` shows its attempts. */
+            event?: string;
+        };
+        /** @enum {string} */
+        HeartbeatState: "alive" | "silent";
+        /** @description The reason why a due event is not delivered: its channel is paused or has a breaker that is not closed, or it waits for its key. */
+        HeldOut: {
+            reason: components["schemas"]["HoldReason"] | "ordering-key";
+            /**
+             * Format: date-time
+             * @description When a delivery may probe the receiver, or the key's rate allows the next one.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            until?: string;
+            /**
+             * Format: date-time
+             * @description With reason `ordering-key`, in `GET /events/{id}` only: since when it waits.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            since?: string;
+            /** @description The id of the event that it waits for. */
+            behind?: string;
+        };
+        /** @description The results of the events that were planned for one minute. */
+        HistoryMinute: {
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            minute: string;
+            accepted: number;
+            /** @description Events without a final state. */
+            open: number;
+            delivered: number;
+            dead: number;
+            lapsed: number;
+            cancelled: number;
+            /** @description Rescheduled for another minute or redriven; they count there. */
+            moved: number;
+            /** @description Events of finished shards without a final state. Anything but 0 is a bug of the service. */
+            gap: number;
+            /** @description Lateness in finished shards. */
+            late_ms: components["schemas"]["LateOut"];
+        };
+        /** @description The minutes of the range that have events, in order. */
+        HistoryOut: {
+            items: components["schemas"]["HistoryMinute"][];
+        };
+        /** @enum {string} */
+        HoldReason: "paused" | "breaker-open" | "breaker-half-open";
+        /** @description Lateness in milliseconds, from a histogram: upper bounds of the buckets. */
+        LateOut: {
+            p50: number | null;
+            p99: number | null;
+            max: number | null;
+        };
+        /** @description A part of an event's lateness. */
+        LateReasonOut: {
+            /** @enum {string} */
+            reason: "accepted-late" | "paused" | "breaker" | "owner-lost" | "rate" | "concurrency" | "storage" | "ordering-key" | "not-taken" | "retry" | "other";
+            ms: number;
+            text: string;
+        };
+        /** @description One minute, and the number of open events filed for it. */
+        LoadMinute: {
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            minute: string;
+            scheduled: number;
+        };
+        /** @description Every minute of the range in order, including minutes without events. */
+        LoadOut: {
+            items: components["schemas"]["LoadMinute"][];
+            /** @description True if not all shards were counted in time: some minutes have more. Otherwise left out. Default: `false`. */
+            incomplete?: boolean;
+        };
+        /** @enum {string} */
+        NoticeKind: "event.dead" | "breaker.opened" | "breaker.closed" | "channel.paused" | "schedule.missed" | "schedule.ended" | "limit.reached" | "key.expired";
+        /** @description One future occurrence. */
+        OccurrenceOut: {
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            at: string;
+            /**
+             * @description With `cron`: the same instant in the schedule's zone.
+             * @example 2027-03-28T03:00:00.000+02:00
+             */
+            local?: string;
+            /** @description gap: its local time does not exist, this is the first instant after. fold: it exists twice; this is the first. */
+            reason?: components["schemas"]["ClockChange"];
+        };
+        /** @enum {string} */
+        Period: "hour" | "day" | "week" | "month";
+        /** @enum {string} */
+        Policy: "none" | "last" | "all";
+        /** @description Future occurrences, the earliest first. */
+        PreviewOut: {
+            items: components["schemas"]["OccurrenceOut"][];
+        };
+        /** @description A problem inside a batch's results. */
+        ProblemLine: {
+            type: string;
+            title: string;
+            status: number;
+            detail: string;
+            errors?: {
+                [key: string]: string;
+            }[];
+            /**
+             * @description With storage-unavailable: `unchanged` if nothing was stored, `unknown` if the event may have been stored.
+             * @enum {string}
+             */
+            outcome?: "unknown" | "unchanged";
+        };
+        /** @description An RFC 9457 problem document. `type` ends in the problem's code. */
+        ProblemOut: {
+            /** @example https://tocsin.dev/problems/not-found */
+            type: string;
+            title: string;
+            status: number;
+            detail: string;
+            /** @description The path of the call. */
+            instance?: string;
+            errors?: components["schemas"]["FieldError"][];
+            /**
+             * @description With 503: `unknown` if the call may have been applied or may still be, else `unchanged`.
+             * @enum {string}
+             */
+            outcome?: "unknown" | "unchanged";
+        };
+        /** @description The dead letters to redrive: all that match. */
+        RedriveIn: {
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            from?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            to?: string;
+            channel?: string;
+        };
+        /** @description The number of redriven events. */
+        RedriveOut: {
+            redriven: number;
+        };
+        /** @description The parts of its tenant's retry policy that an event changes. Excludes each other: schedule; and attempts, first, max. */
+        RetryIn: {
+            attempts?: number;
+            /** @example PT30S */
+            first?: string;
+            /** @example PT30S */
+            max?: string;
+            /** @example PT30S */
+            within?: string;
+            /** @description The pauses between attempts, each up to 20 % longer and never shorter: n pauses are n + 1 attempts. */
+            schedule?: string[];
+        };
+        /** @description One of the events that a job has counted. */
+        SampleOut: {
+            id: string;
+            state: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            due: string;
+            channel: string;
+        };
+        /** @description A recurring schedule, with exactly one of `cron` and `every`. */
+        ScheduleIn: {
+            /**
+             * @description Minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly.
+             * @example 30 2 * * MON-FRI
+             */
+            cron?: string;
+            /**
+             * @description Elapsed time from `start`, or from the schedule's creation, in whole seconds.
+             * @example PT30S
+             */
+            every?: string;
+            /**
+             * @description IANA name, for `cron`; default UTC.
+             * @example Europe/Berlin
+             */
+            timezone?: string;
+            /**
+             * Format: date-time
+             * @description No occurrence before this time. With `every`, the first occurrence.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            start?: string;
+            /**
+             * Format: date-time
+             * @description No occurrence at this instant or later.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            end?: string;
+            /**
+             * @description Each occurrence is delivered later by less than this; the exact delay follows from id and time.
+             * @example PT30S
+             */
+            jitter?: string;
+            catch_up?: components["schemas"]["CatchUp"];
+            /** @description Default: `default`. */
+            channel?: string;
+            /** @description Instead of `channel`: each occurrence is a fan-out to these channels. */
+            channels?: string[];
+            /** @description Days without occurrences. */
+            exclude?: components["schemas"]["Exclusions"];
+            /** @description Only the first occurrence in each hour, day, week (from Monday) or month of the time zone counts. */
+            at_most_once_per?: components["schemas"]["Period"];
+            /** @description Channel of a callback of each occurrence that was delivered; see events. */
+            on_delivered?: string;
+            /** @description Channel of a callback of each occurrence that is dead or lapsed; see events. */
+            on_dead?: string;
+            /** @description Any JSON. It is delivered byte for byte as sent with every occurrence. */
+            payload: unknown;
+        };
+        /** @description A page of schedules. They have no order. */
+        ScheduleList: {
+            items: components["schemas"]["ScheduleOut"][];
+            next: string | null;
+        };
+        /** @description A recurring schedule with its current state. */
+        ScheduleOut: {
+            id: string;
+            tenant: string;
+            cron?: string;
+            /** @example PT30S */
+            every?: string;
+            timezone?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            start?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            end?: string;
+            /** @example PT30S */
+            jitter?: string;
+            catch_up: components["schemas"]["CatchUp"];
+            exclude?: components["schemas"]["Exclusions"];
+            at_most_once_per?: components["schemas"]["Period"];
+            /** @description Missing with `channels`. */
+            channel?: string;
+            channels?: string[];
+            on_delivered?: string;
+            on_dead?: string;
+            payload: unknown;
+            paused: boolean;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+            /** @description Number of changes to content or pause. It marks the ids of occurrences that were created again. */
+            revision: number;
+            /** @description The next occurrence, without jitter; null if paused, or if there is none. */
+            next: string | null;
+            /** @description The latest past occurrence that became an event. */
+            last: string | null;
+            /**
+             * Format: date-time
+             * @description The earliest occurrence that is over a minute late, because no sweep has run since; `catch_up` decides about it.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            missed?: string;
+        };
+        /** @description Counts of the tenant's events: open ones now, finished ones of the last day. */
+        StatsOut: {
+            open: number;
+            overdue: number;
+            stuck: number;
+            /** @description True if not all shards were counted in time: more events are open. Otherwise left out. Default: `false`. */
+            incomplete?: boolean;
+            delivered: number;
+            dead: number;
+            lapsed: number;
+            cancelled: number;
+            retrying: number;
+            /** @description Due events whose channel is paused or has a circuit breaker that is not closed. */
+            held: number;
+            /** @description True if more shards hold events than one request reads: others may hold more events. */
+            held_partial: boolean;
+            /** @description Largest delay of the copies of unfinished mirrored shards. */
+            mirror_lag_ms?: number | null;
+            late_ms: components["schemas"]["LateOut"];
+            channels: {
+                [key: string]: components["schemas"]["ChannelStats"];
+            };
+        };
+        /** @description The work of a receiver that has accepted the event, to complete it later. */
+        WorkOut: {
+            attempt: number;
+            /**
+             * Format: date-time
+             * @description Start of the attempt.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            since: string;
+            /**
+             * Format: date-time
+             * @description Silence until then is a failed attempt.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            deadline: string;
+            /**
+             * Format: date-time
+             * @description Heartbeats extend the deadline up to this time.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            latest: string;
+            /**
+             * @description What a heartbeat extends the time to, from then on.
+             * @example PT30S
+             */
+            within: string;
+            heartbeats: number;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            last_heartbeat?: string;
+        };
+        /** @description The state of an attempt's work after the call. */
+        WorkStateOut: {
+            /** @enum {string} */
+            state: "working" | "completed" | "failed";
+            /**
+             * @description State of the event; `ended` if the event went on since a former call ended the work.
+             * @enum {string}
+             */
+            event: "working" | "delivered" | "retrying" | "dead" | "lapsed" | "ended";
+            /**
+             * Format: date-time
+             * @description While working: silence until then is a failed attempt.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            deadline?: string;
+            /**
+             * Format: date-time
+             * @description While working: heartbeats extend the deadline up to this time.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            latest?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            next_attempt?: string;
+        };
+    };
+    responses: never;
+    parameters: never;
+    requestBodies: never;
+    headers: {
+        /** @description Entity tag of the representation. */
+        ETag: string;
+        /** @description Path of the created resource. */
+        Location: string;
+        /** @description Seconds to wait. */
+        "Retry-After": number;
+        "WWW-Authenticate": string;
+    };
+    pathItems: never;
+}
+export type $defs = Record<string, never>;
+export interface operations {
+    calendars_list: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CalendarList"];
+                };
+            };
+        };
+    };
+    calendars_get: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CalendarOut"];
+                };
+            };
+        };
+    };
+    calendars_put: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description Check everything and answer what would be stored, but store nothing. The answer has an `ETag` only if nothing would change. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CalendarIn"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CalendarOut"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    Location: components["headers"]["Location"];
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CalendarOut"];
+                };
+            };
+        };
+    };
+    calendars_delete: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; no content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    dead_letters_list: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+                from?: string;
+                to?: string;
+                channel?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventList"];
+                };
+            };
+        };
+    };
+    dead_letters_redrive: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RedriveIn"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RedriveOut"];
+                };
+            };
+        };
+    };
+    events_list: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+                from?: string;
+                to?: string;
+                state?: components["schemas"]["EventState"];
+                channel?: string;
+                /** @description Only events with these labels: 1 to 4 labels as NAME=VALUE with commas between them, such as order=17,team=blue. Costs a look at every event that the other filters leave. */
+                label?: string;
+                /** @description Only events whose id begins so. Costs as `label` does. */
+                id_prefix?: string;
+                /** @description Only events whose last error contains this, in any case. Costs as `label` does. */
+                error?: string;
+                /** @description `true`: only due events that a paused channel or a circuit breaker holds. */
+                held?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventList"];
+                };
+            };
+        };
+    };
+    events_create: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EventIn"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventOut"] | components["schemas"]["FanoutOut"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    Location: components["headers"]["Location"];
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventOut"] | components["schemas"]["FanoutOut"];
+                };
+            };
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventOut"];
+                };
+            };
+        };
+    };
+    events_batch: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EventIn"][];
+                "application/x-ndjson": string;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchOut"];
+                };
+            };
+        };
+    };
+    events_get: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventOut"] | components["schemas"]["FanoutOut"];
+                };
+            };
+        };
+    };
+    events_delete: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FanoutReport"];
+                };
+            };
+            /** @description Done; no content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    events_patch: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EventPatch"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventOut"] | components["schemas"]["FanoutReport"];
+                };
+            };
+        };
+    };
+    events_fire: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventOut"] | components["schemas"]["FanoutReport"];
+                };
+            };
+        };
+    };
+    events_redrive: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventOut"] | components["schemas"]["FanoutReport"];
+                };
+            };
+        };
+    };
+    heartbeats_get: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HeartbeatOut"];
+                };
+            };
+        };
+    };
+    heartbeats_call: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["HeartbeatIn"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HeartbeatOut"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    Location: components["headers"]["Location"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HeartbeatOut"];
+                };
+            };
+        };
+    };
+    heartbeats_delete: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; no content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    history: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                from?: string;
+                to?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryOut"];
+                };
+            };
+        };
+    };
+    jobs_list: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkList"];
+                };
+            };
+        };
+    };
+    jobs_create: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkIn"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    Location: components["headers"]["Location"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkOut"];
+                };
+            };
+        };
+    };
+    jobs_get: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkOut"];
+                };
+            };
+        };
+    };
+    jobs_cancel: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkOut"];
+                };
+            };
+        };
+    };
+    jobs_confirm: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkConfirmIn"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkOut"];
+                };
+            };
+        };
+    };
+    load: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                from?: string;
+                to?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LoadOut"];
+                };
+            };
+        };
+    };
+    schedules_list: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleList"];
+                };
+            };
+        };
+    };
+    schedules_get: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleOut"];
+                };
+            };
+        };
+    };
+    schedules_put: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description Check everything and answer what would be stored, but store nothing. The answer has an `ETag` only if nothing would change. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ScheduleIn"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleOut"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    Location: components["headers"]["Location"];
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleOut"];
+                };
+            };
+        };
+    };
+    schedules_delete: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; no content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    schedules_backfill: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BackfillIn"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BackfillOut"];
+                };
+            };
+        };
+    };
+    schedules_pause: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleOut"];
+                };
+            };
+        };
+    };
+    schedules_preview: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                n?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PreviewOut"];
+                };
+            };
+        };
+    };
+    schedules_resume: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleOut"];
+                };
+            };
+        };
+    };
+    schedules_trigger: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventOut"] | components["schemas"]["FanoutOut"];
+                };
+            };
+        };
+    };
+    stats: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StatsOut"];
+                };
+            };
+        };
+    };
+    work_complete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                place: string;
+                attempt: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkStateOut"];
+                };
+            };
+        };
+    };
+    work_fail: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                place: string;
+                attempt: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["FailIn"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkStateOut"];
+                };
+            };
+        };
+    };
+    work_heartbeat: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                place: string;
+                attempt: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkStateOut"];
+                };
+            };
+        };
+    };
+}

@@ -1,0 +1,124 @@
+// Retries, against a server that answers by a script.
+import assert from "node:assert/strict";
+import { createServer, type IncomingMessage } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import { Refused, Tocsin, Unreachable, Unreadable } from "../src/index.js";
+
+type Step = { status: number; body?: unknown; headers?: Record<string, string> } | "cut";
+const EVENT = { id: "e", tenant: "t", state: "scheduled" };
+const problem = (status: number, code: string, more: object = {}): Step => ({
+  status,
+  body: { type: `https://tocsin.dev/problems/${code}`, title: code, status, detail: "why", ...more },
+});
+
+async function scripted(steps: Step[], use: (tocsin: Tocsin, bodies: string[]) => Promise<void>): Promise<number> {
+  const bodies: string[] = [];
+  const server = createServer((request: IncomingMessage, response) => {
+    let body = "";
+    request.on("data", (part) => (body += part));
+    request.on("end", () => {
+      const step = steps[Math.min(bodies.length, steps.length - 1)]!;
+      bodies.push(body);
+      if (step === "cut") request.socket.destroy();
+      else response.writeHead(step.status, step.headers).end(step.body === undefined ? "" : JSON.stringify(step.body));
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  try {
+    await use(new Tocsin({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, key: "k", retries: 2 }), bodies);
+  } finally {
+    server.close();
+    server.closeAllConnections();
+  }
+  return bodies.length;
+}
+
+test("a call is repeated with the same id until it is answered", async () => {
+  const steps: Step[] = [problem(503, "storage-unavailable", { outcome: "unknown" }), "cut", { status: 201, body: EVENT }];
+  await scripted(steps, async (tocsin, bodies) => {
+    assert.equal((await tocsin.events.create({ payload: 1, delay: "PT1H" })).id, "e");
+    const ids = bodies.map((body) => (JSON.parse(body) as { id: string }).id);
+    assert.equal(ids.length, 3);
+    assert.match(ids[0]!, /^~[0-9a-f]{32}$/);
+    assert.deepEqual(new Set(ids).size, 1);
+  });
+});
+
+test("the number of retries is bounded, and the last refusal is thrown", async () => {
+  const tries = await scripted([problem(503, "storage-unavailable")], async (tocsin) => {
+    await assert.rejects(tocsin.events.get("e"), (error) => error instanceof Refused && error.code === "storage-unavailable" && error.uncertain);
+  });
+  assert.equal(tries, 3);
+});
+
+test("a call that could count twice is not repeated after a lost answer, but after a refusal for load", async () => {
+  assert.equal(await scripted(["cut"], (tocsin) => assert.rejects(tocsin.schedules.trigger("s"), (error) => error instanceof Unreachable && error.sent)), 1);
+  const steps = [problem(429, "too-many-requests"), { status: 202, body: EVENT }];
+  assert.equal(await scripted(steps, async (tocsin) => void (await tocsin.schedules.trigger("s"))), 2);
+});
+
+test("a Retry-After that is too long ends the call; others are lower bounds", async () => {
+  const long: Step = { ...(problem(429, "too-many-requests") as object), status: 429, headers: { "retry-after": "3600" } };
+  const tries = await scripted([long], async (tocsin) => {
+    await assert.rejects(tocsin.stats(), (error) => error instanceof Refused && error.retryAfter === 3600 && !error.uncertain);
+  });
+  assert.equal(tries, 1);
+  const short: Step = { status: 429, headers: { "retry-after": "1" } };
+  const began = performance.now();
+  await scripted([short, { status: 200, body: {} }], async (tocsin) => void (await tocsin.stats()));
+  assert.ok(performance.now() - began >= 990);
+});
+
+test("a cancel whose answer was lost succeeds if the event is cancelled", async () => {
+  const steps = ["cut" as const, problem(409, "already-final"), { status: 200, body: { ...EVENT, state: "cancelled" } }];
+  assert.equal(await scripted(steps, async (tocsin) => assert.equal(await tocsin.events.cancel("e"), undefined)), 3);
+  const first = [problem(409, "already-final")];
+  assert.equal(await scripted(first, (tocsin) => assert.rejects(tocsin.events.cancel("e"), { code: "already-final" })), 1);
+});
+
+test("events of a batch that were refused for load are sent again", async () => {
+  const line = (index: number, status: number): object => ({ index, status, id: `id${index}` });
+  const steps: Step[] = [
+    { status: 200, body: { accepted: 1, rejected: 2, results: [line(0, 429), line(1, 201), line(2, 422)] } },
+    { status: 200, body: { accepted: 1, rejected: 0, results: [line(0, 201)] } },
+  ];
+  await scripted(steps, async (tocsin, bodies) => {
+    const done = await tocsin.events.batch([1, 2, 3].map((payload) => ({ payload, delay: "PT1H" })));
+    assert.deepEqual([done.accepted, done.rejected, done.results.map((each) => each.status)], [2, 1, [201, 201, 422]]);
+    assert.deepEqual(JSON.parse(bodies[1]!), [{ payload: 1, delay: "PT1H" }]);
+  });
+});
+
+test("an aborted call ends at once with the reason, also in a pause", async () => {
+  await scripted([{ status: 429, headers: { "retry-after": "30" } }], async (tocsin, bodies) => {
+    const ended = new AbortController();
+    const call = tocsin.stats({ signal: ended.signal });
+    while (bodies.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    ended.abort(new Error("enough"));
+    await assert.rejects(call, /enough/);
+    await assert.rejects(tocsin.stats({ signal: ended.signal }), /enough/);
+  });
+});
+
+test("answers of other servers are not taken for this API's", async () => {
+  await scripted([{ status: 200, body: "a page" }], (tocsin) => assert.rejects(tocsin.stats(), Unreadable));
+  await scripted([{ status: 302, headers: { location: "/" } }], (tocsin) => assert.rejects(tocsin.stats(), { status: 302, code: "" }));
+});
+
+test("the key does not travel over plain http to another machine, or in an address", () => {
+  assert.throws(() => new Tocsin({ url: "http://app.example", key: "k" }), /plain http/);
+  assert.throws(() => new Tocsin({ url: "https://user:secret@app.example", key: "k" }), TypeError);
+  assert.throws(() => new Tocsin({ url: "https://app.example", key: "k\n" }), TypeError);
+  new Tocsin({ url: "http://app.example", key: "k", allowPlainHttp: true });
+});
+
+test("a path cannot be left by an id", async () => {
+  const closed = createServer();
+  await new Promise<void>((resolve) => closed.listen(0, "127.0.0.1", resolve));
+  const { port } = closed.address() as AddressInfo;
+  await new Promise((resolve) => closed.close(resolve));
+  const tocsin = new Tocsin({ url: `http://127.0.0.1:${port}`, key: "k", retries: 0 });
+  for (const id of ["", "..", "a/b", "a?b", "a#b", "a%2fb"]) await assert.rejects(tocsin.events.get(id), TypeError);
+  await assert.rejects(tocsin.events.get("e"), (error) => error instanceof Unreachable && !error.sent);
+});

@@ -1,0 +1,35 @@
+// Signatures that the service's own signer has made, and mutations of them: SIGNATURES names the corpus.
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { test } from "node:test";
+import { BadDelivery, verify } from "../src/index.js";
+
+interface Case {
+  name: string;
+  id: string;
+  good: boolean;
+  headers: Record<string, string>;
+  /** Base64. */
+  body: string;
+  secrets: string[];
+  /** Milliseconds. */
+  now: number;
+}
+
+const cases = JSON.parse(await readFile(process.env["SIGNATURES"]!, "utf8")) as Case[];
+
+test("a delivery is trusted exactly if the service's own verifier trusts it", async () => {
+  assert.ok(cases.length > 100);
+  for (const each of cases) {
+    const found = verify(each.headers, Buffer.from(each.body, "base64"), each.secrets, { now: () => each.now });
+    if (each.good) assert.equal((await found).id, each.id, each.name);
+    else await assert.rejects(found, BadDelivery, each.name);
+  }
+});
+
+test("a malformed secret and a body that is text are faults of the caller", async () => {
+  for (const secret of ["whsec_", "whsec_!", "whsec_AAAAA", "", []]) {
+    await assert.rejects(verify({}, new Uint8Array(), secret), TypeError);
+  }
+  await assert.rejects(verify({}, "{}" as unknown as ArrayBuffer, "whsec_AAAA"), TypeError);
+});
