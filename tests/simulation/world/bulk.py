@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -27,7 +28,7 @@ from ..history import Report
 from ..workload import Answer
 from .api import call
 from .instance import Instance
-from .labelled import LABEL, VALUES, LabelledEvent, LabelledWorld, play
+from .labelled import LABEL, UNCHANGEABLE, VALUES, LabelledEvent, LabelledWorld, play
 
 BY: Millis = 7_000
 """Milliseconds by which the first job moves events; each further one moves them twice as far."""
@@ -109,6 +110,13 @@ class BulkWorld(LabelledWorld):
         job.id = str(prepared.reply.body["id"])
         counted = await self._until(job, lambda state: state != "counting")
         job.counted = self.true
+        if job.to is not None:
+            for event in [each for each in self.labelled if job.chooses(each) and each.acked is not None][:2]:
+                # It was counted, and matches no longer.
+                event.changed = True
+                later = orjson.dumps({"due": to_text(job.to + 100_000)})
+                act = partial(call, name="events_patch", tenant=job.tenant, event_id=event.id, body=later)
+                await self.ask(f"move {event.id}", act, UNCHANGEABLE)
         await asyncio.sleep(fortune.choice((0.0, 0.0, 30.0, 100.0)))
         confirmation = orjson.dumps({"confirmation": counted["confirmation"]})
         job.confirmed = self.true

@@ -40,6 +40,8 @@ VALUES = "ab"
 CALM_AFTER = 700.0
 """Seconds after which faults end although clients still repeat requests."""
 REFUSED = Verdict("final", 400, "refused")
+UNCHANGEABLE = ("already-firing", "already-final", "not-dead")
+"""Codes of changes that come too late."""
 _searchable = LabelIndex.searchable
 
 
@@ -177,8 +179,7 @@ class LabelledWorld(World):
             case "cancel":
                 route = "events_delete"
         event.changed = True
-        refused = ("already-firing", "already-final", "not-dead")
-        answer = await self.ask(f"{verb} {event.id}", lambda instance: call(instance, route, event.tenant, event.id, body), refused)
+        answer = await self.ask(f"{verb} {event.id}", lambda instance: call(instance, route, event.tenant, event.id, body), UNCHANGEABLE)
         self.counts[f"labelled: {verb}" if answer.kind == "ok" else f"refused: {answer.code}"] += 1
 
     # -- lists
