@@ -159,7 +159,8 @@ function codeOf(error: unknown): string {
   return typeof cause === "object" && cause !== null && "code" in cause ? String(cause.code) : "";
 }
 
-function pause(seconds: number, signal: AbortSignal | undefined): Promise<void> {
+/** Wait. Rejects with the reason of the signal as soon as it is aborted. */
+export function pause(seconds: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     const end = (): void => {
       clearTimeout(timer);

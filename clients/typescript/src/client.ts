@@ -1,4 +1,4 @@
-import { Transport, type Call, type CallOptions, type Reply, type TransportOptions } from "./call.js";
+import { pause, Transport, type Call, type CallOptions, type Reply, type TransportOptions } from "./call.js";
 import { Refused, Unreadable } from "./errors.js";
 import type { components, operations } from "./openapi.js";
 
@@ -140,7 +140,7 @@ export class Events {
         if (line.status === 429 || (line.status === 503 && events[index]?.id !== undefined)) again.push(index);
       });
       pending = again;
-      if (pending.length > 0) await new Promise((resolve) => setTimeout(resolve, 200 * 2 ** rounds * (0.5 + Math.random() / 2)));
+      if (pending.length > 0 && rounds < 4) await pause(0.2 * 2 ** rounds * (0.5 + Math.random() / 2), options.signal);
     }
     return events.map((_, index) => done.get(index)!);
   }

@@ -47,13 +47,15 @@ test("a call is repeated with the same id until it is answered", async () => {
 
 test("the number of retries is bounded, and the last refusal is thrown", async () => {
   const tries = await scripted([problem(503, "storage-unavailable")], async (tocsin) => {
-    await assert.rejects(tocsin.events.get("e"), (error) => error instanceof Refused && error.code === "storage-unavailable" && error.uncertain);
+    const expected = (error: unknown): boolean => error instanceof Refused && error.code === "storage-unavailable" && error.uncertain;
+    await assert.rejects(tocsin.events.get("e"), expected);
   });
   assert.equal(tries, 3);
 });
 
 test("a call that could count twice is not repeated after a lost answer, but after a refusal for load", async () => {
-  assert.equal(await scripted(["cut"], (tocsin) => assert.rejects(tocsin.schedules.trigger("s"), (error) => error instanceof Unreachable && error.sent)), 1);
+  const lost = (error: unknown): boolean => error instanceof Unreachable && error.sent;
+  assert.equal(await scripted(["cut"], (tocsin) => assert.rejects(tocsin.schedules.trigger("s"), lost)), 1);
   const steps = [problem(429, "too-many-requests"), { status: 202, body: EVENT }];
   assert.equal(await scripted(steps, async (tocsin) => void (await tocsin.schedules.trigger("s"))), 2);
 });
