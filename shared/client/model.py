@@ -324,7 +324,9 @@ class Stats(_AnswerModel):
     stuck: int = 0
     """Overdue events that stay unserved although they were dispatched repeatedly."""
     retrying: int = 0
-    """Events whose last attempt failed and that will be tried again."""
+    """Events whose last attempt failed and that will be tried again, and those that receivers work on."""
+    working: int = 0
+    """Those of `retrying` that receivers work on."""
     held: int = 0
     """Events that are due and whose channel is paused, or has a circuit breaker that is not closed."""
     held_partial: bool = False

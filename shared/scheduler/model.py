@@ -373,6 +373,7 @@ class StatsOut(Strict):
     lapsed: int
     cancelled: int
     retrying: int
+    working: int = Field(description="Those of `retrying` that receivers work on.")
     held: int = Field(description="Due events whose channel is paused or has a circuit breaker that is not closed.")
     held_partial: bool = Field(description="True if more shards hold events than one request reads: others may hold more events.")
     mirror_lag_ms: int | None = Field(None, description="Largest delay of the copies of unfinished mirrored shards.")

@@ -87,9 +87,9 @@ class Scheduler:
         self.lines = KeyLines(self.runner, directory, clock)
         self.key_tidying = KeyTidying(self.runner, tables, directory)
         self.event_views = EventViews(directory, clock, self.lines)
-        self.stats = TenantStats(
-            tables, clock, directory.channels.blocks, storage.places, SECOND if pair is not None and side == "first" else ""
-        )
+        copy = SECOND if pair is not None and side == "first" else ""
+        channels = directory.channels
+        self.stats = TenantStats(tables, clock, channels.blocks, storage.places, copy, channels.allow_long_work)
         mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
 
         # Owners need the writer, and the writer's express delivery needs owners; notices need the writer too.

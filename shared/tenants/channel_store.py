@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -165,13 +165,20 @@ class Channels:
 
     async def blocks(self, tenant: str) -> dict[str, Block | None]:
         """Return every channel of the tenant as stored now, with the reason that holds its deliveries, or None; raise 404."""
+        return {each.name: block(each.paused, each.breaker) for each in await self._all(tenant)}
+
+    async def allow_long_work(self, tenant: str) -> bool:
+        """Return True if a channel of the tenant allows long work, as stored now; raise 404."""
+        return any(isinstance(each.spec, HttpChannel) and each.spec.long_work is not None for each in await self._all(tenant))
+
+    async def _all(self, tenant: str) -> Sequence[StoredChannel]:
         home = await self._home(tenant)
         found: list[Row] = []
         after: str | None = ""
         while after is not None:
             page, after = await rows.listed(self._tables, rows.of_tenant(tenant), rows.PREFIX_CHANNEL, after, 1000)
             found += page
-        return {each.name: block(each.paused, each.breaker) for row in found if (each := _stored(row)).uid == home.uid}
+        return [each for row in found if (each := _stored(row)).uid == home.uid]
 
     async def put(
         self, tenant: str, name: str, spec: ChannelSpec, headers: Mapping[str, str] | None = None, *, dry_run: bool = False

@@ -1269,6 +1269,8 @@ export interface components {
             lapsed: number;
             cancelled: number;
             retrying: number;
+            /** @description Those of `retrying` that receivers work on. */
+            working: number;
             /** @description Due events whose channel is paused or has a circuit breaker that is not closed. */
             held: number;
             /** @description True if more shards hold events than one request reads: others may hold more events. */

@@ -42,6 +42,7 @@ from ..protocol.redriving import parse_redriven, redriven_by_channel
 from ..protocol.state_rows import state_partitions, state_shard
 from ..rules import may_take
 from ..timings import OPEN_COUNT_FRESH_FOR, OWNER_SILENT, STUCK_ROUNDS
+from ..work_rows import WORK, work_of
 from . import ledger
 
 IN_FLIGHT = 32
@@ -62,9 +63,18 @@ type Blocks = Callable[[str], Awaitable[Mapping[str, Block | None]]]
 class TenantStats:
     """Figures per tenant. One per process."""
 
-    def __init__(self, tables: Tables, clock: Clock, blocks: Blocks, places: Iterable[str] = (HOME,), copy: str = "") -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        clock: Clock,
+        blocks: Blocks,
+        places: Iterable[str] = (HOME,),
+        copy: str = "",
+        allow_work: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> None:
         """blocks: returns the channels of a tenant and the reason why each is blocked. copy: prefix of the tables for copies of mirrored
-        shards."""
+        shards. allow_work: returns True if a channel of the tenant allows long work."""
+        self._allow_work = allow_work
         self._tables, self._clock, self._blocks, self._copy = tables, clock, blocks, copy
         self._partitions = index_partitions(places)
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
@@ -196,6 +206,7 @@ class TenantStats:
             "overdue": overdue,
             "stuck": stuck,
             **{name: totals[name] for name in ("delivered", "dead", "lapsed", "cancelled", "retrying")},
+            "working": await self._working(tenant, unfinished, gates),
             "held": held.total(),
             # A held row counts if its shard is known to be unfinished.
             "held_partial": partial or (more and any(found is not None for found in blocks.values())),
@@ -205,6 +216,26 @@ class TenantStats:
                 for name in sorted({*channels, *(name for name, found in blocks.items() if found is not None)})
             },
         }
+
+    async def _working(self, tenant: str, rows: Mapping[str, Row], gates: Mapping[str, tuple[Counts, bool]]) -> int:
+        """Return the events that receivers work on, those of the shards that can be read within `READ_FOR` seconds.
+
+        Nothing is read for tenants whose channels allow no long work, nor where no event retries.
+        """
+        names = [name for name, (counts, _) in gates.items() if counts.retrying]
+        if not names or self._allow_work is None or not await self._allow_work(tenant):
+            return 0
+
+        async def one(shard: str) -> int:
+            async with self._in_flight:
+                found = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "tries", WORK))
+            return sum(work_of(row.props) is not None for row in found)
+
+        until, working = self._clock.monotonic() + READ_FOR, 0
+        for some in batched(names, IN_FLIGHT):
+            if self._clock.monotonic() < until:
+                working += sum(await asyncio.gather(*(one(index_shard(rows[name].rk)) for name in some)))
+        return working
 
     async def _held(self, tenant: str, shards: Set[str], blocks: Mapping[str, Block | None], now: Millis) -> tuple[Counter[str], bool]:
         """Return the events that wait for a blocked channel, by channel, and True if there may be more. shards: names of the unfinished

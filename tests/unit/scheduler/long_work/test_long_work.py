@@ -50,6 +50,8 @@ async def test_an_event_is_delivered_when_its_receiver_completes_it(world: World
     assert event["state"] == "working" and "next_attempt" not in event
     assert {"attempt": 1, "heartbeats": 0, "within": "PT15M"}.items() <= event["work"].items()
     assert [attempt["outcome"] for attempt in event["attempts"]] == ["working"]
+    stats = (await world.demo.get("/api/v1/stats")).json()
+    assert (stats["open"], stats["retrying"], stats["working"]) == (1, 1, 1)
     await world.run(600)
     done = await tell(world, sent(world, event_id), "complete")
     assert (done.status, done.json()) == (200, {"state": "completed", "event": "delivered"})
@@ -62,7 +64,7 @@ async def test_an_event_is_delivered_when_its_receiver_completes_it(world: World
     await world.run(60)
     assert len(world.receiver.of(event_id)) == 1 and not world.rows(SHARDS), "the shard is finished long before the deadline"
     stats = (await world.demo.get("/api/v1/stats")).json()
-    assert (stats["delivered"], stats["open"], stats["retrying"]) == (1, 0, 0)
+    assert (stats["delivered"], stats["open"], stats["retrying"], stats["working"]) == (1, 0, 0, 0)
 
 
 async def test_waiting_takes_no_storage_request(world: World) -> None:
