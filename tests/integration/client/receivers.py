@@ -48,6 +48,13 @@ def read(url: str) -> object:
     return httpx.get(url, timeout=60).json()
 
 
+def make_channel(address: str, key: str, spec: object) -> str:
+    """Create a channel at an address of the API; its secret."""
+    headers = {"authorization": f"Bearer {key}"}
+    assert httpx.put(address, json=spec, headers=headers, timeout=60).is_success
+    return str(httpx.post(f"{address}/secret/rotate", headers=headers, timeout=60).json()["secret"])
+
+
 def unsigned(hook: str) -> int:
     """The status that a request without a signature is answered with."""
     return httpx.post(hook, json={"text": "unsigned"}, timeout=60).status_code

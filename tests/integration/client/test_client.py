@@ -24,7 +24,7 @@ from tests.integration.scheduler.receiver import status
 from . import generated, typescript
 from .conftest import EXAMPLES
 from .pages import run, shell_blocks
-from .receivers import STRANGER, fastapi, read, send, unsigned
+from .receivers import STRANGER, fastapi, make_channel, read, send, unsigned
 
 HOUR = timedelta(hours=1)
 SOON = timedelta(seconds=1)
@@ -196,7 +196,9 @@ async def test_functions_receiver_takes_each_reminder_once_and_refuses_strangers
     port = free_ports("127.0.0.1", 1)[0]
     hook = f"http://127.0.0.1:{port}/api/reminders"
     secret, storage = await set_up(system, "receiver_functions", tmp_path, hook), system.azurite.connection_string
-    settings = {"AZURITE": "off", "AzureWebJobsStorage": storage, "TOCSIN_SECRET": secret, "PYTHONPATH": str(as_installed)}
+    spec = {"type": "http", "url": f"http://127.0.0.1:{port}/api/reports", "long_work": {"within": "PT10M"}}
+    secrets = f"{secret} {make_channel(f'{system.host.url}/api/v1/tenants/demo/channels/reports', ADMIN_KEY, spec)}"
+    settings = {"AZURITE": "off", "AzureWebJobsStorage": storage, "TOCSIN_SECRET": secrets, "PYTHONPATH": str(as_installed)}
     process = Process(tmp_path, "--no-receiver", app=EXAMPLES / "receiver_functions", PORT=str(port), **settings)
     try:
         process.ready()
@@ -207,7 +209,16 @@ async def test_functions_receiver_takes_each_reminder_once_and_refuses_strangers
         assert [send(hook, "odd", payload, secret) for payload in UNEXPECTED] == [422] * len(UNEXPECTED)
         with TableClient.from_connection_string(storage, "Reminders") as table:
             assert [(row["RowKey"], row["text"]) for row in table.list_entities()] == [(id, "water the plants")]
-        assert STRANGER not in process.text and secret not in process.text
+        async with tocsin.AsyncClient(system.host.url, ADMIN_KEY, tenant="demo") as client:
+            report = await client.schedule({"of": "sales"}, delay=timedelta(0), channel="reports")
+
+            async def written() -> bool:
+                return (await client.get(report.id)).state == "delivered"
+
+            await eventually(written, "the completion of the report")
+        with TableClient.from_connection_string(storage, "Reports") as table:
+            assert [(row["RowKey"], json.loads(row["text"])) for row in table.list_entities()] == [(report.id, {"of": "sales"})]
+        assert all(each not in process.text for each in (STRANGER, *secrets.split()))
     finally:
         process.signal(signal.SIGINT)
         process.exit_code()
