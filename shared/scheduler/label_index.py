@@ -22,6 +22,7 @@ from ..core.clock import Clock, Millis
 from ..engine.async_runner import AsyncRunner
 from ..engine.queries import load_rows
 from ..engine.row_codec import RowCodec
+from ..engine.stored_passes import following
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS
 from ..storage.ports import ANY, Applied, Insert, Merge, Replace, Row, Tables, Upsert, Where
 from .keys import (
@@ -198,16 +199,15 @@ class LabelIndex:
         if at.phase == ENDED:
             page = await self._tables.query(LEDGER, tenant, first=at.key, end=NEWS, select=("shard",), limit=PAGE)
             await asyncio.gather(*(self._shard(str(row.props["shard"]), row.rk.partition(":")[0], names, counts) for row in page.rows))
-            return replace(at, key=page.rows[-1].rk + "!" if page.rows else at.key) if page.next is not None else None
+            place = following([tenant], at.key, page)
+            return replace(at, key=place.key) if place is not None else None
         # A list of accounts may have grown, never shrunk.
         left = [each for each in self._partitions if not at.place or index_number(each) >= index_number(at.place)]
-        partition = left[0]
-        begin = at.key if partition == at.place else ""
-        page = await self._tables.query(SHARDS, partition, first=begin, where=(Where("tenant", "eq", tenant),), limit=PAGE)
+        begin = at.key if left[0] == at.place else ""
+        page = await self._tables.query(SHARDS, left[0], first=begin, where=(Where("tenant", "eq", tenant),), limit=PAGE)
         await asyncio.gather(*(self._shard(index_shard(row.rk), str(row.props["bucket"]), names, counts) for row in page.rows))
-        if page.next is not None:
-            return replace(at, place=partition, key=page.rows[-1].rk + "!" if page.rows else begin)
-        return replace(at, place=left[1], key="") if len(left) > 1 else replace(at, phase=ENDED, place="", key="")
+        place = following(left, begin, page)
+        return replace(at, place=place.partition, key=place.key) if place is not None else replace(at, phase=ENDED, place="", key="")
 
     async def _shard(self, shard: str, bucket: str, names: Collection[str], counts: Counter[str]) -> None:
         """File the rows of a shard's events, and of those that moved from here: the copy of an event without a mark has none."""

@@ -18,6 +18,7 @@ from ..core.clock import Clock, Millis
 from ..engine.async_runner import AsyncRunner
 from ..engine.queries import load_rows
 from ..engine.row_codec import RowCodec
+from ..engine.stored_passes import following
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS, TENANTS
 from ..storage.ports import Applied, Insert, Op, Props, Replace, Row, Tables, Where
 from ..tenants.rows import PK_TENANTS
@@ -128,12 +129,11 @@ class StateBackfill:
     async def _index_page(self, at: BackfillProgress, counts: Counter[str]) -> BackfillProgress:
         # A list of accounts may have grown, never shrunk.
         left = [each for each in self._partitions if not at.place or index_number(each) >= index_number(at.place)]
-        partition = left[0]
-        page = await self._tables.query(SHARDS, partition, first=at.key if partition == at.place else "", limit=PAGE)
+        begin = at.key if left[0] == at.place else ""
+        page = await self._tables.query(SHARDS, left[0], first=begin, limit=PAGE)
         await asyncio.gather(*(self._unfinished(row, counts) for row in page.rows))
-        if page.next is not None:
-            return replace(at, place=partition, key=page.rows[-1].rk + "!" if page.rows else at.key)
-        return replace(at, place=left[1], key="") if len(left) > 1 else replace(at, phase=ENDED, place="", key="")
+        place = following(left, begin, page)
+        return replace(at, place=place.partition, key=place.key) if place is not None else replace(at, phase=ENDED, place="", key="")
 
     async def _unfinished(self, row: Row, counts: Counter[str]) -> None:
         """File the states of an unfinished shard by its gate's counts. Its owner files those that come later."""
@@ -153,16 +153,8 @@ class StateBackfill:
         left = [tenant for tenant in tenants if tenant >= at.place]
         if not left:
             return None
-        tenant = left[0]
-        page = await self._tables.query(
-            LEDGER,
-            tenant,
-            first=at.key if tenant == at.place else "",
-            end=NEWS,
-            where=(Where("dead", "gt", 0),),
-            select=("shard",),
-            limit=PAGE,
-        )
+        begin, dead = at.key if left[0] == at.place else "", (Where("dead", "gt", 0),)
+        page = await self._tables.query(LEDGER, left[0], first=begin, end=NEWS, where=dead, select=("shard",), limit=PAGE)
 
         async def file(row: Row) -> None:
             async with self._in_flight:
@@ -170,6 +162,5 @@ class StateBackfill:
 
         await asyncio.gather(*map(file, page.rows))
         counts["filed"] += len(page.rows)
-        if page.next is not None:
-            return replace(at, place=tenant, key=page.rows[-1].rk + "!" if page.rows else at.key)
-        return replace(at, place=left[1], key="") if len(left) > 1 else None
+        place = following(left, begin, page)
+        return replace(at, place=place.partition, key=place.key) if place is not None else None
