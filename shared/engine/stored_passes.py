@@ -1,11 +1,11 @@
-"""Passes over the rows of several partitions in turn, page by page, whose position is stored between pages. Pure."""
+"""Passes over the rows of several partitions in turn, page by page, whose position is stored between pages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..storage.ports import Page
+from ..storage.ports import Page, Tables
 
 
 class PassPlace(NamedTuple):
@@ -15,8 +15,16 @@ class PassPlace(NamedTuple):
     key: str
 
 
-def following(left: Sequence[str], key: str, page: Page) -> PassPlace | None:
-    """Return where the pass goes on after a page of the partition `left[0]` from `key` on; None at the end of the last partition."""
+async def page_with_rows(tables: Tables, table: str, pk: str, **given: Any) -> Page:
+    """Return a page of `Tables.query` that has rows, or the last one: the key of a row says where a pass goes on. Raises `StorageError`."""
+    page = await tables.query(table, pk, **given)
+    while not page.rows and page.next is not None:
+        page = await tables.query(table, pk, **given, cursor=page.next)
+    return page
+
+
+def following(left: Sequence[str], page: Page) -> PassPlace | None:
+    """Return where the pass goes on after a `page_with_rows` of the partition `left[0]`; None at the end of the last partition."""
     if page.next is not None:
-        return PassPlace(left[0], page.rows[-1].rk + "!" if page.rows else key)
+        return PassPlace(left[0], page.rows[-1].rk + "!")
     return PassPlace(left[1], "") if len(left) > 1 else None

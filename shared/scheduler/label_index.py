@@ -22,7 +22,7 @@ from ..core.clock import Clock, Millis
 from ..engine.async_runner import AsyncRunner
 from ..engine.queries import load_rows
 from ..engine.row_codec import RowCodec
-from ..engine.stored_passes import following
+from ..engine.stored_passes import following, page_with_rows
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS
 from ..storage.ports import ANY, Applied, Insert, Merge, Replace, Row, Tables, Upsert, Where
 from .keys import (
@@ -197,16 +197,16 @@ class LabelIndex:
     async def _page(self, tenant: str, at: LabelProgress, names: Collection[str], counts: Counter[str]) -> LabelProgress | None:
         """Do one page; return where to go on, None at the end."""
         if at.phase == ENDED:
-            page = await self._tables.query(LEDGER, tenant, first=at.key, end=NEWS, select=("shard",), limit=PAGE)
+            page = await page_with_rows(self._tables, LEDGER, tenant, first=at.key, end=NEWS, select=("shard",), limit=PAGE)
             await asyncio.gather(*(self._shard(str(row.props["shard"]), row.rk.partition(":")[0], names, counts) for row in page.rows))
-            place = following([tenant], at.key, page)
+            place = following([tenant], page)
             return replace(at, key=place.key) if place is not None else None
         # A list of accounts may have grown, never shrunk.
         left = [each for each in self._partitions if not at.place or index_number(each) >= index_number(at.place)]
         begin = at.key if left[0] == at.place else ""
-        page = await self._tables.query(SHARDS, left[0], first=begin, where=(Where("tenant", "eq", tenant),), limit=PAGE)
+        page = await page_with_rows(self._tables, SHARDS, left[0], first=begin, where=(Where("tenant", "eq", tenant),), limit=PAGE)
         await asyncio.gather(*(self._shard(index_shard(row.rk), str(row.props["bucket"]), names, counts) for row in page.rows))
-        place = following(left, begin, page)
+        place = following(left, page)
         return replace(at, place=place.partition, key=place.key) if place is not None else replace(at, phase=ENDED, place="", key="")
 
     async def _shard(self, shard: str, bucket: str, names: Collection[str], counts: Counter[str]) -> None:

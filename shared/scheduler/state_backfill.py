@@ -18,7 +18,7 @@ from ..core.clock import Clock, Millis
 from ..engine.async_runner import AsyncRunner
 from ..engine.queries import load_rows
 from ..engine.row_codec import RowCodec
-from ..engine.stored_passes import following
+from ..engine.stored_passes import following, page_with_rows
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS, TENANTS
 from ..storage.ports import Applied, Insert, Op, Props, Replace, Row, Tables, Where
 from ..tenants.rows import PK_TENANTS
@@ -130,9 +130,9 @@ class StateBackfill:
         # A list of accounts may have grown, never shrunk.
         left = [each for each in self._partitions if not at.place or index_number(each) >= index_number(at.place)]
         begin = at.key if left[0] == at.place else ""
-        page = await self._tables.query(SHARDS, left[0], first=begin, limit=PAGE)
+        page = await page_with_rows(self._tables, SHARDS, left[0], first=begin, limit=PAGE)
         await asyncio.gather(*(self._unfinished(row, counts) for row in page.rows))
-        place = following(left, begin, page)
+        place = following(left, page)
         return replace(at, place=place.partition, key=place.key) if place is not None else replace(at, phase=ENDED, place="", key="")
 
     async def _unfinished(self, row: Row, counts: Counter[str]) -> None:
@@ -154,7 +154,7 @@ class StateBackfill:
         if not left:
             return None
         begin, dead = at.key if left[0] == at.place else "", (Where("dead", "gt", 0),)
-        page = await self._tables.query(LEDGER, left[0], first=begin, end=NEWS, where=dead, select=("shard",), limit=PAGE)
+        page = await page_with_rows(self._tables, LEDGER, left[0], first=begin, end=NEWS, where=dead, select=("shard",), limit=PAGE)
 
         async def file(row: Row) -> None:
             async with self._in_flight:
@@ -162,5 +162,5 @@ class StateBackfill:
 
         await asyncio.gather(*map(file, page.rows))
         counts["filed"] += len(page.rows)
-        place = following(left, begin, page)
+        place = following(left, page)
         return replace(at, place=place.partition, key=place.key) if place is not None else None
