@@ -268,7 +268,8 @@ def test_a_client_that_openapi_python_client_makes_creates_an_event(system: Syst
 
 
 def test_typescript_client_and_generated_types_against_the_service(system: System, tenant: Tenant, tmp_path: Path) -> None:
-    tests = typescript.compiled(tmp_path)
+    compiled = typescript.compiled(tmp_path)
+    tests = compiled / "tests"
     (tmp_path / "signatures.json").write_text(json.dumps(typescript.signed_requests()))
     there = {"TOCSIN_URL": system.host.url, "TOCSIN_KEY": ADMIN_KEY, "TOCSIN_TENANT": tenant.name}
     typescript.node(tests / "generated.js", **there)
@@ -276,6 +277,8 @@ def test_typescript_client_and_generated_types_against_the_service(system: Syste
     assert len(files) == 3
     printed = typescript.node("--test", *files, SIGNATURES=str(tmp_path / "signatures.json"), **there)
     assert "fail 0" in printed and "skipped 0" in printed
+    assert typescript.node(compiled / "cookbook" / "orders.js", **there) == "Order 17 is cancelled, order 18 is paid.\n"
+    assert typescript.node(compiled / "cookbook" / "prices.js", **there).splitlines()[-1] == "The price is tea in Asia/Tokyo: 349."
 
 
 def test_types_of_the_typescript_client_are_those_of_the_document() -> None:

@@ -17,6 +17,7 @@ from shared.core import signing
 
 SOURCES = ROOT / "clients" / "typescript"
 DOCUMENT = ROOT / "docs" / "reference" / "openapi.json"
+COOKBOOK = ROOT / "docs" / "examples" / "cookbook" / "typescript"
 PAGE = ROOT / "docs" / "how-to" / "call-from-typescript.md"
 MODULES = ROOT / "node_modules"
 
@@ -31,21 +32,24 @@ def node(*command: str | Path, **environment: str) -> str:
 
 
 def compiled(folder: Path) -> Path:
-    """Type-check the client, its tests, its page and a program with generated types, and return the folder of the tests' JavaScript."""
+    """Type-check the client, its tests, its page, the cookbook and a program with generated types. Return the folder of the JavaScript."""
     for name in ("src", "tests"):
         shutil.copytree(SOURCES / name, folder / name)
     shutil.copy(SOURCES / "package.json", folder)
+    shutil.copytree(COOKBOOK, folder / "cookbook", ignore=shutil.ignore_patterns("node_modules"))
     examples = re.findall(r"```ts\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(examples) == 2
     for number, example in enumerate(examples):
         (folder / "tests" / f"example-{number}.ts").write_text(example)
     node(MODULES / "openapi-typescript" / "bin" / "cli.js", DOCUMENT, "--output", folder / "tests" / "generated-api.ts")
     options: dict[str, Any] = {"rootDir": ".", "outDir": "out", "skipLibCheck": True, "paths": {"tocsin": ["./src/index.ts"]}}
-    options |= {"types": ["node"], "typeRoots": [str(MODULES / "@types")]}
-    settings = {"extends": str(SOURCES / "tsconfig.json"), "compilerOptions": options, "include": ["src", "tests"]}
+    options |= {"rewriteRelativeImportExtensions": True, "types": ["node"], "typeRoots": [str(MODULES / "@types")]}
+    settings = {"extends": str(SOURCES / "tsconfig.json"), "compilerOptions": options, "include": ["src", "tests", "cookbook"]}
     (folder / "tsconfig.json").write_text(json.dumps(settings))
     node(MODULES / "typescript" / "bin" / "tsc", "--project", folder)
-    return folder / "out" / "tests"
+    # The programs of the cookbook import the package by its name.
+    (folder / "dist").symlink_to(folder / "out" / "src")
+    return folder / "out"
 
 
 def signed_requests() -> list[dict[str, Any]]:
