@@ -164,12 +164,13 @@ class DevHost:
 
         storage_log.setLevel(host_log_level(host.log_levels, storage_log.name))
         functions = await workers.start()
+        front = f"/{host.route_prefix}/dashboard" if any(function.name == "dashboard" for function in functions) else None
         self._http = HttpFunctions(
             workers,
             functions,
             prefix=host.route_prefix,
             body_limit=body_limit(os.environ),
-            host_page=HostPages(os.environ, self._drain, lambda: len(workers.running), self._run_timer),
+            host_page=HostPages(os.environ, self._drain, lambda: len(workers.running), self._run_timer, front),
         )
         self._queues = QueueFunctions(workers, functions, host.queues)
         self._timers = TimerFunctions(workers, functions)

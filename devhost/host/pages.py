@@ -28,19 +28,20 @@ class HostPages:
         drain: Callable[[], Awaitable[None]],
         running: Callable[[], int],
         run_timer: Callable[[str], Awaitable[bool]],
+        front: str | None = None,
     ) -> None:
         """drain: stops the listeners. running: returns how many invocations run. run_timer: runs a timer function; returns False if
-        there is no such function."""
+        there is no such function. front: path to which `/` leads while the home page is off; the host itself answers 204 there."""
         self._homepage = environ.get(DISABLE_HOMEPAGE, "").lower() != "true"
         self._key = environ.get(MASTER_KEY, "")
-        self._drain, self._running, self._run_timer = drain, running, run_timer
+        self._drain, self._running, self._run_timer, self._front = drain, running, run_timer, front
         self._drained = False
 
     async def __call__(self, request: web.BaseRequest) -> web.Response | None:
         """Return the answer, or None if the request is not for the host."""
         path = request.path
         if path == "/":
-            return web.Response(text=_HOME, content_type="text/html") if self._homepage else web.Response(status=204)
+            return self._home()
         if path != "/admin" and not path.startswith("/admin/"):
             return None
         if path == PING:
@@ -49,6 +50,11 @@ class HostPages:
         if not self._key or not hmac.compare_digest(given.encode(), self._key.encode()):
             return web.Response(status=401)
         return await self._administer(request.method, path)
+
+    def _home(self) -> web.Response:
+        if self._homepage:
+            return web.Response(text=_HOME, content_type="text/html")
+        return web.Response(status=204) if self._front is None else web.Response(status=302, headers={"location": self._front})
 
     async def _administer(self, method: str, path: str) -> web.Response:
         if (method, path) == ("POST", DRAIN):

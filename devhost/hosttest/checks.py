@@ -107,10 +107,11 @@ async def unknown_routes_are_404(target: Target) -> str:
 
 
 async def home_page_is_off(target: Target) -> str:
-    """`/` shows nothing."""
+    """`/` shows nothing; the devhost leads to the dashboard."""
     head, body = await raw(target, "GET / HTTP/1.1")
-    assert head.startswith(b"HTTP/1.1 204 ") and body == b"", head
-    return "/ is 204 (AzureWebJobsDisableHomepage)"
+    leads = head.startswith(b"HTTP/1.1 302 ") and b"\r\nlocation: /api/dashboard\r\n" in head.lower() + b"\r\n"
+    assert body == b"" and (leads or head.startswith(b"HTTP/1.1 204 ")), head
+    return "/ leads to the dashboard" if leads else "/ is 204 (AzureWebJobsDisableHomepage)"
 
 
 async def admin_pages_need_a_key(target: Target) -> str:

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import ConsoleMessage, Locator, Page, Request, expect
 
+from devhost.azurite import ROOT
+
 TIMEOUT = 60_000  # milliseconds that anything may take on a busy machine
 expect.set_options(timeout=TIMEOUT)
 
@@ -15,6 +17,23 @@ PANELS = ("now", "fleets", "due", "late", "dead", "leases", "turns", "maintenanc
 """The ids of the panels of the overview, in their order on the page."""
 FLEET_PANELS = ("fleets", "leases", "turns", "maintenance")
 """The panels that are there only for tenants with fleets."""
+
+
+_AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+_FAULTS = """axe.run(document, { resultTypes: ["violations"] }).then((found) =>
+  found.violations.flatMap((each) => each.nodes.map((node) => `${each.id}: ${node.target.join(" ")} ${node.failureSummary}`)))"""
+_UNFIT = """(width) => {
+  const bad = document.documentElement.scrollWidth > width ? [`the page is ${document.documentElement.scrollWidth} wide`] : [];
+  for (const node of document.querySelectorAll("body *")) {
+    if (!node.checkVisibility() || node.closest(".visually-hidden, .uplot, noscript, select, dialog:not([open])")) continue;
+    const style = getComputedStyle(node);
+    const name = `${node.tagName}.${node.className}`;
+    if (style.overflowX === "hidden" && node.scrollWidth > node.clientWidth + 1) bad.push(`${name} is clipped`);
+    const scrolls = ["auto", "scroll"].includes(style.overflowY) && node.scrollHeight > node.clientHeight + 1;
+    if (width < 600 && scrolls && node.tagName !== "DIALOG") bad.push(`${name} scrolls in the page`);
+  }
+  return bad;
+}"""
 
 
 async def chart_label(page: Page, panel: str) -> str:
@@ -73,6 +92,14 @@ class Look:
 
     async def reads(self, expression: str) -> Any:
         return await self.page.evaluate(expression)
+
+    async def fits(self, state: str) -> None:
+        """Assert that axe finds no fault, that nothing is clipped, and that on a phone nothing but the page and a dialog scrolls."""
+        if not await self.reads("'axe' in window"):
+            await self.page.evaluate(_AXE.read_text())
+        assert await self.reads(_FAULTS) == [], state
+        assert self.page.viewport_size
+        assert await self.page.evaluate(_UNFIT, self.page.viewport_size["width"]) == [], state
 
     def was_clean(self) -> None:
         """No error on the page but the expected ones, and no request to anybody else."""

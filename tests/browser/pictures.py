@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from playwright.async_api import Browser, Route, ViewportSize, async_playwright
+from playwright.async_api import Browser, Route, ViewportSize, async_playwright, expect
 
 from devhost.azurite import ROOT, Azurite
 from tests.conftest import CHROMIUM
 from tests.integration.scheduler.conftest import ADMIN_KEY, System, millis_of, text_of
 from tests.integration.scheduler.receiver import Receiver
 
-from .page import Look
+from .page import PANELS, Look
 from .stage import MINUTE, Stage
 
 FOLDER = ROOT / "docs" / "img"
-PANELS = ("now", "due", "late", "dead", "leases", "turns", "maintenance", "health")
-WIDE: ViewportSize = {"width": 1280, "height": 2600}  # all of the page, so that nothing is scrolled under its bar
 SCREEN: ViewportSize = {"width": 1280, "height": 860}
+WIDE: ViewportSize = {"width": 1920, "height": 1080}
 PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
@@ -64,25 +63,37 @@ async def page(browser: Browser, url: str, size: ViewportSize, scheme: Any = "li
     return look
 
 
+async def settle(look: Look) -> None:
+    """Wait until the charts have been drawn, with nothing under the pointer."""
+    await look.page.mouse.move(0, 0)
+    await look.reads("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 async def shoot(url: str) -> None:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        look = await page(browser, url, SCREEN)
-        await look.open()
-        await look.page.screenshot(path=FOLDER / "dashboard-key.png", clip={"x": 320, "y": 0, "width": 640, "height": 400})
-        for name, size, scheme in (("", WIDE, "light"), ("light", SCREEN, "light"), ("dark", SCREEN, "dark"), ("phone", PHONE, "light")):
+        for name, size, scheme in (("light", SCREEN, "light"), ("dark", WIDE, "dark"), ("phone", PHONE, "light")):
             look = await page(browser, url, size, scheme)
             await look.open(ADMIN_KEY, "?tenant=demo")
             for panel in PANELS:
                 await look.shows(panel)
-            # Nothing is under the pointer, and the charts have been drawn.
-            await look.page.mouse.move(0, 0)
-            await look.reads("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-            if name:
-                await look.page.screenshot(path=FOLDER / f"dashboard-{name}.png")
-            else:
-                for panel in PANELS:
-                    await look.panel(panel).screenshot(path=FOLDER / f"dashboard-{panel}.png")
+            await settle(look)
+            await look.page.screenshot(path=FOLDER / f"dashboard-{name}.png", full_page=name == "light")
+        look = await page(browser, url, SCREEN)
+        await look.open(ADMIN_KEY, "?tenant=demo&view=events")
+        panel = await look.shows("search")
+        await panel.get_by_label("Id begins with").fill("bill-")
+        await panel.get_by_role("button", name="Search").click()
+        await expect(panel.locator("tbody tr")).to_have_count(3)
+        await panel.screenshot(path=FOLDER / "dashboard-events.png")
+        await panel.get_by_label("Event id").fill("patient")
+        await panel.get_by_role("button", name="Open").click()
+        dialog = look.page.get_by_role("dialog", name="patient")
+        await expect(dialog).to_contain_text("503")
+        await dialog.screenshot(path=FOLDER / "dashboard-event.png")
+        await look.page.keyboard.press("Escape")
+        await look.page.get_by_role("link", name="Schedules").click()
+        await (await look.shows("schedules")).screenshot(path=FOLDER / "dashboard-schedules.png")
         await browser.close()
 
 

@@ -22,7 +22,7 @@ const AGAIN = 5000; // ms until names, or a stored key, are tried again after a 
 
 const asked = new URLSearchParams(location.search);
 const ctx = {
-  tenant: asked.get("tenant"), fleet: asked.get("fleet"), view: "overview", range: 60, scopes: new Set(), live: true, kept: new Map(),
+  tenant: asked.get("tenant"), fleet: asked.get("fleet"), view: "overview", range: 60, scopes: new Set(), live: true, unsure: false, kept: new Map(),
   get query() {
     return this.tenant ? { tenant: this.tenant } : {};
   },
@@ -198,8 +198,15 @@ const seen = (view) => PANELS.some((spec) => spec.view === view && (!spec.needs 
 /** Show a view. `first`: it is not entered into the history of the tab. */
 function show(view, first = false) {
   ctx.view = view;
-  const link = (name) => el("a", { href: address(name), "aria-current": name === view && "page", onclick: (event) => follow(event, name) }, VIEWS[name]);
-  byId("views").replaceChildren(...Object.keys(VIEWS).filter(seen).map(link));
+  const links = byId("views");
+  const names = Object.keys(VIEWS).filter(seen);
+  // An unchanged list is not replaced, because a link may have the focus.
+  if ([...links.children].map((each) => each.dataset.view).join() !== names.join()) links.replaceChildren(...names.map((name) => el("a", { "data-view": name, onclick: (event) => follow(event, name) }, VIEWS[name])));
+  for (const each of links.children) {
+    each.href = address(each.dataset.view);
+    if (each.dataset.view === view) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
   for (const each of byId("panels").querySelectorAll(".view")) each.hidden = each.dataset.view !== view;
   for (const id of ["fleet", "range"]) byId(id).closest("label").classList.toggle("elsewhere", view !== "overview");
   if (!first) history.pushState(null, "", address(view));
@@ -277,6 +284,7 @@ async function names() {
   // Another tenant may have been chosen meanwhile.
   if (tenant !== ctx.tenant || mine !== visit) return;
   if (tenants) choose("tenant", tenants, ctx.tenant);
+  ctx.unsure = fleets === null;
   if (fleets) {
     ctx.fleet = fleets.includes(ctx.fleet) ? ctx.fleet : fleets[0] ?? null;
     choose("fleet", fleets, ctx.fleet);

@@ -8,7 +8,7 @@ const COLOURS = { urgent: "bad", soon: "warn", later: "" };
 const TEXTS = { agents: () => "silent agents", approvals: () => "approvals waiting" };
 
 export const fleets = {
-  id: "fleets", title: "Fleets", view: "overview", needs: "fleets", fleet: true, every: () => 10_000,
+  id: "fleets", title: "Fleets", view: "overview", needs: "fleets", fleet: "list", every: () => 10_000,
   async load(ctx, signal) {
     const found = await call("GET", "v1/fleet-overview", { query: { ...ctx.query, limit: ctx.shown ?? PAGE }, signal });
     return { ...found, chosen: ctx.fleet };

@@ -18,7 +18,7 @@ function hint(error) {
 export class Panel {
   /**
    * spec: `id`, `title`, `view` (the tab), `needs` (the scope with which a key reads it), `every(ctx)` (ms between loads; Infinity: only when asked), `still(data)` (a text; the view is not touched while it
-   * stays the same), `fleet` (true if it shows a fleet), `tools(ctx, refresh)` -> a node above the data that stays in every state, `load(ctx, signal)` -> data, `empty(data)` -> a text or null,
+   * stays the same), `fleet` (true if it shows a fleet, "list" if it shows all), `tools(ctx, refresh)` -> a node above the data that stays in every state, `load(ctx, signal)` -> data, `empty(data)` -> a text or null,
    * `build(body, ctx, refresh)` -> `{show(data, ctx), end()}`.
    */
   constructor(spec, ctx) {
@@ -29,8 +29,14 @@ export class Panel {
     this.title = el("h2", { id: `title-${spec.id}`, tabIndex: -1 }, spec.title);
     this.root = el("section", { class: "card panel", id: `panel-${spec.id}`, "aria-labelledby": `title-${spec.id}` },
       el("header", { class: "head" }, this.title, this.seen), spec.tools?.(ctx, () => this.refresh()), this.note, this.body);
-    this.root.hidden = Boolean(spec.fleet && !ctx.fleet);
+    this.root.hidden = this.leftOut;
     this.state("loading", "Loading …");
+  }
+
+  /** True for a panel of fleets where there is none. If it is not known whether there is one, the list of fleets shows why. */
+  get leftOut() {
+    const { spec, ctx } = this;
+    return Boolean(spec.fleet && !ctx.fleet && !(spec.fleet === "list" && ctx.unsure));
   }
 
   state(name, text = "") {
@@ -121,7 +127,7 @@ export class Panel {
 
   /** Load if it is time. Faults of the page itself are thrown. */
   async turn() {
-    this.root.hidden = Boolean(this.spec.fleet && !this.ctx.fleet);
+    this.root.hidden = this.leftOut;
     if (performance.now() < this.next || this.going || !this.root.isConnected || this.root.hidden || this.spec.view !== this.ctx.view) return;
     const going = (this.going = new AbortController());
     const began = performance.now();
