@@ -92,7 +92,7 @@ def had_open_events(entry: Row) -> bool:
     """Return true if the last inspection found open events, rehearsals aside. It may be a minute old: nothing is decided from it."""
     try:
         return parse_care(entry).open > 0
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         return False
 
 

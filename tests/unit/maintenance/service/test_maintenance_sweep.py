@@ -131,7 +131,7 @@ async def test_a_visit_that_publishes_reads_no_row_twice(fleet: SweptFleet) -> N
     assert await fleet.told("e0") == ("scheduled",)
 
 
-@pytest.mark.parametrize("care", [None, '{"open":0}', "odd"])
+@pytest.mark.parametrize("care", [None, '{"open":0}', "odd", "[]"])
 async def test_open_events_of_which_the_index_row_does_not_know_are_swept_all_the_same(fleet: SweptFleet, care: str | None) -> None:
     if care is not None:
         await fleet.tables.write(MAINTENANCE, INDEX, [Merge(KEY, {"care": care}, "*")])
