@@ -125,8 +125,8 @@ class _BusExchange:
             # ASCII: a header carries nothing else.
             f"BrokerProperties: {json.dumps(broker_properties(self.plan.spec, delivery))}",
             f"Authorization: {self.authorization}",
-            # Texts stand in quotes, numbers do not. Ids hold neither quotes nor backslashes.
-            f'cloudEvents_id: "{delivery.id}"',
+            # Texts stand in quotes, numbers do not.
+            f'cloudEvents_id: "{cloudevents.header_value(delivery.id)}"',
             f'cloudEvents_time: "{due}"',
             f'cloudEvents_tocsindue: "{due}"',
             f'cloudEvents_tocsinfired: "{to_text(delivery.fired)}"',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 import re
 import ssl
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from ...core.clock import Millis
 from .sources import CertificateFault
 
+_OPEN_FILES = "/proc/self/fd/"
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]{1,40})-----.*?-----END \1-----", re.DOTALL)
 
 
@@ -69,11 +71,7 @@ def parse_bundle(text: str) -> Bundle:
 
 def load_bundle(context: ssl.SSLContext, bundle: Bundle) -> None:
     """Make the context present this certificate. Raises CertificateFault."""
-    # The module reads files only. A file in memory has no name that another process could open, and leaves nothing on a disk.
-    file = os.memfd_create("certificate", os.MFD_CLOEXEC) if hasattr(os, "memfd_create") else -1
-    path = f"/proc/self/fd/{file}"
-    if file < 0:
-        file, path = tempfile.mkstemp()
+    file, path = _open_private()
     try:
         with os.fdopen(file, "wb", closefd=False) as writer:
             writer.write(bundle.pem)
@@ -82,5 +80,15 @@ def load_bundle(context: ssl.SSLContext, bundle: Bundle) -> None:
         raise CertificateFault(f"TLS does not take it ({type(error).__name__})") from None
     finally:
         os.close(file)
-        if not path.startswith("/proc/"):
+        if not path.startswith(_OPEN_FILES):
             os.unlink(path)
+
+
+def _open_private() -> tuple[int, str]:
+    """Return a file that only this process can read, and its path: the module for TLS reads files only."""
+    if hasattr(os, "memfd_create") and os.path.isdir(_OPEN_FILES):
+        with contextlib.suppress(OSError):
+            # It is in memory, has no name that another process could open, and leaves nothing on a disk.
+            file = os.memfd_create("certificate", os.MFD_CLOEXEC)
+            return file, f"{_OPEN_FILES}{file}"
+    return tempfile.mkstemp()

@@ -31,6 +31,7 @@ type ReadSource = Callable[[str], Awaitable[str]]
 _VAULT = r"https://[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.vault(?:\.azure\.net|\.usgovcloudapi\.net|\.azure\.cn)"
 _SECRET = re.compile(rf"({_VAULT})/(?:secrets|certificates)/([0-9A-Za-z-]{{1,127}})", re.IGNORECASE)
 _ENTRY = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?)/([a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?)=(.+)")
+_NAMES = re.compile(r"[a-z0-9-]{1,40}/[a-z0-9-]{1,40}(?==)")
 _LOCAL = re.compile(r"file:.+|env:[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -46,7 +47,8 @@ def parse_certificates(settings: Settings) -> Mapping[tuple[str, str], str]:
             continue
         entry = _ENTRY.fullmatch(text.strip())
         # Without its value, in which someone may have put the certificate itself.
-        shown = repr(text.strip().partition("=")[0][:60])
+        names = _NAMES.match(text.strip())
+        shown = names[0] if names else "an entry"
         if entry is None:
             raise UnsafeSettings(
                 f"TOCSIN_CLIENT_CERTIFICATES: {shown} is not an entry such as shop/bank=https://V.vault.azure.net/secrets/S"

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from shared.cli.declared.export import exported_definition
 from shared.cli.declared.references import resolve
-from shared.cli.declared.resources import parse_declared
+from shared.cli.declared.resources import Address, parse_declared
 from shared.cli.declared.yaml_text import parse_yaml, to_yaml
 from shared.cli.terminal.documents import parse
 from shared.core.settings import LOCAL_ADMIN_KEY
@@ -130,6 +131,12 @@ def test_life_of_a_file(admin: Command, tmp_path: Path, monkeypatch: pytest.Monk
     assert "removed tenant bakery" not in admin.ok("apply", "-f", kept_tenant, "--prune", "--yes").out
     listed = admin("apply", "-f", kept_tenant, "--prune", "--prune-tenants")
     assert "remove tenant bakery: 0 keys and 1 open event" in listed.err and "remove tenant demo" in listed.err
+
+
+def test_the_key_of_a_service_bus_channel_is_exported_as_a_reference() -> None:
+    stored = {"type": "servicebus", "namespace": "a.servicebus.windows.net", "entity": "q", "key_name": "send", "key": "***"}
+    found = exported_definition(Address("channel", "shop", "bus"), stored)
+    assert found == {**stored, "key": "${env:SHOP_BUS_KEY}"}
 
 
 def test_failure_in_the_middle_is_told_and_the_next_run_goes_on(admin: Command, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime
 import json
 import logging
@@ -27,7 +28,7 @@ from shared.delivery.channels.model import HttpChannel
 from shared.delivery.channels.ports import Target, Verdict
 from shared.delivery.channels.validation import find_faults
 from shared.delivery.client_certificates import sources
-from shared.delivery.client_certificates.bundle import parse_bundle
+from shared.delivery.client_certificates.bundle import Bundle, load_bundle, parse_bundle
 from shared.delivery.client_certificates.sources import CertificateFault, parse_certificates, reader
 from shared.delivery.client_certificates.store import RENEWED_AFTER, RETRIED_AFTER, ClientCertificates
 from shared.delivery.egress_guard import Egress
@@ -239,6 +240,20 @@ def test_a_bundle_is_read_in_every_form_that_vaults_keep() -> None:
         assert bundle.not_after == (NOW + 365 * DAY) // 1000 * 1000 and "PRIVATE" not in repr(bundle)
 
 
+def test_where_the_system_has_no_files_in_memory_none_is_left_on_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError
+
+    monkeypatch.setattr("os.memfd_create", refuse, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    issued = far("alice")
+    for text, taken in ((issued.pem, True), (issued.pem.replace(issued.key_pem, far("bob").key_pem), False)):
+        bundle = Bundle(text.encode(), 0, 0)
+        with contextlib.nullcontext() if taken else pytest.raises(CertificateFault, match="TLS does not take it"):
+            load_bundle(ssl.create_default_context(), bundle)
+    assert list(tmp_path.iterdir()) == []
+
+
 def bad_bundles() -> dict[str, str]:
     issued, other = far("alice"), far("bob")
     secret = serialization.BestAvailableEncryption(b"s3cret")
@@ -275,6 +290,7 @@ def listed(text: str) -> Settings:
     [
         "bank=https://kv1.vault.azure.net/secrets/x",
         "a/bank",
+        "-----BEGIN PRIVATE KEY-----",
         "a/bank=https://kv1.vault.azure.net/secrets/x/0123456789abcdef",
         "a/bank=https://kv1.vault.azure.net.evil.example/secrets/x",
         "a/bank=https://evil.example/secrets/x",
