@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -85,6 +86,7 @@ _EXCHANGE = "azureadtokenexchange"
 FORM_TEXT: Final = "the identifier URI of your API, such as api://orders or https://example.com/orders, without /.default"
 
 
+@lru_cache(maxsize=1024)
 def refusal(audience: str) -> str | None:
     """Return the reason why nobody gets a token for an audience, or None. The text continues the name of the audience."""
     low = audience.lower()

@@ -50,6 +50,7 @@ class EntraTokens:
     ) -> None:
         self._fetch, self._clock, self._chance, self._on_close = fetch, clock, chance, on_close
         self._entries: dict[str, _Entry] = {}
+        self._flights: set[asyncio.Task[None]] = set()
 
     async def get(self, audience: str) -> str:
         """Return a token, from memory if there is one. Raises `NoToken`.
@@ -67,15 +68,15 @@ class EntraTokens:
                 raise NoToken(entry.cause)
             self._start(audience, entry)
         assert entry.flight is not None
-        # One caller that gives up must not take the answer from the others.
-        await asyncio.shield(entry.flight)
+        # One caller that gives up does not take the answer from the others.
+        await asyncio.wait((entry.flight,))
         if self._clock.monotonic() < entry.until:
             return entry.token
-        raise NoToken(entry.cause)
+        raise NoToken(entry.cause or "the service is stopping")
 
     async def close(self) -> None:
         """Give up what is in flight."""
-        flights = [entry.flight for entry in self._entries.values() if entry.flight is not None]
+        flights = list(self._flights)
         for flight in flights:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
@@ -92,6 +93,9 @@ class EntraTokens:
 
     def _start(self, audience: str, entry: _Entry) -> None:
         entry.flight = asyncio.ensure_future(self._renew(audience, entry))
+        # The entry may make room for another one meanwhile.
+        self._flights.add(entry.flight)
+        entry.flight.add_done_callback(self._flights.discard)
 
     async def _renew(self, audience: str, entry: _Entry) -> None:
         try:
