@@ -27,7 +27,7 @@ from tests.integration.scheduler.conftest import Host
 from tests.integration.scheduler.receiver import Receiver
 
 RECEIVERS = ROOT / "docs" / "examples"
-EXAMPLE = RECEIVERS / "testing"
+EXAMPLE = RECEIVERS / "cookbook"
 
 KEPT = re.compile(r"(HOME|PATH)$|PIP_|SSL_|\w+_proxy$", re.IGNORECASE)
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
@@ -255,7 +255,7 @@ async def test_agent_prepares_the_node_and_puts_it_back(python: Path, tmp_path: 
 def test_extra_for_tests_runs_the_examples_with_plain_pytest(python_313: Path, wheel: Path, tmp_path: Path) -> None:
     pins = re.findall(r"^pytest==.*$", (ROOT / "requirements-dev.in").read_text(), re.MULTILINE)
     install(python_313, f"{wheel}[testing]", *pins)
-    shutil.copytree(EXAMPLE, tmp_path / "example", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(EXAMPLE, tmp_path / "example", ignore=shutil.ignore_patterns("__pycache__", "typescript"))
     printed = run(python_313, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=.", ".", cwd=tmp_path / "example")
     assert "12 passed" in printed
 

@@ -83,7 +83,7 @@ DEAD = {
         {"at": LATER, "outcome": "final", "took_ms": 15000},
     ],
 }
-TURN = {"epoch": 8, "holder": "s2", "state": "granted", "granted": AT, "timeout_ms": 60000, "sequence": None, "ended": None}
+TURN = {"epoch": 8, "holder": "s2", "state": "granted", "granted": AT, "timeout_ms": 60000, "sequence": None}
 SHOP = {
     "name": "shop",
     "created": AT,
@@ -113,6 +113,7 @@ STATS = {
     "lapsed": 0,
     "cancelled": 2,
     "retrying": 18,
+    "working": 0,
     "held": 37,
     "held_partial": False,
     "late_ms": LATE,
