@@ -31,6 +31,7 @@ from ..leases.service.maintenance_drain import MaintenanceDrain
 from ..leases.service.planning import Planning
 from ..leases.service.resize.service import ResizeService
 from ..leases.service.views import LeaseViews
+from ..locks.service import LockService
 from ..maintenance.service.arm import ArmClient
 from ..maintenance.service.wiring import Maintenance
 from ..ops.export.service import MetricsPublisher, Outlet
@@ -98,6 +99,7 @@ class Application:
         self.maintenance, self.maintenance_sweeps = maintenance.service, maintenance.watch
         self.checkpoints = CheckpointService(home, self.runner, clock, ids, maintenance.pending, pressure)
         self.watch = FleetWatch(home, self.runner, planning, clock, internal_events, self.checkpoints.stuck, pressure, pace)
+        self.locks = LockService(home, self.runner, clock, self._limits)
         self.fleets = FleetDirectory(
             home,
             self.runner,
@@ -105,7 +107,7 @@ class Application:
             self.directory.home,
             tenant_limits=self._limits_now,
             on_fleet_end=(self.checkpoints.end, self.maintenance.end, self.watch.forget),
-            on_tenant_end=(self.checkpoints.forget,),
+            on_tenant_end=(self.checkpoints.forget, self.locks.forget),
         )
         # Leases
         self.beats = HttpServers(self.runner, clock, self.watch.takeover.nudge, self._limits)
@@ -129,7 +131,15 @@ class Application:
         periods = {**PERIODS, **KAFKA_PERIODS} if sources else PERIODS
         self.health = HealthProbe(tables, clock, periods, storage.places, self.scheduler.clock.finding)
         self.metrics = Metrics(
-            storage, clock, ids, self.scheduler.counters, self.watch.figures, self.checkpoints.figures, maintenance.figures, periods
+            storage,
+            clock,
+            ids,
+            self.scheduler.counters,
+            self.watch.figures,
+            self.checkpoints.figures,
+            maintenance.figures,
+            periods,
+            self.directory.channels.allow_long_work,
         )
         publishing = MetricsPublisher(self.metrics.families, ports.outlets)
         jobs = timer_jobs(self, publishing, kafka=bool(sources))

@@ -10,6 +10,7 @@ from ..fleets.watch.routes import watch
 from ..leases import routes as leases
 from ..leases.service.control.routes import controls
 from ..leases.service.resize.routes import resizes
+from ..locks.routes import locks
 from ..maintenance.routes import maintenance
 from ..ops.health import routes as health
 from ..ops.metrics.routes import figures
@@ -59,6 +60,7 @@ def build_routes() -> Routes[Application]:
     routes.add(resizes, lambda app: app.resizes)
     routes.add(watch, lambda app: app.watch)
     routes.add(checkpoints, lambda app: app.checkpoints)
+    routes.add(locks, lambda app: app.locks)
     routes.add(maintenance, lambda app: app.maintenance)
     routes.add(bigben.bigben, lambda app: app.bigben)
     routes.add(bigben.operators, lambda app: app.bigben)

@@ -94,6 +94,10 @@ MOST_SERVERS = 1000
 """Most servers of a fleet over HTTP, for a tenant without its own limit."""
 
 
+MOST_LOCKS = 10_000
+"""Most locks of a tenant without its own limit."""
+
+
 class Limits(Strict):
     """The limits of a tenant. Null: only the limits of the product apply."""
 
@@ -113,6 +117,7 @@ class Limits(Strict):
     servers: Maybe[Annotated[int, Field(ge=0, le=2000)]] = Field(
         None, description=f"Most servers of a fleet over HTTP; by default {MOST_SERVERS:,}."
     )
+    locks: Maybe[Annotated[int, Field(ge=0, le=100_000)]] = Field(None, description=f"Most locks; by default {MOST_LOCKS:,}.")
     payload_bytes: int | None = Field(None, ge=1, le=262_144)
     deliveries_per_second: float | None = Field(None, gt=0, le=1_000_000)
     concurrency: int | None = Field(None, ge=1, le=10_000)

@@ -1,0 +1,119 @@
+"""Request and response models of locks (docs/how-to/lock.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from ..core.durations import Duration
+from ..web.fields.error_texts import TEXT, Shaped
+from ..web.fields.params import Query, Whole
+from ..web.fields.types import Maybe, Note, Stamp, Strict
+from .timings import DEFAULT_TTL, LEAST_TTL, LEAST_WAIT, MOST_TTL, MOST_WAIT
+
+LockName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?$"),
+    Shaped("1 to 100 of A-Z a-z 0-9 and inner . _ -"),
+]
+"""Names of locks: they fit keys and paths."""
+Holder = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$"),
+    Shaped(TEXT.format(64) + ", not empty"),
+]
+Nonce = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,40}$"), Shaped("at most 40 of A-Z a-z 0-9 _ -")]
+Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,400}$"), Shaped("the `version` of the latest answer")]
+MOST_TOKEN = 2**53 - 1
+Token = Annotated[int, Field(ge=1, le=MOST_TOKEN)]
+
+
+class LockIn(Strict):
+    """A request for a lock, or the renewal of a grant."""
+
+    holder: Holder = Field(description="Names the caller for people, such as its host and process.")
+    nonce: Nonce = Field(
+        "",
+        description="Names this attempt to hold the lock; choose a random one for each. A repeated request of the same holder and nonce"
+        " gets the same grant, and one that arrives after the release gets nothing.",
+    )
+    ttl: Annotated[Duration, Field(ge=LEAST_TTL, le=MOST_TTL)] = Field(
+        DEFAULT_TTL, description="Validity that a new grant gets. A renewal does not change it."
+    )
+    wait: Maybe[Annotated[Duration, Field(ge=LEAST_WAIT, le=MOST_WAIT)]] = Field(
+        None, description="Wait in the queue of the lock, and ask again within this time or leave it. Missing: do not wait."
+    )
+    token: Maybe[Token] = Field(None, description="Token of the grant to renew. Missing: any grant of this holder and nonce, or a new one.")
+    version: Maybe[Version] = Field(
+        None, description="`version` of the latest answer about this grant. With it a renewal costs one request to storage, not two."
+    )
+
+
+class LockHeldOut(Strict):
+    """The caller holds the lock."""
+
+    state: Literal["held"] = "held"
+    token: int = Field(description="Fencing token: greater than that of every earlier grant of this lock.")
+    valid_ms: int = Field(description="Validity, which the caller counts on its own clock from the SEND of this request.")
+    version: str = Field(description="To be sent with the next renewal.")
+
+
+class LockWaitingOut(Strict):
+    """The caller waits for the lock."""
+
+    state: Literal["waiting"] = "waiting"
+    ahead: int = Field(description="Waiters before the caller.")
+    retry_ms: int = Field(description="Time after which the caller should ask again.")
+
+
+class LockWaiterOut(Strict):
+    """A waiter of a lock."""
+
+    holder: str
+    since: Stamp
+
+
+class LockOut(Strict):
+    """A lock as stored. After its last grant has run out or was released, it is free."""
+
+    name: str
+    state: Literal["held", "free", "revoked"] = Field(description="`revoked`: the grant is renewed no more, and runs out.")
+    token: int = Field(description="Of the last grant.")
+    holder: Maybe[str] = Field(None, description="Missing while the lock is free.")
+    granted: Maybe[Stamp] = None
+    renewed: Maybe[Stamp] = None
+    free_at: Maybe[Stamp] = Field(None, description="When others can get the lock, unless it is renewed or released before.")
+    waiters: list[LockWaiterOut]
+    note: Maybe[str] = Field(None, description="Why the grant was revoked.")
+    author: Maybe[str] = None
+
+
+class LockList(Strict):
+    """A page of locks."""
+
+    items: list[LockOut]
+    next: str | None
+
+
+class LockReleaseQuery(Query):
+    """`?holder=&nonce=`, or `?token=` of a holder that has stopped."""
+
+    holder: Annotated[Holder | None, Field(description="As in the request for the lock.")] = None
+    nonce: Annotated[Nonce, Field(description="As in the request for the lock.")] = ""
+    token: Annotated[
+        Annotated[Whole, Field(ge=1, le=MOST_TOKEN)] | None,
+        Field(description="Release this grant only. Without holder: its holder is known to have stopped."),
+    ] = None
+
+
+class LockRevokeIn(Strict):
+    """The reason for a revocation."""
+
+    note: Note
+
+
+class LockRevokedOut(Strict):
+    """The outcome of a revocation."""
+
+    free_after_ms: int = Field(description="Time until the lock can be granted again; 0 if nobody holds it.")

@@ -1,0 +1,134 @@
+"""Applies decisions of `rules` to the row of a lock: generators without I/O, which a runner carries out. All of them are safe to abandon
+between any two effects, and to repeat.
+
+Every change is a write on the ETag of what it was decided from. A lost answer, like a lost race, leads to another look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple
+
+from ..core.clock import Millis
+from ..core.errors import OutcomeUnknown, Unavailable
+from ..engine.conflicts import WriteConflict, retry_steps
+from ..engine.effects import LOST, Steps, get, load_first, write
+from ..storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, Replace, Row
+from . import rules
+from .rows import RENEWED, TABLE, LockRow, parse_lock
+from .rules import Held, LockRefusal, LockRequest, LockRevoked, Waiting
+
+TRIES: Final = 10
+
+
+class Asked(NamedTuple):
+    """The outcome of a request for a lock, and the ETag of the row after it; '' for a refusal."""
+
+    outcome: Held | Waiting | LockRefusal | Literal["missing"]
+    etag: str = ""
+
+
+def ask(pk: str, name: str, request: LockRequest, wall: Millis, *, create: bool) -> Steps[Asked]:
+    """Grant or renew a lock, or queue the caller.
+
+    wall: the wall time, from which new tokens follow. create: make the row if there is none; otherwise the outcome is `missing`.
+    Raises `OutcomeUnknown`, `Unavailable`.
+    """
+
+    def attempt() -> Steps[Asked | WriteConflict]:
+        row = yield from get(TABLE, pk, name)
+        if row is None and not create and not request.token:
+            return Asked("missing")
+        decided = rules.ask(parse_lock(row) if row is not None else None, request, row.read_at if row is not None else 0, wall)
+        if isinstance(decided, str):
+            return Asked(decided)
+        if decided.lock is None:
+            return Asked(decided, row.etag if row is not None else "")
+        op = Replace(name, decided.lock.props(), row.etag) if row is not None else Insert(name, decided.lock.props())
+        answer = yield from write(TABLE, pk, op)
+        return Asked(decided, answer.etags[0]) if isinstance(answer, Applied) else WriteConflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, WriteConflict):
+        raise _given_up(ended)
+    return ended
+
+
+def renew(pk: str, name: str, etag: str) -> Steps[str | None]:
+    """Renew a grant in one request. Return the row's new ETag; None if the row is not as it was when the holder last saw it, or if the
+    answer was lost: `ask` tells what holds now.
+
+    etag: of the row that the holder's last grant or renewal wrote.
+    """
+    answer = yield from write(TABLE, pk, Merge(name, RENEWED, etag))
+    return answer.etags[0] if isinstance(answer, Applied) else None
+
+
+def release(
+    pk: str, name: str, holder: str, nonce: str, token: int, etag: str = ""
+) -> Steps[LockRow | Literal["missing", "changed"] | None]:
+    """End the caller's grant, and its wait. Return the row before, or None if the caller had neither.
+
+    etag: the outcome is `changed` unless the row has it; '' for any. Raises `OutcomeUnknown`, `Unavailable`.
+    """
+
+    def attempt() -> Steps[LockRow | Literal["missing", "changed"] | WriteConflict | None]:
+        row = yield from get(TABLE, pk, name)
+        if row is None:
+            return "missing"
+        if etag and row.etag != etag:
+            return "changed"
+        before = parse_lock(row)
+        after = rules.release(before, holder, nonce, token)
+        if after is None:
+            return None
+        answer = yield from write(TABLE, pk, Replace(name, after.props(), row.etag))
+        return before if isinstance(answer, Applied) else WriteConflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, WriteConflict):
+        raise _given_up(ended)
+    return ended
+
+
+def revoke(pk: str, name: str, note: str, author: str) -> Steps[tuple[LockRow, LockRevoked] | None]:
+    """Let a grant run out. Return the row before and the outcome; None if there is no row. Raises `OutcomeUnknown`, `Unavailable`."""
+
+    def attempt() -> Steps[tuple[LockRow, LockRevoked] | WriteConflict | None]:
+        row = yield from get(TABLE, pk, name)
+        if row is None:
+            return None
+        before = parse_lock(row)
+        done = rules.revoke(before, note, author, row.read_at)
+        if done.lock is None:
+            return before, done
+        answer = yield from write(TABLE, pk, Replace(name, done.lock.props(), row.etag))
+        return (before, done) if isinstance(answer, Applied) else WriteConflict(answer)
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if isinstance(ended, WriteConflict):
+        raise _given_up(ended)
+    return ended
+
+
+def remove(pk: str, rows: Iterable[Row]) -> Steps[int]:
+    """Remove the rows of locks that nobody has used for long. Return how many. rows: as read."""
+    removed = 0
+    for row in rows:
+        if rules.may_remove(parse_lock(row), row.timestamp, row.read_at):
+            # One by one: a lock that is used meanwhile must keep its row, and the others not theirs.
+            answer = yield from write(TABLE, pk, Delete(row.rk, row.etag))
+            removed += isinstance(answer, Applied)
+    return removed
+
+
+def forget(pk: str) -> Steps[None]:
+    """Remove all rows of a partition, whose tenant ends."""
+    while rows := (yield from load_first(TABLE, pk, "", "~", MAX_EGT_ROWS)):
+        yield from write(TABLE, pk, *(Delete(row.rk, ANY) for row in rows))
+
+
+def _given_up(conflict: WriteConflict) -> Exception:
+    if conflict.answer is LOST:
+        return OutcomeUnknown("answers of table storage keep getting lost")
+    return Unavailable("other processes keep changing the lock")

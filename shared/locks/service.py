@@ -1,0 +1,232 @@
+"""Serves the callers and the operators of locks. Nothing runs without a call: no timer, no sweep."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple
+
+import orjson
+
+from ..core.clock import Clock, Millis
+from ..core.errors import Problem
+from ..engine.async_runner import AsyncRunner
+from ..engine.queries import load_rows
+from ..storage.ports import MAX_PAGE, Row, Tables
+from ..tenants.model import MOST_LOCKS, Limits
+from ..web.etag import check_if_match, etag_of
+from ..web.problem import conflict, invalid, not_found, too_many
+from . import protocol
+from .model import LockHeldOut, LockIn, LockOut, LockReleaseQuery, LockWaiterOut, LockWaitingOut
+from .rows import PARTITIONS, TABLE, LockRow, parse_lock, partition_at, partition_of
+from .rules import Held, LockRequest, Waiting, free_at, is_over, live_waiters
+from .timings import COUNT_FRESH_FOR, KEPT, LIMIT_RETRY, MOST_COUNTED, MOST_WAITERS, REMOVED_AT_ONCE
+
+log = logging.getLogger(__name__)
+
+_WHY: Final = {
+    "lock-held": "another caller holds the lock, or is before you; send wait to stand in its queue",
+    "lock-lost": "this grant has ended: stop the work that it protects, and ask for the lock with a new nonce",
+    "too-many-waiters": f"a lock has at most {MOST_WAITERS} waiters; ask again later",
+}
+
+
+class LockService:
+    """Serves locks. One per process; its only state is how many locks the tenants have."""
+
+    def __init__(self, tables: Tables, runner: AsyncRunner, clock: Clock, limits: Callable[[str], Awaitable[Limits]]) -> None:
+        """limits: returns a tenant's limits."""
+        self._tables, self._runner, self._clock, self._limits = tables, runner, clock, limits
+        self._counts: dict[str, tuple[float, int]] = {}
+        self.counters: Counter[str] = Counter()
+        """Since the start of the process: `granted`, `renewed`, `waited`, `held`, `lost`, `taken_over`, `released`, `revoked`."""
+
+    async def ask(self, tenant: str, name: str, body: LockIn) -> LockHeldOut | LockWaitingOut:
+        """Grant or renew a lock, or queue the caller. Raises 409 `lock-held`, `lock-lost`, `too-many-waiters`, 429, `StorageError`."""
+        pk = partition_of(tenant, name)
+        known = _known(body.version) if body.version is not None else None
+        if known is not None and known.token == body.token:
+            etag = await self._runner.run(protocol.renew(pk, name, known.etag))
+            if etag is not None:
+                self.counters["renewed"] += 1
+                return LockHeldOut(token=known.token, valid_ms=known.ttl, version=_version(known._replace(etag=etag)))
+        request = LockRequest(body.holder, body.nonce, body.ttl, body.wait or 0, body.token or 0)
+        asked = await self._runner.run(protocol.ask(pk, name, request, self._clock.now(), create=False))
+        if asked.outcome == "missing":
+            await self._admit(tenant)
+            asked = await self._runner.run(protocol.ask(pk, name, request, self._clock.now(), create=True))
+            self._count_new(tenant)
+        return self._answer(tenant, name, asked)
+
+    def _answer(self, tenant: str, name: str, asked: protocol.Asked) -> LockHeldOut | LockWaitingOut:
+        outcome = asked.outcome
+        if isinstance(outcome, Held):
+            lock = outcome.lock
+            self.counters["granted" if outcome.new else "renewed"] += 1
+            if outcome.taken_from:
+                self.counters["taken_over"] += 1
+                about = {"holder": lock.holder, "former": outcome.taken_from, "token": lock.token}
+                extra = {"action": "lock_taken_over", "tenant": tenant, "lock": name, **about}
+                text = "Lock %s of %s goes to %s with token %d: %s did not renew it"
+                log.info(text, name, tenant, lock.holder, lock.token, outcome.taken_from, extra=extra)
+            return LockHeldOut(token=lock.token, valid_ms=lock.ttl, version=_version(_Version(lock.token, lock.ttl, asked.etag)))
+        if isinstance(outcome, Waiting):
+            self.counters["waited"] += 1
+            return LockWaitingOut(ahead=outcome.ahead, retry_ms=outcome.retry)
+        self.counters["lost" if outcome == "lock-lost" else "held"] += 1
+        raise conflict(outcome, _WHY[outcome], "waiters" if outcome == "too-many-waiters" else "")
+
+    async def release(self, tenant: str, name: str, query: LockReleaseQuery, headers: Mapping[str, str]) -> None:
+        """End the caller's grant and its wait. Honours `If-Match` in `headers`. Raises 404, 412, 422, `StorageError`."""
+        pk, etag, holder = partition_of(tenant, name), "", query.holder or ""
+        if not holder and query.token is None:
+            raise invalid("?holder", "is missing; give holder and nonce, or the token of a holder that has stopped")
+        if "if-match" in headers:
+            row = await self._tables.get(TABLE, pk, name)
+            check_if_match(headers, etag_of(row.etag) if row is not None else None)
+            etag = row.etag if row is not None else ""
+        before = await self._runner.run(protocol.release(pk, name, holder, query.nonce, query.token or 0, etag))
+        if before == "missing":
+            raise not_found("lock")
+        if before == "changed":
+            raise Problem(412, "precondition-failed", "The lock has changed since it was read. Read it again and repeat the call.")
+        if before is None:
+            return
+        self.counters["released"] += 1
+        if not holder:
+            extra = {"action": "lock_released_by_token", "tenant": tenant, "lock": name, "holder": before.holder, "token": before.token}
+            log.info("Lock %s of %s is released by its token, held by %s", name, tenant, before.holder, extra=extra)
+
+    async def revoke(self, tenant: str, name: str, note: str, author: str) -> Millis:
+        """Let a grant run out. Returns the milliseconds until the lock can be granted. Raises 404, `StorageError`."""
+        done = await self._runner.run(protocol.revoke(partition_of(tenant, name), name, note, author))
+        if done is None:
+            raise not_found("lock")
+        before, revoked = done
+        if revoked.lock is not None:
+            self.counters["revoked"] += 1
+            extra = {"action": "lock_revoked", "tenant": tenant, "lock": name, "holder": before.holder, "author": author, "note": note}
+            log.info("Lock %s of %s, held by %s, is revoked by %s: %s", name, tenant, before.holder, author, note, extra=extra)
+        return revoked.free_after
+
+    # -- views
+
+    async def get(self, tenant: str, name: str) -> tuple[LockOut, str]:
+        """Return a lock as the API shows it, and its entity tag. Raises 404, `StorageError`."""
+        row = await self._tables.get(TABLE, partition_of(tenant, name), name)
+        if row is None:
+            raise not_found("lock")
+        return lock_out(name, parse_lock(row), row.read_at), etag_of(row.etag)
+
+    async def page(self, tenant: str, limit: int, after: str = "") -> tuple[list[LockOut], str | None]:
+        """Return locks by name after `after`, and the last name if there are more. Raises `StorageError`."""
+        # `!` sorts before every character of a name.
+        first = after + "!" if after else ""
+        found = await asyncio.gather(*(self._first(tenant, number, first, limit + 1) for number in range(len(PARTITIONS))))
+        rows = sorted((row for part in found for row in part), key=lambda row: row.rk)
+        items = [lock_out(row.rk, parse_lock(row), row.read_at) for row in rows[:limit]]
+        return items, rows[limit - 1].rk if len(rows) > limit else None
+
+    async def _first(self, tenant: str, number: int, first: str, most: int) -> list[Row]:
+        rows: list[Row] = []
+        cursor: str | None = None
+        while True:
+            page = await self._tables.query(
+                TABLE, partition_at(tenant, number), first=first, limit=min(MAX_PAGE, most - len(rows)), cursor=cursor
+            )
+            rows += page.rows
+            cursor = page.next
+            if cursor is None or len(rows) >= most:
+                return rows
+
+    # -- the number of locks
+
+    async def _admit(self, tenant: str) -> None:
+        """Raise 429 if the tenant may not have another lock. Old locks that nobody holds are removed first."""
+        own = (await self._limits(tenant)).locks
+        most = MOST_LOCKS if own is None else own
+        known = self._counts.get(tenant)
+        if known is None or self._clock.monotonic() - known[0] >= COUNT_FRESH_FOR:
+            known = await self._count(tenant)
+        if known[1] >= most and most and await self._remove_old(tenant):
+            known = await self._count(tenant)
+        if known[1] >= most:
+            raise too_many(LIMIT_RETRY, f"the tenant may have {most:,} locks; one that is not used for a day makes room", "locks")
+
+    async def _count(self, tenant: str) -> tuple[float, int]:
+        """Count the tenant's locks, and keep the number for a while: several processes may admit a few too many."""
+        parts = (load_rows(self._tables, TABLE, partition_at(tenant, number), "", "~", ("token",)) for number in range(len(PARTITIONS)))
+        count = sum(map(len, await asyncio.gather(*parts)))
+        while len(self._counts) >= MOST_COUNTED:
+            del self._counts[next(iter(self._counts))]
+        known = self._counts[tenant] = self._clock.monotonic(), count
+        return known
+
+    def _count_new(self, tenant: str) -> None:
+        if (known := self._counts.get(tenant)) is not None:
+            self._counts[tenant] = known[0], known[1] + 1
+
+    async def _remove_old(self, tenant: str) -> int:
+        removed = 0
+        for number in range(len(PARTITIONS)):
+            pk = partition_at(tenant, number)
+            rows = await load_rows(self._tables, TABLE, pk, "", "~")
+            old = [row for row in rows if row.read_at - row.timestamp >= KEPT]
+            removed += await self._runner.run(protocol.remove(pk, old[: REMOVED_AT_ONCE - removed]))
+            if removed >= REMOVED_AT_ONCE:
+                break
+        if removed:
+            log.info("%d unused locks of %s are removed", removed, tenant, extra={"action": "locks_removed", "tenant": tenant})
+        return removed
+
+    async def forget(self, tenant: str) -> None:
+        """Remove all locks of a tenant that ends. Raises `StorageError`; can be repeated."""
+        for number in range(len(PARTITIONS)):
+            await self._runner.run(protocol.forget(partition_at(tenant, number)))
+        self._counts.pop(tenant, None)
+
+
+def lock_out(name: str, lock: LockRow, now: Millis) -> LockOut:
+    """Return a lock as the API shows it. now: the storage service's time."""
+    waiters = [LockWaiterOut(holder=each.holder, since=each.since) for each in live_waiters(lock, now)]
+    if is_over(lock, now):
+        return LockOut(name=name, state="free", token=lock.token, waiters=waiters)
+    revoked = lock.state == "revoked"
+    return LockOut(
+        name=name,
+        state=lock.state,
+        token=lock.token,
+        holder=lock.holder,
+        granted=lock.granted,
+        renewed=lock.renewed,
+        free_at=free_at(lock),
+        waiters=waiters,
+        note=lock.note if revoked else None,
+        author=lock.author if revoked else None,
+    )
+
+
+class _Version(NamedTuple):
+    """What a renewal needs to know of the row to be one write: the grant's token and validity, and the row's ETag."""
+
+    token: int
+    ttl: Millis
+    etag: str
+
+
+def _version(known: _Version) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps(tuple(known))).decode().rstrip("=")
+
+
+def _known(version: str) -> _Version | None:
+    """Return what `_version` packed; None for any other text: a version only saves a request."""
+    try:
+        token, ttl, etag = orjson.loads(base64.urlsafe_b64decode(version + "=" * (-len(version) % 4)))
+    except (binascii.Error, ValueError, TypeError):
+        return None
+    known = type(token) is int and type(ttl) is int and isinstance(etag, str) and etag.startswith("W/")
+    return _Version(token, ttl, etag) if known else None

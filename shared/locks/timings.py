@@ -1,0 +1,44 @@
+"""Time spans and numbers of locks, each with its unit and its reason. Milliseconds unless a name says otherwise."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..core.clock import Millis
+
+DRIFT: Final = 0.01
+"""Largest relative error of a clock's speed: of the holder's and of the storage service's."""
+MARGIN: Final[Millis] = 2000
+"""Time between the end of a grant for its holder and for everybody else, beyond drift. The times of storage that are compared may come from
+two of its machines; they are trusted to agree within this."""
+STEP: Final[Millis] = 1000
+"""Resolution of the storage service's `Date`."""
+
+LEAST_TTL: Final[Millis] = 2_000
+MOST_TTL: Final[Millis] = 3_600_000
+"""Bounds of the validity of a grant."""
+DEFAULT_TTL: Final[Millis] = 30_000
+LEAST_WAIT: Final[Millis] = 2_000
+MOST_WAIT: Final[Millis] = 300_000
+"""Bounds of the time within which a waiter must ask again."""
+MOST_WAITERS: Final = 100
+"""Waiters of one lock. They are one property of its row, which may have 32 Ki characters."""
+
+FIRST_RETRY: Final[Millis] = 500
+"""Pause after which the first waiter should ask again. It is how late a released lock can be taken."""
+RETRY_STEP: Final[Millis] = 500
+"""The pause of each further waiter is longer by this."""
+MOST_RETRY: Final[Millis] = 5_000
+"""Longest pause of a waiter."""
+
+KEPT: Final[Millis] = 86_400_000
+"""A lock that nobody holds keeps its row for at least this long after the last write. It is longer than any error of a wall clock that goes
+unnoticed, because the tokens of a row that is made anew begin with the wall time."""
+REMOVED_AT_ONCE: Final = 400
+"""Rows of old locks that one call removes when the tenant has as many locks as it may."""
+COUNT_FRESH_FOR: Final = 30.0
+"""Seconds for which a count of a tenant's locks is used again."""
+LIMIT_RETRY: Final = 30.0
+"""Seconds in `Retry-After` when a tenant has too many locks."""
+MOST_COUNTED: Final = 10_000
+"""Tenants whose counts a process keeps."""

@@ -1,0 +1,177 @@
+"""Locks over HTTP: grants, renewals, waiters, lost answers, revocations and limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.storage.names import TURNS
+from tests.unit.scheduler.harness import Client, World
+
+
+async def ask(client: Client, holder: str, *, lock: str = "nightly", **body: Any) -> tuple[int, dict[str, Any]]:
+    """Ask for a lock of 10 s; return the status and the body."""
+    reply = await client.put(f"/api/v1/locks/{lock}", {"holder": holder, "nonce": "n1", "ttl": "PT10S", **body})
+    return reply.status, reply.json()
+
+
+async def release(client: Client, holder: str, nonce: str = "n1", *, lock: str = "nightly") -> int:
+    return (await client.delete(f"/api/v1/locks/{lock}?holder={holder}&nonce={nonce}")).status
+
+
+async def held(client: Client, holder: str, **body: Any) -> dict[str, Any]:
+    status, answer = await ask(client, holder, **body)
+    assert (status, answer["state"], answer["valid_ms"]) == (200, "held", 10_000)
+    return answer
+
+
+def code(answer: tuple[int, dict[str, Any]]) -> tuple[int, str]:
+    return answer[0], answer[1]["type"].rpartition("/")[2]
+
+
+async def test_one_holds_the_lock_until_it_releases_it(world: World) -> None:
+    demo = world.demo
+    first = await held(demo, "a")
+    assert code(await ask(demo, "b")) == (409, "lock-held")
+    assert await release(demo, "a") == 204 == await release(demo, "a")
+    second = await held(demo, "b")
+    assert second["token"] > first["token"]
+    assert code(await ask(demo, "a", token=first["token"])) == (409, "lock-lost")
+
+
+async def test_a_grant_that_is_not_renewed_runs_out_for_others_after_its_holder_has_stopped(world: World) -> None:
+    demo = world.demo
+    first = await held(demo, "a")
+    await world.clock.advance(12)
+    assert code(await ask(demo, "b")) == (409, "lock-held"), "the margins for drift and for the clocks of storage are not over"
+    await world.clock.advance(2)
+    assert (await held(demo, "b"))["token"] > first["token"]
+    assert code(await ask(demo, "a", token=first["token"], version=first["version"])) == (409, "lock-lost")
+
+
+async def test_a_renewal_keeps_the_token_and_the_lock(world: World) -> None:
+    demo = world.demo
+    answer = first = await held(demo, "a")
+    for _ in range(5):
+        await world.clock.advance(8)
+        answer = await held(demo, "a", token=first["token"], version=answer["version"])
+    assert answer["token"] == first["token"]
+    assert code(await ask(demo, "b")) == (409, "lock-held")
+
+
+async def test_a_repeated_request_gets_the_same_grant_and_a_late_one_nothing(world: World) -> None:
+    demo = world.demo
+    first = await held(demo, "a")
+    assert (await held(demo, "a"))["token"] == first["token"]
+    assert code(await ask(demo, "a", nonce="n2")) == (409, "lock-held"), "another attempt of the same holder"
+    await release(demo, "a")
+    assert code(await ask(demo, "a")) == (409, "lock-lost"), "the request was under way until after the release"
+    assert (await held(demo, "a", nonce="n2"))["token"] > first["token"]
+
+
+async def test_waiters_get_the_lock_in_order_and_those_that_left_are_passed_over(world: World) -> None:
+    demo = world.demo
+    await held(demo, "a")
+    for ahead, waiter in enumerate("bcd"):
+        status, answer = await ask(demo, waiter, wait="PT4S")
+        assert (status, answer["state"], answer["ahead"]) == (202, "waiting", ahead)
+        assert 0 < answer["retry_ms"] <= 1000
+    assert await release(demo, "c") == 204
+    await release(demo, "a")
+    assert code(await ask(demo, "e")) == (409, "lock-held"), "whoever does not wait comes after the waiters"
+    assert (await ask(demo, "d", wait="PT4S"))[0] == 202
+    # b does not ask again: after its time-out the next waiter gets the lock.
+    for _ in range(5):
+        await world.clock.advance(1)
+        status, answer = await ask(demo, "d", wait="PT4S")
+    assert (status, answer["state"]) == (200, "held")
+    shown = (await demo.get("/api/v1/locks/nightly")).json()
+    assert (shown["holder"], shown["waiters"]) == ("d", [])
+
+
+async def test_a_revoked_grant_ends_only_when_its_holder_has_stopped(world: World) -> None:
+    demo = world.demo
+    first = await held(demo, "a")
+    reply = await demo.post("/api/v1/locks/nightly/revoke", {"note": "it blocks the release"})
+    assert (reply.status, reply.json()) == (202, {"free_after_ms": 12_203})
+    assert code(await ask(demo, "a", token=first["token"], version=first["version"])) == (409, "lock-lost")
+    shown = (await demo.get("/api/v1/locks/nightly")).json()
+    assert (shown["state"], shown["note"]) == ("revoked", "it blocks the release")
+    assert code(await ask(demo, "b")) == (409, "lock-held")
+    await world.clock.advance(13)
+    assert (await held(demo, "b"))["token"] > first["token"]
+
+
+async def test_whoever_knows_that_a_holder_has_stopped_releases_its_token(world: World) -> None:
+    demo = world.demo
+    first = await held(demo, "a")
+    assert (await demo.delete("/api/v1/locks/nightly?token=7")).status == 204
+    assert code(await ask(demo, "b")) == (409, "lock-held"), "another token"
+    stale = {"if-match": '"x"'}
+    assert (await demo.delete(f"/api/v1/locks/nightly?token={first['token']}", headers=stale)).status == 412
+    shown = {"if-match": (await demo.get("/api/v1/locks/nightly")).headers["etag"]}
+    assert (await demo.delete(f"/api/v1/locks/nightly?token={first['token']}", headers=shown)).status == 204
+    await held(demo, "b")
+    assert (await demo.delete("/api/v1/locks/nightly")).status == 422
+
+
+async def test_locks_are_listed_by_name_and_belong_to_their_tenant(world: World) -> None:
+    demo = world.demo
+    names = sorted(f"job-{number}" for number in range(30))
+    for each in names:
+        await held(demo, "a", lock=each)
+    found: list[str] = []
+    cursor = ""
+    while True:
+        body = (await demo.get(f"/api/v1/locks?limit=7{cursor}")).json()
+        found += [each["name"] for each in body["items"]]
+        if body["next"] is None:
+            break
+        cursor = f"&cursor={body['next']}"
+    assert found == names
+    other = await world.tenant("other")
+    assert (await other.get("/api/v1/locks")).json()["items"] == []
+    assert (await other.get("/api/v1/locks/job-1")).status == 404
+    assert (await held(other, "b", lock="job-1"))["state"] == "held"
+
+
+async def test_tokens_grow_over_the_removal_of_a_row(world: World) -> None:
+    demo = world.demo
+    await world.admin.put("/api/v1/tenants/demo", {"limits": {"locks": 2}})
+    await world.clock.advance(60)
+    tokens = []
+    for _ in range(3):
+        tokens.append((await held(demo, "a", lock="x"))["token"])
+        await release(demo, "a", lock="x")
+        tokens.append((await held(demo, "b", lock="x"))["token"])
+        await release(demo, "b", lock="x")
+        await held(demo, "a", lock="y")
+        reply = await demo.put("/api/v1/locks/z", {"holder": "a"})
+        assert (reply.status, reply.json()["detail"].partition(";")[0]) == (429, "the tenant may have 2 locks")
+        await world.clock.advance(24 * 3600 + 10)
+        # Whoever makes a lock too many has the rows removed that nobody uses.
+        await held(demo, "c", lock="z")
+        assert [each["name"] for each in (await demo.get("/api/v1/locks")).json()["items"]] == ["z"]
+        await release(demo, "c", lock="z")
+        await world.clock.advance(24 * 3600 + 10)
+        await held(demo, "c", lock="w")
+        await held(demo, "c", nonce="n2", lock="v")
+        await release(demo, "c", lock="w")
+        await release(demo, "c", "n2", lock="v")
+        await world.clock.advance(24 * 3600 + 10)
+    assert tokens == sorted(set(tokens))
+
+
+async def test_bad_requests_are_refused(world: World) -> None:
+    for body in (
+        {},
+        {"holder": ""},
+        {"holder": "a\n"},
+        {"holder": "a", "ttl": "PT1S"},
+        {"holder": "a", "ttl": "PT2H"},
+        {"holder": "a", "wait": "PT0S"},
+    ):
+        assert (await world.demo.put("/api/v1/locks/x", body)).status == 422, body
+    assert (await world.demo.put("/api/v1/locks/-x", {"holder": "a"})).status == 422
+    # A version that nobody gave out counts as none.
+    assert code(await ask(world.demo, "a", token=5, version="WzVd")) == (409, "lock-lost")
+    assert not [row for row in world.dump() if row[0] == TURNS]

@@ -1,0 +1,411 @@
+"""One lock, its callers, and requests that overtake each other, explored whole.
+
+L1: no two callers believe at a time that they hold the lock.
+L2: the token of a new grant is greater than that of every grant before.
+L3: no caller gets the lock while another one, which asks in time, has waited for longer.
+L4: from every state, without further faults, every living caller gets the lock.
+L5: a caller that repeats its request while nobody else got the lock gets the same grant.
+
+Time goes on in steps of 2 seconds. A holder's clock is as slow, and that of storage as fast, as bounded drift permits; two times of storage
+may come from machines whose clocks differ by a second. A request whose caller has given it up may still be carried out, and a write whose
+answer was lost may be applied later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from shared.engine.effects import LOST, Get, Write
+from shared.locks import protocol
+from shared.locks.rows import LockRow, parse_lock
+from shared.locks.rules import Held, LockRequest, Waiting, is_over
+from shared.locks.timings import DRIFT
+from shared.storage.ports import Applied, Insert, Merge, Row, WriteRefused
+from tests.model.checking.checker import FROM_HERE, Violation
+from tests.model.checking.machine import Machines
+
+TTL: Final = 2000
+WAIT: Final = 4000
+STEP: Final = 2000
+BELIEF: Final = TTL * (1 + DRIFT) / (1 - DRIFT)
+"""How long, by the clock of storage, the slowest holder believes in a grant."""
+SKEW: Final = (0, 1000)
+
+
+@dataclass(frozen=True)
+class LockPlay:
+    """callers: how many. waiting: they wait. lost: writes and answers that are lost. stray: requests
+    that are given up. delayed: writes that are applied late. crashes: of
+    callers. renewals: of all callers together. tries: grants that a caller asks for. steps: of time, after which it
+    stands still."""
+
+    name: str
+    callers: int = 2
+    waiting: bool = False
+    lost: int = 0
+    stray: int = 0
+    delayed: int = 0
+    crashes: int = 0
+    renewals: int = 1
+    tries: int = 1
+    steps: int = 2
+
+
+class Caller(NamedTuple):
+    """A caller. machine: of its request, -1 for none. call: the kind of it. sent: its SEND. nonce: number of its attempt. token: of the
+    grant that it has, valid from `since`. version: ETag of the latest answer. queued: its place among all that came to wait, 0 for none.
+    asked: SEND of the last request that was answered with `waiting`."""
+
+    machine: int = -1
+    call: str = ""
+    sent: int = 0
+    nonce: int = 1
+    token: int = 0
+    since: int = 0
+    version: str = ""
+    queued: int = 0
+    asked: int = 0
+    releasing: bool = False
+    done: bool = False
+    dead: bool = False
+
+
+class LockState(NamedTuple):
+    """row: properties, version and time of the lock's row. strays: requests that nobody waits for, by machine and caller. late: writes that
+    may still be applied. highest: token. arrivals: callers that came to wait."""
+
+    now: int
+    row: tuple[Any, int, int] | None
+    callers: tuple[Caller, ...]
+    lost: int
+    stray: int
+    delayed: int
+    crashes: int
+    renewals: int
+    strays: tuple[tuple[int, int], ...] = ()
+    late: tuple[Any, ...] = ()
+    highest: int = 0
+    arrivals: int = 0
+
+
+def call(request: LockRequest, version: str) -> Generator[Any, Any, Any]:
+    """Serve a request as `LockService.ask` does."""
+    if version:
+        etag = yield from protocol.renew("p", "x", version)
+        if etag is not None:
+            return "held", request.token, etag
+    asked = yield from protocol.ask("p", "x", request, 0, create=True)
+    match asked.outcome:
+        case Held():
+            return "held", asked.outcome.lock.token, asked.etag
+        case Waiting():
+            return "waiting", 0, ""
+    return asked.outcome, 0, ""
+
+
+def release(number: int, nonce: int, token: int) -> Generator[Any, Any, Any]:
+    """Serve the release of a lock."""
+    yield from protocol.release("p", "x", name(number), str(nonce), token)
+    return "released", 0, ""
+
+
+def name(number: int) -> str:
+    return "abc"[number]
+
+
+@dataclass
+class LockWorld:
+    """A play as the checker walks it."""
+
+    play: LockPlay
+    machines: Machines = field(default_factory=Machines)
+    _ends_well: set[Hashable] = field(default_factory=set)
+    _following: bool = False
+    """True while L4 is tried: the callers do not remember then who came first."""
+
+    def initial(self) -> LockState:
+        play = self.play
+        return LockState(0, None, (Caller(),) * play.callers, play.lost, play.stray, play.delayed, play.crashes, play.renewals)
+
+    def key(self, state: LockState) -> Hashable:
+        return state
+
+    # -- steps
+
+    def successors(self, state: LockState) -> Iterator[tuple[str, Callable[[], LockState]]]:
+        if state.now < self.play.steps * STEP:
+            yield "2 seconds pass", lambda: state._replace(now=state.now + STEP)
+        for write in state.late:
+            yield "a late write arrives", lambda write=write: self._arrive(state, write)
+        for stray in state.strays:
+            rest = state._replace(strays=_without(state.strays, stray))
+            for label, then in self._effect(rest, stray[0], stray[1]):
+                yield (
+                    f"a request of {name(stray[1])} that nobody waits for: {label}",
+                    lambda then=then, stray=stray: self._go_on(then(), stray),
+                )
+        for number, caller in enumerate(state.callers):
+            if not caller.dead:
+                for label, step in self._of(state, number, caller):
+                    yield f"{name(number)}: {label}", step
+
+    def _go_on(self, after: tuple[LockState, int], stray: tuple[int, int]) -> LockState:
+        state, machine = after
+        if self.machines[machine].ended:
+            return state
+        return state._replace(strays=tuple(sorted((*state.strays, (machine, stray[1])))))
+
+    def _of(self, state: LockState, number: int, caller: Caller) -> Iterator[tuple[str, Callable[[], LockState]]]:
+        if state.crashes and (caller.token or caller.machine >= 0 or caller.queued):
+            yield "crashes", lambda: self._crash(state, number, caller)
+        if caller.machine < 0:
+            yield from self._begin(state, number, caller)
+            return
+        for label, then in self._effect(state, caller.machine, number):
+            yield label, lambda then=then: self._moved(then(), number)
+            if state.lost:
+                yield f"{label}; if this ends the request, the answer is lost", lambda then=then: self._moved(then(), number, lost=True)
+        if state.stray:
+            strays = tuple(sorted((*state.strays, (caller.machine, number))))
+            yield (
+                "gives its request up",
+                lambda: _with(state._replace(stray=state.stray - 1, strays=strays), number, caller._replace(machine=-1)),
+            )
+
+    def _moved(self, after: tuple[LockState, int], number: int, *, lost: bool = False) -> LockState:
+        """Go on with a request. An answer arrives at once: a late one would only shorten what its caller believes."""
+        state, machine = after
+        ended = self.machines[machine].ended
+        if lost and ended and state.lost:
+            return _with(state._replace(lost=state.lost - 1), number, state.callers[number]._replace(machine=-1))
+        state = _with(state, number, state.callers[number]._replace(machine=machine))
+        return self._answered(state, number, state.callers[number]) if ended else state
+
+    def _begin(self, state: LockState, number: int, caller: Caller) -> Iterator[tuple[str, Callable[[], LockState]]]:
+        if caller.done:
+            return
+        if caller.releasing:
+            yield "releases", lambda: self._send(state, number, caller, "release")
+            return
+        if not caller.token:
+            yield "asks", lambda: self._send(state, number, caller, "ask")
+            return
+        if not self._believes(state, caller):
+            # It has noticed by its own clock that the grant is over.
+            yield "has lost the lock", lambda: _with(state, number, self._ended(caller))
+            return
+        if state.renewals:
+            less = state._replace(renewals=state.renewals - 1)
+            yield "renews", lambda: self._send(less, number, caller, "renew")
+        over = caller._replace(releasing=True)
+        yield "releases", lambda: self._send(_with(state, number, over), number, over, "release")
+
+    def _send(self, state: LockState, number: int, caller: Caller, kind: str) -> LockState:
+        if kind == "release":
+            asked: Hashable = (kind, number, caller.nonce, caller.token)
+            machine = self.machines.spawn(asked, lambda: release(number, caller.nonce, caller.token))
+        else:
+            renews = kind == "renew"
+            wait = WAIT if self.play.waiting and not renews else 0
+            request = LockRequest(name(number), str(caller.nonce), TTL, wait, caller.token if renews else 0)
+            version = caller.version if renews else ""
+            machine = self.machines.spawn((kind, request, version), lambda: call(request, version))
+        return _with(state, number, caller._replace(machine=machine, call=kind, sent=state.now))
+
+    def _crash(self, state: LockState, number: int, caller: Caller) -> LockState:
+        strays = state.strays
+        if caller.machine >= 0:
+            strays = tuple(sorted((*strays, (caller.machine, number))))
+        return _with(state._replace(crashes=state.crashes - 1, strays=strays), number, Caller(dead=True))
+
+    def _ended(self, caller: Caller) -> Caller:
+        last = caller.nonce >= self.play.tries
+        return Caller(nonce=caller.nonce if last else caller.nonce + 1, done=last)
+
+    def _answered(self, state: LockState, number: int, caller: Caller) -> LockState:
+        said, token, version = self.machines[caller.machine].result
+        caller = caller._replace(machine=-1)
+        if said == "held":
+            if caller.call == "ask" and caller.token not in (0, token):
+                raise Violation(f"L5: {name(number)} has token {caller.token}, and the repeated request gets {token}")
+            state = _with(state, number, caller._replace(token=token, since=caller.sent, version=version, queued=0))
+            self._judge(state)
+            return state
+        if said == "waiting":
+            arrived = 0 if caller.queued else 1
+            place = caller.queued or state.arrivals + 1
+            return _with(state._replace(arrivals=state.arrivals + arrived), number, caller._replace(queued=place, asked=caller.sent))
+        if said in ("released", "lock-lost"):
+            return _with(state, number, self._ended(caller))
+        # It asks again later; with nobody else in the way it gets the lock then.
+        return _with(state, number, caller)
+
+    # -- storage
+
+    def _effect(self, state: LockState, machine: int, number: int) -> Iterator[tuple[str, Callable[[], tuple[LockState, int]]]]:
+        effect = self.machines[machine].effect
+        if isinstance(effect, Get):
+            for skew in SKEW if state.row is not None else SKEW[:1]:
+                label = "reads" if not skew else "reads on a machine that is a second ahead"
+                yield label, lambda skew=skew: (state, self.machines.resume(machine, self._read(state, skew)))
+            return
+        assert isinstance(effect, Write)
+        [op] = effect.ops
+
+        def applied() -> tuple[LockState, int]:
+            after, answer = self._write(state, op)
+            return after, self.machines.resume(machine, answer)
+
+        yield "writes", applied
+        if state.lost:
+            less = state._replace(lost=state.lost - 1)
+            yield "writes, and the answer is lost", lambda: (self._write(less, op)[0], self.machines.resume(machine, LOST))
+            yield "loses its write", lambda: (less, self.machines.resume(machine, LOST))
+        if state.delayed:
+            late = tuple(sorted((*state.late, _packed(op))))
+            yield (
+                "its write is late",
+                lambda: (
+                    state._replace(delayed=state.delayed - 1, late=late),
+                    self.machines.resume(machine, LOST),
+                ),
+            )
+
+    def _read(self, state: LockState, skew: int = 0) -> Row | None:
+        if state.row is None:
+            return None
+        props, version, at = state.row
+        return Row("p", "x", dict(props), str(version), at, state.now + skew)
+
+    def _arrive(self, state: LockState, write: Any) -> LockState:
+        return self._write(state._replace(late=_without(state.late, write)), _unpacked(write))[0]
+
+    def _write(self, state: LockState, op: Any) -> tuple[LockState, Applied | WriteRefused]:
+        before = state.row
+        if isinstance(op, Insert):
+            if before is not None:
+                return state, WriteRefused(0, "exists")
+            props = op.props
+        else:
+            if before is None or str(before[1]) != op.etag:
+                return state, WriteRefused(0, "missing" if before is None else "changed")
+            props = {**dict(before[0]), **op.props} if isinstance(op, Merge) else op.props
+        version = before[1] + 1 if before is not None else 1
+        after = state._replace(row=(tuple(sorted(props.items())), version, state.now))
+        self._judge_write(state, after)
+        lock = self._lock(after)
+        return after._replace(highest=max(after.highest, lock.token)), Applied([str(version)])
+
+    def _lock(self, state: LockState) -> LockRow:
+        row = self._read(state)
+        assert row is not None
+        return parse_lock(row)
+
+    # -- judges
+
+    def _believes(self, state: LockState, caller: Caller) -> bool:
+        return caller.token > 0 and not caller.releasing and state.now - caller.since < BELIEF
+
+    def _judge(self, state: LockState) -> None:
+        holders = [name(number) for number, each in enumerate(state.callers) if self._believes(state, each)]
+        if len(holders) > 1:
+            raise Violation(f"L1: {' and '.join(holders)} hold the lock at a time")
+
+    def _judge_write(self, before: LockState, after: LockState) -> None:
+        new = self._lock(after)
+        old = self._lock(before) if before.row is not None else None
+        if old is not None and new.state == "held" and (new.holder, new.nonce, new.token) == (old.holder, old.nonce, old.token):
+            return
+        if new.state != "held":
+            return
+        if new.token <= before.highest:
+            raise Violation(f"L2: a new grant has token {new.token} after {before.highest}")
+        if old is not None and (new.holder, new.nonce) == (old.holder, old.nonce) and old.state == "held":
+            raise Violation(f"L5: {new.holder} gets a new token for the grant that it has")
+        if self._following:
+            return
+        winner = after.callers["abc".index(new.holder)]
+        for number, each in enumerate(after.callers):
+            earlier = each.queued and (not winner.queued or each.queued < winner.queued)
+            if name(number) != new.holder and earlier and not each.dead and after.now - each.asked < WAIT:
+                raise Violation(f"L3: {new.holder} gets the lock before {name(number)}, which has waited for longer")
+
+    def check(self, state: LockState) -> None:
+        self._judge(state)
+        quiet = state._replace(
+            now=0, lost=0, stray=0, delayed=0, crashes=0, renewals=0, strays=(), late=(), row=_aged(state), callers=_fresh(state)
+        )
+        if quiet in self._ends_well:
+            return
+        self._following = True
+        try:
+            self._follow(quiet)
+        finally:
+            self._following = False
+        self._ends_well.add(quiet)
+
+    def _follow(self, state: LockState) -> None:
+        """Let every caller that lives get the lock and release it, one after the other, with 2 seconds between two rounds."""
+        missing = {number for number, each in enumerate(state.callers) if not each.dead and not each.done}
+        for _ in range(30):
+            for number in sorted(missing):
+                state = self._serve(state, number, "ask")
+                if state.callers[number].token:
+                    state = _with(state, number, state.callers[number]._replace(releasing=True))
+                    state = self._serve(state, number, "release")
+                if state.callers[number].done or state.callers[number].nonce > self.play.tries:
+                    missing.discard(number)
+            if not missing:
+                return
+            state = state._replace(now=state.now + STEP)
+        raise Violation(f"L4: {', '.join(map(name, sorted(missing)))} never gets the lock", [f"{FROM_HERE}, in turn)"])
+
+    def _serve(self, state: LockState, number: int, kind: str) -> LockState:
+        state = self._send(state, number, state.callers[number], kind)
+        while (machine := state.callers[number].machine) >= 0:
+            _, then = next(iter(self._effect(state, machine, number)))
+            state = self._moved(then(), number)
+        return state
+
+
+def _aged(state: LockState) -> Any:
+    """The row as seen from now, so that states that differ only in the time are one."""
+    if state.row is None:
+        return None
+    props, _, at = state.row
+    lock = parse_lock(Row("p", "x", dict(props), "", at, state.now))
+    waiters = tuple(replace(each, asked=each.asked - state.now, since=0) for each in lock.waiters)
+    aged = replace(lock, renewed=lock.renewed - state.now or -1, granted=0, waiters=waiters)
+    over = is_over(lock, state.now)
+    return tuple(sorted((replace(aged, renewed=-(10**9)) if over else aged).props().items())), 1, 0
+
+
+def _fresh(state: LockState) -> tuple[Caller, ...]:
+    """The callers with their requests given up; who has had the lock asks with a new nonce."""
+    found = []
+    for each in state.callers:
+        lost = each.token or each.releasing
+        found.append(Caller(nonce=each.nonce + bool(lost), done=each.done, dead=each.dead))
+    return tuple(found)
+
+
+def _with(state: LockState, number: int, caller: Caller) -> LockState:
+    return state._replace(callers=(*state.callers[:number], caller, *state.callers[number + 1 :]))
+
+
+def _without(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
+    at = items.index(item)
+    return (*items[:at], *items[at + 1 :])
+
+
+def _packed(op: Any) -> tuple[Any, ...]:
+    return type(op).__name__, op.rk, tuple(sorted(op.props.items())), getattr(op, "etag", "")
+
+
+def _unpacked(packed: tuple[Any, ...]) -> Any:
+    kind, rk, props, etag = packed
+    from shared.storage import ports
+
+    return Insert(rk, dict(props)) if kind == "Insert" else getattr(ports, kind)(rk, dict(props), etag)
