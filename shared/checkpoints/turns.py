@@ -104,7 +104,7 @@ def settle(group: Group, holder: ReplicaRow | None, now: Millis, settings: TurnS
     if age >= turn.timeout:
         return _time_out(group, _timeout_reason(turn, holder, now, settings), now, settings)
     if turn.attempt and holder is not None:
-        if _made_checkpoint(turn, holder):
+        if made_checkpoint(turn, holder):
             return finish_turn(group, 0, now, settings)
         if turn.state == "taking" and is_idle(turn, holder):
             return _time_out(group, _idle_reason(turn, holder), now, settings)
@@ -119,8 +119,8 @@ def settle(group: Group, holder: ReplicaRow | None, now: Millis, settings: TurnS
     return group
 
 
-def _made_checkpoint(turn: TurnRow, holder: ReplicaRow) -> bool:
-    """Return true if the holder has a later checkpoint than before its turn, although no publish has arrived.
+def made_checkpoint(turn: TurnRow, holder: ReplicaRow) -> bool:
+    """Return True if the holder has a later checkpoint than before its turn, although no publish has arrived.
 
     This holds over a restart too: the holder stores its last checkpoint only after its work has ended.
     """

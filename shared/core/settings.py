@@ -143,6 +143,12 @@ class Settings(BaseSettings):
         ge=50,
         description="Events a second, over all instances, at which a backlog more than two minutes late is delivered after an outage.",
     )
+    trace: str = Field(
+        "off",
+        pattern=r"^(off|all|sampled:(0(\.\d{1,9})?|1(\.0*)?|\.\d{1,9}))$",
+        description="Log each change of a gate, lease or turn for `tocsin verify-trace`: `off`, `all`, or `sampled:0.01` for one shard and "
+        "fleet in a hundred.",
+    )
     arm_api_version: str = Field(
         "2025-11-01",
         pattern=r"^\d{4}-\d{2}-\d{2}(-preview)?$",

@@ -5,6 +5,7 @@
     memory            the in-memory twin with the same behaviour, for tests, the simulator and users' own tests
     blocking          tables for threads, for programs that run on nodes
     server_time       bounds of the service's time, from the ETags of writes
+    transition_trace  the log lines of gates, leases and turns, for `tocsin verify-trace`
     limits            the service's limits, checked by the twin and by the adapters
     azure/tables      the adapters: Azure Storage and its emulator over HTTP
     azure/queues
@@ -22,6 +23,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,6 +40,7 @@ from .ports import Queues, Tables
 from .server_time import ServerTimeEstimator
 from .several import account_stamps
 from .several.tables import PROVE_FOR, AccountTables, PairTables, SpreadTables
+from .transition_trace import TracedTables, TransitionTrace, parse_share
 
 if TYPE_CHECKING:
     from ..core.settings import Settings
@@ -95,11 +99,15 @@ def open_storage(settings: Settings, clock: Clock) -> Storage:
         AzureTables(Transport(account.further("table", text, settings, f"TOCSIN_ACCOUNTS, entry {number}"), clock), times[number])
         for number, text in enumerate(settings.account_list, 1)
     ]
+    accounts: list[Tables] = [home, *others]
+    if share := parse_share(settings.trace):
+        trace = TransitionTrace(f"{os.getpid()}-{secrets.token_hex(4)}", share, clock.now)
+        accounts = [TracedTables(tables, trace) for tables in accounts]
     second: tuple[Tables, Queues] | None = None
     if settings.mirrored:
         tables = AzureTables(Transport(account.second_from_settings("table", settings), clock), second_time)
         second = tables, AzureQueues(Transport(account.second_from_settings("queue", settings), clock))
-    storage = spread_storage([home, *others], queues, clock, settings.fresh_accounts, second, detached=bool(settings.mirror_detached))
+    storage = spread_storage(accounts, queues, clock, settings.fresh_accounts, second, detached=bool(settings.mirror_detached))
     there = replace(storage.second, server_times=(second_time, *times)) if storage.second is not None else None
     return replace(storage, second=there, server_times=tuple(times), pressure=pressure)
 

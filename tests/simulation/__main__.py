@@ -20,6 +20,7 @@ from .world.bulk import simulate_bulk
 from .world.fanned import simulate_fanouts
 from .world.keyed_histories import simulate_keys
 from .world.labelled import simulate_labels
+from .world.overlapping import simulate_overlap
 from .world.pair import simulate_pair
 from .world.schedules import simulate_schedules
 
@@ -27,6 +28,7 @@ KINDS = {
     "pair": simulate_pair,
     "schedules": simulate_schedules,
     "keys": simulate_keys,
+    "overlap": simulate_overlap,
     "labels": simulate_labels,
     "jobs": simulate_bulk,
     "fanouts": simulate_fanouts,
@@ -50,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pair", action="store_true", help="of a mirrored pair of accounts")
     parser.add_argument("--schedules", action="store_true", help="with recurring schedules")
     parser.add_argument("--keys", action="store_true", help="with ordering keys")
+    parser.add_argument("--overlap", action="store_true", help="with schedules whose occurrences do not overlap")
     parser.add_argument("--fanouts", action="store_true", help="with fan-outs to several channels")
     parser.add_argument("--jobs", action="store_true", help="with bulk jobs of searchable labels")
     parser.add_argument("--labels", action="store_true", help="with searchable labels")

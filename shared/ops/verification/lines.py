@@ -1,0 +1,213 @@
+"""Reads trace lines: as they were logged, inside the lines of another log, or in rows that a back end exported (JSON or CSV)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+import orjson
+
+from ...storage.ports import ANY
+from ...storage.transition_trace import MARK, VERSION
+
+type Kind = Literal["gate", "lease", "turn"]
+
+LONGEST_DOCUMENT: Final = 512 * 1024 * 1024
+"""Bytes of a file that is one JSON document, such as an export of Log Analytics."""
+_KINDS: Final = frozenset({"i", "m", "r", "u", "d"})
+
+
+class TracedOp(NamedTuple):
+    """One operation. required: ETag that it was conditional on, '' for none, `*` for any. given: ETag that came of it."""
+
+    verb: str
+    rk: str
+    props: dict[str, Any]
+    required: str
+    given: str
+
+
+class SeenRow(NamedTuple):
+    """A row as the writer had read it. age: milliseconds since it had been written, by the service's times."""
+
+    props: dict[str, Any]
+    etag: str
+    age: int
+
+
+@dataclass(frozen=True, slots=True)
+class TraceLine:
+    """One transaction. number: of the process's lines. at: the process's wall clock. lost: it may be applied or not. cut: rows of events
+    that are left out."""
+
+    by: str
+    number: int
+    at: int
+    kind: Kind
+    partition: str
+    lost: bool
+    ops: tuple[TracedOp, ...]
+    seen: dict[str, SeenRow]
+    cut: int = 0
+
+    def text(self) -> str:
+        """Return the line in words, for reports."""
+        shown = ", ".join(_shown(op) for op in self.ops[:4]) + (f" and {len(self.ops) - 4} more" if len(self.ops) > 4 else "")
+        return f"{self.by} line {self.number}{' (answer lost)' if self.lost else ''}: {shown}"
+
+
+_SHOWN: Final = ("state", "holder", "epoch", "owner", "incarnation", "beat", "seq", "taking", "attempt", "sequence")
+
+
+def _shown(op: TracedOp) -> str:
+    values = " ".join(f"{name}={op.props[name]}" for name in _SHOWN if op.props.get(name) not in (None, ""))
+    verb = {"i": "insert", "m": "merge", "r": "replace", "u": "upsert", "d": "delete"}[op.verb]
+    return f"{verb} {op.rk}{f' ({values})' if values else ''}{' whatever its ETag' if op.required == ANY else ''}"
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was read from the files so far. unreadable: lines that have the mark and cannot be read. newer: of a later version."""
+
+    lines: int = 0
+    unreadable: int = 0
+    newer: int = 0
+    found: list[TraceLine] = field(default_factory=list)
+
+
+def parse_line(text: str | bytes) -> TraceLine:
+    """Return the transaction of a line's JSON. Raises ValueError for anything else, `NewerVersion` for a version that is not known."""
+    document = orjson.loads(text)
+    if not isinstance(document, dict) or not isinstance(document.get("v"), int):
+        raise ValueError("not a trace line")
+    if document["v"] > VERSION:
+        raise NewerVersion(f"version {document['v']} of a trace line; this command reads up to {VERSION}")
+    try:
+        ops, before, after = [], "", ""
+        for verb, rk, props, required, given in document["o"]:
+            if verb not in _KINDS or not isinstance(props, dict):
+                raise ValueError("not an operation")
+            before, after = before if required == "=" else str(required), after if given == "=" else str(given)
+            ops.append(TracedOp(verb, str(rk), props, before, after))
+        if document["k"] not in ("gate", "lease", "turn") or not ops:
+            raise ValueError("not a kind of partition")
+        seen = {str(rk): SeenRow(dict(props), str(etag), int(age)) for rk, (props, etag, age) in document.get("b", {}).items()}
+        return TraceLine(
+            str(document["by"]),
+            int(document["n"]),
+            int(document["at"]),
+            document["k"],
+            str(document["p"]),
+            document.get("a") == "lost",
+            tuple(ops),
+            seen,
+            int(document.get("cut", 0)),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a trace line: {error!r}") from None
+
+
+class NewerVersion(ValueError):
+    """A line of a version that a later release writes."""
+
+
+def read_text(reading: Reading, text: bytes) -> None:
+    """Add the trace lines of one line of a file."""
+    reading.lines += 1
+    mark = MARK.encode()
+    at = text.find(mark)
+    body = text.strip()
+    if at < 0 and body.startswith(b'{"v":'):
+        _add(reading, body)
+    elif at >= 0:
+        start = at + len(mark)
+        if b'\\"v' in text[start : start + 8] or b'""v' in text[start : start + 8]:
+            _add_quoted(reading, body)
+        else:
+            _add(reading, text[start:].strip())
+
+
+def _add_quoted(reading: Reading, body: bytes) -> None:
+    """Add lines inside a JSON document or a row of CSV, where quotes are escaped."""
+    try:
+        document = orjson.loads(body.rstrip(b","))
+    except ValueError:
+        for part in body.replace(b'""', b'"').split(MARK.encode())[1:]:
+            _add(reading, part[: _end(part)])
+        return
+    read_document(reading, document)
+
+
+def _end(part: bytes) -> int:
+    """Return the position behind the JSON object that a text begins with."""
+    depth, quoted = 0, False
+    at = 0
+    while at < len(part):
+        letter = part[at : at + 1]
+        if letter == b"\\" and quoted:
+            at += 1
+        elif letter == b'"':
+            quoted = not quoted
+        elif not quoted and letter in b"{}":
+            depth += 1 if letter == b"{" else -1
+            if not depth:
+                return at + 1
+        at += 1
+    return len(part)
+
+
+def read_document(reading: Reading, document: Any) -> None:
+    """Add the trace lines of every text in a JSON document, however deep."""
+    waiting = [document]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            _, mark, rest = each.partition(MARK)
+            if mark:
+                _add(reading, rest[: _end(rest.encode())].encode() if not rest.endswith("}") else rest.encode())
+        elif isinstance(each, dict):
+            waiting += reversed(list(each.values()))
+        elif isinstance(each, list):
+            waiting += reversed(each)
+
+
+def _add(reading: Reading, body: bytes) -> None:
+    try:
+        reading.found.append(parse_line(body))
+    except NewerVersion:
+        reading.newer += 1
+    except ValueError:
+        try:
+            reading.found.append(parse_line(body[: _end(body)]))
+        except ValueError:
+            reading.unreadable += 1
+
+
+def read_lines(reading: Reading, lines: Iterable[bytes]) -> Iterator[int]:
+    """Add the trace lines of a file, and yield the bytes read so far. A file that is one JSON document over several lines is read whole."""
+    done = 0
+    document: list[bytes] = []
+    for text in lines:
+        done += len(text)
+        if document or (not reading.lines and not done - len(text) and text.lstrip()[:1] in (b"[", b"{") and not _is_whole(text)):
+            document.append(text)
+            if done > LONGEST_DOCUMENT:
+                raise ValueError("the file is one JSON document of more than 512 MiB: export it in parts")
+        else:
+            read_text(reading, text)
+        yield done
+    if document:
+        try:
+            read_document(reading, orjson.loads(b"".join(document)))
+        except orjson.JSONDecodeError:
+            for text in document:
+                read_text(reading, text)
+
+
+def _is_whole(text: bytes) -> bool:
+    try:
+        orjson.loads(text)
+    except ValueError:
+        return False
+    return True

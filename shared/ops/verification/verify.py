@@ -1,0 +1,111 @@
+"""Verifies a trace: every partition by its judge, up to its first illegal step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from ...scheduler.keys import MIRRORED, place_of
+from .gates import GateJudge
+from .history import History, by_partition, ordered
+from .leases import LeaseJudge
+from .lines import TraceLine
+from .turns import TurnJudge
+
+JUDGES: Final[dict[str, Callable[[History], GateJudge | LeaseJudge | TurnJudge]]] = {
+    "gate": GateJudge,
+    "lease": LeaseJudge,
+    "turn": TurnJudge,
+}
+NEIGHBOURS: Final = 2
+"""Steps that are shown before and after an illegal one."""
+
+
+@dataclass(frozen=True, slots=True)
+class IllegalStep:
+    """The first illegal step of a partition. rules: sentences. before, after: its neighbours in the order that ETags prove, nearest last
+    and first. gaps: before it, in this partition."""
+
+    kind: str
+    partition: str
+    rules: tuple[str, ...]
+    step: str
+    at: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    gaps: int
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The result. steps: by kind. gaps: places at which the trace does not show how a row came to be as it was read. missing: lines that a
+    process numbered and that were not found. bridged: transactions whose answer was lost and that were applied, as later ETags show."""
+
+    steps: dict[str, int] = field(default_factory=lambda: dict.fromkeys(JUDGES, 0))
+    partitions: int = 0
+    processes: int = 0
+    gaps: int = 0
+    bridged: int = 0
+    missing: int = 0
+    mirrored: int = 0
+    illegal: list[IllegalStep] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Return the result for programs."""
+        return {**asdict(self), "legal": not self.illegal}
+
+
+def verify(lines: Sequence[TraceLine], progress: Callable[[int, int], object] = lambda done, total: None) -> Verdict:
+    """Verify all lines. progress: is called with the partitions done, and all of them."""
+    verdict = Verdict()
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for line in lines:
+        numbers[line.by].add(line.number)
+    verdict.processes = len(numbers)
+    verdict.missing = sum(max(found) - min(found) + 1 - len(found) for found in numbers.values())
+    parts = by_partition(lines)
+    for done, ((kind, partition), some) in enumerate(sorted(parts.items())):
+        progress(done, len(parts))
+        if kind == "gate" and len(partition) > 3 and place_of(partition) == MIRRORED:
+            # Two accounts keep such a shard, and each has ETags of its own.
+            verdict.mirrored += 1
+            continue
+        verdict.partitions += 1
+        _verify_partition(kind, partition, some, verdict)
+    progress(len(parts), len(parts))
+    verdict.illegal.sort(key=lambda step: (step.at, step.partition))
+    return verdict
+
+
+def _verify_partition(kind: str, partition: str, some: Sequence[TraceLine], verdict: Verdict) -> None:
+    history = History(some)
+    judge = JUDGES[kind](history)
+    steps = ordered(some)
+    verdict.steps[kind] += len(steps)
+    for at, line in enumerate(steps):
+        gaps = history.gaps
+        changes = history.replay(line)
+        if broken := list(_broken(history, judge, line, changes)):
+            verdict.illegal.append(_illegal(steps, at, broken, gaps))
+            break
+    else:
+        # Counts can be judged only when every row is as it stays.
+        for line, sentence in judge.finish():
+            verdict.illegal.append(_illegal(steps, steps.index(line), [sentence], history.gaps))
+    verdict.gaps += history.gaps
+    verdict.bridged += history.bridged
+
+
+def _illegal(steps: Sequence[TraceLine], at: int, rules: Sequence[str], gaps: int) -> IllegalStep:
+    before = tuple(each.text() for each in steps[max(0, at - NEIGHBOURS) : at])
+    after = tuple(each.text() for each in steps[at + 1 : at + 1 + NEIGHBOURS])
+    line = steps[at]
+    return IllegalStep(line.kind, line.partition, tuple(rules), line.text(), line.at, before, after, gaps)
+
+
+def _broken(history: History, judge: GateJudge | LeaseJudge | TurnJudge, line: TraceLine, changes: Any) -> Iterator[str]:
+    if history.broken:
+        yield history.broken
+    yield from judge.judge(line, changes)
