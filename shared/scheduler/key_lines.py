@@ -1,4 +1,4 @@
-"""The lines of ordering keys, as one process uses them: tickets of new and moved events, and the owners that wait here."""
+"""The lines of ordering keys and schedules, as one process uses them: tickets of new and moved events, and the owners that wait here."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import Any, NamedTuple, Protocol
 from ..core.clock import Clock, Millis, to_text
 from ..core.errors import StorageError
 from ..delivery.channels.model import KeyLimits
+from ..delivery.notices import Notify, notify_nobody
 from ..engine.async_runner import AsyncRunner
 from ..storage.ports import Props, Row
 from ..tenants.store import TenantDirectory
-from .key_rules import Asker, KeyLine, grant, line_of, ticket_of
+from .key_rules import NO_SPAN, Asker, KeyLine, Span, grant, line_of_event, line_of_schedule, span_of, ticket_of
 from .keys import Address, shard_tenant
+from .overlap import ONE_BY_ONE, OVERLAP, has_line, overlap_of
 from .protocol.dispatch import ShardMessage, send
 from .protocol.gate import parse_gate, read_gate
 from .protocol.key_turns import TurnAnswer, end_ticket, exchange, line_up, read_line
-from .rows import KEY
-from .rules import due_at
+from .rules import due_at, may_change
 
 log = logging.getLogger(__name__)
 IN_FLIGHT = 32
@@ -41,28 +42,40 @@ class TurnQuestion(NamedTuple):
     wanted: Mapping[str, Address]
     held: Mapping[str, Address]
     ended: Mapping[str, Address | None]
+    skippable: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
+    busy: Span = NO_SPAN
+
+
+class SkippedOccurrences(NamedTuple):
+    """The occurrences of a schedule that were skipped: their number, and the due time of the last; 0 for none."""
+
+    number: int
+    last: Millis
 
 
 class KeyLines:
     """One per process; belongs to one event loop."""
 
-    def __init__(self, runner: AsyncRunner, directory: TenantDirectory, clock: Clock) -> None:
+    def __init__(self, runner: AsyncRunner, directory: TenantDirectory, clock: Clock, notify: Notify = notify_nobody) -> None:
         self._runner, self._directory, self._clock = runner, directory, clock
+        self.notify = notify
         self._owners: dict[str, WaitingOwner] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
-    async def limits(self, tenant: str, channel: str) -> KeyLimits | None:
-        """Return the channel's limits per key, at most one second old. Raises `StorageError`."""
-        target = await self._directory.target(tenant, channel)
+    async def limits(self, tenant: str, props: Mapping[str, Any]) -> KeyLimits | None:
+        """Return the limits of an event's line; those of a channel are at most one second old. Raises `StorageError`."""
+        if OVERLAP in props:
+            return ONE_BY_ONE
+        target = await self._directory.target(tenant, str(props["channel"]))
         return target.spec.per_key if target is not None else None
 
     async def line_up(self, tenant: str, events: Iterable[tuple[Mapping[str, Any], Address]]) -> None:
         """Insert the tickets of events that are about to be stored on ordered channels. Raises `StorageError`."""
         lines: dict[KeyLine, dict[str, Address]] = {}
         for props, place in events:
-            if KEY in props and props["channel"] and (limits := await self.limits(tenant, str(props["channel"]))) and limits.ordered:
-                line = line_of(tenant, str(props["channel"]), str(props[KEY]))
-                lines.setdefault(line, {})[ticket_of(props, limits)] = place
+            if has_line(props) and props["channel"] and (limits := await self.limits(tenant, props)) and limits.ordered:
+                lines.setdefault(line_of_event(tenant, props), {})[ticket_of(props, limits)] = place
         await asyncio.gather(*(self._limited(line_up(line, tickets)) for line, tickets in lines.items()))
 
     async def _limited[T](self, steps: Any) -> T:
@@ -75,7 +88,10 @@ class KeyLines:
 
         Raises `StorageError`. Call `left` with the former row once it has moved.
         """
-        if KEY not in row.props or (due is None and "channel" not in change):
+        if not has_line(row.props) or (due is None and (OVERLAP in row.props or "channel" not in change)):
+            return False
+        if may_change(row.props) != "yes" or ("channel" not in change and "next" not in row.props and due == int(row.props["due"])):
+            # The change will be refused, or the event keeps its place.
             return False
         after = {name: value for name, value in {**row.props, **change}.items() if due is None or name != "next"}
         place = Address(row.pk, row.rk)
@@ -84,22 +100,26 @@ class KeyLines:
 
     async def left(self, row: Row) -> None:
         """Remove the ticket of an event that was cancelled, or has moved, and wake the next. row: as it was before."""
-        if KEY not in row.props:
+        if not has_line(row.props):
             return
-        tenant, channel = shard_tenant(row.pk), str(row.props["channel"])
+        tenant, now = shard_tenant(row.pk), self._clock.now()
         try:
-            limits = await self.limits(tenant, channel)
+            limits = await self.limits(tenant, row.props)
             if limits is not None:
-                line = line_of(tenant, channel, str(row.props[KEY]))
-                await self._tell(line, await self._runner.run(end_ticket(line, ticket_of(row.props, limits), limits, self._clock.now())))
+                line, overlap = line_of_event(tenant, row.props), overlap_of(row.props)
+                busy = span_of(row.props) if overlap is not None and overlap.notes_ends else NO_SPAN
+                await self._tell(line, await self._runner.run(end_ticket(line, ticket_of(row.props, limits), limits, now, busy)))
         except StorageError as error:
             log.debug("A ticket stays until an event behind it looks: %s", error, extra={"action": "ticket_kept"})
 
     async def ask(self, question: TurnQuestion) -> TurnAnswer:
         """End and ask for turns; wake the owners of events that get theirs. Raises `StorageError`."""
-        line, asker, limits, wanted, held, ended = question
-        answer: TurnAnswer = await self._limited(exchange(line, asker, limits, self._clock.now(), wanted=wanted, held=held, ended=ended))
-        if ended:
+        line, asker, limits, wanted, held, ended, skippable, skipped, busy = question
+        more: dict[str, Any] = {"skippable": skippable, "skipped": skipped, "busy": busy}
+        steps = exchange(line, asker, limits, self._clock.now(), wanted=wanted, held=held, ended=ended, **more)
+        answer: TurnAnswer = await self._limited(steps)
+        if None in ended.values():
+            # A turn that is given back keeps its place and lets nobody else begin: told of it, this very shard would wake at once.
             await self._tell(line, answer)
         return answer
 
@@ -124,20 +144,28 @@ class KeyLines:
             del self._owners[shard]
 
     async def waits(self, row: Row) -> Props | None:
-        """Return how a due event that is not claimed waits for its key; None if it does not. Raises `StorageError`."""
-        tenant, channel = shard_tenant(row.pk), str(row.props["channel"])
-        limits = await self.limits(tenant, channel)
+        """Return how a due event that is not claimed waits in its line; None if it does not. Raises `StorageError`."""
+        tenant = shard_tenant(row.pk)
+        limits = await self.limits(tenant, row.props)
         if limits is None:
             return None
-        seen = await self._runner.run(read_line(line_of(tenant, channel, str(row.props[KEY]))))
+        seen = await self._runner.run(read_line(line_of_event(tenant, row.props)))
         now, mine = self._clock.now(), ticket_of(row.props, limits)
         found = grant(seen.state, list(seen.tickets), {mine: Address(row.pk, row.rk)}, {}, Asker(), limits, now)
-        if mine in found.granted or any(turn.ticket == mine for turn in seen.state.turns):
+        turns = [turn.ticket for turn in seen.state.turns]
+        one = limits.ordered or limits.concurrency == 1
+        if mine in found.granted or (mine in turns and not (one and mine != turns[0])):
             return None
-        shown: Props = {"reason": "ordering-key", "since": to_text(due_at(row.props))}
+        shown: Props = {"reason": "overlap" if OVERLAP in row.props else "ordering-key", "since": to_text(due_at(row.props))}
         if found.again is not None:
             return shown | {"until": to_text(found.again)}
-        return shown | ({"behind": found.behind[0].partition(":")[2]} if found.behind else {})
+        ahead = turns[0] if mine in turns else found.behind[0] if found.behind else ""
+        return shown | ({"behind": ahead.partition(":")[2]} if ahead else {})
+
+    async def skipped(self, tenant: str, schedule: str) -> SkippedOccurrences:
+        """Return the figures of a schedule that skips. Raises `StorageError`."""
+        state = (await self._runner.run(read_line(line_of_schedule(tenant, schedule)))).state
+        return SkippedOccurrences(state.skips, state.last_skip)
 
 
 def first_look(tries: int) -> Millis:

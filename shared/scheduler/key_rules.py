@@ -3,11 +3,13 @@
 Every event that waits for its key has a *ticket*: a text that sorts by the time of its next attempt and then by its id. A *turn* is the
 permission to deliver one event; it belongs to the owner of the event's shard. The events whose tickets sort first get the turns. An owner
 of consecutive first tickets gets turns for several of them, and delivers these one after the other.
+
+The events of a schedule whose occurrences do not overlap have a line too (`overlap`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -16,6 +18,7 @@ from ..core.clock import Millis
 from ..delivery.channels.model import KeyLimits
 from ..storage.ports import Props
 from .keys import Address, digest, parse_address
+from .overlap import KEY, overlap_of
 from .timings import CLAIM_AHEAD
 
 RUN = 20
@@ -48,7 +51,23 @@ class KeyLine(NamedTuple):
 
 def line_of(tenant: str, channel: str, key: str) -> KeyLine:
     """Return the line of an ordering key."""
-    found = digest("key", tenant, channel, key)
+    return _line(digest("key", tenant, channel, key))
+
+
+def line_of_schedule(tenant: str, schedule: str) -> KeyLine:
+    """Return the line of a schedule whose occurrences do not overlap. No ordering key has it."""
+    return _line(digest("overlap", tenant, schedule))
+
+
+def line_of_event(tenant: str, props: Mapping[str, Any]) -> KeyLine:
+    """Return the line of an event with an ordering key, or of such a schedule."""
+    overlap = overlap_of(props)
+    if overlap is not None:
+        return line_of_schedule(tenant, overlap.schedule)
+    return line_of(tenant, str(props["channel"]), str(props.get(KEY, "")))
+
+
+def _line(found: bytes) -> KeyLine:
     return KeyLine(f"key:{found[0] % PARTITIONS:02x}", found.hex())
 
 
@@ -65,20 +84,71 @@ class Turn(NamedTuple):
         return parse_address(self.address).shard
 
 
+class Span(NamedTuple):
+    """The time in which an event of a schedule that skips, or several without a gap, was due and had not ended: [since, until)."""
+
+    since: Millis = 0
+    until: Millis = 0
+
+    def __bool__(self) -> bool:
+        return self.since < self.until
+
+    def __contains__(self, at: object) -> bool:
+        return isinstance(at, int) and self.since <= at < self.until
+
+    def joined(self, other: Span) -> Span:
+        """Return both as one if they touch, otherwise the later one."""
+        if not other or not self:
+            return other or self
+        if other.since <= self.until and self.since <= other.until:
+            return Span(min(self.since, other.since), max(self.until, other.until))
+        return max(self, other, key=lambda span: span.until)
+
+
+NO_SPAN = Span()
+
+
 class LineState(NamedTuple):
-    """The row of a line: the turns, and the time from which the rate allows the next start."""
+    """The row of a line: the turns, and the time from which the rate allows the next start.
+
+    Of a schedule that skips also: the last span in which an event had not ended, how many occurrences were skipped, and when the last of
+    these was due.
+    """
 
     turns: tuple[Turn, ...] = ()
     free: Millis = 0
+    busy: Span = NO_SPAN
+    skips: int = 0
+    last_skip: Millis = 0
 
     def props(self) -> Props:
         """Return the row's properties."""
-        return {"turns": orjson.dumps([list(turn) for turn in self.turns]).decode(), "free": self.free}
+        found: Props = {"turns": orjson.dumps([list(turn) for turn in self.turns]).decode(), "free": self.free}
+        later = {"since": self.busy.since, "until": self.busy.until, "skips": self.skips, "last_skip": self.last_skip}
+        return found | {name: value for name, value in later.items() if value}
+
+    def with_end(self, busy: Span, skipped: Iterable[str] = ()) -> LineState:
+        """Return the state after events have ended that were busy so long, and after these tickets of skipped occurrences were removed."""
+        times = [ticket_time(ticket) for ticket in skipped]
+        return self._replace(busy=self.busy.joined(busy), skips=self.skips + len(times), last_skip=max([self.last_skip, *times]))
 
 
 def parse_line(props: Mapping[str, Any]) -> LineState:
     """Parse `LineState.props`."""
-    return LineState(tuple(Turn(*turn) for turn in orjson.loads(str(props["turns"]))), int(props["free"]))
+    turns = tuple(Turn(*turn) for turn in orjson.loads(str(props["turns"])))
+    since, until, *later = (int(props.get(name, 0)) for name in ("since", "until", "skips", "last_skip"))
+    return LineState(turns, int(props["free"]), Span(since, until), *later)
+
+
+def span_of(props: Mapping[str, Any]) -> Span:
+    """Return the span in which an ended event was due and had not ended.
+
+    One that was cancelled before any owner claimed it has none: a schedule that is changed takes its events back so, and stores the same
+    occurrences again.
+    """
+    if props["state"] == "cancelled" and "epoch" not in props:
+        return NO_SPAN
+    return Span(int(props["due"]), int(props.get("ended", 0)))
 
 
 def ticket_of(props: Mapping[str, Any], limits: KeyLimits) -> str:
@@ -90,6 +160,9 @@ def ticket_of(props: Mapping[str, Any], limits: KeyLimits) -> str:
 
 def ticket_time(ticket: str) -> Millis:
     return int(ticket.partition(":")[0])
+
+
+NO_SKIPS: Mapping[str, str] = {}
 
 
 class Asker(NamedTuple):
@@ -113,6 +186,8 @@ class Grant(NamedTuple):
     """When the rate allows the next start."""
     outdated: bool = False
     """A later owner has the shard."""
+    skipped: Mapping[str, str] = NO_SKIPS
+    """Tickets of occurrences that are due, and before which one has not ended; with that one's ticket, '' if it has ended since."""
 
 
 def grant(
@@ -123,9 +198,10 @@ def grant(
     asker: Asker,
     limits: KeyLimits,
     now: Millis,
+    skippable: frozenset[str] = frozenset(),
 ) -> Grant:
     """Decide who has a turn. waiting: the first tickets of the line. wanted: of the asker's events that are due. held: of those that have
-    their turn and have not ended.
+    their turn and have not ended. skippable: those of `wanted` that are skipped when they are due, if one ahead has not ended then.
     """
     others = tuple(turn for turn in line.turns if turn.shard != asker.shard)
     if any(turn.shard == asker.shard and turn.epoch > asker.epoch for turn in line.turns):
@@ -141,14 +217,25 @@ def grant(
     granted: dict[str, Millis] = {}
     behind: list[str] = []
     following: list[str] = []
+    skipped: dict[str, str] = {}
+    waits = bool(others or held)
+    ahead = [*(turn.ticket for turn in others), *held]
+    last = max(wanted, default="")
     free, again = line.free, None
     for ticket in candidates:
+        if skippable and ticket > last:
+            break
         if ticket not in wanted:
             limited = one or limits.concurrency is not None
             if room > 0 and limited and not (one and (held or granted)) and ticket_time(ticket) <= now + CLAIM_AHEAD:
                 following.append(ticket)
             behind.append(ticket)
             room = 0 if one else room - 1
+        elif ticket in skippable and (waits or granted or behind or ticket_time(ticket) in line.busy):
+            if ticket_time(ticket) <= now:
+                skipped[ticket] = next(iter((*ahead, *granted, *behind)), "")
+            else:
+                waits = True
         elif room > 0:
             start = max(now, ticket_time(ticket))
             if limits.deliveries_per_second is not None:
@@ -159,6 +246,8 @@ def grant(
                 free = start + round(1000 / limits.deliveries_per_second)
             granted[ticket] = start
             room -= 1
+        elif skippable:
+            waits = True
         else:
             break
         if room <= 0 and not wanted.keys() - granted.keys():
@@ -167,9 +256,10 @@ def grant(
     mine = {**held, **{ticket: wanted[ticket] for ticket in granted}}
     turns = (*others, *(Turn(ticket, address.text, asker.epoch, now) for ticket, address in mine.items()))
     return Grant(
-        LineState(turns, free),
+        line._replace(turns=turns, free=free),
         granted,
         tuple(dict.fromkeys((*(turn.ticket for turn in others), *behind))) if refused and again is None else (),
         tuple(following),
         again,
+        skipped=skipped,
     )

@@ -11,16 +11,18 @@ from ..engine.async_runner import AsyncRunner
 from ..storage.names import LIMITS
 from ..storage.ports import Delete, Merge, Op, Row, Tables
 from ..tenants.store import TenantDirectory
-from .key_rules import PARTITIONS, LineState, line_of, parse_line, ticket_of, ticket_time
+from .key_rules import PARTITIONS, line_of_event, parse_line, ticket_of, ticket_time
 from .keys import Address, parse_address, shard_tenant
+from .overlap import ONE_BY_ONE, OVERLAP, has_line
 from .protocol.changing import find
-from .rows import KEY
 from .rules import FINAL
 
 log = logging.getLogger(__name__)
 
 OLD: Millis = 3_600_000
 """Age from which a row is looked at: long after an owner, or an event behind, would have removed it."""
+SKIPS_KEPT: Millis = 400 * 86_400_000
+"""Time without a change after which the figures of a schedule that skips are removed."""
 PARTS = 4
 """Partitions of one run: with a run an hour, each is looked at every 16 hours."""
 
@@ -59,10 +61,10 @@ class KeyTidying:
             else:
                 line = parse_line(row.props)
                 turns = tuple([turn for turn in line.turns if await self._stands(name, turn.ticket, parse_address(turn.address))])
-                if not turns and line.free <= now:
+                if not turns and line.free <= now and not (line.skips and row.read_at - row.timestamp < SKIPS_KEPT):
                     op = Delete(row.rk, row.etag)
                 elif turns != line.turns:
-                    op = Merge(row.rk, LineState(turns, line.free).props(), row.etag)
+                    op = Merge(row.rk, line._replace(turns=turns).props(), row.etag)
             if op is None:
                 return "kept"
             await self._tables.write(LIMITS, row.pk, (op,))
@@ -76,8 +78,13 @@ class KeyTidying:
         event = await self._runner.run(find(place))
         if event is None or event.props["state"] in FINAL or event.props["id"] != ticket.partition(":")[2]:
             return False
-        tenant, channel = shard_tenant(event.pk), str(event.props["channel"])
-        target = await self._directory.target(tenant, channel)
-        if target is None or target.spec.per_key is None or line_of(tenant, channel, str(event.props.get(KEY, ""))).name != name:
+        tenant = shard_tenant(event.pk)
+        if not has_line(event.props) or line_of_event(tenant, event.props).name != name:
             return False
-        return event.props["state"] == "firing" or ticket_of(event.props, target.spec.per_key) == ticket
+        limits = ONE_BY_ONE
+        if OVERLAP not in event.props:
+            target = await self._directory.target(tenant, str(event.props["channel"]))
+            if target is None or target.spec.per_key is None:
+                return False
+            limits = target.spec.per_key
+        return event.props["state"] == "firing" or ticket_of(event.props, limits) == ticket

@@ -163,6 +163,8 @@ class EventPatch(Strict):
     channel: Name | None = None
     expires: Duration | None = Field(None, json_schema_extra=removable)
     target: EventTarget | None = Field(None, description="Null: the channel's own URL and POST again.", json_schema_extra=removable)
+    on_delivered: Name | None = Field(None, description="Null: no callback after a delivery.", json_schema_extra=removable)
+    on_dead: Name | None = Field(None, description="Null: no callback if the event is dead or lapsed.", json_schema_extra=removable)
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -197,11 +199,14 @@ class AttemptOut(Strict):
 
 
 class HeldOut(Strict):
-    """The reason why a due event is not delivered: its channel is paused or has a breaker that is not closed, or it waits for its key."""
+    """The reason why a due event is not delivered: its channel is paused or has a breaker that is not closed, or it waits for others of its
+    key or schedule."""
 
-    reason: HoldReason | Literal["ordering-key"]
+    reason: HoldReason | Literal["ordering-key", "overlap"]
     until: Maybe[Stamp] = Field(None, description="When a delivery may probe the receiver, or the key's rate allows the next one.")
-    since: Maybe[Stamp] = Field(None, description="With reason `ordering-key`, in `GET /events/{id}` only: since when it waits.")
+    since: Maybe[Stamp] = Field(
+        None, description="With reasons `ordering-key` and `overlap`, in `GET /events/{id}` only: since when it waits."
+    )
     behind: Maybe[str] = Field(None, description="The id of the event that it waits for.")
 
 

@@ -30,13 +30,12 @@ from .keys import shard_tenant
 from .late_reasons import late_because
 from .model import EventIn
 from .outcomes.owed import CALLBACK, CALLBACK_OF, NOTICE, callback_channels, callbacks_props
+from .overlap import KEY
 from .rules import GOING, NEVER, asked_due
 from .work_rows import noted_work, shown_work, work_of
 
 COLLAPSE, FIRST = "collapse", "first"
 """Properties of an event that collapses: the longest delay, and when the first event that it stands for was accepted."""
-KEY = "key"
-"""Property of an event row: its ordering key."""
 FANOUT, CHANNELS = "fanout", "channels"
 """Properties of an event of a fan-out: the fan-out's id; and of its first event, the names of all channels with commas between them."""
 CHUNK = 16_000

@@ -101,6 +101,7 @@ PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
     "pair": _table,
     "key": _table,
     "notice": _table,
+    "skip": _table,
     "lease": _table,
     "rollback": _table,
     "resize": _table,

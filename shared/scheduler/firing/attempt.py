@@ -25,7 +25,8 @@ from ..keys import Address
 from ..late_reasons import Span, with_waits
 from ..long_work.rules import accepted
 from ..long_work.tokens import WorkTokens, hash_of
-from ..rows import KEY, body_of
+from ..overlap import KEY
+from ..rows import body_of
 from ..timings import CHANNEL_UNREAD_WAIT, INTERNAL_FAILURE_WAIT, MOST_LOST_OWNERS
 from .permission import StartPermission
 from .retries import RetryPolicy

@@ -21,9 +21,10 @@ from ...engine.async_runner import AsyncRunner
 from ..ingest.account_rotation import AccountRotation
 from ..ingest.writer import Stored
 from ..keys import Address, event_row, place_of, placed, shard_key
+from ..overlap import has_line
 from ..protocol import express, owning
 from ..protocol.ingest import KnownId, file_shard, known_id, register_id
-from ..rows import KEY, EventToStore
+from ..rows import EventToStore
 from ..timings import EXPRESS_AHEAD, EXPRESS_NAMED_APART
 from .arrivals import Arrivals, ExpressLoad
 from .dispatch import Firing
@@ -232,8 +233,8 @@ class Express:
 
 def _is_for_express(event: EventToStore, now: Millis) -> bool:
     """Return True if the event is due now, and nothing else than its delivery is to be done about it."""
-    # An event with an ordering key may have to wait for others; the first one of a fan-out has two ids.
-    special = event.durability != "standard" or KEY in event.props or event.fanout is not None
+    # An event that stands in a line may have to wait for others; the first one of a fan-out has two ids.
+    special = event.durability != "standard" or has_line(event.props) or event.fanout is not None
     return not special and event.due <= now + EXPRESS_AHEAD and event.props["state"] == "scheduled"
 
 

@@ -1,6 +1,7 @@
-"""The events with ordering keys of one owner: which of them have their turn, and may be claimed.
+"""The events of one owner that stand in lines: which of them have their turn, and may be claimed.
 
-An owner of events without keys, or of channels without limits per key, asks nothing here and stores nothing.
+They have ordering keys, or are of schedules whose occurrences do not overlap. An owner of other events, or of channels without limits per
+key, asks nothing here and stores nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from ...delivery.channels.model import KeyLimits
 from ...storage.ports import Props, Row
 from .. import rules
 from ..key_lines import KeyLines, TurnQuestion, first_look
-from ..key_rules import TURN_USED, Asker, KeyLine, line_of, ticket_of
+from ..key_rules import NO_SPAN, TURN_USED, Asker, KeyLine, Span, line_of_event, span_of, ticket_of, ticket_time
 from ..keys import Address
+from ..overlap import OVERLAP, SKIPPED, has_line, may_skip, overlap_of, skipped_props
 from ..protocol.owning import OwnerSession
-from ..rows import KEY
 from ..timings import CLAIM_AHEAD
 from .waits import Waits
 
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Line:
-    """One key's events of this owner, by row key."""
+    """One line's events of this owner, by row key."""
 
     line: KeyLine
     limits: KeyLimits
@@ -42,6 +43,12 @@ class _Line:
     """Monotonic time at which the turns were asked for last."""
     ended: dict[str, Address | None] = field(default_factory=dict)
     """Tickets whose turns are to be ended; see `exchange`."""
+    skips: dict[str, str] = field(default_factory=dict)
+    """Occurrences that are to be skipped, and the event ahead of each, '' if it has ended."""
+    skipped: set[str] = field(default_factory=set)
+    """Those of `ended` that were skipped."""
+    busy: Span = NO_SPAN
+    """Of a schedule that skips: when its events here were due and had not ended."""
     look: Millis = 0
     """Time at which to ask again."""
     tries: int = 0
@@ -56,10 +63,11 @@ class KeyedEvents:
         """stir: wakes the owner."""
         self._session, self._tenant, self._lines, self._clock, self._waits, self._stir = session, tenant, lines, clock, waits, stir
         self._mine: dict[KeyLine, _Line] = {}
-        self._by_key: dict[tuple[str, str], _Line] = {}
         self._lined: dict[str, _Line] = {}
         """The line of each row that has been asked for."""
         self._considered: frozenset[str] = frozenset()
+        self._told = set[str]()
+        """Skipped occurrences of which the tenant was told."""
         self.woken = False
         """A turn has come free, or may have."""
         self.urgent = False
@@ -78,7 +86,7 @@ class KeyedEvents:
 
     def considered(self, rk: str) -> bool:
         """Return True for an event without a key, and for one that `blocked` was asked about in this round."""
-        return rk in self._considered or KEY not in self._session.rows[rk].props
+        return rk in self._considered or not has_line(self._session.rows[rk].props)
 
     async def blocked(self, claim: Sequence[str], outcomes: Mapping[str, rules.RowOutcome]) -> dict[str, Millis]:
         """Return those of the claimable events that must wait for their keys, and when to look at each again.
@@ -87,7 +95,7 @@ class KeyedEvents:
         """
         self.urgent = False
         self._considered = frozenset(claim)
-        keyed = [rk for rk in claim if KEY in self._session.rows[rk].props]
+        keyed = [rk for rk in claim if has_line(self._session.rows[rk].props)]
         if not keyed:
             return {}
         found: dict[str, Millis] = {}
@@ -97,17 +105,17 @@ class KeyedEvents:
         limited: dict[str, KeyLimits | None] = {}
         for rk in keyed:
             props = self._session.rows[rk].props
-            channel = str(props["channel"])
-            if channel not in limited:
+            source = OVERLAP if OVERLAP in props else f"channel {props['channel']}"
+            if source not in limited:
                 try:
-                    limited[channel] = await self._lines.limits(self._tenant, channel)
+                    limited[source] = await self._lines.limits(self._tenant, props)
                 except StorageError:
                     # As flow control does with a channel whose settings cannot be read.
                     found[rk] = now + 2_000
                     continue
-            if (limits := limited[channel]) is None:
+            if (limits := limited[source]) is None:
                 continue
-            mine = self._line(channel, str(props[KEY]), limits)
+            mine = self._line(line_of_event(self._tenant, props), limits)
             if rk not in mine.rows:
                 mine.rows[rk] = None
                 self._lined[rk] = mine
@@ -119,6 +127,9 @@ class KeyedEvents:
             mine = self._mine[line]
             busy = _one_at_a_time(mine) and self._in_flight(mine, outcomes)
             asks = mine.look <= now and not busy and any(rk not in mine.turns for rk in rows)
+            if mine.look <= now and any(self._is_to_skip(mine, rk, now) for rk in rows):
+                # An end that is about to be stored decides.
+                asks = not any(rk in outcomes for rk in mine.turns)
             if asks or (mine.turns and self._clock.monotonic() - mine.asked > TURN_USED / 2000):
                 asking[line] = mine
         await asyncio.gather(*(self._ask(mine, wanted[line]) for line, mine in asking.items()))
@@ -127,11 +138,34 @@ class KeyedEvents:
         self.urgent = bool(found) or any(mine.turns for mine in self._mine.values())
         return found
 
-    def _line(self, channel: str, key: str, limits: KeyLimits) -> _Line:
-        mine = self._by_key.get((channel, key))
+    def _is_to_skip(self, mine: _Line, rk: str, now: Millis) -> bool:
+        """Return True for an occurrence that is due, has no turn, and would be skipped rather than wait."""
+        props = self._session.rows[rk].props
+        return rk not in mine.turns and rk not in mine.skips and int(props["due"]) <= now and may_skip(props)
+
+    async def skips(self) -> dict[str, rules.RowOutcome]:
+        """Return the ends of the occurrences that are skipped. Their tenant is told before they are stored."""
+        found: dict[str, rules.RowOutcome] = {}
+        for mine in self._mine.values():
+            for rk, behind in mine.skips.items():
+                props = self._session.rows[rk].props if rk in self._session.rows else {"state": "moved"}
+                if not may_skip(props) or (overlap := overlap_of(props)) is None:
+                    continue
+                change = skipped_props(props, behind, self._clock.now())
+                if rk not in self._told:
+                    try:
+                        await self._lines.notify(self._tenant, "schedule.missed", overlap.schedule, f"{props['id']}: {change['error']}")
+                    except StorageError as error:
+                        log.debug("A skipped occurrence waits for its notice: %s", error, extra={"action": "notice_postponed"})
+                        continue
+                    self._told.add(rk)
+                found[rk] = rules.RowOutcome("lapsed", change)
+        return found
+
+    def _line(self, line: KeyLine, limits: KeyLimits) -> _Line:
+        mine = self._mine.get(line)
         if mine is None:
-            line = line_of(self._tenant, channel, key)
-            mine = self._by_key[channel, key] = self._mine[line] = _Line(line, limits)
+            mine = self._mine[line] = _Line(line, limits)
             self._lines.enter(self._session.shard, self)
         mine.limits = limits
         return mine
@@ -147,6 +181,9 @@ class KeyedEvents:
         fresh = self._clock.monotonic() - mine.asked < TURN_USED / 1000
         order = {ticket: number for number, ticket in enumerate(mine.turns)}
         for rk in sorted(rows, key=lambda rk: order.get(rk, len(order))):
+            if rk in mine.skips:
+                found[rk] = now + 1_000
+                continue
             start = mine.starts.get(rk, 0)
             if rk in mine.turns and room > 0 and fresh and start <= now + CLAIM_AHEAD:
                 room -= 1
@@ -173,7 +210,7 @@ class KeyedEvents:
         """End turns and ask for those of `wanted`. Without an answer, no event gets a turn."""
         rows, shard = self._session.rows, self._session.shard
         keep = {rk: ticket for rk, ticket in mine.turns.items() if rk in rows and rows[rk].props["state"] not in rules.FINAL}
-        wanted = [rk for rk in wanted if rk not in keep]
+        wanted = [rk for rk in wanted if rk not in keep and rk not in mine.skips]
         # An event that a former owner has claimed has its turn, and comes first: that owner may have begun to deliver it.
         claimed = {rk: ticket_of(rows[rk].props, mine.limits) for rk in wanted if rows[rk].props["state"] == "firing"}
         keep = {**claimed, **keep}
@@ -185,6 +222,9 @@ class KeyedEvents:
             {ticket: Address(shard, rk) for ticket, rk in asked.items()},
             {ticket: Address(shard, rk) for rk, ticket in keep.items()},
             dict(mine.ended),
+            frozenset(ticket for ticket, rk in asked.items() if may_skip(rows[rk].props)),
+            frozenset(mine.skipped),
+            mine.busy,
         )
         sent, now = self._clock.monotonic(), self._clock.now()
         mine.woken = False
@@ -196,6 +236,8 @@ class KeyedEvents:
             return
         for ticket in question.ended:
             mine.ended.pop(ticket, None)
+        mine.skipped -= question.skipped
+        mine.skips |= {asked[ticket]: ahead for ticket, ahead in answer.skipped.items()}
         mine.turns = {} if answer.outdated else keep
         for ticket, start in answer.granted.items():
             mine.turns[asked[ticket]], mine.starts[asked[ticket]] = ticket, start
@@ -203,8 +245,10 @@ class KeyedEvents:
         mine.asked = sent
         if answer.granted or not asked:
             mine.tries = 0
-        if asked.keys() - answer.granted.keys():
+        if waiting := asked.keys() - answer.granted.keys() - answer.skipped.keys():
             mine.look = answer.again if answer.again is not None else now + first_look(mine.tries)
+            # An occurrence that may be skipped is looked at when it is due.
+            mine.look = min([mine.look, *(max(now, ticket_time(ticket)) for ticket in waiting & question.skippable)])
             mine.tries += not answer.granted
             if mine.woken:
                 # While the answer was on its way.
@@ -224,6 +268,11 @@ class KeyedEvents:
             ticket = mine.turns.pop(rk, None) or ticket_of(props, mine.limits)
             now = self._session.rows[rk].props
             over = now["state"] in rules.FINAL or ticket_of(now, mine.limits) != ticket
+            mine.skips.pop(rk, None)
+            if now.get(SKIPPED):
+                mine.skipped.add(ticket)
+            elif over and (overlap := overlap_of(now)) is not None and overlap.notes_ends:
+                mine.busy = mine.busy.joined(span_of(now))
             mine.ended[ticket] = None if over else Address(self._session.shard, rk)
             if not over:
                 # It is ahead of those that were to follow it.
@@ -231,7 +280,9 @@ class KeyedEvents:
                 mine.turns = {other: ticket for other, ticket in mine.turns.items() if other in claimed}
             touched[mine.line] = mine
         # While an owner has further turns of a key, the ends of those before them are stored together.
-        asking = [mine for mine in touched.values() if not (mine.turns and _one_at_a_time(mine) and not any(mine.ended.values()))]
+        asking = [
+            mine for mine in touched.values() if mine.skipped or not (mine.turns and _one_at_a_time(mine) and not any(mine.ended.values()))
+        ]
         await asyncio.gather(*(self._ask(mine, self._due(mine)) for mine in asking))
 
     def _due(self, mine: _Line) -> list[str]:

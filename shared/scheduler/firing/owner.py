@@ -24,10 +24,10 @@ from ..key_lines import KeyLines
 from ..keys import shard_tenant
 from ..long_work.rules import silence
 from ..outcomes.callback_writer import TellOutcomes
+from ..overlap import has_line
 from ..protocol import express, held_rows, holding, owning
 from ..protocol.dispatch import ShardMessage, announce, send
 from ..queries.ledger import entry_for
-from ..rows import KEY
 from ..timings import (
     CLAIM_AHEAD,
     DISPATCH_AHEAD,
@@ -172,10 +172,12 @@ class Owner:
         self._paused.clear()
         self._holds = None if going else FREE
         blocked: Mapping[str, Millis] = {}
+        skips: Mapping[str, rules.RowOutcome] = {}
         if self._keyed is not None:
             self._keyed.begin()
         if self._keyed is not None and todo.claim and not going:
             blocked = await self._keyed.blocked(todo.claim, self._outcomes)
+            skips = await self._keyed.skips()
             if blocked:
                 todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, FREE, patience, blocked)
         if todo.claim and not going:
@@ -193,6 +195,7 @@ class Owner:
                         self._attempts.waits.full(name, self._flow.lanes.lane(self._tenant, name).reason_to_wait(), hold.until)
                 todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, holds, patience, blocked)
         todo.settle.update({rk: silence(rows[rk], policy(rows[rk]), self._clock.now()) for rk in todo.silent})
+        todo.settle.update(skips)
         if self._keyed is not None and todo.claim:
             # Time has passed since the turns were asked for: an event that can be claimed only now has none.
             todo = todo._replace(claim=[rk for rk in todo.claim if self._keyed.considered(rk)])
@@ -246,7 +249,7 @@ class Owner:
         sent = self._clock.monotonic()
         entries = self._arrivals.entries if self._arrivals is not None else ()
         rows = self._session.rows
-        keyed = {rk: rows[rk] for rk in outcomes if rk in rows and KEY in rows[rk].props} if self._keyed is not None else {}
+        keyed = {rk: rows[rk] for rk in outcomes if rk in rows and has_line(rows[rk].props)} if self._keyed is not None else {}
         try:
             serving = await self._runner.insist(lambda: owning.step(self._session, outcomes, claims, entries), self._permission.covers_now)
         except Rejected as error:

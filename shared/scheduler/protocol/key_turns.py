@@ -1,6 +1,7 @@
 """The line of an ordering key in storage (`key_rules`).
 
-    TocsinLimits, key:{00..3f}     {line}                  the turns, and the rate; absent while nobody has a turn
+    TocsinLimits, key:{00..3f}     {line}                  the turns, and the rate; absent while nobody has a turn. Of a schedule that skips
+                                                           it stays: when events had not ended, and how many occurrences were skipped
                                    {line}:{ticket}         one row for each event that waits; `at`: where the event is, or was
 
 A ticket is inserted before its event is stored, and removed in the transaction that ends its turn. Every change of turns is one
@@ -9,6 +10,9 @@ refused, reads again, and finds the other's turn.
 
 An owner ends a turn only after it has stored what became of the event. If it does not come to that, whoever is kept waiting looks at the
 event itself, and removes the turn or the ticket of one that has ended, or moved to another time.
+
+A skipped occurrence is settled first; then its ticket is removed in the transaction that counts it. The line keeps the last
+span in which an event was due and had not ended, so an occurrence that became due in it is skipped whenever its owner looks.
 """
 
 from __future__ import annotations
@@ -21,8 +25,25 @@ from ...delivery.channels.model import KeyLimits
 from ...engine.effects import Steps, get, load_first, write
 from ...storage.names import IDS, LIMITS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Row, Upsert, WriteRefused
-from ..key_rules import TURN_LASTS, YOUNG, Asker, KeyLine, LineState, Turn, grant, line_of, parse_line, ticket_of, ticket_time
+from ..key_rules import (
+    NO_SKIPS,
+    NO_SPAN,
+    TURN_LASTS,
+    YOUNG,
+    Asker,
+    KeyLine,
+    LineState,
+    Span,
+    Turn,
+    grant,
+    line_of_event,
+    parse_line,
+    span_of,
+    ticket_of,
+    ticket_time,
+)
 from ..keys import Address, id_partition, id_row_key, parse_address, shard_tenant
+from ..overlap import SKIPPED, overlap_of
 from ..rules import FINAL
 from .changing import find
 
@@ -49,6 +70,8 @@ class TurnAnswer(NamedTuple):
     outdated: bool = False
     behind: str = ""
     """The id of an event that is ahead; '' if none is."""
+    skipped: Mapping[str, str] = NO_SKIPS
+    """Tickets of the asker's occurrences that are to be skipped, and the id of an event ahead of each; '' if it has ended since."""
 
 
 class SeenLine(NamedTuple):
@@ -78,11 +101,17 @@ def exchange(
     wanted: Mapping[str, Address],
     held: Mapping[str, Address],
     ended: Mapping[str, Address | None],
+    skippable: frozenset[str] = frozenset(),
+    skipped: frozenset[str] = frozenset(),
+    busy: Span = NO_SPAN,
 ) -> Steps[TurnAnswer]:
     """End turns of the asker, and ask for others. The asker has no other turns than `held` and the granted ones then.
 
     ended: tickets whose events have ended an attempt, as stored; with the place of an event that stays in the line. wanted: events that are
     due and not claimed. held: events with a turn that has not ended.
+
+    Of a schedule that skips: skippable are those of `wanted` that are skipped rather than wait, skipped those of `ended` that were, as
+    stored, and busy is the span of the others.
     """
     gone = {ticket for ticket, place in ended.items() if place is None}
     stays = {ticket: place for ticket, place in ended.items() if place is not None}
@@ -90,7 +119,8 @@ def exchange(
     for _ in range(LOOKS):
         seen = yield from read_line(line)
         waiting = [ticket for ticket in {**seen.tickets, **stays} if ticket not in gone]
-        found = grant(seen.state, waiting, wanted, held, asker, limits, now)
+        before = seen.state.with_end(busy, skipped & seen.tickets.keys())
+        found = grant(before, waiting, wanted, held, asker, limits, now, skippable)
         if found.outdated:
             return TurnAnswer({}, outdated=True)
         missing = {**stays, **{ticket: place for ticket, place in wanted.items() if ticket not in found.granted}}
@@ -110,7 +140,9 @@ def exchange(
             continue
         shards = [parse_address(str(seen.tickets[ticket].props["at"])).shard for ticket in found.following if ticket in seen.tickets]
         behind = found.behind[0].partition(":")[2] if found.behind else ""
-        return TurnAnswer(found.granted, tuple(dict.fromkeys(shards)), found.again, behind=behind)
+        # The ticket of one that is skipped was read: its removal counts it, once.
+        skips = {ticket: ahead.partition(":")[2] for ticket, ahead in found.skipped.items() if ticket in seen.tickets}
+        return TurnAnswer(found.granted, tuple(dict.fromkeys(shards)), found.again, behind=behind, skipped=skips)
     return TurnAnswer({}, again=now + 1_000)
 
 
@@ -124,7 +156,7 @@ def ticket_ops(line: KeyLine, seen: SeenLine, gone: set[str], missing: Mapping[s
 
 def line_op(line: KeyLine, seen: SeenLine, after: LineState, now: Millis) -> Op | None:
     """Return the change of the line's row, on the ETag as read; None if it stays."""
-    if not after.turns and after.free <= now:
+    if not after.turns and after.free <= now and not (after.busy or after.skips):
         return None if seen.row is None else Delete(line.name, seen.row.etag)
     if seen.row is None:
         return Insert(line.name, after.props())
@@ -138,10 +170,11 @@ def _clear_stale(line: KeyLine, seen: SeenLine, tickets: Sequence[str], limits: 
         row, turn = seen.tickets.get(ticket), turns.get(ticket)
         stale = yield from find_stale(line, ticket, row, turn, limits, now)
         ops: list[Op] = []
-        if stale.turn and seen.row is not None:
-            after = LineState(tuple(each for each in seen.state.turns if each.ticket != ticket), seen.state.free)
-            if (own := line_op(line, seen, after, now)) is not None:
-                ops.append(own)
+        after = seen.state.with_end(stale.busy, (ticket,) if stale.skipped and row is not None else ())
+        if stale.turn:
+            after = after._replace(turns=tuple(each for each in after.turns if each.ticket != ticket))
+        if after != seen.state and (own := line_op(line, seen, after, now)) is not None:
+            ops.append(own)
         if stale.ticket and row is not None:
             ops.append(Delete(row.rk, row.etag))
         if ops:
@@ -155,6 +188,10 @@ class Stale(NamedTuple):
 
     ticket: bool
     turn: bool
+    busy: Span = NO_SPAN
+    """Of a schedule that skips: when the event was due, and ended."""
+    skipped: bool = False
+    """The event was skipped."""
 
 
 def find_stale(line: KeyLine, ticket: str, row: Row | None, turn: Turn | None, limits: KeyLimits, now: Millis) -> Steps[Stale]:
@@ -173,15 +210,20 @@ def find_stale(line: KeyLine, ticket: str, row: Row | None, turn: Turn | None, l
     props = event.props
     if props["state"] in FINAL:
         # A claim cannot follow, and an attempt has ended.
-        return Stale(ticket=True, turn=turn is not None)
-    elsewhere = line_of(shard_tenant(event.pk), str(props["channel"]), str(props.get("key", ""))) != line
+        # Counted by one of its tickets only: a change that was refused may have left another.
+        skipped = bool(props.get(SKIPPED)) and ticket_of(props, limits) == ticket
+        counts = (overlap := overlap_of(props)) is not None and overlap.notes_ends and not props.get(SKIPPED)
+        return Stale(ticket=True, turn=turn is not None, busy=span_of(props) if counts else NO_SPAN, skipped=skipped)
+    elsewhere = line_of_event(shard_tenant(event.pk), props) != line
     if props["state"] == "firing" and not elsewhere:
         return Stale(ticket=False, turn=False)
     return Stale(old and (elsewhere or ticket_of(props, limits) != ticket), turn_over)
 
 
-def end_ticket(line: KeyLine, ticket: str, limits: KeyLimits, now: Millis) -> Steps[TurnAnswer]:
-    """Remove the ticket of an event that was cancelled or moved; the answer says who follows."""
+def end_ticket(line: KeyLine, ticket: str, limits: KeyLimits, now: Millis, busy: Span = NO_SPAN) -> Steps[TurnAnswer]:
+    """Remove the ticket of an event that was cancelled, moved or completed; the answer says who follows. busy: see `exchange`."""
+    if busy:
+        return (yield from exchange(line, Asker(), limits, now, wanted={}, held={}, ended={ticket: None}, busy=busy))
     yield from write(LIMITS, line.partition, Delete(line.ticket_row(ticket), ANY))
     return (yield from exchange(line, Asker(), limits, now, wanted={}, held={}, ended={}))
 

@@ -19,6 +19,7 @@ from .. import rules, timings
 from ..answer_rows import add_answer
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
 from ..outcomes.owed import OWED, owed_after
+from ..overlap import SKIPPED
 from ..work_rows import WORK, work_of
 from .changing import finish_move
 from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
@@ -222,7 +223,9 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
             continue  # a row that is gone needs nothing
         props = session.rows[rk].props
         if _applies(outcome, props, session.epoch):
-            changes[rk] = {"state": outcome.state, **outcome.props, **owed_after(props, outcome.state, session.notices)}
+            # Of an occurrence that is skipped, notices tell as of one that its schedule missed.
+            notices = session.notices and SKIPPED not in outcome.props
+            changes[rk] = {"state": outcome.state, **outcome.props, **owed_after(props, outcome.state, notices)}
         elif props.get(OWED) and outcome.state == props["state"]:
             changes[rk] = {"state": outcome.state, **outcome.props}
     for rk in claims:

@@ -7,10 +7,11 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from itertools import batched, chain
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem, StorageError
+from ...core.readable import count_of
 from ...delivery.notices import Notify, notify_nobody
 from ...storage.ports import Row
 from ...tenants.model import Durability
@@ -21,6 +22,7 @@ from ..fanouts.names import fanned_out, member_id
 from ..ingest.writer import Writer
 from ..keys import digest
 from ..model import EventIn
+from ..overlap import overlap_props
 from ..queries.lookup import EventLookup
 from ..rows import EventToStore, new_event, withdrawn
 from ..rules import durability_of
@@ -155,7 +157,7 @@ class Chain:
         planned = rules.plan(definition, now)
         if missed := rules.missed(definition, planned, now):
             # Before the definition says that they are done.
-            detail = f"{len(missed)} occurrences since {to_text(missed[0])}; catch_up is {definition.spec.catch_up.policy}"
+            detail = f"{count_of(len(missed), 'occurrence')} since {to_text(missed[0])}; catch_up is {definition.spec.catch_up.policy}"
             await self._notify(definition.tenant, "schedule.missed", definition.id, detail, len(missed))
         if planned.fire:
             if self._left_to_another(definition):
@@ -362,21 +364,28 @@ def schedule_hash(schedule: str) -> str:
     return digest("schedule", schedule).hex()
 
 
-def occurrence(definition: Definition, at: Millis, event_id: str, now: Millis, safe: Durability) -> list[EventToStore]:
-    """Return the event of one occurrence, or the events of its fan-out."""
-    return _for_channels(_one_event(definition, at, event_id, now, safe), event_id, definition.spec.channels or ())
+def occurrence(
+    definition: Definition, at: Millis, event_id: str, now: Millis, safe: Durability, *, asked: bool = False
+) -> list[EventToStore]:
+    """Return the event of one occurrence, or the events of its fan-out. asked: a user asked for it, so it is never skipped."""
+    event = _one_event(definition, at, event_id, now, safe, asked=asked)
+    return _for_channels(event, event_id, definition.spec.channels or ())
 
 
 def _for_channels(event: EventToStore, event_id: str, channels: Sequence[str]) -> list[EventToStore]:
     return fanned_out(event, event_id, channels) if channels else [event]
 
 
-def _one_event(definition: Definition, at: Millis, event_id: str, now: Millis, safe: Durability) -> EventToStore:
+def _one_event(definition: Definition, at: Millis, event_id: str, now: Millis, safe: Durability, *, asked: bool = False) -> EventToStore:
     due = at + offset(definition.tenant, definition.id, at, definition.spec.jitter)
     spec = definition.spec
     channel = spec.channels[0] if spec.channels else spec.channel
-    event = EventIn.model_construct(due=due, channel=channel, payload=None, on_delivered=spec.on_delivered, on_dead=spec.on_dead)
-    return mark_as_own(new_event(event, definition.body, now, safe), definition, event_id)
+    given: dict[str, Any] = {"on_delivered": spec.on_delivered, "on_dead": spec.on_dead, "ordering_key": spec.ordering_key}
+    made = new_event(EventIn.model_construct(due=due, channel=channel, payload=None, **given), definition.body, now, safe)
+    if more := overlap_props(spec.overlap, definition.id, asked=asked):
+        made.props |= more
+        made.size = made.props["size"] = made.size + sum(len(str(value)) for value in more.values())
+    return mark_as_own(made, definition, event_id)
 
 
 def cancelled_event(definition: Definition, at: Millis, event_id: str, now: Millis, nonce: str, safe: Durability) -> EventToStore:

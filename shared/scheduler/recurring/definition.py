@@ -26,7 +26,7 @@ from .timing import Timing
 
 PARTITIONS = INDEX_PARTITIONS
 DEFINITION, POINTER = "d:", "n:"
-_ADDED: Final = ("on_delivered", "on_dead", "exclude", "at_most_once_per", "channels")
+_ADDED: Final = ("on_delivered", "on_dead", "exclude", "at_most_once_per", "channels", "overlap", "ordering_key")
 """Fields of a schedule's content that came later."""
 
 

@@ -12,7 +12,8 @@ from ...core.durations import Duration, Time
 from ...web.fields.error_texts import Shaped
 from ...web.fields.params import Query, Whole
 from ...web.fields.types import Maybe, Name, Stamp, Strict
-from ..model import Channels
+from ..model import Channels, OrderingKey
+from ..overlap import OverlapPolicy
 from ..timings import DEFAULT_GRACE
 from . import cron, zones
 from .exclusions import Exclusions, Period
@@ -64,6 +65,14 @@ class Recurrence(Strict):
     )
     on_delivered: Name | None = Field(None, description="Channel of a callback of each occurrence that was delivered; see events.")
     on_dead: Name | None = Field(None, description="Channel of a callback of each occurrence that is dead or lapsed; see events.")
+    overlap: OverlapPolicy | None = Field(
+        None,
+        description="What becomes of an occurrence that is due while one before it has not ended. allow (the default): it is delivered all "
+        "the same. queue: it waits. skip: it is not delivered, and lapses with an error that says so.",
+    )
+    ordering_key: OrderingKey | None = Field(
+        None, description="Ordering key of each occurrence; see events. Excludes an overlap of skip or queue."
+    )
 
     def timing(self, created: Millis, calendar_days: Iterable[int] = ()) -> Timing:
         """Return the rule of the occurrences. created: time from which `every` counts if there is no start. calendar_days: the days of the
@@ -80,6 +89,12 @@ class ScheduleIn(Recurrence):
     """A recurring schedule, with exactly one of `cron` and `every`."""
 
     payload: Any = Field(description="Any JSON. It is delivered byte for byte as sent with every occurrence.")
+
+    @field_validator("overlap")
+    @classmethod
+    def _overlap(cls, value: OverlapPolicy | None) -> OverlapPolicy | None:
+        # Stored like a schedule that does not name it, which former versions can read.
+        return None if value == "allow" else value
 
     @field_validator("cron")
     @classmethod
@@ -138,7 +153,18 @@ class ScheduleIn(Recurrence):
             raise ValueError("give exactly one of cron and every")
         if self.channels is not None and "channel" in self.model_fields_set:
             raise ValueError("give at most one of channel and channels")
+        if self.ordering_key is not None and self.overlap not in (None, "allow"):
+            raise ValueError(f"overlap {self.overlap} has an order of its own; leave out ordering_key")
+        if self.channels is not None and self.overlap not in (None, "allow"):
+            raise ValueError(f"overlap {self.overlap} is for schedules with one channel; leave out channels")
         return self
+
+
+class SkippedOut(Strict):
+    """The occurrences of a schedule that were skipped."""
+
+    count: int
+    last: Stamp = Field(description="Due time of the last of them.")
 
 
 class ScheduleOut(Strict):
@@ -159,6 +185,9 @@ class ScheduleOut(Strict):
     channels: Maybe[list[str]] = None
     on_delivered: Maybe[str] = None
     on_dead: Maybe[str] = None
+    overlap: Maybe[OverlapPolicy] = Field(None, description="Missing if it is allow.")
+    ordering_key: Maybe[str] = None
+    skipped: Maybe[SkippedOut] = Field(None, description="In `GET /schedules/{id}` only, if occurrences were skipped (`overlap`).")
     payload: Any
     paused: bool
     created: Stamp

@@ -6,6 +6,7 @@ import asyncio
 from itertools import islice
 
 from ...core.clock import Clock, Millis
+from ...core.readable import count_of
 from ...tenants.model import MOST_SCHEDULES
 from ...web.problem import too_many
 from ..timings import SCHEDULE_COUNT_FRESH_FOR, SCHEDULE_QUOTA_RETRY
@@ -40,7 +41,7 @@ class Quota:
                 del self._known[next(iter(self._known))]
             known = self._known[tenant, uid] = self._clock.monotonic(), await self._store.count(tenant, uid)
         if known[1] >= most:
-            raise too_many(SCHEDULE_QUOTA_RETRY, f"the tenant may have {most:,} schedules", "schedules")
+            raise too_many(SCHEDULE_QUOTA_RETRY, f"the tenant may have {count_of(most, 'schedule')}", "schedules")
 
     def made(self, tenant: str, uid: str) -> None:
         """Count a schedule that was made, until the next read."""

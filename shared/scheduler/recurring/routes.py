@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...core.clock import to_text
 from ...web.fields.params import DryRun, Paging
 from ...web.paging.cursor import decode_cursor, encode_cursor
 from ...web.problem import invalid
@@ -54,7 +55,11 @@ async def schedules_put(call: Call[Scheduler, ScheduleIn, DryRun]) -> Answer:
 @schedules.get("v1/schedules/{id}", answers={200: ScheduleOut}, tagged=True)
 async def schedules_get(call: Call[Scheduler]) -> Answer:
     """Return a recurring schedule."""
-    return _shown(await call.service.recurring.get(call.tenant, call.params["id"]))
+    found = await call.service.recurring.get(call.tenant, call.params["id"])
+    shown = found.shown
+    if found.definition.spec.overlap == "skip" and (skipped := await call.service.lines.skipped(call.tenant, found.definition.id)).number:
+        shown["skipped"] = {"count": skipped.number, "last": to_text(skipped.last)}
+    return Answer(200, shown, etag=found.etag)
 
 
 @schedules.delete("v1/schedules/{id}", answers={204: None, 409: "changed-meanwhile"}, if_match=True)

@@ -215,7 +215,8 @@ class Recurring:
             raise refusal
         # The event has the time of the call, without jitter, and an id that no occurrence could have.
         plain = _without_jitter(found.definition)
-        events = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, schedule_durability(settings.durability))
+        safe = schedule_durability(settings.durability)
+        events = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, safe, asked=True)
         return Ingest.all_admitted(events, await self._writer.store(tenant, events))
 
     async def backfill(self, tenant: str, schedule: str, asked: BackfillIn) -> tuple[str, int, int]:
@@ -243,7 +244,7 @@ class Recurring:
         plain = _without_jitter(found.definition)
         dues = [found.now + number * asked.spread // len(instants) for number in range(len(instants))]
         for some in batched(zip(instants, dues, strict=True), at_once(plain)):
-            made = [occurrence(plain, due, backfill_id(schedule, at, name), found.now, durability) for at, due in some]
+            made = [occurrence(plain, due, backfill_id(schedule, at, name), found.now, durability, asked=True) for at, due in some]
             stored = iter(await self._writer.store(tenant, [*chain.from_iterable(made)]))
             for events in made:
                 admitted = Ingest.all_admitted(events, list(islice(stored, len(events))))

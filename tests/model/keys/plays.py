@@ -129,23 +129,28 @@ def stored(event: str, limits: KeyLimits) -> frozenset[Any]:
     )
 
 
+def look_first(world: World, state: State, actor: Actor, otherwise: Callable[..., State], *, old: bool) -> State:
+    """Answer a read of a line's first rows; leave other reads to `otherwise`."""
+    effect = world.machines[actor.machine].effect
+    if not isinstance(effect, LoadFirst):
+        return otherwise(state, actor, old=old)
+    table, pk, first, end, most = effect
+    rows = sorted(
+        (cell, found)
+        for cell, found in world._cells(state).items()
+        if cell[:2] == (table, pk) and first <= cell[2] < end and found[1] is not None
+    )
+    seen = tuple(rows[:most])
+    # Once time has passed, a ticket without an event is old.
+    aged = state.now > DUE + 20_000
+    return world._resume(state, actor, [row_of(cell, found, aged) for cell, found in seen], (seen, aged))
+
+
 class KeyWorld(World):
     """The world of the shard protocol, with the line of a key."""
 
     def _look(self, state: State, actor: Actor, *, old: bool = False) -> State:
-        effect = self.machines[actor.machine].effect
-        if not isinstance(effect, LoadFirst):
-            return super()._look(state, actor, old=old)
-        table, pk, first, end, most = effect
-        rows = sorted(
-            (cell, found)
-            for cell, found in self._cells(state).items()
-            if cell[:2] == (table, pk) and first <= cell[2] < end and found[1] is not None
-        )
-        seen = tuple(rows[:most])
-        # Once time has passed, a ticket without an event is old.
-        aged = state.now > DUE + 20_000
-        return self._resume(state, actor, [row_of(cell, found, aged) for cell, found in seen], (seen, aged))
+        return look_first(self, state, actor, super()._look, old=old)
 
     def _deliver(self, state: State, actor: Actor, success: bool) -> State:
         start: Start = self.machines[actor.machine].effect

@@ -10,7 +10,7 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.delivery.channels.ports import Verdict
-from shared.storage.names import LIMITS
+from shared.storage.names import EVENTS, LIMITS
 from shared.storage.ports import Row
 
 from .harness import START, World
@@ -108,6 +108,15 @@ async def test_a_cancelled_or_moved_event_gives_its_place_away(ordered: World) -
     await ordered.run(10)
     assert [got.id for got in ordered.receiver.received] == ["moved", "one", "two"]
     assert not lines(ordered)
+
+
+async def test_waiting_for_a_paused_channel_makes_no_messages(ordered: World) -> None:
+    for name, due in (("two", 21), ("one", 20)):
+        await post(ordered, name, due)
+    await ordered.admin.post(f"{CHANNEL}/pause", {})
+    await ordered.run(30)
+    epochs = [row.props["epoch"] for row in ordered.rows(EVENTS) if row.rk == "gate"]
+    assert sum(epochs) <= 6, "an owner that gives its turn back does not wake itself"
 
 
 async def test_a_pause_keeps_the_order(ordered: World) -> None:

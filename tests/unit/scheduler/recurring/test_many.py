@@ -38,7 +38,7 @@ async def test_tenant_has_as_many_schedules_as_its_limit_says_and_can_replace_th
 async def test_tenant_without_a_limit_of_its_own_has_the_products(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.scheduler.recurring.quota.MOST_SCHEDULES", 1)
     await put(world.demo, "one", cron="0 0 1 6 *")
-    assert "may have 1 schedules" in (await refused(world.demo, "two")).json()["detail"]
+    assert "may have 1 schedule" in (await refused(world.demo, "two")).json()["detail"]
 
 
 async def test_another_instance_counts_what_is_stored(world: World) -> None:
