@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ..core.clock import Millis, to_text
 from ..core.durations import MAX_DURATION, Duration, format_duration
+from ..core.errors import Problem
 from ..storage.ports import Row
 from ..web.fields.types import Maybe, Name, Stamp, Strict
 from ..web.problem import not_found
@@ -92,7 +93,10 @@ async def heartbeats_get(call: Call[Scheduler]) -> Answer:
 @heartbeats.delete("v1/heartbeats/{name}", answers={204: None, 409: ("already-firing", "already-final")}, if_match=True)
 async def heartbeats_delete(call: Call[Scheduler]) -> Answer:
     """End a monitor: no event is delivered until the next call begins it anew."""
-    await call.service.changes.cancel(call.tenant, PREFIX + call.params["name"], call.headers)
+    try:
+        await call.service.changes.cancel(call.tenant, PREFIX + call.params["name"], call.headers)
+    except Problem as refusal:
+        raise not_found("heartbeat") if refusal.status == 404 else refusal from None
     return Answer(204)
 
 

@@ -32,7 +32,7 @@ _TEXTS: Final[Mapping[LateReason, str]] = {
     "rate": "it waited {} for the deliveries per second of its channel or tenant",
     "concurrency": "it waited {} for earlier deliveries to its channel, tenant or process to end",
     "storage": "it waited {} for storage, which was slow or refused requests",
-    "ordering-key": "it waited {} for earlier events of its ordering key",
+    "ordering-key": "it waited {} for earlier events of its ordering key or schedule",
     "not-taken": "it waited {} until a process took it up",
     "retry": "it waited {} between failed attempts",
     "other": "{} have no recorded reason",

@@ -214,7 +214,11 @@ async def events_redrive(call: Call[Scheduler]) -> Answer:
     return await _or_all(202, one(), lambda: call.service.fanouts.redrive(call.tenant, call.params["id"]))
 
 
-@dead.post("v1/dead-letters/redrive", answers={202: RedriveOut})
+@dead.post(
+    "v1/dead-letters/redrive",
+    answers={202: RedriveOut},
+    examples={"all": {}, "of an outage": {"channel": "orders", "from": "2026-11-21T10:00:00Z", "to": "2026-11-21T12:00:00Z"}},
+)
 async def dead_letters_redrive(call: Call[Scheduler, RedriveIn]) -> Answer:
     """Deliver all dead events that match again; `{}` matches all of them."""
     chosen = dead_letters(call.body.from_, call.body.to, call.body.channel)

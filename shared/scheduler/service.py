@@ -84,17 +84,18 @@ class Scheduler:
         rows = CompleteRows(self.state_backfill.complete, self.label_index.complete)
         self.lookup = EventLookup(self.runner, tables, clock, queued_ids, rows, storage.places, former)
         self.lists = ListTurns()
-        self.lines = KeyLines(self.runner, directory, clock)
+
+        # Owners need the writer, and the writer's express delivery needs owners; notices need the writer too.
+        async def notify(tenant: str, kind: NoticeKind, subject: str, detail: str = "", count: int = 1) -> None:
+            await self.notices(tenant, kind, subject, detail, count)
+
+        self.lines = KeyLines(self.runner, directory, clock, notify)
         self.key_tidying = KeyTidying(self.runner, tables, directory)
         self.event_views = EventViews(directory, clock, self.lines)
         copy = SECOND if pair is not None and side == "first" else ""
         channels = directory.channels
         self.stats = TenantStats(tables, clock, channels.blocks, storage.places, copy, channels.allow_long_work)
         mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
-
-        # Owners need the writer, and the writer's express delivery needs owners; notices need the writer too.
-        async def notify(tenant: str, kind: NoticeKind, subject: str, detail: str = "", count: int = 1) -> None:
-            await self.notices(tenant, kind, subject, detail, count)
 
         self.serving: Callable[[], Awaitable[Scheduler]] | None = None
         """Gives the scheduler of the side that serves now; None without a pair."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -9,25 +10,31 @@ from ...core.clock import Clock, Millis
 from ...core.durations import MAX_TIME
 from ...core.errors import OutcomeUnknown, Problem, Rejected
 from ...engine.async_runner import AsyncRunner
+from ...engine.queries import load_rows
 from ...storage.names import EVENTS
 from ...storage.ports import Props, Row, Tables
 from ...web.etag import etag_of
 from ..changes import Changes
-from ..keys import Address
-from ..protocol.changing import WINDOW, find
+from ..keys import MIRRORED, Address, place_of
+from ..overlap import KEY, OVERLAP, has_line
+from ..protocol.changing import ORIGIN, WINDOW, cancel_together, find
 from ..queries.event_filter import EventFilter
-from ..rules import asked_due
+from ..rules import asked_due, may_change
 from .model import MOST_UNFINISHED
 from .rows import BulkJob
 
 MARK: Final = "job"
 """Property of an event: the last jobs that have moved it, the latest first, so that a job which is continued after a crash does not move it
 twice, also if another job has moved it meanwhile. Former versions know the last one only."""
+AT_ONCE: Final = 16
+"""Requests about events that a process makes side by side, for all jobs together."""
 FIRE_IN: Millis = 4_000
 """An event that a job fires is due after this time, so that the fired events share shards."""
 TRIES: Final = 3
 CHANGED: Final = "changed"
 _GONE: Final = frozenset({"not-found"})
+_CANCEL: Final = ("flag", ORIGIN, KEY, OVERLAP)
+"""Properties of an event that its cancel depends on, besides those of every filter."""
 _CHANGED: Final = frozenset({"precondition-failed", "already-final", "not-dead"})
 
 
@@ -44,6 +51,24 @@ class Acting:
 
     def __init__(self, runner: AsyncRunner, tables: Tables, changes: Changes, clock: Clock) -> None:
         self._runner, self._tables, self._changes, self._clock = runner, tables, changes, clock
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def act(self, tenant: str, job_id: str, job: BulkJob, chosen: EventFilter, addresses: Sequence[Address]) -> list[Result]:
+        """Carry the job's action out on events of one shard, of which at most 100. Raises `StorageError`: then repeat it."""
+        if job.action == "redrive":
+            async with self._at_once:
+                return await self._redrive(tenant, chosen, addresses)
+        done = set[Address]()
+        if job.action == "cancel" and addresses:
+            async with self._at_once:
+                done = await self._cancel(job_id, chosen, addresses)
+
+        async def act(address: Address) -> Result:
+            async with self._at_once:
+                return await self.one(tenant, job_id, job, chosen, address)
+
+        single = await asyncio.gather(*(act(each) for each in addresses if each not in done))
+        return [Result(each.text, "done") for each in done] + single
 
     async def one(self, tenant: str, job_id: str, job: BulkJob, chosen: EventFilter, address: Address) -> Result:
         """Cancel, move or fire an event, if it still matches. Raises `StorageError` if storage does not answer: then repeat it."""
@@ -91,7 +116,23 @@ class Acting:
                 raise Problem(422, "due-too-late", "the due time is after the year 9999")
         await self._changes.move(tenant, event_id, max(due, 0), change, seen, row)
 
-    async def redrive(self, tenant: str, chosen: EventFilter, addresses: Sequence[Address]) -> list[Result]:
+    async def _cancel(self, job_id: str, chosen: EventFilter, addresses: Sequence[Address]) -> set[Address]:
+        """Cancel those events of a shard that can be cancelled in one transaction; return their addresses. The others are left for `one`.
+
+        Raises `StorageError` if storage does not answer: then repeat it.
+        """
+        shard = addresses[0].shard
+        if place_of(shard) == MIRRORED:
+            return set()
+        wanted = {address.row: address for address in addresses}
+        select = (*chosen.properties, *_CANCEL)
+        rows = await load_rows(self._tables, EVENTS, shard, min(wanted), max(wanted) + "\0", select)
+        found = [row for row in rows if row.rk in wanted and chosen.shows(row.props) and _is_plain(row.props)]
+        if len(found) < 2 or not await self._runner.run(cancel_together(found, self._clock.now(), _nonce(job_id))):
+            return set()
+        return {wanted[row.rk] for row in found}
+
+    async def _redrive(self, tenant: str, chosen: EventFilter, addresses: Sequence[Address]) -> list[Result]:
         """Redrive those dead events of a shard that still match. Raises `StorageError`: then repeat it."""
         results: list[Result] = []
         rows: list[Row] = []
@@ -106,6 +147,11 @@ class Acting:
         done = await self._changes.redrive_found(tenant, rows) if rows else set[str]()
         ids = [str(row.props["id"]) for row in rows]
         return results + [Result(each, "done") if each in done else Result(each, "skipped", CHANGED) for each in ids]
+
+
+def _is_plain(props: Props) -> bool:
+    """Return True for an event whose cancel changes its own row alone."""
+    return may_change(props) == "yes" and not has_line(props)
 
 
 def _nonce(job_id: str) -> str:

@@ -40,7 +40,12 @@ async def jobs_get(call: Call[BulkJobs]) -> Answer:
     return Answer(200, await call.service.get(call.tenant, call.params["id"]))
 
 
-@jobs.post("v1/jobs/{id}/confirm", answers={202: BulkOut, 409: ("not-confirmed", "job-ended", "changed-meanwhile")}, record="always")
+@jobs.post(
+    "v1/jobs/{id}/confirm",
+    answers={202: BulkOut, 409: ("not-confirmed", "job-ended", "changed-meanwhile")},
+    examples={"as the counted job shows it": {"confirmation": "1200-fp3ka6mz"}},
+    record="always",
+)
 async def jobs_confirm(call: Call[BulkJobs, BulkConfirmIn]) -> Answer:
     """Start a bulk job by confirming its count.
 

@@ -57,8 +57,6 @@ JOB: Final = "bulk_jobs"
 """The sweep's job that carries bulk jobs on."""
 PER_SECOND: Final = 500
 """Events that a job changes in a second at most."""
-AT_ONCE: Final = 16
-"""Events that a process changes side by side, for all jobs together."""
 CHUNK: Final = 100
 """Events of a step: after each, its results are stored."""
 COUNT_PAGE: Final = 1000
@@ -88,7 +86,6 @@ class BulkJobs:
     ) -> None:
         self._tables, self._queues, self._lookup, self._clock, self._ids = tables, queues, lookup, clock, ids
         self._acting = Acting(runner, tables, changes, clock)
-        self._at_once = asyncio.Semaphore(AT_ONCE)
         self._idle = False
 
     # -- requests
@@ -341,7 +338,7 @@ class BulkJobs:
             addresses = addresses_of(counted) if counted is not None else []
             some = addresses[job.offset : job.offset + CHUNK]
             began = self._clock.monotonic()
-            results = await self._act(tenant, job_id, job, chosen, some)
+            results = await self._acting.act(tenant, job_id, job, chosen, some)
             offset = job.offset + len(some)
             over = self._clock.monotonic() >= until
             after = _with_results(replace(job, offset=offset, lease=0 if over else self._clock.now() + LEASE), results)
@@ -359,17 +356,6 @@ class BulkJobs:
             extra = {"action": "bulk_job_done", "tenant": tenant, "job": job_id}
             log.info("Bulk job %s has changed %d events; %d failed", job_id, ended.done, ended.failed, extra=extra)
         return True
-
-    async def _act(self, tenant: str, job_id: str, job: BulkJob, chosen: Any, addresses: Sequence[Any]) -> list[Result]:
-        if job.action == "redrive":
-            async with self._at_once:
-                return await self._acting.redrive(tenant, chosen, addresses)
-
-        async def act(address: Any) -> Result:
-            async with self._at_once:
-                return await self._acting.one(tenant, job_id, job, chosen, address)
-
-        return await asyncio.gather(*map(act, addresses))
 
 
 def replace_etag(row: Row, etag: str) -> Row:

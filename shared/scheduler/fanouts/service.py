@@ -124,6 +124,9 @@ class Fanouts:
         """Change the events that no delivery has begun of. Return what became of each. Raises 404, 412, 422."""
         if patch.channel is not None:
             raise invalid("/channel", "each event of a fan-out has its own channel; change one event by its own id")
+        if patch.delay is not None:
+            # From one instant on: the events stay due at the same time.
+            patch = patch.model_copy(update={"due": self._clock.now() + patch.delay, "delay": None})
 
         async def one(member: Member) -> str:
             if member.row is None:

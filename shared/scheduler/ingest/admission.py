@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import NamedTuple
 
+import orjson
 from pydantic import TypeAdapter
 
 from ...core import tracing
@@ -29,7 +30,7 @@ from ...web.parsing import is_lenient_json, too_deep
 from ...web.problem import invalid, not_found, unreadable
 from ..fanouts.names import MADE, fanned_out
 from ..model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, OUTLIVED, EventIn, EventPatch
-from ..outcomes.owed import NamesCallbacks
+from ..outcomes.owed import CALLBACK_OF, CALLBACKS_PATCH, OUTCOMES, NamesCallbacks
 from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
 from ..rules import NEVER, durability_of, spread
 from .event_limits import EventLimits
@@ -277,6 +278,11 @@ class Ingest:
             change["expires"] = NEVER if patch.expires is None else patch.expires
             if patch.expires is not None and patch.expires < int(now.get("flex", 0)):
                 raise invalid("/expires", OUTLIVED)
+        if callbacks := {outcome: getattr(patch, f"on_{outcome}") for outcome in OUTCOMES if f"on_{outcome}" in given}:
+            if CALLBACK_OF in now:
+                raise invalid(f"/on_{next(iter(callbacks))}", "the event is a callback, and a callback has no callbacks")
+            await self.callback_channels(tenant, patch)
+            change[CALLBACKS_PATCH] = orjson.dumps(callbacks).decode()
         due = patch.due if patch.due is not None else self._clock.now() + patch.delay if patch.delay is not None else None
         if due is not None and "flex" in now:
             # The event keeps its place in the window when the window moves; an event that was fired has none. Both properties are set,

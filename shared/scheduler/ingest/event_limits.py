@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...core.errors import Problem
+from ...core.readable import count_of
 from ...delivery.flow.rate_limiter import RateLimiter, most_at_once
 from ...tenants.model import Tenant
 from ...web.problem import invalid, too_many
@@ -42,7 +43,7 @@ class EventLimits:
         limit, rate = settings.limits.open_events, settings.limits.events_per_second
         most = min(count, limit if limit is not None else count, most_at_once(rate) if rate is not None else count)
         if most < count > 1:
-            return invalid("/channels", f"the tenant's limits let in at most {most} events together")
+            return invalid("/channels", f"the tenant's limits let in at most {count_of(most, 'event')} together")
         if limit is not None and await self._stats.open_events(tenant) + count > limit:
             return await self._too_many_open(tenant, limit)
         if wait := await self._limiter.take_all(tenant, rate, count):
@@ -58,7 +59,9 @@ class EventLimits:
         return refusal
 
     async def _too_many_open(self, tenant: str, limit: int | None) -> Problem:
-        return await self.noted(tenant, too_many(OPEN_EVENTS_RETRY, f"the tenant may have {limit:,} open events", "open_events"))
+        return await self.noted(
+            tenant, too_many(OPEN_EVENTS_RETRY, f"the tenant may have {count_of(limit or 0, 'open event')}", "open_events")
+        )
 
     async def _too_fast(self, tenant: str, wait: float) -> Problem:
         detail = "the tenant's limit of events per second is exceeded"

@@ -22,12 +22,13 @@ from ..fanouts.names import MADE
 from ..key_lines import KeyLines
 from ..keys import HOME, Address, server_id
 from ..mirror.pair import Mirror
+from ..overlap import has_line
 from ..protocol.changing import find
 from ..protocol.ingest import Entry, FreshId, KnownId, known_id, register_id
 from ..protocol.label_rows import mark_of
 from ..protocol.mirroring import mirror_event, mirror_id
 from ..protocol.reusing import reuse_id
-from ..rows import FANOUT, KEY, EventToStore
+from ..rows import FANOUT, EventToStore
 from ..rules import is_over
 from .account_rotation import AccountRotation
 from .announcer import Announcer
@@ -255,7 +256,7 @@ class Writer:
         for number, filling, row in places:
             if events[number].id is None:
                 events[number].props["id"] = server_id(filling.opened.shard, row)
-        if self._lines is not None and any(KEY in events[number].props for number, *_ in places):
+        if self._lines is not None and any(has_line(events[number].props) for number, *_ in places):
             # Before they are stored: whoever finds a later event of the key finds the ticket of this one.
             try:
                 await self._lines.line_up(tenant, [(events[each].props, Address(into.opened.shard, row)) for each, into, row in places])

@@ -31,6 +31,10 @@ async def work_complete(call: Call[LongWorkCalls]) -> Answer:
     "v1/work/{tenant}/{place}/{attempt}/fail",
     answers={200: WorkStateOut, **PROBLEMS},
     shape=FailIn,
+    examples={
+        "again later": {"error": "the printer is out of paper", "retry_after": "PT5M"},
+        "for good": {"error": "no such order", "retry": False},
+    },
     max_body=MAX_CALL_BYTES,
     doc=f"Report that the work on an event has failed.\n\n{_TEXT}",
 )

@@ -21,7 +21,10 @@ async def storage_get(call: Call[Failover]) -> Answer:
 
 
 @storage.post(
-    "v1/storage/failover", answers={202: StorageOut, 409: ("not-mirrored", "not-in-step", "changed-meanwhile")}, record="after"
+    "v1/storage/failover",
+    answers={202: StorageOut, 409: ("not-mirrored", "not-in-step", "changed-meanwhile")},
+    examples={"a complete copy": {"to": "second"}, "what there is": {"to": "second", "incomplete": True}},
+    record="after",
 )
 async def storage_failover(call: Call[Failover, FailoverIn]) -> Answer:
     """Let the second account of the mirrored pair take over.
@@ -35,7 +38,7 @@ async def storage_failover(call: Call[Failover, FailoverIn]) -> Answer:
 _FAILBACK_CONFLICTS = ("not-mirrored", "taking-over", "first-not-recognised", "changed-meanwhile")
 
 
-@storage.post("v1/storage/failback", answers={202: StorageOut, 409: _FAILBACK_CONFLICTS}, record="after")
+@storage.post("v1/storage/failback", answers={202: StorageOut, 409: _FAILBACK_CONFLICTS}, examples={"always": {}}, record="after")
 async def storage_failback(call: Call[Failover, FailbackIn]) -> Answer:
     """Bring the first account up to date and let it serve again."""
     await call.service.fail_back()

@@ -19,6 +19,8 @@ from ...storage.ports import Props
 
 CALLBACKS: Final = "callbacks"
 """Property of an event row: the channels of its callbacks by outcome, as JSON. Absent or '': none."""
+CALLBACKS_PATCH: Final = "callbacks_patch"
+"""Key of a change that is about to be made: the outcomes whose channel it sets, or takes away (null), as JSON. No row has it."""
 OWED: Final = "owed"
 """Property of an ended event: what is still owed, '' once it is done. Absent: nothing ever was."""
 CALLBACK: Final = "callback"
@@ -49,6 +51,15 @@ def callback_channels(props: Mapping[str, Any]) -> dict[str, str]:
     """Return the channels of an event's callbacks, by outcome."""
     found: dict[str, str] = orjson.loads(str(props[CALLBACKS])) if props.get(CALLBACKS) else {}
     return found
+
+
+def with_callbacks(change: Props, props: Mapping[str, Any]) -> Props:
+    """Return a change as it is written to a row with these properties: a patch of its callbacks is merged with those that it has now."""
+    if CALLBACKS_PATCH not in change:
+        return change
+    merged = {**callback_channels(props), **orjson.loads(str(change[CALLBACKS_PATCH]))}
+    rest = {name: value for name, value in change.items() if name != CALLBACKS_PATCH}
+    return {**rest, CALLBACKS: "", **callbacks_props(merged.get("delivered"), merged.get("dead"))}
 
 
 def callback_channel(props: Mapping[str, Any], state: str) -> str | None:

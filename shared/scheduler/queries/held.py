@@ -15,7 +15,8 @@ from ...tenants.store import TenantDirectory
 from .. import rules
 from ..key_lines import KeyLines
 from ..keys import shard_tenant
-from ..rows import KEY, representation, shown_state
+from ..overlap import has_line
+from ..rows import representation, shown_state
 from .event_filter import EventFilter
 
 
@@ -31,7 +32,7 @@ class EventViews:
         if not is_waiting(row.props, self._clock.now()):
             return representation(row, answers)
         [shown] = await self.all([row], answers)
-        if self._lines is not None and KEY in row.props and "held" not in shown and (waits := await self._lines.waits(row)) is not None:
+        if self._lines is not None and has_line(row.props) and "held" not in shown and (waits := await self._lines.waits(row)) is not None:
             shown.pop("next_attempt", None)
             shown["held"] = waits
         return shown

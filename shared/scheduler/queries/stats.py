@@ -228,8 +228,7 @@ class TenantStats:
 
         async def one(shard: str) -> int:
             async with self._in_flight:
-                found = await load_rows(self._tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "tries", WORK))
-            return sum(work_of(row.props) is not None for row in found)
+                return await count_working(self._tables, shard)
 
         until, working = self._clock.monotonic() + READ_FOR, 0
         for some in batched(names, IN_FLIGHT):
@@ -314,6 +313,12 @@ class TenantStats:
             minute.open += counts.open
             minute.redriven(redriven[name])
         return [_minute_out(name, minutes[name]) for name in sorted(minutes) if minutes[name].counts["accepted"]]
+
+
+async def count_working(tables: Tables, shard: str) -> int:
+    """Return the events of a shard that receivers work on. Raises `StorageError`."""
+    found = await load_rows(tables, EVENTS, shard, FIRST_EVENT, END_EVENTS, ("state", "tries", WORK))
+    return sum(work_of(row.props) is not None for row in found)
 
 
 @dataclass(slots=True)

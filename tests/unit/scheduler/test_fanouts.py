@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -325,3 +326,14 @@ async def test_retention_frees_the_ids(world: World) -> None:
         await world.clock.advance(86_400)
         await world.do(world.app.scheduler.sweeps.retain(["demo"], world.now))
     assert not world.rows(IDS)
+
+
+async def test_events_that_are_moved_together_stay_due_at_the_same_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await channels(world, "a", "b", "c")
+    await post(world.demo, id="x")
+    clock, ticks = world.app.scheduler.clock, itertools.count()
+    now = clock.now
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "now", lambda: now() + next(ticks))
+        assert (await world.demo.patch(f"{URL}/x", {"delay": "PT1H"})).json()["changed"] == 3
+    assert len({event["due"] for event in (await world.demo.get(f"{URL}/x")).json()["events"]}) == 1

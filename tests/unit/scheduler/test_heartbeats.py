@@ -48,6 +48,7 @@ async def test_silence_delivers_one_event_and_a_later_call_begins_anew(world: Wo
 
 async def test_ended_monitor_is_silent(world: World) -> None:
     assert (await world.demo.get(PATH)).status == 404
+    assert (await world.demo.delete(PATH)).json()["detail"] == "There is no such heartbeat."
     await world.demo.post(PATH, {"within": "PT1M"})
     assert (await world.demo.delete(PATH)).status == 204
     await world.run(120, step=5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from shared.scheduler.bulk import service
 from shared.scheduler.bulk.rows import CONFIRM_WITHIN, KEEP_JOBS, OPEN_ROW, PK_OPEN
 from shared.scheduler.bulk.service import JOB, LEASE, STORED_WITHIN
 from shared.storage.names import EVENTS, PK_TICKS, SWEEPS
+from shared.storage.ports import Op
 
 from ..harness import World
 
@@ -120,6 +122,31 @@ async def test_job_fires_and_redrives(world: World) -> None:
     # A redrive leaves the announcement of its shards to the queue.
     await world.run(60)
     assert await states(world, ids) == {"delivered"}
+
+
+async def test_events_of_a_shard_are_cancelled_in_one_transaction_and_singly_if_one_has_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await events(world, 150)
+    job = await counted(world, "cancel")
+    await confirm(world, job)
+    writes: list[int] = []
+    write = world.tables.write
+
+    async def changed_meanwhile(table: str, pk: str, ops: Sequence[Op]) -> Any:
+        if table == EVENTS:
+            writes.append(len(ops))
+            if len(ops) == 50:
+                monkeypatch.setattr(world.tables, "write", write)
+                await world.put_props("demo", ids[120], note=1)
+                monkeypatch.setattr(world.tables, "write", changed_meanwhile)
+        return await write(table, pk, ops)
+
+    monkeypatch.setattr(world.tables, "write", changed_meanwhile)
+    report = await ended(world, job)
+    assert (report["done"], report["skipped"], report["failed"]) == (150, 0, 0)
+    assert await states(world, ids) == {"cancelled"}
+    assert writes == [100, 50] + 50 * [1]
 
 
 async def test_job_that_is_continued_after_a_crash_moves_no_event_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,7 @@ async def test_an_event_is_delivered_when_its_receiver_completes_it(world: World
     assert [attempt["outcome"] for attempt in event["attempts"]] == ["working"]
     stats = (await world.demo.get("/api/v1/stats")).json()
     assert (stats["open"], stats["retrying"], stats["working"]) == (1, 1, 1)
+    assert b'\ntocsin_events_working{tenant="demo"} 1.0\n' in (await world.admin.get("/api/metrics")).body
     await world.run(600)
     done = await tell(world, sent(world, event_id), "complete")
     assert (done.status, done.json()) == (200, {"state": "completed", "event": "delivered"})
@@ -65,6 +66,7 @@ async def test_an_event_is_delivered_when_its_receiver_completes_it(world: World
     assert len(world.receiver.of(event_id)) == 1 and not world.rows(SHARDS), "the shard is finished long before the deadline"
     stats = (await world.demo.get("/api/v1/stats")).json()
     assert (stats["delivered"], stats["open"], stats["retrying"], stats["working"]) == (1, 0, 0, 0)
+    assert b'\ntocsin_events_working{tenant="demo"} 0.0\n' in (await world.admin.get("/api/metrics")).body
 
 
 async def test_waiting_takes_no_storage_request(world: World) -> None:

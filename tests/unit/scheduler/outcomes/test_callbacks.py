@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -136,6 +137,25 @@ async def test_a_dead_callback_is_a_dead_letter_without_a_callback_of_its_own(wo
     await world.run(10)
     assert [got.verdict.outcome for got in callbacks(world)] == ["final", "delivered"]
     assert len({got.delivery.id for got in callbacks(world)}) == 1
+
+
+async def test_callbacks_are_changed_taken_away_and_moved_with_their_event(world: World) -> None:
+    await channel(world, "told")
+    url = f"/api/v1/events/{(await world.demo.create(delay='PT20S'))['id']}"
+    # Each of two calls at once changes one of them, and neither change is lost.
+    await asyncio.gather(*(world.demo.patch(url, {name: "told", "delay": "PT30S"}) for name in NAMES))
+    both = (await world.demo.get(url)).json()
+    assert {name: both[name] for name in NAMES} == NAMES
+    larger = (await world.demo.patch(url, {"on_delivered": None, "payload": "x" * 9000})).json()
+    assert larger["on_dead"] == "told" and "on_delivered" not in larger
+    assert "on_dead" not in (await world.demo.patch(url, {"on_dead": None})).json()
+    assert (await world.demo.patch(url, {"on_delivered": "told"})).status == 200
+    unknown = await world.demo.patch(url, {"on_dead": "nobody"})
+    assert (unknown.status, unknown.json()["errors"][0]["pointer"]) == (422, "/on_dead")
+    await world.run(60)
+    assert [each["type"] for each in told(world)] == ["event.delivered"]
+    callback = f"/api/v1/events/{callbacks(world)[0].delivery.id}"
+    assert (await world.demo.patch(callback, {"on_dead": "told"})).status == 422, "a callback has no callbacks"
 
 
 @pytest.mark.parametrize("field", ["on_delivered", "on_dead"])
