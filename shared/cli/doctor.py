@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from .terminal.output import count_of, duration_text, ranges_text
+from ..core.readable import count_of
+from .terminal.output import duration_text, ranges_text
 
 type Severity = Literal["bad", "look"]
 _MAX_NAMES: Final = 10

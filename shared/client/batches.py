@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 
 from ..core.errors import TocsinError
 from ..core.packing import packs
+from ..core.readable import count_of
 from . import calls
 from .errors import BatchStopped, Refused, Unreachable, Unreadable
 from .exchange import CallSteps, RetrySettings, Sleep, exchange
@@ -62,7 +63,7 @@ def send_lines(found: Iterable[EncodedEvent], *, retry_settings: RetrySettings, 
         for chunk in split_chunks(found):
             yield from _chunk(chunk, done, unknown, retry_settings, chance)
     except Exception as error:
-        raise BatchStopped(f"{len(done)} events answered, then: {error}", [done[at] for at in sorted(done)], unknown) from error
+        raise BatchStopped(f"{count_of(len(done), 'event')} answered, then: {error}", [done[at] for at in sorted(done)], unknown) from error
     return Batch(results=tuple(done[at] for at in sorted(done)))
 
 
@@ -75,7 +76,7 @@ def _chunk(
         try:
             answered = yield from exchange(call, retry_settings, chance)
             if len(answered) != len(pending):
-                raise Unreadable(f"{len(answered)} results for {len(pending)} events")
+                raise Unreadable(f"{count_of(len(answered), 'result')} for {count_of(len(pending), 'event')}")
         except Refused as refused:
             if refused.status == 429 and pending is not chunk and not refused.uncertain:
                 # Each of these lines already has its own 429 as a result; the service accepts no more for now.

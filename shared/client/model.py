@@ -355,6 +355,13 @@ class CatchUp(_AnswerModel):
     within: timedelta | None = None
 
 
+class SkippedOccurrences(_AnswerModel):
+    """The occurrences of a schedule that were skipped, because the one before had not ended. last: due time of the last of them."""
+
+    count: int
+    last: datetime
+
+
 class Schedule(_AnswerModel):
     """The present state of a recurring schedule."""
 
@@ -369,6 +376,11 @@ class Schedule(_AnswerModel):
     catch_up: CatchUp | None = None
     exclude: Mapping[str, Any] | None = None
     at_most_once_per: str | None = None
+    overlap: str | None = None
+    """`skip` or `queue`; None if occurrences may overlap."""
+    ordering_key: str | None = None
+    skipped: SkippedOccurrences | None = None
+    """Those that were skipped so far; in `get` only."""
     channel: str | None = None
     channels: tuple[str, ...] = ()
     """The channels to which each occurrence fans out, instead of `channel`."""
@@ -404,6 +416,10 @@ class ScheduleOptions(TypedDict, total=False):
     """`{"dates": ["2026-12-24"], "calendars": ["holidays"]}`: days without occurrences."""
     at_most_once_per: Literal["hour", "day", "week", "month"]
     """Only the first occurrence in each of these periods counts."""
+    overlap: Literal["allow", "skip", "queue"]
+    """An occurrence that is due before the last one has ended is delivered, skipped, or waits. Default: `allow`."""
+    ordering_key: str
+    """Its events share the channel's limits per key. Not with `overlap` of `skip` or `queue`."""
     channel: str
     channels: Sequence[str]
     """Instead of `channel`: each occurrence is a fan-out to these 2 to 10 channels."""

@@ -13,3 +13,8 @@ def readable_duration(millis: float) -> str:
     if seconds < 3600:
         return f"{seconds // 60} min {seconds % 60} s"
     return f"{seconds // 3600} h {seconds % 3600 // 60} min" if seconds < 172_800 else f"{seconds // 86_400} d {seconds % 86_400 // 3600} h"
+
+
+def count_of(number: int, thing: str, things: str | None = None) -> str:
+    """Return a number with its noun: 1 event, 2,000 events. things: the plural, if it is not the noun with an s."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 
 from ..core.clock import Clock
 from ..core.errors import Problem
+from ..core.readable import count_of
 from ..engine.async_runner import AsyncRunner
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..engine.queries import load_rows
@@ -253,7 +254,7 @@ class FleetDirectory:
         own = (await self._limits(tenant)).fleets
         limit = MOST_FLEETS if own is None else own
         if (count := len(await self._entries(tenant))) >= limit:
-            detail = f"the tenant has {count:,} fleets, and its limit is {limit:,}"
+            detail = f"the tenant has {count_of(count, 'fleet')}, and its limit is {limit:,}"
             raise conflict("too-many-fleets", f"{detail}; an operator can raise limits.fleets", "fleets")
 
     async def _require_room(self, tenant: str, name: str, partitions: int) -> None:
@@ -263,7 +264,7 @@ class FleetDirectory:
         before = counts.pop(name, 0)
         total = sum(counts.values()) + partitions
         if partitions > before and total > limit:
-            detail = f"the tenant's fleets would have {total:,} partitions, and its limit is {limit:,}"
+            detail = f"the tenant's fleets would have {count_of(total, 'partition')}, and its limit is {limit:,}"
             raise conflict("too-many-partitions", f"{detail}; an operator can raise limits.partitions", "partitions")
 
     # -- changing

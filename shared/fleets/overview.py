@@ -24,6 +24,7 @@ from ..web.fields.types import Maybe, Stamp, Strict
 from ..web.paging.cursor import encode_cursor
 from ..web.paging.pages import after
 from ..web.routes import Answer, Call, RouteGroup
+from .need_texts import need_text
 from .watch.rules import WatchState
 from .watch.state import WATCHED, parse_watch_state
 
@@ -41,6 +42,7 @@ class NeedOut(Strict):
     source: Source
     what: str = Field(description="An alarm of leases or of maintenance; `silent` for agents, `waiting` for approvals.")
     count: int = Field(description="Partitions, servers, events, agents: the subjects of the reason.")
+    text: str = Field(description="The reason for people, with its count.", examples=["2 partitions without an owner"])
     subjects: list[str] = Field(description="The first subjects, where they are known.")
     since: Stamp | None = Field(description="When an alarm of leases was found first; otherwise null.")
 
@@ -127,6 +129,7 @@ class Overview:
                         source=each.source,
                         what=each.what,
                         count=each.count,
+                        text=need_text(each.source, each.what, each.count),
                         subjects=list(each.subjects),
                         since=to_text(each.since) if each.since else None,
                     )

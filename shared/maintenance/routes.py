@@ -32,6 +32,14 @@ from .service import eventgrid
 from .service.service import MaintenanceService
 
 _EVENT_ID = "602d9444-d2cd-49c7-8624-8643e7171297"
+_VALIDATION = [
+    {
+        "id": "2d1781af-3a4c-4d7c-bd0c-e34b19da4e66",
+        "eventType": "Microsoft.EventGrid.SubscriptionValidationEvent",
+        "eventTime": "2026-11-21T10:21:55.000Z",
+        "data": {"validationCode": "512d38b6-c7b8-40c8-89fe-f46f9e9622b6"},
+    }
+]
 MAX_REPORT = 1024 * 1024
 """Largest report, in bytes."""
 _ENTRY = {
@@ -175,6 +183,7 @@ async def maintenance_rehearse(call: Call[MaintenanceService, RehearseIn]) -> An
     "v1/fleets/{fleet}/maintenance/eventgrid",
     max_body=MAX_REPORT,
     answers={200: DeliveredOut, 409: ("changed-meanwhile",)},
+    examples={"the validation of a subscription": _VALIDATION},
     record="none",
 )
 async def maintenance_eventgrid(call: Call[MaintenanceService, EventGridDelivery]) -> Answer:

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from ...core.errors import TocsinError
+from ...core.readable import count_of
 from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
 from ..session import CommandSession, Yes, add_commands
-from ..terminal.output import console, count_of
+from ..terminal.output import console
 from .plan import Step, carry_out, make_steps
 from .resources import Address, parse_declared
 from .stored import read_parts, read_tenants

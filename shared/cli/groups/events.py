@@ -9,17 +9,19 @@ import typer
 
 from ...core.errors import TocsinError
 from ...core.label_text import labels_text
+from ...core.readable import count_of
 from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
 from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option, parse_pairs, usage_errors, without_fields
-from ..terminal.output import count_of, duration_text
+from ..terminal.output import duration_text
 from ..terminal.times import duration_option, time_option
 from ..terminal.watching import MAX_INTERVAL
 from .events_fanouts import Channels, channel_fields, is_fanout, print_fanout, print_made, print_report
 from .events_import import import_
+from .events_target import Header, Method, OnDead, OnDelivered, Path, Query, Remove, target_of
 
 _HELP = "Create, import, look up, cancel, move, redrive and follow timed events."
-_STATE_HELP = "Only events in this state: scheduled, firing, retrying, delivered, dead, cancelled or lapsed."
+_STATE_HELP = "Only events in this state: scheduled, firing, working, retrying, delivered, dead, cancelled or lapsed."
 Id = Annotated[str, typer.Argument(metavar="EVENT", help="Id of the event, such as order-17.", show_default=False)]
 SomeIds = Annotated[
     list[str] | None, typer.Argument(metavar="[EVENT...]", help="Ids of events, such as order-17. Not with filters.", show_default=False)
@@ -55,12 +57,12 @@ def create(
     ordering_key: Annotated[str | None, typer.Option(help="Events of one key share limits of the channel, such as customer-7.")] = None,
     collapse: Annotated[str | None, duration_option("Replace a waiting event of this id, for this long, such as 5m.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="Label as NAME=VALUE, such as team=blue. Repeatable.")] = None,
-    on_delivered: Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")] = None,
-    on_dead: Annotated[str | None, typer.Option(help="Channel of a callback if the event is dead or lapsed.")] = None,
-    path: Annotated[str | None, typer.Option(help="Path to append to that of the http channel, such as /orders/17.")] = None,
-    query: Annotated[list[str] | None, typer.Option(help="Query parameter to add as NAME=VALUE, such as notify=yes. Repeatable.")] = None,
-    method: Annotated[str | None, typer.Option(help="Method of the request: POST, PUT or PATCH.")] = None,
-    header: Annotated[list[str] | None, typer.Option(help="Header to add as NAME=VALUE, such as X-Region=eu. Repeatable.")] = None,
+    on_delivered: OnDelivered = None,
+    on_dead: OnDead = None,
+    path: Path = None,
+    query: Query = None,
+    method: Method = None,
+    header: Header = None,
     wait: Annotated[bool, typer.Option("--wait", help="Print each attempt until the end. Exit code 1 if it is not delivered.")] = False,
 ) -> None:
     """Schedule an event.
@@ -77,10 +79,7 @@ def create(
     given: dict[str, Any] = {"due": due, "delay": delay, "id": id, **aimed, "expires": expires, "flex": flex}
     given |= {"durability": durability, "labels": parse_pairs(label or [], "--label") or None}
     given |= {"ordering_key": ordering_key, "collapse": collapse}
-    given |= {"on_delivered": on_delivered, "on_dead": on_dead}
-    parts = {"path": path, "query": parse_pairs(query or [], "--query") or None, "method": method}
-    parts["headers"] = parse_pairs(header or [], "--header") or None
-    given["target"] = {name: value for name, value in parts.items() if value is not None} or None
+    given |= {"on_delivered": on_delivered, "on_dead": on_dead, "target": target_of(path, query, method, header)}
     fields: Any = {name: value for name, value in given.items() if value is not None}
     with usage_errors("--due, --delay"):
         document = calls.event_document(parse_json_option(payload, "--payload"), fields, make_id=True, channels=channels)
@@ -183,7 +182,9 @@ def _total(session: CommandSession, state: str | None) -> str:
     """Return the number of events of the tenant in a state, or in all, as far as the app counts them."""
     counts = session.get("stats")
     if state == "retrying":
-        return f" of {counts['retrying']:,}"
+        return f" of {counts['retrying'] - counts.get('working', 0):,}"
+    if state == "working":
+        return f" of {counts.get('working', 0):,}"
     if state == "scheduled":
         return f" of {counts['open'] - counts['retrying']:,}"
     # The counts of ended events cover a day, and the list all that are kept.
@@ -219,15 +220,28 @@ def change(
     payload: Annotated[str | None, typer.Option(help="New payload as JSON, such as '{\"order\": 18}'; @FILE reads a file.")] = None,
     channel: Annotated[str | None, typer.Option(help="New channel to deliver to, such as default.")] = None,
     expires: Annotated[str | None, duration_option("New duration after the due time at which delivery stops, such as 1h.")] = None,
+    on_delivered: OnDelivered = None,
+    on_dead: OnDead = None,
+    path: Path = None,
+    query: Query = None,
+    method: Method = None,
+    header: Header = None,
+    remove: Remove = None,
 ) -> None:
-    """Change an event whose delivery has not started.
+    """Change an event whose delivery has not started. --path, --query, --method and --header together replace its whole target.
 
     Examples:
         tocsin events change order-17 --delay 2h
         tocsin events change order-17 --payload @order.json
+        tocsin events change order-17 --path /orders/18 --on-dead alarms --remove expires
     """
     given: dict[str, Any] = {"due": due, "delay": delay, "channel": channel, "expires": expires}
+    given |= {"on_delivered": on_delivered, "on_dead": on_dead, "target": target_of(path, query, method, header)}
     body = {name: value for name, value in given.items() if value is not None}
+    for name in remove or ():
+        if name.field in body:
+            raise CommandFailed(f"--remove {name} and a new value exclude each other", advice="Give one of them.", status=Exit.USAGE)
+        body[name.field] = None
     if payload is not None:
         body["payload"] = parse_json_option(payload, "--payload")
     if not body:

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import typer
 
+from ...core.readable import count_of
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession, api_path, parse_pairs
-from ..terminal.output import console, count_of
+from ..terminal.output import console
 
 POLL: Final = 0.5
 """Seconds between two looks at a job."""

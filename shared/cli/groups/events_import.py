@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from ...core.readable import count_of
 from ..exits import Exit
 from ..session import CommandSession
-from ..terminal.output import count_of
 
 _IDS_HELP = "make: give each event without an id one made from its line. none: send such events without an id."
 _UNKNOWN_HELP = "On resuming, what to do with events without ids that may be stored already: refuse, send them again, or leave them out."

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import typer
 
+from ...core.readable import count_of
 from ..exits import Exit
 from ..session import CommandSession, api_path
-from ..terminal.output import count_of, duration_text
+from ..terminal.output import duration_text
 
 _FINAL: Final = frozenset({"delivered", "dead", "lapsed", "cancelled"})
 _FIRST, _LONGEST, _ASLEEP = 0.2, 2.0, 5.0

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ...core.readable import count_of
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option
@@ -71,15 +72,16 @@ def overview(session: CommandSession) -> None:
     def row(each: dict[str, Any]) -> Sequence[Any]:
         return each["fleet"], each["urgency"], ", ".join(map(_need, each["needs"])), each["open_events"] or None, each["agents"] or None
 
-    title = f"{first['fleets']} fleets: {first['fleets'] - first['quiet']} need attention, {first['quiet']} quiet"
+    fleets, concerned = count_of(first["fleets"], "fleet"), first["fleets"] - first["quiet"]
+    title = f"{fleets}: {concerned:,} {'needs' if concerned == 1 else 'need'} attention, {first['quiet']:,} quiet"
     columns = ("fleet", "urgency", "needs", "open events", "agents")
-    session.print_list(items, columns, row, empty=f"{first['fleets']} fleets: none needs attention", title=title)
+    session.print_list(items, columns, row, empty=f"{fleets}: none needs attention", title=title)
 
 
 def _need(need: dict[str, Any]) -> str:
     names = f" ({', '.join(need['subjects'][:3])})" if need["subjects"] else ""
-    what = {"agents": "silent agents", "approvals": "approvals waiting"}.get(need["source"], need["what"])
-    return f"{need['count']} {what}{names}"
+    # An app of a former version sends no text.
+    return (need.get("text") or f"{need['count']:,} {need['what']}") + names
 
 
 def list_(session: CommandSession) -> None:
@@ -223,7 +225,7 @@ def resize(
         tocsin leases resize web 128
     """
     found = session.send("POST", api_path("fleets", fleet, "leases", "resize"), {"partitions": partitions})
-    session.print_result(found, f"{fleet} changes to {partitions} partitions, generation {found['generation']}")
+    session.print_result(found, f"{fleet} changes to {count_of(partitions, 'partition')}, generation {found['generation']}")
 
 
 def delete(session: CommandSession, fleet: Fleet, yes: Yes = False) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from ...core.readable import count_of
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option
-from ..terminal.output import count_of
 from ..terminal.times import duration_option, time_option
 from .events_fanouts import Channels, channel_fields
 
 _HELP = "Manage recurring schedules: cron expressions and fixed intervals, in any time zone."
+_OVERLAP_HELP = "What becomes of an occurrence that is due before the last one has ended: it is delivered, skipped, or waits."
 _ONCE_HELP = "Only the first occurrence in each hour, day, week or month counts."
 _WITHIN_HELP = "With --catch-up: skip occurrences missed longer ago than this duration, such as 1h."
 Id = Annotated[str, typer.Argument(help="Id of the schedule, such as nightly.", show_default=False)]
@@ -47,6 +48,8 @@ def put(
     exclude: Annotated[list[str] | None, typer.Option(help="A date without occurrences, such as 2026-12-24. Repeatable.")] = None,
     calendar: Annotated[list[str] | None, typer.Option(help="A calendar whose dates have no occurrences. Repeatable.")] = None,
     at_most_once_per: Annotated[str | None, typer.Option(help=_ONCE_HELP)] = None,
+    overlap: Annotated[Literal["allow", "skip", "queue"] | None, typer.Option(help=_OVERLAP_HELP)] = None,
+    ordering_key: Annotated[str | None, typer.Option(help="Events of one key share limits of the channel, such as customer-7.")] = None,
     channel: Channels = None,
     on_delivered: Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")] = None,
     on_dead: Annotated[str | None, typer.Option(help="Channel of a callback if an event is dead or lapsed.")] = None,
@@ -66,7 +69,7 @@ def put(
     given |= {**channel_fields(channel), "catch_up": {"policy": catch_up, **({"within": within} if within else {})} if catch_up else None}
     given |= {"on_delivered": on_delivered, "on_dead": on_dead}
     given |= {"exclude": {"dates": exclude or [], "calendars": calendar or []} if exclude or calendar else None}
-    given |= {"at_most_once_per": at_most_once_per}
+    given |= {"at_most_once_per": at_most_once_per, "overlap": overlap, "ordering_key": ordering_key}
     body = {name: value for name, value in given.items() if value is not None} | {"payload": parse_json_option(payload, "--payload")}
     session.print_document(session.send("PUT", api_path("schedules", id), body))
 

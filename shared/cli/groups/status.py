@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ...core.readable import count_of
 from ..exits import Exit
 from ..session import CommandSession, add_commands, api_path, read_if_allowed
-from ..terminal.output import count_of, duration_text
+from ..terminal.output import duration_text
 
 _CHECK_HELP = "Exit with code 1 if something needs a person; with --watch, as soon as it does."
 OPEN_STATUSES = ("scheduled", "started")
@@ -131,7 +132,7 @@ def _show(session: CommandSession, found: Mapping[str, Any], worries: Sequence[s
     screen.gap()
     if events:
         late = events["late_ms"]
-        states = ("open", "overdue", "retrying", "held", "delivered", "dead", "lapsed", "cancelled")
+        states = ("open", "overdue", "retrying", "working", "held", "delivered", "dead", "lapsed", "cancelled")
         figures = [*(events.get(name, 0) for name in states), duration_text(late["p50"]), duration_text(late["p99"])]
         screen.table([*states, "late p50", "p99"], [figures], title="events")
         screen.line(f"  due in the next hour: {found['load']}")

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
 from ...client.model import BatchLine
+from ...core.readable import count_of
 from ..connection_options import Connection
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..terminal.documents import to_json
-from ..terminal.output import console, count_of
+from ..terminal.output import console
 from . import progress as kept
 from .progress import ImportProgress, OtherImport, ProgressInUse
 from .reading import BadHeader, FileFormat, FilePart, RejectedLine, read_parts
@@ -255,6 +256,6 @@ def _bar(plan: ImportPlan, file: BinaryIO) -> Iterator[Callable[[ImportProgress]
 
         def show(now: ImportProgress) -> None:
             done = now.accepted + now.known
-            bar.update(task, completed=now.offset, description=f"{done:,} events, {now.rejected:,} rejected")
+            bar.update(task, completed=now.offset, description=f"{count_of(done, 'event')}, {now.rejected:,} rejected")
 
         yield show

@@ -19,7 +19,10 @@ MAX_LINE: Final = 2 * 1024 * 1024
 """Longest line, in bytes. No event is that long, even with every character of its payload escaped."""
 _MAX_REJECTED: Final = 4096
 """Bytes that are stored of a line that is too long."""
-COLUMNS: Final = ("id", "due", "delay", "channel", "expires", "flex", "durability", "on_delivered", "on_dead", "ordering_key", "payload")
+COLUMNS: Final = (
+    *("id", "due", "delay", "channel", "channels", "expires", "flex", "durability"),
+    *("on_delivered", "on_dead", "ordering_key", "payload"),
+)
 _DOTTED: Final = ("payload", "labels", "retry", "target")
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -221,7 +224,8 @@ def event_of_record(header: list[str], record: list[str]) -> dict[str, Any]:
             value = _number(name, cell) if name == "retry.attempts" else cell.split() if name == "retry.schedule" else cell
             found.setdefault(head, {})[rest] = value
         else:
-            found[name] = cell
+            # The names of a fan-out's channels stand in one cell, with spaces between them.
+            found[name] = cell.split() if name == "channels" else cell
     if "payload" not in found:
         if "payload" in header:
             raise ValueError("no payload")

@@ -218,8 +218,15 @@ OVERVIEW = {
             "fleet": "web",
             "urgency": "urgent",
             "needs": [
-                {"source": "leases", "what": "unserved", "count": 4, "subjects": ["1", "5", "6", "7"], "since": AT},
-                {"source": "agents", "what": "silent", "count": 1, "subjects": ["s3"], "since": None},
+                {
+                    "source": "leases",
+                    "what": "unserved",
+                    "count": 4,
+                    "text": "4 partitions without an owner",
+                    "subjects": ["1", "5", "6", "7"],
+                    "since": AT,
+                },
+                {"source": "agents", "what": "silent", "count": 1, "text": "1 silent agent", "subjects": ["s3"], "since": None},
             ],
             "agents": 150,
             "open_events": 51,
@@ -227,7 +234,7 @@ OVERVIEW = {
         {
             "fleet": "db",
             "urgency": "soon",
-            "needs": [{"source": "approvals", "what": "waiting", "count": 2, "subjects": [], "since": None}],
+            "needs": [{"source": "approvals", "what": "waiting", "count": 2, "text": "2 approvals waiting", "subjects": [], "since": None}],
             "agents": 3,
             "open_events": 2,
         },

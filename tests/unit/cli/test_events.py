@@ -37,6 +37,18 @@ def test_event_with_a_target(tocsin: Command) -> None:
     assert found["target"] == {"path": "/17", "query": {"a": "b=c"}, "method": "PUT", "headers": {"X-A": "1"}}
 
 
+def test_target_callbacks_and_end_are_changed_and_taken_away(tocsin: Command) -> None:
+    tocsin.ok("events", "create", "--delay", "PT1H", "--id", "altered", "--path", "/17", "--expires", "PT1H")
+    changed = ("--path", "/18", "--query", "a=b", "--on-dead", "default", "--on-delivered", "default", "--remove", "expires")
+    tocsin.ok("events", "change", "altered", *changed)
+    [found] = tocsin.ok("events", "get", "altered", "--json").documents
+    assert found["target"] == {"path": "/18", "query": {"a": "b"}, "method": "POST"}
+    assert (found["on_dead"], found["on_delivered"], "expires" in found) == ("default", "default", False)
+    tocsin.ok("events", "change", "altered", "--remove", "target", "--remove", "on-dead")
+    [found] = tocsin.ok("events", "get", "altered", "--json").documents
+    assert found["on_delivered"] == "default" and not {"target", "on_dead"} & found.keys()
+
+
 def test_same_event_again_is_the_same_and_one_without_an_id_gets_one(tocsin: Command) -> None:
     arguments = ("events", "create", "--due", "2027-06-01T10:00:00Z", "--json")
     assert tocsin.ok(*arguments, "--id", "twice").documents == tocsin.ok(*arguments, "--id", "twice").documents
@@ -98,6 +110,7 @@ def test_one_of_several_that_fails_does_not_stop_the_others(tocsin: Command) -> 
         (("cancel", "not an id"), "where: EVENT"),
         (("get", ".."), "is not a valid name"),
         (("change", "x"), "name at least one thing"),
+        (("change", "x", "--on-dead", "y", "--remove", "on-dead"), "exclude each other"),
         (("redrive",), "give ids, or --all"),
         (("redrive", "x", "--channel", "default"), "go with --all"),
     ],

@@ -162,5 +162,8 @@ def test_csv_columns_with_dots_make_objects_and_bad_cells_are_reported() -> None
         {"delay": "PT1S", "payload": {}},
     ]
     assert [(each.number, each.why) for each in bad] == [(4, "2 cells, but 5 columns"), (5, "retry.attempts is not a whole number: x")]
+    [several, one], _ = flat(found(b"delay,channel,channels,payload\nPT1S,,billing  stock,1\nPT1S,billing,,1\n", "csv", ids=False))
+    assert json.loads(several.text)["channels"] == ["billing", "stock"] and json.loads(one.text)["channel"] == "billing"
+    assert "channel" not in json.loads(several.text) and "channels" not in json.loads(one.text)
     _, bad = flat(found(b"due,payload\nx,{\nx,\n", "csv"))
     assert [each.why.partition(":")[0] for each in bad] == ["the payload is not JSON", "no payload"]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from shared.fleets.need_texts import need_text
 from shared.fleets.overview import needs_of, ranked
-from shared.fleets.watch.alarms import Alarm
+from shared.fleets.watch.alarms import ALARMS, Alarm
 from shared.fleets.watch.rules import WatchState
 from shared.maintenance.service.figures import MaintenanceCare
+from shared.maintenance.service.notifications import SENTENCES
 
 QUIET = WatchState()
 UNSERVED = WatchState(alarms={"unserved": Alarm("unserved", 5, ("1", "2"), 2)})
@@ -39,3 +43,23 @@ def test_fleets_are_in_the_order_of_urgency_then_of_the_number_of_reasons_then_o
         "c": needs_of(UNSERVED, MaintenanceCare(waiting=1)),
     }
     assert [name for name, _ in ranked(fleets.items())] == ["c", "a", "b", "soon", "later"]
+
+
+@pytest.mark.parametrize(
+    ("source", "what", "count", "text"),
+    [
+        ("leases", "unserved", 1, "1 partition without an owner"),
+        ("leases", "unserved", 1200, "1,200 partitions without an owner"),
+        ("agents", "silent", 1, "1 silent agent"),
+        ("maintenance", "callers-affected", 1, "1 event that affects callers"),
+        ("maintenance", "domains-down zone-1", 1, "too many fault domains down"),
+        ("maintenance", "of-a-later-release", 2, "of a later release (2)"),
+    ],
+)
+def test_a_reason_is_named_for_people_with_its_count(source: str, what: str, count: int, text: str) -> None:
+    assert need_text(source, what, count) == text
+
+
+def test_every_alarm_has_a_text() -> None:
+    assert [kind for kind in ALARMS if "(" in need_text("leases", kind, 1)] == []
+    assert [kind for kind in SENTENCES if "(" in need_text("maintenance", kind, 1)] == []

@@ -174,10 +174,13 @@ class Fleet:
         self.hooks, self.guarded = hooks, 0
         self.listed, self.due = dict[str, dict[str, Any]](), dict[str, int]()
         self.posts, self.made, self.joint, self.domains = list[str](), 0, 0, domains
-        self.nodes = {name: JointNode(self, name) for name in domains}
+        self.nodes = {name: self.make_node(name) for name in domains}
         for node in self.nodes.values():
             # An agent that never received its fleet's settings follows its own in the end.
             node.report(lost=False)
+
+    def make_node(self, name: str) -> JointNode:
+        return JointNode(self, name)
 
     def receive(self, report: Any) -> rules.AcceptedAgentReport:
         asked = rules.nodes_to_drain(self.view, report, self.settings)

@@ -34,39 +34,57 @@ controls = RouteGroup[ManualControls]("leases", scope="fleets", params={"fleet":
 
 
 class VerbRoute(NamedTuple):
-    """A verb in the API: its body, its summary, the rest of its description, and its own codes of 409."""
+    """A verb in the API: its body with an example, its summary, the rest of its description, and its own codes of 409."""
 
     body: type[Said]
+    example: Mapping[str, Any]
     summary: str
     more: str = ""
     codes: tuple[str, ...] = ()
 
 
 PARTITION_VERBS: dict[PartitionVerb, VerbRoute] = {
-    "offline": VerbRoute(Lasting, "Take a partition offline: its server releases it, and no server claims it."),
-    "online": VerbRoute(Said, "Bring a partition back online.", codes=("not-offline",)),
+    "offline": VerbRoute(
+        Lasting,
+        {"note": "its data crashes its server", "expires": "PT1H"},
+        "Take a partition offline: its server releases it, and no server claims it.",
+    ),
+    "online": VerbRoute(Said, {"note": "its data is mended"}, "Bring a partition back online.", codes=("not-offline",)),
     "bump": VerbRoute(
         BumpIn,
+        {"note": "reload its rules"},
         "Reload a partition: its server releases it, and it is claimed again under the next epoch.",
         "With `server`, the partition is also prohibited for that server, so that another one claims it.",
         ("not-owned",),
     ),
-    "prohibit": VerbRoute(LastingForServer, "Keep a partition away from a server."),
-    "permit": VerbRoute(PermitIn, "Allow a server to own a partition again.", codes=("not-prohibited",)),
-    "pin": VerbRoute(LastingForServer, "Keep a partition on one server while that server lives and may own it.", codes=("prohibited",)),
-    "unpin": VerbRoute(Said, "Let the plan place a pinned partition again.", codes=("not-pinned",)),
+    "prohibit": VerbRoute(
+        LastingForServer, {"note": "its disk is slow", "server": "s7", "expires": "P1D"}, "Keep a partition away from a server."
+    ),
+    "permit": VerbRoute(
+        PermitIn, {"note": "it has a new disk", "server": "s7"}, "Allow a server to own a partition again.", codes=("not-prohibited",)
+    ),
+    "pin": VerbRoute(
+        LastingForServer,
+        {"note": "its cache is warm there", "server": "s7"},
+        "Keep a partition on one server while that server lives and may own it.",
+        codes=("prohibited",),
+    ),
+    "unpin": VerbRoute(Said, {"note": "its cache is cold again"}, "Let the plan place a pinned partition again.", codes=("not-pinned",)),
 }
 SERVER_VERBS: dict[ServerVerb, VerbRoute] = {
     "drain": VerbRoute(
         DrainIn,
+        {"note": "rolling restart", "to": "s8", "expires": "PT30M"},
         "Drain a server: it releases all its partitions.",
         "The server stays in the fleet and gets no partition until it is undrained. With `exit`, its process is asked to end. "
         "With `to`, its partitions go to that server, which gives up none for balance meanwhile.",
         ("no-destination", "prohibited"),
     ),
-    "undrain": VerbRoute(Said, "Let a drained server own partitions again.", codes=("not-drained",)),
-    "prohibit": VerbRoute(Lasting, "Keep a server from owning any partition, even if it is not registered yet."),
-    "permit": VerbRoute(Said, "Allow a server to own partitions again.", codes=("not-prohibited",)),
+    "undrain": VerbRoute(Said, {"note": "it is restarted"}, "Let a drained server own partitions again.", codes=("not-drained",)),
+    "prohibit": VerbRoute(
+        Lasting, {"note": "it runs a wrong build"}, "Keep a server from owning any partition, even if it is not registered yet."
+    ),
+    "permit": VerbRoute(Said, {"note": "it runs the right build"}, "Allow a server to own partitions again.", codes=("not-prohibited",)),
 }
 _COMMON = ("changed-meanwhile", "too-many-intents")
 
@@ -77,6 +95,7 @@ def _declare(verb: AnyVerb, target: str, name: str, route: VerbRoute) -> None:
         name=name,
         doc=f"{route.summary}\n\n{route.more} The control takes effect with the servers' next heartbeat.",
         body=route.body,
+        examples={"one": route.example},
         answers={200: IntentAnswer, 409: route.codes + _COMMON},
     )
     async def handler(call: Call[ManualControls, Any]) -> Answer:
@@ -107,7 +126,9 @@ async def leases_intents(call: Call[ManualControls]) -> Answer:
     return Answer(200, {"items": [intent_out(intent) for intent in found], "next": None})
 
 
-@controls.post("v1/fleets/{fleet}/leases/plan", answers={200: PlanOut})
+@controls.post(
+    "v1/fleets/{fleet}/leases/plan", answers={200: PlanOut}, examples={"look": {"dry_run": True}, "give the orders": {"dry_run": False}}
+)
 async def leases_plan(call: Call[ManualControls, PlanIn]) -> Answer:
     """Plan which partitions move, and why; order the moves unless it is a dry run."""
     planned = await call.service.plan(call.tenant, call.params["fleet"], dry_run=call.body.dry_run)

@@ -13,6 +13,7 @@ resizes = RouteGroup[ResizeService]("leases", scope="fleets", params={"fleet": N
 @resizes.post(
     "v1/fleets/{fleet}/leases/resize",
     answers={202: ResizeOut, 200: ResizeOut, 409: ("resizing", "offline", "rows-missing", "too-many-partitions", "changed-meanwhile")},
+    examples={"twice as many": {"partitions": 128}},
 )
 async def leases_resize(call: Call[ResizeService, ResizeIn]) -> Answer:
     """Change a fleet's partition count while its servers run.

@@ -1,6 +1,6 @@
 """The agent's decisions: pure functions of the state, the observation and the time.
 
-docs/explain/maintenance.md has the state table.
+tests/unit/maintenance/agent/decisions/states.md has the state table.
 
 Production, the model checker and the random tests run these functions. Their invariants:
 

@@ -1,4 +1,4 @@
-"""The rows of docs/explain/maintenance.md's state table, as marks of the tests that show them."""
+"""The rows of the state table (states.md), as marks of the tests that show them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,42 @@
+"""Options of the commands that create and change events: the target and the callbacks of an event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from ..session import parse_pairs
+
+Path = Annotated[str | None, typer.Option(help="Path to append to that of the http channel, such as /orders/17.")]
+Query = Annotated[list[str] | None, typer.Option(help="Query parameter to add as NAME=VALUE, such as notify=yes. Repeatable.")]
+Method = Annotated[str | None, typer.Option(help="Method of the request: POST, PUT or PATCH.")]
+Header = Annotated[list[str] | None, typer.Option(help="Header to add as NAME=VALUE, such as X-Region=eu. Repeatable.")]
+OnDelivered = Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")]
+OnDead = Annotated[str | None, typer.Option(help="Channel of a callback if the event is dead or lapsed.")]
+
+
+class Removable(StrEnum):
+    """What can be taken away from an event."""
+
+    EXPIRES = "expires"
+    TARGET = "target"
+    ON_DELIVERED = "on-delivered"
+    ON_DEAD = "on-dead"
+
+    @property
+    def field(self) -> str:
+        """Return the name of its member of an event."""
+        return self.value.replace("-", "_")
+
+
+Remove = Annotated[list[Removable] | None, typer.Option(help="What to take away from the event. Repeatable.")]
+
+
+def target_of(path: str | None, query: list[str] | None, method: str | None, header: list[str] | None) -> Mapping[str, Any] | None:
+    """Return an event's target as the API takes it; None if no option of it is given."""
+    parts: dict[str, Any] = {"path": path, "query": parse_pairs(query or [], "--query") or None, "method": method}
+    parts["headers"] = parse_pairs(header or [], "--header") or None
+    return {name: value for name, value in parts.items() if value is not None} or None
