@@ -25,6 +25,7 @@ from shared.leases.protocol.http_servers import MAX_SERVERS
 from shared.leases.rows import MAX_PARTITIONS
 from shared.leases.rules import MAX_HELD
 from shared.leases.service.control.verbs import MAX_INTENTS
+from shared.locks.timings import MOST_TTL, MOST_WAIT, MOST_WAITERS
 from shared.maintenance.rows import MAX_NODES, MAX_OPEN
 from shared.maintenance.story import FIRST_STEPS, LAST_STEPS
 from shared.scheduler.bulk.model import MOST_EVENTS, MOST_UNFINISHED
@@ -34,7 +35,17 @@ from shared.scheduler.long_work.model import MAX_CALL_BYTES
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_CHANNELS, MOST_FANOUT_ID, MOST_LABEL_FILTERS, EventIn
 from shared.scheduler.outcomes.callback_events import MOST_LABELS
 from shared.scheduler.outcomes.notice_rows import MOST_SUBJECTS, PERIOD
-from shared.tenants.model import MOST_AGENTS, MOST_FLEETS, MOST_PARTITIONS, MOST_SCHEDULES, MOST_SEARCHABLE, MOST_SERVERS, Limits, Retry
+from shared.tenants.model import (
+    MOST_AGENTS,
+    MOST_FLEETS,
+    MOST_LOCKS,
+    MOST_PARTITIONS,
+    MOST_SCHEDULES,
+    MOST_SEARCHABLE,
+    MOST_SERVERS,
+    Limits,
+    Retry,
+)
 from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
 from shared.web.parsing import MAX_OUTSIDE_CONTAINERS
 from tests.paths import ROOT
@@ -106,20 +117,24 @@ LIMITS = {
     "claims in one request": MAX_CLAIMS,
     "manual controls of a fleet": MAX_INTENTS,
     "replicas of a fleet": MAX_REPLICAS,
+    "locks of a tenant, unless its limits say otherwise": MOST_LOCKS,
+    "waiters of a lock": MOST_WAITERS,
+    "validity of a grant": MOST_TTL // 1000,
+    "time within which a waiter must ask again": MOST_WAIT // 1000,
     "nodes of a fleet with an agent, unless the tenant's limits say otherwise": MOST_AGENTS,
     "open Scheduled Events of a fleet": MAX_OPEN,
     "steps of one node in the story of an event": FIRST_STEPS + LAST_STEPS,
     "further storage accounts for shards": MAX_ACCOUNTS,
     "events of a shard": Settings.model_fields["shard_events"].default,
 }
-UNCHECKED = {"ordering key", "pause between attempts", "flexible window"}
+UNCHECKED = {"name of a lock", "ordering key", "pause between attempts", "flexible window"}
 
 
 def test_the_bounds_of_the_tenants_own_limits_are_those_of_the_code() -> None:
     page = (ROOT / "docs" / "reference" / "limits.md").read_text()
     rows = re.findall(r"^\| `limits\.(\w+)` \| .+? \| ([\d,]+) \|$", page, re.MULTILINE)
     found = {name: int(value.replace(",", "")) for name, value in rows}
-    assert found == {name: bound(Limits, name, "maximum") for name in ("fleets", "agents", "servers", "partitions", "schedules")}
+    assert found == {name: bound(Limits, name, "maximum") for name in ("fleets", "agents", "servers", "partitions", "schedules", "locks")}
     assert (MOST_SERVERS, MOST_AGENTS) == (MAX_SERVERS, MAX_NODES), "the protocols' defaults are the tenants'"
 
 

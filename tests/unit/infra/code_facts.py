@@ -54,6 +54,7 @@ LEFT_OUT = {
     "TOCSIN_TENANT_CONCURRENCY": "the same",
     "TOCSIN_EXPRESS_EVENTS": "the same",
     "TOCSIN_KEEP_ANSWERS": "the same",
+    "TOCSIN_TRACE": "off, unless an operator asks for it with `furtherSettings`",
     "TOCSIN_PUBLIC_URL": "the host's own name, unless an operator has another domain",
     "WEBSITE_HOSTNAME": "the platform sets it",
     "IDENTITY_ENDPOINT": "the same",
