@@ -22,7 +22,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance wheel docs settings openapi typescript bicep snapshots lock sbom audit clean
+.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance wheel docs settings problems openapi typescript bicep snapshots lock sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -72,9 +72,10 @@ conformance: setup  ## verify a real storage account: ARGS='--account NAME', or 
 demo: setup  ## a small living system for the dashboard: events, a fleet, turns, host updates; PORT=7071 by default
 	$(IN_VENV) PORT=$${PORT:-7071} $(PY) -m devhost.demo.living
 
-picture: setup  ## docs/img/architecture.svg, from its text, and docs/img/checkpoint-clocks.svg, from the rules of turns
+picture: setup  ## docs/img/architecture.svg, from its text; checkpoint-clocks.svg, from the rules of turns; sequence diagrams, from the protocols
 	$(PY) -m devhost.picture
 	$(PY) -m devhost.clock_chart
+	$(PY) -m tests.diagrams
 
 pictures: setup  ## the pictures of docs/reference/dashboard.md, of the page in the machine's Chromium
 	$(IN_VENV) $(PY) -m tests.browser.pictures
@@ -90,6 +91,9 @@ docs: setup  ## build the pages of docs/ as a searchable site in build/site; a b
 
 settings: setup  ## write docs/reference/settings.md from the class
 	$(PY) -m devhost.settings_page
+
+problems: setup  ## write docs/reference/problems.md from the routes
+	$(PY) -m devhost.problem_page
 
 openapi: setup  ## write docs/reference/openapi.json from the routes, and the TypeScript client's types from it
 	$(IN_VENV) $(PY) -m devhost.openapi_document

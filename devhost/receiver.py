@@ -1,7 +1,11 @@
-"""A receiver for deliveries, so that a fresh checkout shows events arriving. `GET /` lists the last hundred as JSON."""
+"""A receiver for deliveries, so that a fresh checkout shows events arriving. `GET /` lists the last hundred as JSON.
+
+It answers 204, and below `/status/` the status that the path names: a channel with the URL `http://localhost:7072/status/503` always fails.
+"""
 
 import json
 import logging
+import re
 import ssl
 from collections import deque
 from datetime import UTC, datetime
@@ -14,10 +18,11 @@ log = logging.getLogger("devhost.receiver")
 KEPT = 100
 BODY_SHOWN = 200  # characters
 MAX_BODY = 4 * 1024 * 1024  # bytes
+_STATUS = re.compile(r"/status/([2-5][0-9]{2})(?:/.*)?")
 
 
 class DevhostReceiver:
-    """Answers 204 to every delivery, logs one line for it and remembers it."""
+    """Answers 204 to a delivery, or the status that its path names, logs one line for it and remembers it."""
 
     def __init__(self) -> None:
         """Call inside a running loop."""
@@ -41,12 +46,14 @@ class DevhostReceiver:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method in ("GET", "HEAD"):
-            return web.json_response(list(self.deliveries), dumps=lambda value: json.dumps(value, indent=2))
+            return web.json_response(list(self.deliveries), dumps=lambda value: json.dumps(value, indent=2) + "\n")
         try:
             body = (await request.read()).decode(errors="replace")
         except web.HTTPRequestEntityTooLarge:
             return web.Response(status=413)
         headers = request.headers
+        asked = _STATUS.fullmatch(request.path)
+        status = int(asked[1]) if asked else 204
         delivery = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "path": request.path,
@@ -55,11 +62,13 @@ class DevhostReceiver:
             "attempt": headers.get("ce-tocsinattempt"),
             "headers": dict(headers),
             "body": body[:BODY_SHOWN],
+            "status": status,
         }
         self.deliveries.append(delivery)
-        shown = " ".join(body[:BODY_SHOWN].split())  # one line for each delivery
-        log.info("received %s, %s ms late, attempt %s: %s", delivery["id"], delivery["late_ms"], delivery["attempt"], shown)
-        return web.Response(status=204)
+        shown = " ".join(body[:BODY_SHOWN].split()) + " ..." * (len(body) > BODY_SHOWN)  # one line for each delivery
+        refused = f", answered {status}" if status >= 300 else ""
+        log.info("received %s, %s ms late, attempt %s%s: %s", delivery["id"], delivery["late_ms"], delivery["attempt"], refused, shown)
+        return web.Response(status=status)
 
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:

@@ -98,7 +98,11 @@ class Connection:
     async def once[T](self, kind: str, name: str, ask: Callable[[], T], rows: int | None = None) -> T | None:
         """Send a request. Return the answer, or None if the account refuses it. rows: those that it writes; None: those of the page."""
         charges, limits = self._charges, self.account.limits
-        await self._processor.use(charges.request + charges.row * (rows or 0))
+        written = charges.row * (rows or 0)
+        # An emulator that shares the machine answers one request after the other, and most of what its rows cost an instance comes with
+        # the answers.
+        late = written if self.account.processor is not None else 0.0
+        await self._processor.use(charges.request + written - late)
         way = self._chance.uniform(limits.least, limits.most) / 2
         await asyncio.sleep(way)
         answer: T | None = None
@@ -116,7 +120,8 @@ class Connection:
             await self.account.processor.use(self.account.row * rows)
         await asyncio.sleep(way)
         if reads and answer is not None:
-            await self._processor.use(charges.row * rows)
+            late = charges.row * rows
+        await self._processor.use(late)
         return answer
 
     async def repeated[T](self, kind: str, name: str, ask: Callable[[], T], rows: int | None = None) -> T:

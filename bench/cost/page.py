@@ -50,7 +50,6 @@ def blocks(results: Results) -> dict[str, str]:
         "loads": "\n".join(_loads(loads)),
         "parts": "\n".join(_parts(loads)),
         "example": "\n".join(_example(loads["idle"][512], results["prices"])) if 512 in loads.get("idle", {}) else "",
-        "functions": "\n".join(_functions(loads)),
         "prices": "\n".join(_prices(results["prices"])),
         "machine": "\n".join(f"- {name}: {text}" for name, text in results["machine"].items() if name != "azurite"),
         "summary": "\n".join(_summary(loads)),
@@ -95,13 +94,11 @@ def _loads(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:
 
 
 def _parts(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:
-    found = [(sizes, size) for sizes in loads.values() for size in SIZES if size in sizes]
-    names = list(dict.fromkeys(name for sizes, size in found for name, usd in sizes[size]["parts"].items() if usd >= 0.005))
-    rows = [
-        [sizes[size]["title"], f"{size:,}", *(_usd(sizes[size]["parts"].get(name, 0.0)) for name in names), _usd(sizes[size]["usd"])]
-        for sizes, size in found
-    ]
-    return _table(["load", "MB", *names, "sum"], 1, rows)
+    """Return the parts of each load's price on the smallest instances."""
+    shown = [sizes[SIZES[0]] for sizes in loads.values() if SIZES[0] in sizes]
+    names = list(dict.fromkeys(name for each in shown for name, usd in each["parts"].items() if usd >= 0.005))
+    rows = [[each["title"], *(_usd(each["parts"].get(name, 0.0)) for name in names), _usd(each["usd"])] for each in shown]
+    return _table(["load", *names, "sum"], 1, rows)
 
 
 def _example(idle: Mapping[str, Any], costs: Mapping[str, float]) -> list[str]:
@@ -121,16 +118,6 @@ def _example(idle: Mapping[str, Any], costs: Mapping[str, float]) -> list[str]:
     rows += [[name, "[the snapshot](#what-is-billed)"] for name in fixed]
     lines = [[*each, _usd(parts[each[0]])] for each in rows]
     return _table(["part", "arithmetic", "USD"], 2, [*lines, ["sum", "", _usd(idle["usd"])]])
-
-
-def _functions(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:
-    rows = []
-    for sizes in loads.values():
-        some = sizes[min(sizes)]
-        for function, count in some["executions_by_function"].items():
-            means = [sizes[size]["seconds_by_function"].get(function) if size in sizes else None for size in SIZES]
-            rows.append([some["title"], f"`{function}`", f"{count:,}", *(f"{each[0]:.3f}" if each else "" for each in means)])
-    return _table(["load", "function", "executions", *(f"mean s, {size:,} MB" for size in SIZES)], 2, rows)
 
 
 def _prices(values: Mapping[str, float]) -> list[str]:

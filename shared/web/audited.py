@@ -8,6 +8,7 @@ which is shown with the outcome `unknown`.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Protocol
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 SECRETS = frozenset({"key", "secret"})
 """Members of answers that no record may hold. Representations mask the other secrets."""
+_URL = re.compile("https?://", re.IGNORECASE)
 MOST_CHANGES = 50
 MOST_TEXT = 300
 """Characters of a value, as JSON."""
@@ -151,4 +153,13 @@ def _leaves(path: str, value: Any) -> list[tuple[str, str]]:
     if isinstance(value, dict) and value:
         parts = [_leaves(f"{path}.{name}" if path else name, part) for name, part in value.items() if name not in SECRETS]
         return [leaf for part in parts for leaf in part]
-    return [] if value is None or value == {} else [(path, orjson.dumps(value).decode())]
+    return [] if value is None or value == {} else [(path, orjson.dumps(_without_query(value)).decode())]
+
+
+def _without_query(value: Any) -> Any:
+    """Mask the values in a URL's query, which may be keys (`?code=...`)."""
+    if not isinstance(value, str) or not _URL.match(value):
+        return value
+    address, mark, query = value.partition("?")
+    pairs = [name + "=***" if equals else "***" for name, equals, _ in (pair.partition("=") for pair in query.split("&"))]
+    return f"{address}{mark}{'&'.join(pairs)}" if query else value

@@ -164,7 +164,8 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
             else:
                 body = parsing.parse_json(route.body_adapter, raw) if route.reads_json else raw
         elif not route.body_optional:
-            raise problem.unreadable("empty-body", "The call needs a body.")
+            least = "a JSON body: at least {}" if route.reads_json else "a body"
+            raise problem.unreadable("empty-body", f"The call needs {least}.")
     return Call(service, tenant, key, request.params, query, headers, body, raw, media, path_of(request.url), member)
 
 

@@ -883,6 +883,10 @@ export interface components {
             expires?: string | null;
             /** @description Null: the channel's own URL and POST again. */
             target?: components["schemas"]["EventTarget"] | null;
+            /** @description Null: no callback after a delivery. */
+            on_delivered?: string | null;
+            /** @description Null: no callback if the event is dead or lapsed. */
+            on_dead?: string | null;
         };
         /** @enum {string} */
         EventState: "queued" | "scheduled" | "firing" | "working" | "retrying" | "delivered" | "dead" | "cancelled" | "lapsed";
@@ -984,9 +988,12 @@ export interface components {
         };
         /** @enum {string} */
         HeartbeatState: "alive" | "silent";
-        /** @description The reason why a due event is not delivered: its channel is paused or has a breaker that is not closed, or it waits for its key. */
+        /**
+         * @description The reason why a due event is not delivered: its channel is paused or has a breaker that is not closed, or it waits for others of its
+         *     key or schedule.
+         */
         HeldOut: {
-            reason: components["schemas"]["HoldReason"] | "ordering-key";
+            reason: components["schemas"]["HoldReason"] | ("ordering-key" | "overlap");
             /**
              * Format: date-time
              * @description When a delivery may probe the receiver, or the key's rate allows the next one.
@@ -995,7 +1002,7 @@ export interface components {
             until?: string;
             /**
              * Format: date-time
-             * @description With reason `ordering-key`, in `GET /events/{id}` only: since when it waits.
+             * @description With reasons `ordering-key` and `overlap`, in `GET /events/{id}` only: since when it waits.
              * @example 2026-11-21T10:21:55.250Z
              */
             since?: string;
@@ -1074,6 +1081,8 @@ export interface components {
             /** @description gap: its local time does not exist, this is the first instant after. fold: it exists twice; this is the first. */
             reason?: components["schemas"]["ClockChange"];
         };
+        /** @enum {string} */
+        OverlapPolicy: "allow" | "skip" | "queue";
         /** @enum {string} */
         Period: "hour" | "day" | "week" | "month";
         /** @enum {string} */
@@ -1201,6 +1210,10 @@ export interface components {
             on_delivered?: string;
             /** @description Channel of a callback of each occurrence that is dead or lapsed; see events. */
             on_dead?: string;
+            /** @description What becomes of an occurrence that is due while one before it has not ended. allow (the default): it is delivered all the same. queue: it waits. skip: it is not delivered, and lapses with an error that says so. */
+            overlap?: components["schemas"]["OverlapPolicy"];
+            /** @description Ordering key of each occurrence; see events. Excludes an overlap of skip or queue. */
+            ordering_key?: string;
             /** @description Any JSON. It is delivered byte for byte as sent with every occurrence. */
             payload: unknown;
         };
@@ -1237,6 +1250,11 @@ export interface components {
             channels?: string[];
             on_delivered?: string;
             on_dead?: string;
+            /** @description Missing if it is allow. */
+            overlap?: components["schemas"]["OverlapPolicy"];
+            ordering_key?: string;
+            /** @description In `GET /schedules/{id}` only, if occurrences were skipped (`overlap`). */
+            skipped?: components["schemas"]["SkippedOut"];
             payload: unknown;
             paused: boolean;
             /**
@@ -1256,6 +1274,16 @@ export interface components {
              * @example 2026-11-21T10:21:55.250Z
              */
             missed?: string;
+        };
+        /** @description The occurrences of a schedule that were skipped. */
+        SkippedOut: {
+            count: number;
+            /**
+             * Format: date-time
+             * @description Due time of the last of them.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            last: string;
         };
         /** @description Counts of the tenant's events: open ones now, finished ones of the last day. */
         StatsOut: {

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem, StorageError
 from ...core.ids import Ids
+from ...core.readable import count_of
 from ...core.settings import Settings
 from ...storage.ports import Tables
 from ..channels.ports import Target, Verdict
@@ -270,7 +271,7 @@ class Flow:
         def change(old: circuit_breaker.Breaker) -> circuit_breaker.Breaker | None:
             return circuit_breaker.opened(old, now, failures, error, verdict.retry_after)
 
-        turned = await self._turn(target, change, "breaker.opened", f"{failures} failures, the last: {error}")
+        turned = await self._turn(target, change, "breaker.opened", f"{count_of(failures, 'failure')}, the last: {error}")
         lane.opened += 1
         if turned is not None:
             self._counters["breaker_opened"] += 1

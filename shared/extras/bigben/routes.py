@@ -46,6 +46,9 @@ def guest(services: BigBenServices, url: str, headers: Mapping[str, str]) -> Key
     return BOOTSTRAP if services.is_open and not of_a_page and urlsplit(url).hostname in _LOOPBACK else None
 
 
+_EVENT = {"id": "order-17", "eventTime": "2030-01-01T10:21:55.250Z", "tenant": "demo", "payload": '{"order": 17}'}
+_CRON = {"id": "nightly", "expression": "30 2 * * *", "type": "UNIX", "tenant": "demo"}
+
 bigben = RouteGroup[BigBenServices]("bigben", scope="events", names_tenant=True, guest=guest)
 operators = RouteGroup[BigBenServices]("bigben", scope="admin", guest=guest)
 probes = RouteGroup[None]("bigben", standalone=True)
@@ -78,6 +81,7 @@ async def bigben_cluster(call: Call[BigBenServices]) -> Answer:
     "bigben/events/schedule",
     answers={200: list[EventResponse], 206: list[EventResponse], 400: list[EventResponse]},
     shape=list[EventRequest],
+    examples={"one": [_EVENT], "remove it": [{"id": "order-17", "tenant": "demo", "mode": "REMOVE"}]},
     max_body=MAX_BODY,
 )
 async def bigben_schedule(call: Call[BigBenServices, bytes]) -> Answer:
@@ -122,7 +126,11 @@ async def _requests(raw: bytes) -> list[Span]:
     return found
 
 
-@operators.post("bigben/events/tenant/register", answers={200: dict[str, Processor], 409: ("changed-meanwhile", "events-left")})
+@operators.post(
+    "bigben/events/tenant/register",
+    answers={200: dict[str, Processor], 409: ("changed-meanwhile", "events-left")},
+    examples={"http": {"tenant": "demo", "type": "HTTP", "props": {"url": "https://hooks.example.com/tocsin"}}},
+)
 async def bigben_register(call: Call[BigBenServices, Processor]) -> Answer:
     """Register a tenant, or change the target of its events."""
     await call.service.processors.register(call.body)
@@ -136,7 +144,11 @@ async def bigben_tenants(call: Call[BigBenServices]) -> Answer:
     return Answer(200, await (processors.all() if "admin" in call.key.scopes else processors.of([call.key.tenant])))
 
 
-@bigben.post("bigben/cron", answers={200: StatusOut, 404: "not-found", 409: "made-elsewhere", 429: "too-many-requests"})
+@bigben.post(
+    "bigben/cron",
+    answers={200: StatusOut, 404: "not-found", 409: "made-elsewhere", 429: "too-many-requests"},
+    examples={"each night": _CRON},
+)
 async def bigben_cron(call: Call[BigBenServices, CronIn]) -> Answer:
     """Create or replace a cron; its times are UTC, as at BigBen."""
     await _check(call, call.body.tenant)
@@ -144,7 +156,7 @@ async def bigben_cron(call: Call[BigBenServices, CronIn]) -> Answer:
     return Answer(200, StatusOut())
 
 
-@bigben.post("bigben/cron/describe", answers={200: CronDescription})
+@bigben.post("bigben/cron/describe", answers={200: CronDescription}, examples={"each night": _CRON})
 async def bigben_cron_describe(call: Call[BigBenServices, CronIn]) -> Answer:
     """Describe a cron in English without storing it. BigBen reads the cron from the body of a GET, which HTTP gives no meaning."""
     return Answer(200, describe(call.body))

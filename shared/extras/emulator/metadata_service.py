@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from ...core.clock import Millis
+from ...core.readable import count_of
 from . import documents
 from .model import ImdsFault, Vm, World
 from .scenario import FaultSpec
@@ -131,7 +132,7 @@ def _get(world: World, name: str, request: ImdsRequest, version: str, fault: Fau
         return _answer_with_fault(world, name, request, fault, documents.body_of_fault(true, fault.body))
     if vm.read != vm.incarnation:
         world = with_vms(world, [name], lambda vm: replace(vm, read=vm.incarnation))
-        world = add_log_line(world, "read", vm=name, text=f"incarnation {vm.incarnation}, {len(true['Events'])} events")
+        world = add_log_line(world, "read", vm=name, text=f"incarnation {vm.incarnation}, {count_of(len(true['Events']), 'event')}")
     return world, ImdsAnswer(200, documents.body_of_fault(true, "document"), delay=wait + (fault.delay if fault is not None else 0))
 
 

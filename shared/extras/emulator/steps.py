@@ -10,6 +10,7 @@ from dataclasses import replace
 from uuid import NAMESPACE_URL, uuid5
 
 from ...core.clock import Millis
+from ...core.readable import count_of
 from ...web.problem import conflict, invalid
 from .model import ImdsEvent, ImdsFault, ListedEvent, Vm, World
 from .scenario import ApproveSpec, ChangeSpec, EventSpec, FaultSpec, HideSpec, ResetSpec, SkipSpec, StepSpec, VmSelection, notice_of
@@ -243,7 +244,7 @@ def _reset(world: World, spec: ResetSpec) -> World:
 def _skip(world: World, spec: SkipSpec) -> World:
     for name in _vms(world, spec):
         world = with_vms(world, [name], lambda vm: replace(vm, incarnation=vm.incarnation + spec.by))
-        world = add_log_line(world, "skipped", vm=name, text=f"{spec.by} incarnations")
+        world = add_log_line(world, "skipped", vm=name, text=count_of(spec.by, "incarnation"))
     return world
 
 

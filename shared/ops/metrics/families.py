@@ -37,6 +37,7 @@ class TenantFigures:
 
     unfinished: Counter[str] = field(default_factory=Counter)
     """Events of unfinished shards by state."""
+    working: int = 0
     overdue: int = 0
     stuck: int = 0
     total: Total = field(default_factory=Total)
@@ -44,6 +45,7 @@ class TenantFigures:
     def add(self, other: TenantFigures) -> None:
         """Add the figures of another tenant."""
         self.unfinished.update(other.unfinished)
+        self.working += other.working
         self.overdue += other.overdue
         self.stuck += other.stuck
         self.total.counts.update(other.total.counts)
@@ -117,6 +119,7 @@ def bounded(tenants: Mapping[str, TenantFigures]) -> dict[str, TenantFigures]:
 
 def _of_tenants(tenants: Mapping[str, TenantFigures]) -> Iterator[Metric]:
     events = GaugeMetricFamily("tocsin_events", "Events of unfinished shards, by state", labels=("tenant", "state"))
+    working = GaugeMetricFamily("tocsin_events_working", "Retrying events that receivers work on (long work)", labels=("tenant",))
     overdue = GaugeMetricFamily("tocsin_events_overdue", "Open events past their due time whose shard has no owner", labels=("tenant",))
     stuck = GaugeMetricFamily(
         "tocsin_events_stuck", "Overdue events whose shard was requested several times without success", labels=("tenant",)
@@ -129,6 +132,7 @@ def _of_tenants(tenants: Mapping[str, TenantFigures]) -> Iterator[Metric]:
     for name, tenant in tenants.items():
         for state in UNFINISHED:
             events.add_metric((name, state), tenant.unfinished[state])
+        working.add_metric((name,), tenant.working)
         overdue.add_metric((name,), tenant.overdue)
         stuck.add_metric((name,), tenant.stuck)
         accepted.add_metric((name,), tenant.total.counts["accepted"])
@@ -138,7 +142,7 @@ def _of_tenants(tenants: Mapping[str, TenantFigures]) -> Iterator[Metric]:
         for channel, figures in sorted(tenant.total.channels.items()):
             dead.add_metric((name, channel), figures.dead)
             late.add_metric((name, channel), buckets(figures), figures.total / 1000)
-    yield from (events, overdue, stuck, accepted, finished, dead, gap, late)
+    yield from (events, working, overdue, stuck, accepted, finished, dead, gap, late)
 
 
 def buckets(figures: ledger.DeliveryFigures) -> list[tuple[str, float]]:

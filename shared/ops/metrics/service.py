@@ -11,7 +11,7 @@ from prometheus_client import Metric
 
 from ...checkpoints.service.views import TurnFigures as TurnFigures
 from ...core.clock import Clock
-from ...core.errors import Rejected, Unavailable
+from ...core.errors import Problem, Rejected, Unavailable
 from ...core.ids import Ids
 from ...delivery.flow import circuit_breaker
 from ...engine.queries import load_rows
@@ -21,6 +21,7 @@ from ...scheduler.keys import GATE, index_partitions, index_shard, shard_tenant
 from ...scheduler.protocol.dispatch import rounds_of
 from ...scheduler.protocol.gate import Counts, Gate, parse_gate
 from ...scheduler.protocol.index_counts import counts_of_row
+from ...scheduler.queries.stats import count_working
 from ...scheduler.queries.totals import Totals
 from ...scheduler.rules import may_take
 from ...scheduler.timings import OWNER_SILENT, STUCK_ROUNDS
@@ -41,6 +42,8 @@ INDEX_PROPS = ("state", "wake", "tenant", "counts", "rounds")
 """Properties of index rows that figures need."""
 MOST_GATES = 1_000
 """Most unfinished shards whose counts are read, the nearest wake-ups first: about a million events."""
+MOST_WORKING = 200
+"""Most shards whose events are read for the number of those that receivers work on, the nearest wake-ups first."""
 
 
 class RenderedMetrics(NamedTuple):
@@ -63,8 +66,10 @@ class Metrics:
         turns: Callable[[], Awaitable[list[TurnFigures]]],
         maintenance: Callable[[], Awaitable[list[MaintenanceFigures]]],
         timers: Collection[str],
+        allow_work: Callable[[str], Awaitable[bool]],
     ) -> None:
-        """timers: the deployed timers."""
+        """timers: the deployed timers. allow_work: returns True if a channel of the tenant allows long work; raises 404."""
+        self._allow_work = allow_work
         self._timers, self._started = timers, clock.now()
         self._storage, self._tables, self._clock, self._ids, self._counters = storage, storage.tables, clock, ids, counters
         self._fleets, self._turns, self._maintenance = fleets, turns, maintenance
@@ -118,6 +123,7 @@ class Metrics:
         found_rows = await asyncio.gather(*map(self._filed, index_partitions(self._storage.places)))
         seen.unread = found_rows.count(None)
         rows = [row for found in found_rows for row in found or ()]
+        retrying: list[Row] = []
         seen.shards.update(str(row.props["state"]) for row in rows)
         left = []
         # Many shards of a tenant have the same numbers, which are added up once.
@@ -128,6 +134,8 @@ class Metrics:
                 left.append(row)
             else:
                 alike[str(row.props["tenant"]), counts] += 1
+                if counts.retrying:
+                    retrying.append(row)
         seen.read += alike.total()
         for (name, counts), number in alike.items():
             if (tenant := seen.tenants.get(name)) is not None:
@@ -141,9 +149,40 @@ class Metrics:
                 continue
             gate, served = found
             _add_unfinished(tenant, gate.counts)
+            if gate.counts.retrying:
+                retrying.append(row)
             if not served and int(row.props["wake"]) + OWNER_SILENT <= seen.now:
                 tenant.overdue += gate.counts.open
                 tenant.stuck += gate.counts.open if rounds_of(row) >= STUCK_ROUNDS else 0
+        await self._working(seen, retrying)
+
+    async def _working(self, seen: MetricsSnapshot, rows: list[Row]) -> None:
+        """Count the events that receivers work on. rows: the index rows of shards with events that retry.
+
+        Nothing is read of tenants whose channels allow no long work.
+        """
+        names = {str(row.props["tenant"]) for row in rows} & seen.tenants.keys()
+        shown = sorted(names)[:MOST_TENANTS]
+        allowed = {name for name, allow in zip(shown, await asyncio.gather(*map(self._allows_work, shown)), strict=True) if allow}
+        nearest = sorted((row for row in rows if row.props["tenant"] in allowed), key=lambda row: int(row.props["wake"]))[:MOST_WORKING]
+        shards = [index_shard(row.rk) for row in nearest]
+        for row, count in zip(nearest, await asyncio.gather(*map(self._works, shards)), strict=True):
+            seen.tenants[str(row.props["tenant"])].working += count
+
+    async def _allows_work(self, tenant: str) -> bool:
+        async with self._in_flight:
+            try:
+                return await self._allow_work(tenant)
+            except Problem:
+                # The tenant was deleted meanwhile.
+                return False
+
+    async def _works(self, shard: str) -> int:
+        async with self._in_flight:
+            try:
+                return await count_working(self._tables, shard)
+            except Unavailable:
+                return 0
 
     async def _filed(self, partition: str) -> list[Row] | None:
         """Return the nearest index rows of a partition; None if its account does not answer, so that the other accounts still count."""

@@ -5,7 +5,6 @@ import { badge, count, el, moment, own, plural, table } from "./dom.js";
 
 const PAGE = 50; // fleets that are shown at first, and added by each "Show more"
 const COLOURS = { urgent: "bad", soon: "warn", later: "" };
-const TEXTS = { agents: () => "silent agents", approvals: () => "approvals waiting" };
 
 export const fleets = {
   id: "fleets", title: "Fleets", view: "overview", needs: "fleets", fleet: "list", every: () => 10_000,
@@ -19,11 +18,10 @@ export const fleets = {
     const list = el("div");
     body.append(sum, list);
 
-    /** Show a need with its number, and its first subjects. */
+    /** Show a need with its first subjects. */
     function need(each, colour) {
-      const text = `${count(each.count)} ${(TEXTS[each.source] ?? (() => each.what.replaceAll("-", " ")))()}`;
       const names = each.subjects.slice(0, 3);
-      return el("span", { class: "label", title: each.subjects.join(", ") }, badge(text, colour), names.length ? [" ", own(names.join(", ")), each.count > names.length ? " …" : ""] : "");
+      return el("span", { class: "label", title: each.subjects.join(", ") }, badge(each.text ?? `${count(each.count)} ${each.what}`, colour), names.length ? [" ", own(names.join(", ")), each.count > names.length ? " …" : ""] : "");
     }
 
     function row(each, chosen) {
