@@ -274,8 +274,15 @@ async def test_more_dead_letters_are_shown_when_asked_for(look: Look) -> None:
 
 
 async def test_of_300_fleets_those_that_need_a_person_come_first_and_are_opened_by_a_click(look: Look) -> None:
-    urgent = {"source": "leases", "what": "unserved", "count": 1200, "subjects": [EVIL[:60], "5", "6", "7"], "since": text_of(now_ms())}
-    waiting = {"source": "approvals", "what": "waiting", "count": 2, "subjects": [], "since": None}
+    urgent = {
+        "source": "leases",
+        "what": "unserved",
+        "count": 1200,
+        "text": "1,200 partitions without an owner",
+        "subjects": [EVIL[:60], "5", "6", "7"],
+        "since": text_of(now_ms()),
+    }
+    waiting = {"source": "approvals", "what": "waiting", "count": 2, "text": "2 approvals waiting", "subjects": [], "since": None}
     fleets = [{"fleet": f"cluster-{number:03d}", "agents": 150, "open_events": 51} for number in range(60)]
     items = [{**each, "urgency": "soon", "needs": [waiting]} for each in fleets]
     items[0] |= {"urgency": "urgent", "needs": [urgent]}
@@ -298,7 +305,7 @@ async def test_of_300_fleets_those_that_need_a_person_come_first_and_are_opened_
     await expect(panel.locator(".sum")).to_have_text("300 fleets. 60 need attention 240 quiet 60 with open Scheduled Events")
     rows = panel.locator("tbody tr")
     await expect(rows).to_have_count(50)
-    await expect(rows.first).to_contain_text("1,200 unserved")
+    await expect(rows.first).to_contain_text("1,200 partitions without an owner")
     await expect(rows.nth(1)).to_contain_text("2 approvals waiting")
     await panel.get_by_role("button", name="Show 10 more").click()
     await expect(rows).to_have_count(60)

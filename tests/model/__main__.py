@@ -24,6 +24,7 @@ from .guard import plays as guard_plays
 from .guard import world as guard_world
 from .keys import mutants as key_mutants
 from .keys import plays as key_plays
+from .keys import skips
 from .leases import mutants as lease_mutants
 from .leases import plays as lease_plays
 from .leases import remote as remote_leases
@@ -82,6 +83,7 @@ PROTOCOLS = {
     ),
     "key": Protocol(key_plays.PLAYS, key_plays.KeyWorld, key_mutants.MUTANTS, key_mutants.hunt),
     "notice": Protocol(notice_plays.PLAYS, notice_plays.NoticeWorld, notice_mutants.MUTANTS, notice_mutants.hunt),
+    "skip": Protocol(skips.PLAYS, skips.SkipWorld, skips.MUTANTS, skips.hunt),
     "turns": Protocol(turn_plays.PLAYS, turn_world.World, turn_mutants.MUTANTS, turn_mutants.hunt),
     "endless turns": Protocol(
         endless.PLAYS, endless.Endless, turn_mutants.ENDLESS_MUTANTS, turn_mutants.hunt_endless, explore=endless.follow

@@ -11,12 +11,14 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.data.tables import TableClient
 
 import shared as tocsin
 from devhost.azurite import ROOT, free_ports
+from devhost.receiver import DevhostReceiver
 from tests.integration.devhost.conftest import Process
 from tests.integration.scheduler.conftest import ADMIN_KEY, System, Tenant, eventually
 from tests.integration.scheduler.receiver import status
@@ -28,6 +30,7 @@ from .receivers import STRANGER, fastapi, make_channel, read, send, unsigned
 
 HOUR = timedelta(hours=1)
 SOON = timedelta(seconds=1)
+FIRST_STEPS = EXAMPLES.parent / "start" / "first-steps.md"
 
 
 @pytest.fixture
@@ -243,7 +246,7 @@ async def test_producer_on_the_page_is_the_file_and_its_events_come_in_through_t
 
 
 async def test_tour_of_the_api_goes_as_the_page_says_and_goes_again(system: System, tmp_path: Path) -> None:
-    tour, rotate = shell_blocks(EXAMPLES.parent / "start" / "first-steps.md")
+    tour, rotate, *_ = shell_blocks(FIRST_STEPS)
     here = {"http://localhost:7071": system.host.url, "http://localhost:7072/": system.receiver.url("/shop")}
     for first in (True, False):
         printed = [json.loads(line) for line in (await run(tour, tmp_path, here)).splitlines() if line]
@@ -256,6 +259,43 @@ async def test_tour_of_the_api_goes_as_the_page_says_and_goes_again(system: Syst
     assert shell_blocks(EXAMPLES.parent / "reference" / "client.md") == [rotate]
     secret = json.loads(await run(rotate, tmp_path, {"http://localhost:7071": system.host.url}))
     assert secret["secret"].startswith("whsec_") and secret["previous_until"]
+
+
+async def test_first_schedule_dead_letter_redrive_and_callback_go_as_the_page_says(system: System, tmp_path: Path) -> None:
+    _, _, repeat, dies, look, mend, again = shell_blocks(FIRST_STEPS)
+    app = {"http://localhost:7071": system.host.url}
+    nightly, triggered, preview = map(json.loads, (await run(repeat, tmp_path, app)).splitlines())
+    assert nightly["next"] == preview["items"][0]["at"] and len(preview["items"]) == 3 and triggered["payload"] == {"job": "report"}
+    receiver = DevhostReceiver()
+    try:
+        both = app | {"http://localhost:7072": f"http://127.0.0.1:{await receiver.start('127.0.0.1', 0)}"}
+        _, made = map(json.loads, (await run(dies, tmp_path, both)).splitlines())
+        head = "\n".join(dies.splitlines()[:2]).replace("dies-$(date +%s)", made["id"]) + "\n"
+
+        async def printed(block: str, addresses: dict[str, str]) -> list[dict[str, Any]]:
+            return [json.loads(line) for line in (await run(head + block, tmp_path, addresses)).splitlines()]
+
+        async def dead_letters() -> list[dict[str, Any]]:
+            return list((await printed(look, app))[0]["items"])
+
+        def told() -> bool:
+            found = [json.loads(hit.body) for hit in list(system.receiver.hits) if b'"event.' in hit.body]
+            return {each["type"] for each in found if each["event"] == made["id"]} == {"event.dead", "event.delivered"}
+
+        [dead] = await eventually(dead_letters, "the dead letter")
+        assert (dead["id"], dead["attempts"][0]["status"], dead["attempts"][0]["outcome"]) == (made["id"], 400, "final")
+        assert (await printed(mend, both))[1] == {"redriven": 1}
+
+        async def delivered() -> dict[str, Any] | None:
+            [event] = await printed(again, app)
+            return event if event["state"] == "delivered" else None
+
+        event = await eventually(delivered, "the delivery")
+        assert [each["status"] for each in event["attempts"]] == [400, 204]
+        assert {(each["path"], each["status"]) for each in receiver.deliveries} == {("/status/400", 400), ("/", 204)}
+        await eventually(told, "both callbacks, on the channel default")
+    finally:
+        await receiver.close()
 
 
 def test_a_client_that_openapi_python_client_makes_creates_an_event(system: System, tenant: Tenant, tmp_path: Path) -> None:

@@ -159,4 +159,7 @@ def test_app_learns_its_storage_and_receiver_before_it_is_imported(client: httpx
     headers = {"ce-id": "e1", "ce-tocsinlatems": "7", "ce-tocsinattempt": "1"}
     assert httpx.post(receiver, headers=headers, content=b"hi", timeout=60).status_code == 204
     last = httpx.get(receiver, timeout=60).json()[-1]
-    assert (last["id"], last["late_ms"], last["attempt"], last["body"]) == ("e1", "7", "1", "hi")
+    assert (last["id"], last["late_ms"], last["attempt"], last["body"], last["status"]) == ("e1", "7", "1", "hi", 204)
+    assert httpx.post(f"{receiver}status/503", content=b"x" * 201, timeout=60).status_code == 503
+    assert httpx.post(f"{receiver}status/99", content=b"hi", timeout=60).status_code == 204
+    assert httpx.get(receiver, timeout=60).text.endswith("\n]\n")

@@ -1,4 +1,4 @@
-"""Broken lease protocols. Each leaves out one sentence of docs/explain/leases.md; the checker must find the two owners it leads to."""
+"""Broken lease protocols. Each leaves out one rule of the protocol; the checker must find the two owners it leads to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken changes of the partition count. Each leaves out one sentence of docs/explain/leases.md; the checker must find what it leads to."""
+"""Broken changes of the partition count. Each leaves out one rule of the protocol; the checker must find what it leads to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken agents. Each leaves out one sentence of docs/explain/maintenance.md; the checker, and random lives, must find what it leads to."""
+"""Broken agents. Each leaves out one rule of the protocol; the checker, and random lives, must find what it leads to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken mirroring. Each leaves out one sentence of docs/explain/durability.md; the checker must find the hole it opens."""
+"""Broken mirroring. Each leaves out one rule of the protocol; the checker must find the hole it opens."""
 
 from __future__ import annotations
 

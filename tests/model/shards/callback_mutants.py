@@ -1,4 +1,4 @@
-"""Broken callbacks: each mutant leaves out one sentence of the section "Callbacks" in docs/explain/scheduler.md."""
+"""Broken callbacks: each mutant leaves out one rule of the protocol."""
 
 from __future__ import annotations
 

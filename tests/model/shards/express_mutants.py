@@ -1,4 +1,4 @@
-"""Broken express delivery: each mutant leaves out one sentence of the section "Express" in docs/explain/scheduler.md."""
+"""Broken express delivery: each mutant leaves out one rule of the protocol."""
 
 from __future__ import annotations
 

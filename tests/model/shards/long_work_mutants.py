@@ -1,4 +1,4 @@
-"""Broken long work: each mutant leaves out one sentence of the section "Long work" in docs/explain/scheduler.md."""
+"""Broken long work: each mutant leaves out one rule of the protocol."""
 
 from __future__ import annotations
 

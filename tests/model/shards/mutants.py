@@ -1,4 +1,4 @@
-"""Broken protocols. Each leaves out one sentence of docs/explain/scheduler.md; the checker must find the hole it opens.
+"""Broken protocols. Each leaves out one rule of the protocol; the checker must find the hole it opens.
 
 A mutant patches production functions while a play is explored. `plays` names those in which it must be caught.
 """

@@ -1,4 +1,4 @@
-"""Broken turns. Each leaves out one sentence of docs/explain/checkpoints.md; the checker must find what it leads to."""
+"""Broken turns. Each leaves out one rule of the protocol; the checker must find what it leads to."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def any_process_speaks() -> list[Patch]:
 
 
 def any_checkpoint_ends() -> list[Patch]:
-    plain = turns._made_checkpoint
-    return [(turns, "_made_checkpoint", lambda turn, holder: plain(dataclasses.replace(turn, handed_last=0), holder))]
+    plain = turns.made_checkpoint
+    return [(turns, "made_checkpoint", lambda turn, holder: plain(dataclasses.replace(turn, handed_last=0), holder))]
 
 
 def turn_written_without_its_etag() -> list[Patch]:

@@ -27,6 +27,7 @@ from shared.leases.rows import (
     parse_server,
 )
 from shared.leases.service.sweep_memory import LastPlan, last_plan_props, parse_last_plan
+from shared.locks.rows import LockRow, Waiter, parse_lock
 from shared.maintenance.latency import Latencies, LatencyBound
 from shared.maintenance.rows import (
     AlarmsRow,
@@ -46,14 +47,14 @@ from shared.maintenance.rows import (
     parse_node,
 )
 from shared.maintenance.story import StoryRow, StoryStep, encode_story, parse_story
-from shared.storage.ports import Props
+from shared.storage.ports import Props, Row
 
 from .case import NOW, Case, as_is, props_of, row_of
 
 
 def fleet_cases() -> list[Case]:
     """Return the cases of fleets, leases, checkpoints and maintenance."""
-    return [*_leases(), *_checkpoints(), *_maintenance(), *_sweeps()]
+    return [*_leases(), *_locks(), *_checkpoints(), *_maintenance(), *_sweeps()]
 
 
 def _last_plan(props: Props) -> LastPlan:
@@ -142,6 +143,22 @@ def _leases() -> list[Case]:
         Case("orders to a server", order_props((1, 2), (3,), 4), as_is),
         Case("more orders than one row takes", order_props(range(1500), range(1200), 1), as_is),
     ]
+
+
+def _locks() -> list[Case]:
+    waiters = (Waiter("web-2", "n2", 10_000, NOW, NOW - 5), Waiter("ä \"b\"", "", 2000, NOW + 1, NOW))
+    locks = {
+        "lock": LockRow(NOW, "held", "web-1", "n1", 30_000, NOW),
+        "lock with everything set": LockRow(NOW + 7, "revoked", "web-1", "n1", 30_000, NOW, NOW + 1, waiters, "it hangs", "tk_ab12"),
+        "lock that is free": LockRow(NOW, "free", "web-1", "", 2000, NOW, NOW + 1),
+    }
+    return [Case(name, value, props_of, lambda props: _lock(row_of("nightly", props))) for name, value in locks.items()]
+
+
+def _lock(row: Row) -> LockRow:
+    """Return the lock as it is stored: `parse_lock` puts the row's own time in the place of 0."""
+    found = parse_lock(row)
+    return found if row.props["renewed"] else replace(found, renewed=0)
 
 
 def _checkpoints() -> list[Case]:

@@ -43,7 +43,8 @@ async def test_record_says_who_changed_what_from_what_to_what(world: World) -> N
     made = (await world.admin.post("/api/v1/tenants/demo/keys", {"scopes": ["admin"]})).json()
     operator = world.client(made["key"])
     await world.clock.advance(1)
-    await operator.put(CHANNEL, {**HTTP, "headers": {"X-Key": "s3cret-value"}})
+    secrets = {"headers": {"X-Key": "s3cret-value"}, "url": f"{HTTP['url']}?code=s3cret-code&s3cret"}
+    await operator.put(CHANNEL, {**HTTP, **secrets})
     await world.clock.advance(1)
     await operator.put(CHANNEL, {**HTTP, "timeout": "PT3S"})
     await world.clock.advance(1)
@@ -58,6 +59,7 @@ async def test_record_says_who_changed_what_from_what_to_what(world: World) -> N
     assert changed["changes"] == [
         {"field": "headers.X-Key", "before": '"***"'},
         {"field": "timeout", "before": '"PT15S"', "after": '"PT3S"'},
+        {"field": "url", "before": '"https://hooks.example.com/a?code=***&***"', "after": '"https://hooks.example.com/a"'},
     ]
     assert {"field": "paused", "before": "false", "after": "true"} in paused["changes"]
     assert {"field": "reason", "after": '"repair"'} in paused["changes"]

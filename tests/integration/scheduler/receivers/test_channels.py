@@ -14,17 +14,19 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from ssl import CERT_REQUIRED, PROTOCOL_TLS_SERVER, SSLContext
+from threading import Event
 from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
+from aiohttp import web
 from azure.storage.queue import QueueClient
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ..conftest import Api, System, Tenant, eventually, now_ms, text_of
-from ..receiver import Receiver, status
+from ..receiver import Receiver, after, status
 
 
 def certify(path: Path) -> Path:
@@ -168,6 +170,56 @@ async def test_servicebus_channel_sends_a_signed_message_and_hides_its_key(tenan
     evil = {"type": "servicebus", "namespace": "evil.servicebus.windows.net", "entity": "q"}
     refused = await tenant.admin.call("PUT", f"{channels}/other", evil)
     assert refused.status == 422 and refused.json()["errors"][0]["pointer"] == "/namespace"
+
+
+async def test_ordered_key_has_one_delivery_at_a_time_and_other_keys_do_not_wait(tenant: Tenant) -> None:
+    root, wait = f"/{tenant.name}/keys", Event()
+
+    async def held(request: web.BaseRequest) -> web.StreamResponse:
+        while not wait.is_set():  # noqa: ASYNC110 - it is set in another thread
+            await asyncio.sleep(0.02)
+        return web.Response(status=503)
+
+    answers = after(0.05, status(204))
+    tenant.receiver.script(f"{root}/blocked", held, answers)
+    tenant.receiver.script(f"{root}/ordered", answers)
+    await tenant.channel("keys", root, per_key={"ordered": True})
+
+    def event(name: str, key: str | None, due: int, path: str = "/ordered", **more: Any) -> dict[str, Any]:
+        keyed = {"ordering_key": key} if key is not None else {}
+        return {"id": name, "due": text_of(due), "payload": 1, "channel": "keys", "target": {"path": path}, **keyed, **more}
+
+    # The first event of the key is under way, so its successors wait, whenever they are stored and in whatever order.
+    now = now_ms()
+    await tenant.api.batch([event("first", "machine 7", now, "/blocked", retry={"schedule": ["PT0.1S"]})])
+    await eventually(lambda: tenant.receiver.at(f"{root}/blocked"), "the first delivery")
+    await tenant.api.batch([event(f"next-{n}", "machine 7", now + n) for n in (3, 1, 2)])
+    await tenant.api.batch([event("other", "machine 8", now, "/other"), event("plain", None, now, "/other")])
+    await tenant.api.ended("other", "delivered")
+    await tenant.api.ended("plain", "delivered")
+
+    async def waits() -> bool:
+        return (await tenant.api.event("next-1")).get("held", {}).get("reason") == "ordering-key"
+
+    await eventually(waits, "an event that shows what it waits for")
+    assert not tenant.receiver.at(f"{root}/ordered")
+    wait.set()
+    for name in ("first", "next-1", "next-2", "next-3"):
+        await tenant.api.ended(name, "delivered")
+    # A failed event blocks its key.
+    keyed = [hit.id for hit in tenant.receiver.hits if hit.path in (f"{root}/blocked", f"{root}/ordered")]
+    assert keyed == ["first", "first", "next-1", "next-2", "next-3"]
+    assert tenant.receiver.most_at_once[f"{root}/ordered"] == 1
+
+
+async def test_concurrency_of_a_key_is_kept(tenant: Tenant) -> None:
+    root = f"/{tenant.name}/few"
+    tenant.receiver.script(f"{root}/a", after(0.1, status(204)))
+    await tenant.channel("few", root, per_key={"concurrency": 2})
+    keyed = {"channel": "few", "payload": 1, "ordering_key": "a", "target": {"path": "/a"}}
+    await tenant.api.batch([{**keyed, "delay": "PT2.5S"} for _ in range(8)])
+    assert (await tenant.api.drained())["delivered"] == 8
+    assert len(tenant.receiver.at(f"{root}/a")) == 8 and tenant.receiver.most_at_once[f"{root}/a"] <= 2
 
 
 async def test_http_channel_presents_its_tenants_client_certificate(

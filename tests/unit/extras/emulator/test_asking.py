@@ -309,6 +309,6 @@ def test_what_a_machine_reads_is_logged_once_for_each_incarnation(there: World) 
     there, _ = read(there)
     there, _ = read(do(there, cancel="update"))
     assert [line.text for line in there.log if line.kind == "read" and line.vm == "n1"] == [
-        "incarnation 1, 1 events",
+        "incarnation 1, 1 event",
         "incarnation 2, 0 events",
     ]
