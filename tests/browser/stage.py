@@ -103,7 +103,7 @@ class Stage:
     def schedules(self) -> None:
         """One that is far away, and one that is paused: neither has an event yet."""
         self.call("PUT", "schedules/new-year", {"cron": "0 0 1 1 *", "timezone": "Europe/Berlin", "payload": {"said": self.words}})
-        self.call("PUT", "schedules/prices", {"every": "P1D", "payload": None})
+        self.call("PUT", "schedules/prices", {"every": "P1D", "payload": None, "overlap": "skip", "on_dead": "default"})
         self.call("POST", "schedules/prices/pause")
 
     def die(self, event_id: str) -> None:

@@ -401,7 +401,12 @@ async def test_a_schedule_shows_its_next_occurrences_and_is_paused_and_resumed(l
         late = {**over, "id": "late", "next": text_of(now_ms()), "missed": text_of(now_ms() - 120_000)}
         await route.fulfill(json={**answer, "items": [*answer["items"], over, late]})
 
+    async def skipped(route: Route) -> None:
+        answer = await (await route.fetch()).json()
+        await route.fulfill(json={**answer, "skipped": {"count": 1200, "last": text_of(now_ms() - 120_000)}})
+
     await look.page.route("**/api/v1/schedules?*", more)
+    await look.page.route("**/api/v1/schedules/prices", skipped)
     await look.open(DEMO_KEY, "?view=schedules")
     await look.shows("schedules")
     for schedule, state in (("over", "ended"), ("late", "missed since"), ("prices", "paused"), ("new-year", "active")):
@@ -420,6 +425,9 @@ async def test_a_schedule_shows_its_next_occurrences_and_is_paused_and_resumed(l
     await expect(look.page.locator("#toast")).to_have_text("new-year is resumed.")
     await expect(look.row("schedules", "new-year").get_by_role("button", name="Pause")).to_be_focused()
     await look.row("schedules", "prices").get_by_role("button", name="prices", exact=True).click()
+    await expect(dialog).to_contain_text("skip, 1,200 occurrences skipped, the last due ")
+    await expect(dialog).to_contain_text("dead: default")
+    await look.fits("a schedule that skips")
     await dialog.get_by_role("button", name="Backfill").click()
     await dialog.get_by_label("From").fill("2031-01-01T00:00:00")
     await dialog.get_by_role("button", name="Create the events").click()

@@ -193,7 +193,7 @@ def delete_calendar(
 
 
 def preview(
-    session: CommandSession, id: Id, n: Annotated[int, typer.Option("-n", min=1, max=1000, help="Number of occurrences.")] = 10
+    session: CommandSession, id: Id, n: Annotated[int, typer.Option("-n", min=1, max=100, help="Number of occurrences.")] = 10
 ) -> None:
     """List the next occurrences of a schedule, without jitter.
 

@@ -55,20 +55,26 @@ function acts(ctx, schedule, changed) {
   return [button(schedule.paused ? "Resume" : "Pause", turn), button("Trigger", trigger), button("Backfill", backfill)];
 }
 
+const callbacks = (schedule) => [schedule.on_delivered && `delivered: ${schedule.on_delivered}`, schedule.on_dead && `dead: ${schedule.on_dead}`].filter(Boolean).join(", ");
 const channels = (schedule) => own((schedule.channels ?? [schedule.channel]).join(", "));
 
 /** Open a dialog with everything that is known of a schedule, and its next occurrences. */
 async function showSchedule(ctx, schedule, changed) {
   const next = el("div", {}, el("p", { class: "note" }, "Loading …"));
+  const skipped = el("span", {});
   open(own(schedule.id),
     ctx.may("events") ? el("p", { class: "actions" }, acts(ctx, schedule, changed)) : "",
     facts([["state", state(schedule)], ["rule", own(rule(schedule))], ["start", schedule.start && moment(schedule.start)], ["end", schedule.end && moment(schedule.end)], ["jitter", schedule.jitter],
       ["catch-up", `${schedule.catch_up.policy}, within ${schedule.catch_up.within}`], ["excluded", schedule.exclude && own([...(schedule.exclude.calendars ?? []), ...(schedule.exclude.dates ?? [])].join(", "))],
-      ["at most once per", schedule.at_most_once_per], ["channel", channels(schedule)], ["last", moment(schedule.last)], ["created", moment(schedule.created)]]),
+      ["at most once per", schedule.at_most_once_per], ["overlap", schedule.overlap && [schedule.overlap, skipped]], ["ordering key", schedule.ordering_key && own(schedule.ordering_key)],
+      ["channel", channels(schedule)], ["callbacks", callbacks(schedule) && own(callbacks(schedule))], ["last", moment(schedule.last)], ["created", moment(schedule.created)]]),
     el("h3", {}, schedule.paused ? "Occurrences that it would have" : "Next occurrences"), next,
     el("h3", {}, "Payload"), el("pre", { tabIndex: 0, role: "region", "aria-label": "Payload" }, JSON.stringify(schedule.payload, null, 2) ?? "–"));
   try {
-    const { items } = await call("GET", `${path(schedule)}/preview`, { query: { ...ctx.query, n: COMING } });
+    // Only the schedule by itself says what was skipped.
+    const counted = schedule.overlap === "skip" ? call("GET", path(schedule), { query: ctx.query }) : {};
+    const [{ items }, { skipped: some }] = await Promise.all([call("GET", `${path(schedule)}/preview`, { query: { ...ctx.query, n: COMING } }), counted]);
+    if (some) skipped.append(`, ${plural(some.count, "occurrence")} skipped, the last due `, moment(some.last));
     next.replaceChildren(items.length ? table("Next occurrences", ["at", "in its time zone", "note"], items.map((each) => [moment(each.at), each.local ?? "", REASONS[each.reason] ?? ""])) : el("p", {}, "The schedule has ended: it has no further occurrence."));
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
