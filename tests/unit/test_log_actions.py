@@ -1,7 +1,4 @@
-"""Each action that the code logs is in a table of docs/reference/log-actions.md, and each action of the page is in the code.
-
-Another test reads the actions of the agent. Every log line has an action.
-"""
+"""docs/reference/log-actions.md is generated from all lines that the code logs. Every log line has an action."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from devhost.pages import log_actions, log_lines
 from shared.fleets.watch.alarms import ALARMS
 from tests.paths import ROOT
 
@@ -54,27 +52,36 @@ def actions(source: str) -> Iterator[str]:
                 yield from constants(value)
 
 
-def documented(section: str) -> set[str]:
-    """The actions in the table of one section of the page."""
-    table = (ROOT / "docs" / "reference" / "log-actions.md").read_text().partition(f"## {section}\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
-    assert len(rows) > 10
-    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+def test_page_is_the_generated_one() -> None:
+    assert log_actions.PAGE.read_text() == log_actions.page(), "run `make reference`"
 
 
-def test_every_action_that_is_logged_is_explained() -> None:
-    assert {"shard_stuck", "web.internal-error", "failback", "kafka_waiting"} <= logged()
-    explained = documented("Scheduler and the app") | documented("Members of checkpoints")
-    mine = {action for action in logged() ^ explained if not action.startswith(("lease_", "fleet_", "agent_"))}
-    assert (sorted(mine & logged()), sorted(mine & explained)) == ([], []), "logged and not explained, explained and not logged"
+def test_generator_finds_every_action_that_is_logged() -> None:
+    assert {"shard_stuck", "web.internal-error", "failback", "kafka_waiting", "lease_joined", "fleet_ended"} <= logged()
+    found = {line.action for line in log_lines.lines()}
+    assert sorted(logged() - found) == []
+    assert sorted(set(log_actions.NOTES) - found) == [], "notes about actions that nothing logs"
 
 
-def test_every_action_of_leases_and_fleets_is_explained() -> None:
-    explained = documented("Leases and fleets")
-    known = logged() | {alarm.action for alarm in ALARMS.values()}
-    assert sorted(each for each in known if each.startswith(("lease_", "fleet_")) and each not in explained) == []
-    text = "".join(sources().values())
-    assert sorted(each for each in explained if f'"{each}"' not in text) == []
+def test_generator_reads_level_and_text_where_a_line_is_logged() -> None:
+    source = """
+def f(bad, count):
+    extra = {"action": "a_left", "n": count}
+    log.info("%d are left: %s", count, bad, extra=extra)
+    if bad:
+        text = "It is bad"
+    else:
+        text = f"It is {count}"
+    log.warning(text, extra={"action": "b_bad" if bad else "b_good"})
+    work.log("c_done", "done", warn=bad)
+"""
+    found = [(line.action, line.level, line.text) for line in log_lines.read(source)]
+    assert found == [
+        ("a_left", "info", "… are left"),
+        ("b_bad", "warning", "It is bad / It is"),
+        ("b_good", "warning", "It is bad / It is"),
+        ("c_done", "warning", "Done"),
+    ]
 
 
 def test_every_alarm_of_a_fleet_has_its_condition_and_its_remedy_on_the_pages() -> None:

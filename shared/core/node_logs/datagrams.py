@@ -139,8 +139,9 @@ class DatagramHandler(logging.Handler):
             return
         # Before the line below, which comes back here.
         self._away = error is not None
-        extra = {"action": "logs_unsent" if error is not None else "logs_resumed", "output": self._output}
         if error is not None:
+            extra = {"action": "logs_unsent", "output": self._output}
             log.warning("Log lines cannot be sent to %s: %s", self._output, os.strerror(error.errno or 0), extra=extra)
         else:
+            extra = {"action": "logs_resumed", "output": self._output}
             log.info("Log lines are sent to %s again; %d were not", self._output, self.counts["dropped"], extra=extra)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
+from devhost.pages.log_actions import levels
+from devhost.pages.log_lines import lines
 from shared.app.timers import PERIODS
 from shared.core.settings import Settings, env_name
 from shared.fleets.watch.alarms import ALARMS, KINDS
@@ -134,8 +136,7 @@ def observable() -> Observable:
     telemetry = (ROOT / "shared" / "delivery" / "tracing.py").read_text()
     logged = {action for source in sources.values() for action in (*actions(source), *re.findall(r'"action": "([a-z_.-]+)"', source))}
     # Lines are exported from INFO on.
-    quiet = re.findall(r"^\| (`.*?) \| debug \|", (ROOT / "docs" / "reference" / "log-actions.md").read_text(), re.MULTILINE)
-    logged -= {name for names in quiet for name in re.findall(r"`([^`]+)`", names)}
+    logged -= {action for action, level in levels(lines()).items() if level == "debug"}
     return Observable(
         frozenset(re.findall(r'MetricFamily\(\s*"(tocsin_[a-z_]+)"', families)),
         frozenset(logged | {alarm.action for alarm in ALARMS.values()}),
