@@ -1,7 +1,7 @@
 """Instances of the app on virtual time: clients store events in batches, queue triggers take the shards, a receiver notes when events come.
 
-The app's code is production's. Storage is the in-memory twin behind `storage.Limits`; each event and each request charges its CPU to the
-instance (`cpu.Charges`), which does one thing at a time. A second of this time takes as long as its code needs to run.
+The app's code is production's. Storage is the in-memory twin behind `StorageLimits`; each event and each request charges its CPU to the
+instance (`Charges`), which does one thing at a time. A second of this time takes as long as its code needs to run.
 """
 
 from __future__ import annotations
@@ -17,23 +17,20 @@ from typing import Final
 
 from shared.app.application import Application
 from shared.core.clock import Millis
-from shared.core.errors import StorageError
 from shared.core.ids import SeededIds
 from shared.core.settings import Settings
 from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.scheduler.ingest.admission import Admitted
 from shared.storage import spread_storage
 from shared.storage.names import SHARDS
-from shared.storage.ports import Message
-from tests.simulation.world.loop import VirtualLoop
+from shared.whatif.twin.cpu import Charges, Processor, SharedCores
+from shared.whatif.twin.loop import START, LoopClock, VirtualLoop
+from shared.whatif.twin.storage import AccountConnection, LimitedAccount, LimitedQueues, LimitedTables, StorageLimits
+from shared.whatif.twin.story import run_to_end
+from shared.whatif.twin.trigger import HostTrigger, ticking
 
-from ..tools.stage import PAYLOAD, TENANT, Pump, batch_text, local_settings, ticking
-from ..tools.virtual import run_to_end
-from .cpu import Charges, Machine, Processor
-from .storage import Account, Connection, LimitedQueues, LimitedTables, Limits
+from ..tools.stage import PAYLOAD, TENANT, batch_text, local_settings
 
-START: Final[Millis] = 1_800_000_000_000
-"""A whole minute: the time at which a run begins."""
 LANES: Final = 8
 """Batches in flight per instance."""
 TURN: Final = 0.001
@@ -80,7 +77,7 @@ class Load:
     accounts: int = 1
     rate: float | None = None
     charges: Charges = field(default_factory=Charges)
-    limits: Limits = field(default_factory=Limits)
+    limits: StorageLimits = field(default_factory=StorageLimits)
     shared: SharedMachine | None = None
     shard: int = 990
     batch: int = 1000
@@ -139,22 +136,6 @@ class Outcome:
         return self.load.events / self.fired_in
 
 
-class LoopClock:
-    """The clock of all instances, and of storage."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def now(self) -> Millis:
-        return START + int(self._loop.now * 1000 + 1e-6)
-
-    def monotonic(self) -> float:
-        return self._loop.now
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(max(0.0, seconds))
-
-
 class Receiver:
     """Takes the deliveries of all instances."""
 
@@ -197,25 +178,6 @@ class Line:
         """Nothing to release."""
 
 
-class Trigger(Pump):
-    """The queue trigger. A message whose function failed becomes visible again after half a minute, as `host.json` says."""
-
-    AGAIN: Final = 30.0
-
-    def __init__(self, app: Application, queues: LimitedQueues, clock: LoopClock) -> None:
-        super().__init__(app.scheduler, queues, clock)
-        self.failed = 0
-
-    async def _work(self, queue: str, message: Message) -> None:
-        try:
-            await self._scheduler.firing.serve(message.text)
-        except StorageError:
-            self.failed += 1
-            await self._queues.renew(queue, message, lease=self.AGAIN)
-        else:
-            await self._queues.delete(queue, message)
-
-
 @dataclass(slots=True)
 class Instance:
     """One instance: its app, its queue trigger, and what it has done."""
@@ -224,7 +186,7 @@ class Instance:
     queues: LimitedQueues
     processor: Processor
     line: Line
-    trigger: Trigger | None = None
+    trigger: HostTrigger | None = None
 
     async def store(self, dues: list[Millis], charges: Charges, size: int) -> int:
         """Answer a batch, and send again what was refused. Return the number of events that were sent again. size: bytes of a payload."""
@@ -250,10 +212,10 @@ class ClusterRun:
         self.clock = LoopClock(self.loop)
         self.outcome = Outcome(load)
         shared = load.shared
-        self._machine = Machine(shared.cores, TURN) if shared is not None else None
+        self._machine = SharedCores(shared.cores, TURN) if shared is not None else None
         row, delivery = (shared.row, shared.delivery) if shared is not None else (0.0, 0.0)
         store = Processor(self._machine) if shared is not None else None
-        self.accounts = [Account(self.clock, load.limits, store, row) for _ in range(load.accounts)]
+        self.accounts = [LimitedAccount(self.clock, load.limits, store, row) for _ in range(load.accounts)]
         answer = shared.answer if shared is not None else RECEIVER
         self.receiver = Receiver(self.clock, self.outcome, Processor(self._machine), delivery, answer)
         self.instances: list[Instance] = []
@@ -267,7 +229,8 @@ class ClusterRun:
         load, clock = self.load, self.clock
         processor = Processor(self._machine)
         chances = (random.Random(f"{load.seed}/{number}/{at}") for at in range(load.accounts))
-        ways = [Connection(each, processor, load.charges, clock, chance) for each, chance in zip(self.accounts, chances, strict=True)]
+        pairs = zip(self.accounts, chances, strict=True)
+        ways = [AccountConnection(each, processor, load.charges, clock, chance) for each, chance in pairs]
         queues = LimitedQueues(ways[0])
         line = Line(self.receiver, processor, load.charges.fire)
         storage = spread_storage([LimitedTables(way, clock) for way in ways], queues, clock)
@@ -288,7 +251,7 @@ class ClusterRun:
             await stack.enter_async_context(ticking(self.instances[0].app))
             for each in self.instances:
                 await asyncio.sleep(chance.uniform(0.0, 2.0 / load.instances))
-                each.trigger = Trigger(each.app, each.queues, self.clock)
+                each.trigger = HostTrigger(each.app, each.queues, self.clock)
                 await stack.enter_async_context(each.trigger)
             first = await self._store(chance)
             await self._fire(first)

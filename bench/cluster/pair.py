@@ -23,12 +23,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shared.whatif.twin.cpu import Charges
+from shared.whatif.twin.storage import StorageLimits
+
 from ..report import Figure
 from ..tools import machine
 from ..tools.stage import Host, Receiving, Run, chunks, devhost, emulator, receiving
-from .cpu import Charges
 from .instances import Load, Outcome, SharedMachine, play
-from .storage import Limits
 
 SLOTS: Final = 49
 """Shards for each devhost: it stops to poll only with that many or more, as `host.json` says."""
@@ -126,7 +127,7 @@ def _load(hosts: int, shard: int, one: Measured, seed: int) -> Load:
     charges = Charges(ingest=0.0, fire=max(0.0, one.after - written), request=plain.request, row=max(0.0, written - requests))
     # A row is loaded and claimed before its due time.
     shared = SharedMachine(os.cpu_count() or 1, one.claimed / 2, one.settled, one.receiver)
-    endless = Limits(1e9, 1e9, 1e9, 0.001, 0.002)
+    endless = StorageLimits(1e9, 1e9, 1e9, 0.001, 0.002)
     rate = hosts * 5 * shard / PAUSE
     return Load(
         hosts * SLOTS * shard,

@@ -13,10 +13,11 @@ from contextlib import asynccontextmanager
 from shared.app.application import Application
 from shared.scheduler.model import EventIn
 from shared.storage.azure.queues import AzureQueues
+from shared.whatif.twin.trigger import QueueTrigger, ticking
 
 from ..report import Figure
 from ..tools.receiver import Arrivals, Connection
-from ..tools.stage import KEY, TENANT, Host, Pump, Run, application, devhost, emulator, payload, requests_of, ticking
+from ..tools.stage import KEY, TENANT, Host, Run, application, devhost, emulator, payload, requests_of
 
 HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
 LONE_EVERY = 5.0
@@ -109,7 +110,7 @@ async def transactions(run: Run) -> list[Figure]:
     """Count the storage transactions of a lone event that is due when it is posted, from its ingest until its shard is finished."""
     with emulator() as azurite:
         trigger = AzureQueues.from_connection_string(azurite.connection_string)
-        async with application(azurite.connection_string) as (app, _), Pump(app.scheduler, trigger, app.clock) as pump:
+        async with application(azurite.connection_string) as (app, _), QueueTrigger(app.scheduler, trigger, app.clock) as pump:
             # The sweep finds that no former version is at work, and the first event makes the tenant's rows of figures.
             await app.timers.sweep()
             await _finish_one(app)
@@ -127,7 +128,11 @@ async def executions(run: Run) -> list[Figure]:
     name = "executions by the safety net, an express event"
     with emulator() as azurite:
         trigger = AzureQueues.from_connection_string(azurite.connection_string)
-        async with application(azurite.connection_string) as (app, receiver), Pump(app.scheduler, trigger, app.clock) as pump, ticking(app):
+        async with (
+            application(azurite.connection_string) as (app, receiver),
+            QueueTrigger(app.scheduler, trigger, app.clock) as pump,
+            ticking(app),
+        ):
             await _finish_one(app)
             sent, served, shards = _sends(app), pump.served, app.scheduler.counters["shards_express"]
             came, began = len(receiver.received), app.clock.monotonic()
@@ -175,7 +180,7 @@ def _sends(app: Application) -> int:
     return int(app.storage.queues.transactions["send"])  # type: ignore[attr-defined]
 
 
-async def _counted(run: Run, app: Application, pump: Pump, count: int) -> tuple[float, float, str]:
+async def _counted(run: Run, app: Application, pump: QueueTrigger, count: int) -> tuple[float, float, str]:
     """Return the transactions of an event, the reads of single rows among them, and what they are."""
     adapters = (app.storage.tables, app.storage.queues)
     for adapter in adapters:

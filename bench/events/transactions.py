@@ -11,9 +11,10 @@ from shared.storage.azure.queues import AzureQueues
 from shared.storage.azure.tables import AzureTables
 from shared.storage.names import LEDGER
 from shared.storage.several.tables import SpreadTables
+from shared.whatif.twin.trigger import QueueTrigger, ticking
 
 from ..report import Figure
-from ..tools.stage import TENANT, Pump, Run, ShiftedClock, application, batch_text, chunks, emulator, flight, requests_of, spread, ticking
+from ..tools.stage import TENANT, Run, ShiftedClock, application, batch_text, chunks, emulator, flight, requests_of, spread
 
 BATCH = 1000
 NEAR: Millis = 10_000
@@ -45,7 +46,7 @@ async def _bulk(run: Run, what: str, count: int, ahead: float, width: Millis, li
             by_account = app.storage.tables.by_account if isinstance(app.storage.tables, SpreadTables) else []
             for counter in (*by_account, *(adapter.transactions for adapter in counters)):  # type: ignore[attr-defined]
                 counter.clear()
-            async with Pump(app.scheduler, trigger, clock) as pump, ticking(app):
+            async with QueueTrigger(app.scheduler, trigger, clock) as pump, ticking(app):
                 now = clock.now()
                 dues = spread(count, now + 1000 if ahead == 0 else now - now % MINUTE + MINUTE, width)
                 started = time.monotonic()

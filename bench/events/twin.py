@@ -27,10 +27,11 @@ from shared.storage import Storage, memory_storage
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Applied, Insert, Op, Props, WriteRefused
+from shared.whatif.twin.trigger import QueueTrigger
 
 from ..report import Figure
 from ..tools import machine
-from ..tools.stage import TENANT, Pump, Run, application, batch_text, child, chunks, flight, local_settings, requests_of, spread
+from ..tools.stage import TENANT, Run, application, batch_text, child, chunks, flight, local_settings, requests_of, spread
 
 NOWHERE = "UseDevelopmentStorage=true"
 SHARD = 990
@@ -118,7 +119,7 @@ async def _fire(app: Application, receiver: FakeReceiver, count: int) -> float:
         await app.scheduler.ingest.batch(TENANT, body, lines=True)
     gc.collect()
     used = time.process_time()
-    async with Pump(app.scheduler, app.storage.queues, app.clock) as pump:
+    async with QueueTrigger(app.scheduler, app.storage.queues, app.clock) as pump:
         ends_at = time.monotonic() + 90
         while len(receiver.received) < count or pump.busy or app.scheduler.counters["shards_taken"] == 0:
             if time.monotonic() > ends_at or pump.errors:

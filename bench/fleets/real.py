@@ -30,12 +30,12 @@ from shared.maintenance.agent.imds.client import API_VERSION
 from shared.maintenance.agent.model import HookKind
 from shared.maintenance.agent.service import Agent
 from shared.maintenance.agent.timings import LEAD, TICK
+from shared.whatif.fleet.agents import HOOKS, IMPACT, TAKES
 
 from ..leases.azurite import Line
 from ..report import Figure
 from ..tools.stage import KEY, TENANT, Host, Run, devhost, emulator
 from ..tools.throttle import Throttling, start
-from .agents import HOOKS, IMPACT, TAKES
 from .figures import APPROVED_WITHIN, rate
 from .world import DOMAINS, LOCATIONS, REACTION, WARM, Outcome, Wave, play
 

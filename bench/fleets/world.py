@@ -37,16 +37,16 @@ from shared.storage.names import ALL_TABLES, FLEETS, MAINTENANCE, SWEEPS
 from shared.storage.ports import Insert, Page, Row
 from shared.tenants.model import Limits as TenantLimits
 from shared.tenants.model import Tenant
+from shared.whatif.fleet.agents import IMPACT, AzureEvent, Scope, VirtualAgent
+from shared.whatif.twin.cpu import Charges, Processor
+from shared.whatif.twin.loop import VirtualLoop
+from shared.whatif.twin.storage import AccountConnection, LimitedAccount, LimitedQueues, LimitedTables, StorageLimits
+from shared.whatif.twin.story import run_to_end
 from tests.simulation.leases.measured.fleet import AZURE
 from tests.simulation.leases.node import Disk, Node
 from tests.simulation.leases.world import Host, Store, World
-from tests.simulation.world.loop import VirtualLoop
 
-from ..cluster.cpu import Charges, Processor
-from ..cluster.storage import Account, Connection, LimitedQueues, LimitedTables, Limits
 from ..tools.stage import local_settings
-from ..tools.virtual import run_to_end
-from .agents import IMPACT, AzureEvent, Scope, VirtualAgent
 
 TENANT: Final = "demo"
 STEP: Final = 0.02
@@ -82,7 +82,7 @@ class Wave:
     length: float = 600.0
     instances: int = 10
     seed: int = 1
-    limits: Limits = field(default_factory=Limits)
+    limits: StorageLimits = field(default_factory=StorageLimits)
 
 
 @dataclass(slots=True)
@@ -193,7 +193,7 @@ class WaveRun:
         run_through(self.store.ensure(ALL_TABLES))
         self.world.weather = AZURE
         self.clock = WaveClock(self.loop, self.world.time.now())
-        self.account = Account(self.clock, wave.limits)
+        self.account = LimitedAccount(self.clock, wave.limits)
         self.account.tables = self.store
         self.outcome = Outcome(wave)
         self.names = [f"cluster-{number:03d}" for number in range(wave.fleets)]
@@ -261,7 +261,7 @@ class WaveRun:
 
     async def _open(self, name: str) -> Application:
         processor = Processor()
-        way = Connection(self.account, processor, Charges(), self.clock, random.Random(f"{self.wave.seed}/{name}"))
+        way = AccountConnection(self.account, processor, Charges(), self.clock, random.Random(f"{self.wave.seed}/{name}"))
         queues = LimitedQueues(way)
         storage = spread_storage([LimitedTables(way, self.clock)], queues, self.clock)
         settings: Settings = local_settings("UseDevelopmentStorage=true")

@@ -31,6 +31,7 @@ from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, PK_TICKS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS, SWEEPS
 from shared.storage.ports import Insert, Row
 from shared.tenants.model import Durability, Limits, Retry, Tenant
+from shared.whatif.twin.loop import Stuck, VirtualLoop
 
 from .checks.oracle import Oracle
 from .checks.trace import Entry, Trace
@@ -41,7 +42,6 @@ from .world.api import ADMIN_KEY
 from .world.channels import DOWN, Ward
 from .world.host import POISON, Host
 from .world.instance import Instance, make_task
-from .world.loop import Stuck, VirtualLoop
 from .world.machine import process_of
 from .world.receiver import Receiver
 from .world.storage import SimQueues, SimTables

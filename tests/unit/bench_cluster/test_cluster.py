@@ -12,14 +12,14 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.cluster.chart import draw
-from bench.cluster.cpu import Charges, Machine, Processor
-from bench.cluster.instances import Load, LoopClock, Outcome, play
-from bench.cluster.storage import Account, Connection, LimitedTables, Limits
+from bench.cluster.instances import Load, Outcome, play
 from shared.core.errors import OutcomeUnknown
 from shared.scheduler import rules
 from shared.storage.names import EVENTS
 from shared.storage.ports import Applied, Insert
-from tests.simulation.world.loop import VirtualLoop
+from shared.whatif.twin.cpu import Charges, Processor, SharedCores
+from shared.whatif.twin.loop import LoopClock, VirtualLoop
+from shared.whatif.twin.storage import AccountConnection, LimitedAccount, LimitedTables, StorageLimits
 
 FREE = Charges(0.0, 0.0, 0.0, 0.0)
 
@@ -31,10 +31,10 @@ def on_virtual_time[T](work: Coroutine[Any, Any, T], loop: VirtualLoop) -> T:
         loop.close()
 
 
-def used(cores: Machine | None, processes: int) -> tuple[float, ...]:
+def used(cores: SharedCores | None, processes: int) -> tuple[float, ...]:
     """Return when each of two pieces of a second of work ends, of one process or of two."""
     loop = VirtualLoop()
-    process = [Processor(cores or Machine()) for _ in range(processes)]
+    process = [Processor(cores or SharedCores()) for _ in range(processes)]
 
     async def work() -> tuple[float, ...]:
         async def piece(number: int) -> float:
@@ -47,22 +47,22 @@ def used(cores: Machine | None, processes: int) -> tuple[float, ...]:
 
 
 def test_process_does_one_thing_at_a_time_even_on_two_cores() -> None:
-    assert used(None, 1) == used(Machine(2), 1) == (1.0, 2.0)
+    assert used(None, 1) == used(SharedCores(2), 1) == (1.0, 2.0)
 
 
 def test_processes_share_the_cores_of_a_machine() -> None:
-    assert used(None, 2) == used(Machine(2), 2) == (1.0, 1.0)
-    assert used(Machine(1), 2) == (1.0, 2.0)
+    assert used(None, 2) == used(SharedCores(2), 2) == (1.0, 1.0)
+    assert used(SharedCores(1), 2) == (1.0, 2.0)
     # In turns, both end late.
-    assert used(Machine(1, 0.25), 2) == (1.75, 2.0)
+    assert used(SharedCores(1, 0.25), 2) == (1.75, 2.0)
 
 
-def writes(limits: Limits, partitions: list[str], pause: float = 0.0) -> tuple[list[bool], Account]:
+def writes(limits: StorageLimits, partitions: list[str], pause: float = 0.0) -> tuple[list[bool], LimitedAccount]:
     """Write a row into each partition, one after the other. Return for each whether it was accepted."""
     loop = VirtualLoop()
     clock = LoopClock(loop)
-    account = Account(clock, limits)
-    tables = LimitedTables(Connection(account, Processor(), FREE, clock, Random(1)), clock)
+    account = LimitedAccount(clock, limits)
+    tables = LimitedTables(AccountConnection(account, Processor(), FREE, clock, Random(1)), clock)
 
     async def one(number: int, pk: str) -> bool:
         try:
@@ -82,7 +82,7 @@ def writes(limits: Limits, partitions: list[str], pause: float = 0.0) -> tuple[l
 
 
 def test_account_refuses_more_than_its_limits_in_a_second() -> None:
-    few = Limits(account=5, partition=3, least=0.0, most=0.0)
+    few = StorageLimits(account=5, partition=3, least=0.0, most=0.0)
     accepted, account = writes(few, ["a"] * 4 + ["b"] * 4)
     assert accepted == [True] * 3 + [False] + [True] * 2 + [False] * 2
     assert account.refused == {"partition": 1, "account": 2}
@@ -90,7 +90,7 @@ def test_account_refuses_more_than_its_limits_in_a_second() -> None:
 
 
 def test_account_accepts_its_limit_all_the_time() -> None:
-    accepted, account = writes(Limits(account=5, partition=4, least=0.0, most=0.0), ["a"] * 40, pause=0.25)
+    accepted, account = writes(StorageLimits(account=5, partition=4, least=0.0, most=0.0), ["a"] * 40, pause=0.25)
     assert all(accepted) and not account.refused
 
 

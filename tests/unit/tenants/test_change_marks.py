@@ -20,7 +20,7 @@ from shared.tenants import rows
 from shared.tenants.change_marks import ALONE_TTL, CHANGE_WITHIN, LONGEST, MARKS, PK_CHANGES, SETTLED_AFTER, group_of
 from shared.tenants.model import KeyIn, Tenant
 from shared.tenants.store import CHANNEL_TTL, TenantDirectory
-from tests.simulation.world.loop import VirtualLoop
+from shared.whatif.twin.loop import VirtualLoop
 
 from .conftest import World, make_settings
 

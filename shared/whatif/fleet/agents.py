@@ -14,19 +14,19 @@ from email.utils import formatdate
 from random import Random
 from typing import Any, Final
 
-from shared.core.clock import Clock, Millis
-from shared.core.errors import Problem, StorageError
-from shared.maintenance.agent.app.messages import ReportReceipt, body_of, distinct_changes, near, read_answer
-from shared.maintenance.agent.config.settings import AgentSettings
-from shared.maintenance.agent.decisions.step import prepared_events
-from shared.maintenance.agent.effects import Approve, RunHook, SendResult
-from shared.maintenance.agent.imds.client import Machine
-from shared.maintenance.agent.imds.document import read
-from shared.maintenance.agent.loop import AgentLoop, NullJournal
-from shared.maintenance.agent.model import EventsDocument, HookKind, NodeState
-from shared.maintenance.agent.observability.figures import AgentFigures
-from shared.maintenance.agent.observations import ApprovalPosted, AppUnreachable, DocumentRead, HookEnded, Observation, StartUp, Tick
-from shared.maintenance.agent.timings import FAR_RETRY, FIRST_REPORT, NEAR_RETRY, TICK, USUAL_REPORT
+from ...core.clock import Clock, Millis
+from ...core.errors import Problem, StorageError
+from ...maintenance.agent.app.messages import ReportReceipt, body_of, distinct_changes, near, read_answer
+from ...maintenance.agent.config.settings import AgentSettings
+from ...maintenance.agent.decisions.step import prepared_events
+from ...maintenance.agent.effects import Approve, RunHook, SendResult
+from ...maintenance.agent.imds.client import Machine
+from ...maintenance.agent.imds.document import read
+from ...maintenance.agent.loop import AgentLoop, NullJournal
+from ...maintenance.agent.model import EventsDocument, HookKind, NodeState
+from ...maintenance.agent.observability.figures import AgentFigures
+from ...maintenance.agent.observations import ApprovalPosted, AppUnreachable, DocumentRead, HookEnded, Observation, StartUp, Tick
+from ...maintenance.agent.timings import FAR_RETRY, FIRST_REPORT, NEAR_RETRY, TICK, USUAL_REPORT
 
 HOOKS: Final[Mapping[HookKind, float]] = {"prepare": 60.0, "emergency": 20.0, "restore": 60.0, "verify": 30.0}
 """Deadlines of the hooks, in seconds."""
@@ -95,9 +95,7 @@ class VirtualAgent:
     def __init__(self, name: str, fleet: str, machine: Machine, scope: Scope, clock: Clock, post: Post, chance: Random) -> None:
         self.name, self.machine, self.scope, self._clock, self._post, self._chance = name, machine, scope, clock, post, chance
         settings = AgentSettings(machine.vm, hooks=HOOKS, central=True, fleet=fleet)
-        self.loop = AgentLoop(
-            settings, NodeState(), NullJournal(), self, AgentFigures(), wall=clock.now, steady=clock.monotonic
-        )
+        self.loop = AgentLoop(settings, NodeState(), NullJournal(), self, AgentFigures(), wall=clock.now, steady=clock.monotonic)
         self.reports = self.refused = 0
         self.slowest = 0.0
         """Seconds of the slowest answer."""

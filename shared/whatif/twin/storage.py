@@ -12,22 +12,21 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from shared.core import backoff
-from shared.core.clock import Clock
-from shared.core.errors import OutcomeUnknown, Unavailable
-from shared.storage.azure.transport import TransportPolicy
-from shared.storage.blocking import run_through
-from shared.storage.memory import MemoryQueues, MemoryTables
-from shared.storage.ports import MAX_PAGE, Applied, Message, Op, Page, Row, Where, WriteRefused
-from shared.storage.server_time import ServerTimeEstimator
-
+from ...core import backoff
+from ...core.clock import Clock
+from ...core.errors import OutcomeUnknown, Unavailable
+from ...storage.azure.transport import TransportPolicy
+from ...storage.blocking import run_through
+from ...storage.memory import MemoryQueues, MemoryTables
+from ...storage.ports import MAX_PAGE, Applied, Message, Op, Page, Row, Where, WriteRefused
+from ...storage.server_time import ServerTimeEstimator
 from .cpu import Charges, Processor
 
 POLICY: Final = TransportPolicy()
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StorageLimits:
     """The limits that Azure publishes for table and queue storage: entities and messages a second, and the seconds that a request takes."""
 
     account: float = 20_000
@@ -37,7 +36,7 @@ class Limits:
     most: float = 0.020
 
 
-class Bucket:
+class RateBucket:
     """A limit per second. What was not used in the last second may be used at once."""
 
     __slots__ = ("_at", "_left", "_rate")
@@ -57,10 +56,10 @@ class Bucket:
         self._left -= amount
 
 
-class Account:
+class LimitedAccount:
     """One storage account: its rows, and what it was asked in each second. Every row that is read or written counts as one entity."""
 
-    def __init__(self, clock: Clock, limits: Limits, processor: Processor | None = None, row: float = 0.0) -> None:
+    def __init__(self, clock: Clock, limits: StorageLimits, processor: Processor | None = None, row: float = 0.0) -> None:
         """processor, row: of an emulator, its process and the CPU that a row costs it."""
         self.processor, self.row = processor, row
         self.tables, self.queues, self.limits = MemoryTables(clock), MemoryQueues(clock), limits
@@ -68,15 +67,15 @@ class Account:
         """Entities in each second of virtual time."""
         self.refused: Counter[str] = Counter()
         """Requests that were refused, by the limit."""
-        self._whole = Bucket(limits.account)
-        self._parts: dict[tuple[str, str], Bucket] = {}
+        self._whole = RateBucket(limits.account)
+        self._parts: dict[tuple[str, str], RateBucket] = {}
 
     def admits(self, kind: str, name: str, amount: int) -> bool:
         """Return whether a request for `amount` rows of a partition, or messages of a queue, is served. kind: the table, or `queue`."""
         now = asyncio.get_running_loop().time()
         part = self._parts.get((kind, name))
         if part is None:
-            part = self._parts[kind, name] = Bucket(self.limits.queue if kind == "queue" else self.limits.partition)
+            part = self._parts[kind, name] = RateBucket(self.limits.queue if kind == "queue" else self.limits.partition)
         if not part.has(amount, now):
             self.refused["queue" if kind == "queue" else "partition"] += 1
             return False
@@ -89,10 +88,10 @@ class Account:
         return True
 
 
-class Connection:
+class AccountConnection:
     """An instance's way to an account."""
 
-    def __init__(self, account: Account, processor: Processor, charges: Charges, clock: Clock, chance: Random) -> None:
+    def __init__(self, account: LimitedAccount, processor: Processor, charges: Charges, clock: Clock, chance: Random) -> None:
         self.account, self._processor, self._charges, self._clock, self._chance = account, processor, charges, clock, chance
 
     async def once[T](self, kind: str, name: str, ask: Callable[[], T], rows: int | None = None) -> T | None:
@@ -137,7 +136,7 @@ class Connection:
 class LimitedTables:
     """`ports.Tables` of one account for one instance."""
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: AccountConnection, clock: Clock) -> None:
         self._connection, self._inner = connection, connection.account.tables
         self.server_time = ServerTimeEstimator(clock)
 
@@ -181,7 +180,7 @@ class LimitedTables:
 class LimitedQueues:
     """`ports.Queues` of the home account for one instance, and for the host that polls beside it."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: AccountConnection) -> None:
         self._connection, self._inner = connection, connection.account.queues
 
     async def send(self, queue: str, text: str, *, visible_in: float = 0.0) -> None:

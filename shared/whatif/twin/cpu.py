@@ -23,7 +23,7 @@ class Charges:
     """A row that is written or read (`bench storage-cpu`; a row that is read costs half of it)."""
 
 
-class Machine:
+class SharedCores:
     """Cores that several processes share: the process that has had least gets the core that becomes free, as of a fair scheduler."""
 
     def __init__(self, cores: int = 1, turn: float = math.inf) -> None:
@@ -58,9 +58,9 @@ class Machine:
 class Processor:
     """A process with one event loop: it uses one core at a time, one piece of work after the other."""
 
-    def __init__(self, machine: Machine | None = None) -> None:
+    def __init__(self, machine: SharedCores | None = None) -> None:
         """machine: the cores; None: one of its own."""
-        self._machine = machine or Machine()
+        self._machine = machine or SharedCores()
         self._pieces: deque[tuple[float, asyncio.Future[None]]] = deque()
         self.had = 0.0
         """Seconds of a core, for the order of turns."""

@@ -6,7 +6,12 @@ import asyncio
 import heapq
 from collections.abc import Callable
 from contextvars import Context
-from typing import Any
+from typing import Any, Final
+
+from ...core.clock import Millis
+
+START: Final[Millis] = 1_800_000_000_000
+"""A whole minute: the time at which a run begins."""
 
 MOST_TURNS = 400_000
 """Turns of the loop at one virtual instant after which the program is taken to be spinning."""
@@ -56,3 +61,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
         # Finalizers of abandoned generators come this way; there is only one thread.
         return self.call_soon(callback, *args, context=context)
+
+
+class LoopClock:
+    """The clock of all instances, and of storage."""
+
+    def __init__(self, loop: VirtualLoop, start: Millis = START) -> None:
+        self._loop, self._start = loop, start
+
+    def now(self) -> Millis:
+        return self._start + int(self._loop.now * 1000 + 1e-6)
+
+    def monotonic(self) -> float:
+        return self._loop.now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, seconds))

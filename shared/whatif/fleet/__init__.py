@@ -1,0 +1,1 @@
+"""Servers, agents and replicas of a fleet on virtual time."""
