@@ -163,7 +163,7 @@ class Changes:
         if seen is not None and self._joins(seen, when):
             match(seen)
             return await self._join(tenant, event_id, address, when, change, int(change.get("size", seen.props["size"])), match)
-        steps = move(address, when, change, self._ids.name(), match)
+        steps = move(address, when, change, self._ids.name(), match, asked=due is None)
         return await self._placed(tenant, event_id, await self._carry(address, steps))
 
     def _joins(self, seen: Row, due: Millis) -> bool:

@@ -5,7 +5,7 @@ id and not the channel, and no user can name it.
 
     queue    each waits until those before it have ended
     skip     an occurrence is skipped if one before it has not ended when it becomes due
-    wait     an event of a schedule that skips which is no occurrence, because a user asked for it: it waits, and others are skipped for it
+    wait     an event of a schedule that skips which a user asked for, or fired: it waits, and others are skipped for it
 """
 
 from __future__ import annotations
@@ -51,6 +51,12 @@ def overlap_props(policy: OverlapPolicy | None, schedule: str, *, asked: bool = 
     if policy is None or policy == "allow":
         return {}
     return {OVERLAP: Overlap("wait" if asked and policy == "skip" else policy, schedule).text}
+
+
+def asked_props(props: Mapping[str, Any]) -> Props:
+    """Return the change of an event that a user asks to be delivered now: an occurrence is not skipped any more."""
+    found = overlap_of(props)
+    return {OVERLAP: found._replace(kind="wait").text} if found is not None and found.kind == "skip" else {}
 
 
 def overlap_of(props: Mapping[str, Any]) -> Overlap | None:

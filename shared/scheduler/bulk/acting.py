@@ -16,7 +16,7 @@ from ...storage.ports import Props, Row, Tables
 from ...web.etag import etag_of
 from ..changes import Changes
 from ..keys import MIRRORED, Address, place_of
-from ..overlap import KEY, OVERLAP, has_line
+from ..overlap import KEY, OVERLAP, asked_props, has_line
 from ..protocol.changing import ORIGIN, WINDOW, cancel_together, find
 from ..queries.event_filter import EventFilter
 from ..rules import asked_due, may_change
@@ -105,7 +105,7 @@ class Acting:
             return
         change: Props = {MARK: ",".join([job_id, *_marks(row.props)][:MOST_UNFINISHED])}
         if job.action == "fire":
-            change |= dict.fromkeys(WINDOW, 0)
+            change |= {**dict.fromkeys(WINDOW, 0), **asked_props(row.props)}
             due = self._clock.now() + FIRE_IN
         else:
             due = job.due + int(row.props.get("shift", 0)) if job.due else int(row.props["due"]) + job.by

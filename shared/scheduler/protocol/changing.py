@@ -46,6 +46,7 @@ from ..keys import (
     shard_tenant,
 )
 from ..outcomes.owed import CALLBACK, OWED, with_callbacks
+from ..overlap import asked_props
 from ..rules import GOING, may_change
 from ..timings import KEEP_FINISHED
 from ..work_rows import WORK
@@ -169,9 +170,16 @@ def cancel_together(rows: Sequence[Row], now: Millis, nonce: str) -> Steps[bool]
     return isinstance(answer, Applied)
 
 
-def move(address: Address, due: Millis, change: Props, nonce: str, match: Match | None = None) -> Steps[ChangeResult]:
-    """Give the event another due time, and apply `change`. It fires once, at one of the two times."""
-    return (yield from finished((yield from edit(address, start_of_move(due, change, nonce), match))))
+def move(
+    address: Address, due: Millis, change: Props, nonce: str, match: Match | None = None, *, asked: bool = False
+) -> Steps[ChangeResult]:
+    """Give the event another due time, and apply `change`. It fires once, at one of the two times. asked: a user wants it delivered then."""
+
+    def change_of(props: Props) -> Props:
+        made = with_callbacks(change, props)
+        return start_of_move(due, {**made, **asked_props(props)} if asked else made, nonce)
+
+    return (yield from finished((yield from edit_as_found(address, change_of, match))))
 
 
 def edit_or_move(address: Address, change: Props, nonce: str, match: Match | None = None) -> Steps[ChangeResult]:

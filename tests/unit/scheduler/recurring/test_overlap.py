@@ -111,6 +111,20 @@ async def test_an_event_that_a_user_asked_for_waits_and_others_are_skipped_for_i
     assert (await world.demo.get(PATH)).json()["skipped"]["count"] == sum(state == "lapsed" for state in found.values())
 
 
+async def test_an_occurrence_that_a_user_fires_waits_instead_of_being_skipped(world: World) -> None:
+    await put(world, overlap="skip")
+    world.receiver.takes = 14.0
+    await world.run(22)
+    by_due = {row.props["due"]: str(row.props["id"]) for row in world.events()}
+    fired = by_due[START + 50_000]
+    assert (await world.demo.post(f"/api/v1/events/{fired}/fire")).status == 202
+    await world.run(100)
+    # The occurrence at 20 ends at 34, the fired one at 48.
+    assert (await world.demo.event(fired))["state"] == "delivered" and one_at_a_time(world)
+    assert {due: state for due, state in states(world).items() if due >= 30} == {30: "lapsed", 40: "lapsed", 60: "delivered"}
+    assert not tickets(world)
+
+
 async def test_an_owner_that_ends_leaves_the_decision_to_the_next(world: World) -> None:
     await put(world, overlap="skip")
     world.receiver.takes = 35.0
