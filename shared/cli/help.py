@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
@@ -12,7 +13,14 @@ import typer
 from typer.models import OptionInfo, ParameterInfo
 
 _EXAMPLES = "\nExamples:\n"
-_WORDS: Final = {"note": "TEXT", "error": "TEXT", "payload": "JSON", "url": "URL", "on_delivered": "CHANNEL", "on_dead": "CHANNEL"}
+_WORDS: Final = {
+    **dict.fromkeys(("on_delivered", "on_dead", "notify"), "CHANNEL"),
+    **dict.fromkeys(("note", "error"), "TEXT"),
+    **dict.fromkeys(("payload", "settings"), "JSON"),
+    **dict.fromkeys(("url", "otlp", "syslog"), "URL"),
+    "exclude": "DATE",
+    "nodes": "NODE",
+}
 """What some options take, by the parameter's name. Others take the last word of their own name, such as PREFIX for --id-prefix."""
 
 
@@ -35,13 +43,16 @@ def add_command(group: typer.Typer, name: str, function: Callable[..., Any], *, 
 
 def name_values(function: Callable[..., Any]) -> None:
     """Name what each option of a command takes, as in `--limit N`, where its declaration does not. The type alone would be shown."""
-    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+    signature = inspect.signature(function, eval_str=True)
+    for parameter in signature.parameters.values():
         if get_origin(parameter.annotation) is not Annotated:
             continue
         kind, *others = get_args(parameter.annotation)
         for info in others:
             if isinstance(info, ParameterInfo) and info.metavar is None and (word := _value_word(parameter.name, kind, info)):
                 info.metavar = word
+    # Otherwise typer evaluates the annotations once more, and has declarations without these words.
+    function.__signature__ = signature  # type: ignore[attr-defined]
 
 
 def _value_word(name: str, kind: Any, info: ParameterInfo) -> str:
@@ -52,7 +63,7 @@ def _value_word(name: str, kind: Any, info: ParameterInfo) -> str:
         return name.upper()
     if kind is bool:
         return " "
-    if origin is Literal:
+    if origin is Literal or (isinstance(kind, type) and issubclass(kind, Enum)):
         return ""
     if "NAME=VALUE" in (info.help or ""):
         return "NAME=VALUE"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -53,7 +53,7 @@ def create(
     channel: Channels = None,
     expires: Annotated[str | None, duration_option("Stop trying this duration after the due time, such as 1h.")] = None,
     flex: Annotated[str | None, duration_option("Deliver at any time within this duration after the due time, such as 5m.")] = None,
-    durability: Annotated[str | None, typer.Option(help="How the event is stored: fast, standard or mirrored.")] = None,
+    durability: Annotated[Literal["fast", "standard", "mirrored"] | None, typer.Option(help="How the event is stored.")] = None,
     ordering_key: Annotated[str | None, typer.Option(help="Events of one key share limits of the channel, such as customer-7.")] = None,
     collapse: Annotated[str | None, duration_option("Replace a waiting event of this id, for this long, such as 5m.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="Label as NAME=VALUE, such as team=blue. Repeatable.")] = None,

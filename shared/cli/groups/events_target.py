@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,7 +12,7 @@ from ..session import parse_pairs
 
 Path = Annotated[str | None, typer.Option(help="Path to append to that of the http channel, such as /orders/17.")]
 Query = Annotated[list[str] | None, typer.Option(help="Query parameter to add as NAME=VALUE, such as notify=yes. Repeatable.")]
-Method = Annotated[str | None, typer.Option(help="Method of the request: POST, PUT or PATCH.")]
+Method = Annotated[Literal["POST", "PUT", "PATCH"] | None, typer.Option(help="Method of the request: POST, PUT or PATCH.")]
 Header = Annotated[list[str] | None, typer.Option(help="Header to add as NAME=VALUE, such as X-Region=eu. Repeatable.")]
 OnDelivered = Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")]
 OnDead = Annotated[str | None, typer.Option(help="Channel of a callback if the event is dead or lapsed.")]

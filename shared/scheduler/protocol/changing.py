@@ -173,7 +173,7 @@ def cancel_together(rows: Sequence[Row], now: Millis, nonce: str) -> Steps[bool]
 def move(
     address: Address, due: Millis, change: Props, nonce: str, match: Match | None = None, *, asked: bool = False
 ) -> Steps[ChangeResult]:
-    """Give the event another due time, and apply `change`. It fires once, at one of the two times. asked: a user wants it delivered then."""
+    """Give the event another due time, and apply `change`. It fires once, at one of the two times. asked: a user wants it delivered now."""
 
     def change_of(props: Props) -> Props:
         made = with_callbacks(change, props)

@@ -81,6 +81,23 @@ def test_every_option_has_a_help_text_that_is_a_sentence(path: tuple[str, ...]) 
         assert parameter.help and parameter.help.endswith("."), parameter.name
 
 
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_names_what_each_option_takes(capsys: pytest.CaptureFixture[str], path: tuple[str, ...]) -> None:
+    _, out, _ = run(capsys, *path, "--help")
+    bare = [line for line in out.splitlines() if re.search(r"--[\w-]+ .*<(str|int|float|path|bool)>", line) and "--help" not in line]
+    assert not bare
+    named = set(re.findall(r"--[\w-]+ +(?:-\w +)?([A-Z]+) ", out))
+    assert named <= VALUES, named - VALUES
+
+
+VALUES = {
+    *("ACCOUNT", "ACTION", "AUDIENCE", "CALENDAR", "CHANNEL", "CRON", "DATE", "DURATION", "FILE", "FLEET", "HOST", "ID", "JSON", "KEY"),
+    *("N", "NAME", "NODE", "PATH", "PREFIX", "PROFILE", "QUEUE", "REASON", "SCOPE", "SECONDS", "SERVER", "STATE", "STATUS", "TENANT", "TEXT"),
+    *("TIME", "TIMEZONE", "TYPE", "URL"),
+}
+"""Words for the values of options. A new option that takes the last word of its name may need a better one."""
+
+
 def test_former_name_of_connections_works_and_names_the_new_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
