@@ -138,7 +138,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any], named: froz
         before, after = _only(before, kept), _only(after, kept)
     old, new = dict(_leaves("", before)), dict(_leaves("", after))
     return [
-        Change(field, old.get(field, "")[:MOST_TEXT], new.get(field, "")[:MOST_TEXT])
+        Change(field, _shown(old.get(field)), _shown(new.get(field)))
         for field in sorted(old.keys() | new.keys())
         if old.get(field) != new.get(field)
     ][:MOST_CHANGES]
@@ -148,16 +148,22 @@ def _only(values: Mapping[str, Any], names: frozenset[str]) -> Mapping[str, Any]
     return {name: value for name, value in values.items() if name in names}
 
 
-def _leaves(path: str, value: Any) -> list[tuple[str, str]]:
+def _leaves(path: str, value: Any) -> list[tuple[str, Any]]:
     """Return the members of a JSON value that are no objects themselves, with their paths."""
     if isinstance(value, dict) and value:
         parts = [_leaves(f"{path}.{name}" if path else name, part) for name, part in value.items() if name not in SECRETS]
         return [leaf for part in parts for leaf in part]
-    return [] if value is None or value == {} else [(path, orjson.dumps(_without_query(value)).decode())]
+    return [] if value is None or value == {} else [(path, value)]
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else orjson.dumps(_without_query(value)).decode()[:MOST_TEXT]
 
 
 def _without_query(value: Any) -> Any:
-    """Mask the values in a URL's query, which may be keys (`?code=...`)."""
+    """Mask the values in a URL's query, which may be keys (`?code=...`). A change of them alone is shown as from and to the same."""
+    if isinstance(value, list):
+        return [_without_query(each) for each in value]
     if not isinstance(value, str) or not _URL.match(value):
         return value
     address, mark, query = value.partition("?")

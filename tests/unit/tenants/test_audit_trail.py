@@ -131,6 +131,13 @@ async def test_list_is_filtered_and_walked_over_months_and_a_year_is_kept(world:
     assert (await world.demo.get("/api/v1/audit")).status == 403
 
 
+def test_a_new_key_in_a_urls_query_is_a_change_that_shows_neither() -> None:
+    before, after = ({"url": f"https://a.example/x?code={key}&n", "also": [f"http://b.example/?{key}"]} for key in ("old", "new"))
+    masked, other = '"https://a.example/x?code=***&***"', '["http://b.example/?***"]'
+    assert differences(before, after) == [Change("also", other, other), Change("url", masked, masked)]
+    assert not differences(before, before)
+
+
 def test_differences_leave_out_secrets_and_what_changes_by_itself() -> None:
     before = {"name": "a", "limits": {"x": 1, "y": None}, "servers": 3, "secret": "s1"}
     after = {"name": "a", "limits": {"x": 2, "y": [1]}, "servers": 4, "secret": "s2"}
