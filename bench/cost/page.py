@@ -15,7 +15,7 @@ from .loads import LOADS
 
 RESULTS: Final = Path(__file__).parent / "results.json"
 """The figures that the documentation shows."""
-PAGES: Final = (ROOT / "docs" / "explain" / "cost.md", ROOT / "docs" / "how-to" / "deploy.md")
+PAGES: Final = (ROOT / "docs" / "explain" / "cost.md", ROOT / "docs" / "how-to" / "what-it-costs.md")
 SIZES: Final = (512, 2048)
 
 type Results = Mapping[str, Any]

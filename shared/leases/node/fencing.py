@@ -1,7 +1,7 @@
 """`FencedBatch`: writes to Table storage that a former owner cannot make.
 
 `owns` tells a process that it must stop, but the process can be suspended for an hour between the check and the write that follows. Here
-storage decides: each batch names the token row of its epoch, and a successor deletes that row. docs/how-to/serve-partitions.md explains
+storage decides: each batch names the token row of its epoch, and a successor deletes that row. docs/how-to/fence-your-writes.md explains
 its use.
 """
 

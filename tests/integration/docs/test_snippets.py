@@ -9,6 +9,7 @@ import ast
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -154,5 +155,7 @@ def test_other_blocks_of_a_page_are_well_formed(page: Path) -> None:
                 json.loads(fenced if fenced.startswith(("{", "[")) else f"{{{fenced}}}")
             case "yaml":
                 yaml.safe_load(fenced)
+            case "sql":
+                assert sqlite3.complete_statement(fenced)
             case _:
                 assert kind in ("", "sh", "bash", "console", "toml", "ts", "mermaid", "text"), kind

@@ -1,4 +1,4 @@
-"""docs/how-to/deploy.md and docs/explain/security.md keep to what there is: tests, routes, parameters, and figures."""
+"""The pages about the deployment and docs/explain/security.md keep to what there is: tests, routes, parameters, and figures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.paths import ROOT
 from .snapshots import RULES, alarms, deployed, parameters
 
 DEPLOY = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
+DEPLOYMENT = (ROOT / "docs" / "reference" / "deployment.md").read_text()
 SECURITY = (ROOT / "docs" / "explain" / "security.md").read_text()
 
 
@@ -44,7 +45,7 @@ def test_every_path_of_the_deployment_page_is_a_route() -> None:
 
 
 def test_every_parameter_is_explained_with_the_name_it_comes_from(sources: Mapping[str, str]) -> None:
-    table = DEPLOY.partition("## Parameters")[2].partition("\n## ")[0]
+    table = DEPLOYMENT.partition("## Parameters")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:-1] for line in table.splitlines() if line.startswith("| `")]
     explained = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
     assert explained == set(parameters())
@@ -53,26 +54,25 @@ def test_every_parameter_is_explained_with_the_name_it_comes_from(sources: Mappi
     from_environment = {name: found[1] for name, found in asked.items() if found}
     pairs = (zip(*(re.findall(r"`(\w+)`", cell) for cell in (row[0], row[3])), strict=False) for row in rows)
     assert {name: variable for pair in pairs for name, variable in pair} == from_environment
-    assert set(re.findall(r"azd env set (\w+)", DEPLOY)) <= {"NAME", *from_environment.values()}
+    assert set(re.findall(r"azd env set (\w+)", DEPLOY + DEPLOYMENT)) <= {"NAME", *from_environment.values()}
     assert set(given) == explained
 
 
 def test_the_figures_of_resources_at_rest_follow_from_what_is_deployed() -> None:
     [rule] = deployed("defaults").of(RULES)
-    assert rule["properties"]["evaluationFrequency"] == "PT15M" and "| alert rule | 0.50 |" in DEPLOY
+    assert rule["properties"]["evaluationFrequency"] == "PT15M" and "| alert rule | | 0.50 (" in DEPLOYMENT
     endpoint, zone = 7.30, 0.50
     regions, further = 2, 3  # of the snapshot `private`
     network = deployed("private").of("Microsoft.Network/privateEndpoints"), deployed("private").of("Microsoft.Network/privateDnsZones")
     price = len(network[0]) * endpoint + len(network[1]) * zone
-    assert f"{price / regions - further * endpoint:.2f} if it is on: 4 endpoints" in DEPLOY
+    assert f"{price / regions - further * endpoint:.2f}: 4 endpoints" in DEPLOYMENT
 
 
-def test_every_alert_is_explained() -> None:
-    found = alarms(deployed("defaults"))
-    table = DEPLOY.partition("## Alerts and charts")[2].partition("\n## ")[0]
+def test_operators_find_what_to_do_about_every_alert() -> None:
+    page = (ROOT / "docs" / "how-to" / "operations.md").read_text()
+    table = page.partition("## What to do about an alert")[2].partition("\n## ")[0]
     explained = {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)}
-    assert explained == set(found)
-    assert f"an alert rule for {len(found)} alarms" in DEPLOY
+    assert explained == set(alarms(deployed("defaults")))
 
 
 def test_every_alert_has_its_row_in_the_reference_and_asks_for_what_the_row_says() -> None:
@@ -86,7 +86,7 @@ def test_every_alert_has_its_row_in_the_reference_and_asks_for_what_the_row_says
 
 
 def test_functions_that_may_be_always_ready_are_there() -> None:
-    named = re.findall(r"function:(\w+)", DEPLOY)
+    named = re.findall(r"function:(\w+)", DEPLOYMENT)
     source = (ROOT / "shared" / "scheduler" / "queue_functions.py").read_text()
     assert named and all(f'"{name}"' in source for name in named)
 

@@ -126,7 +126,7 @@ def test_the_data_table_is_created_once_and_again_is_no_error() -> None:
 
 
 def test_every_error_that_the_page_names_can_be_imported_beside_the_batch() -> None:
-    page = (ROOT / "docs/how-to/serve-partitions.md").read_text().partition("## Fence your writes")[2].partition("\n## ")[0]
+    page = (ROOT / "docs/how-to/fence-your-writes.md").read_text().partition("## Fence your writes")[2].partition("\n## ")[0]
     named = {name for name in re.findall(r"`([A-Z][A-Za-z]+)`", page) if name in vars(errors)}
     assert named >= {"StorageError", "Unavailable", "Rejected"}
     assert named <= set(leases.__all__)
