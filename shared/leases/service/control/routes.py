@@ -127,7 +127,7 @@ async def leases_intents(call: Call[ManualControls]) -> Answer:
 
 
 @controls.post(
-    "v1/fleets/{fleet}/leases/plan", answers={200: PlanOut}, examples={"look": {"dry_run": True}, "give the orders": {"dry_run": False}}
+    "v1/fleets/{fleet}/leases/plan", answers={200: PlanOut}, examples={"dry run": {"dry_run": True}, "give the orders": {"dry_run": False}}
 )
 async def leases_plan(call: Call[ManualControls, PlanIn]) -> Answer:
     """Plan which partitions move, and why; order the moves unless it is a dry run."""

@@ -36,7 +36,8 @@ async def test_fleets_that_need_a_person_come_first_and_the_others_are_counted(d
     found = await inspected(db)
     [item] = found["items"]
     assert (item["fleet"], item["urgency"], item["agents"], item["open_events"], found["quiet"]) == ("db", "soon", 2, 1, 2)
-    assert item["needs"] == [{"source": "approvals", "what": "waiting", "count": 1, "subjects": [], "since": None}]
+    need = {"source": "approvals", "what": "waiting", "count": 1, "text": "1 approval waiting", "subjects": [], "since": None}
+    assert item["needs"] == [need]
 
 
 async def test_silent_agents_are_named_until_they_report_again(db: World) -> None:
