@@ -22,7 +22,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance wheel docs settings problems openapi typescript bicep snapshots lock sbom audit clean
+.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance wheel docs reference settings problems openapi typescript bicep snapshots lock sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -88,6 +88,9 @@ wheel: setup  ## build the package for nodes into dist/
 
 docs: setup  ## build the pages of docs/ as a searchable site in build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+
+reference: setup settings problems  ## write the generated pages of docs/reference: settings, problems, commands, metrics, log actions, limits
+	for page in command metrics log_actions limits; do $(PY) -m devhost.pages.$$page || exit 1; done
 
 settings: setup  ## write docs/reference/settings.md from the class
 	$(PY) -m devhost.settings_page

@@ -10,40 +10,33 @@ from shared.web.problem_types import MEANINGS
 from .openapi_document import build
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "problems.md"
-FEW = 3
-"""Most routes that a row names."""
 
 _HEAD = """# Problem types
 
 Look up here what an error of the API means and what to do.
 The code is the end of the `type` of an [RFC 9457](https://www.rfc-editor.org/rfc/rfc9457) document, as in `https://tocsin.dev/problems/id-conflict`.
-The page is generated from the routes and `shared/web/problem_types.py` by `python -m devhost.problem_page`.
+`make problems` generates the page from the routes and `shared/web/problem_types.py`.
 
-| code | status | calls | meaning, and what to do |
-| --- | --- | --- | --- |
 """
 
 
-def answers(contract: dict[str, Any]) -> dict[str, tuple[set[str], list[str]]]:
-    """Return, by code, the statuses and the operations of an OpenAPI document that answer it."""
-    found: dict[str, tuple[set[str], list[str]]] = {}
+def answers(contract: dict[str, Any]) -> dict[str, set[str]]:
+    """Return, by code, the statuses with which an OpenAPI document answers it."""
+    found: dict[str, set[str]] = {}
     for path in contract["paths"].values():
         for operation in path.values():
             for status, answer in operation["responses"].items():
                 for content in answer.get("content", {}).values():
                     for name in content.get("schema", {}).get("properties", {}).get("type", {}).get("enum", ()):
-                        statuses, operations = found.setdefault(name.rpartition("/")[2], (set(), []))
-                        statuses.add(status)
-                        operations.append(operation["operationId"])
+                        found.setdefault(name.rpartition("/")[2], set()).add(status)
     return found
 
 
 def page() -> str:
     """The whole page. Raises KeyError for a code without a meaning."""
     rows = []
-    for code, (statuses, operations) in sorted(answers(build()).items()):
-        calls = ", ".join(f"`{each}`" for each in sorted(operations)) if len(operations) <= FEW else f"{len(operations)} calls"
-        rows.append(f"| `{code}` | {', '.join(sorted(statuses))} | {calls} | {MEANINGS[code]} |\n")
+    for code, statuses in sorted(answers(build()).items()):
+        rows.append(f"- `{code}` ({', '.join(sorted(statuses))}): {MEANINGS[code]}\n")
     return _HEAD + "".join(rows)
 
 

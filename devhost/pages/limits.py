@@ -1,0 +1,212 @@
+"""Writes docs/reference/limits.md from the constants of the code: `python -m devhost.pages.limits`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel
+
+from shared.checkpoints.rows import MAX_REPLICAS
+from shared.core.durations import MAX_DURATION
+from shared.core.http1.answer import MAX_ANSWER_BYTES
+from shared.core.http1.head import MOST_INFORMATIONAL
+from shared.core.settings import MAX_ACCOUNTS, Settings
+from shared.delivery.channels.answer_heads import KEPT_BODY, KEPT_FIELDS
+from shared.delivery.channels.event_target import MAX_PARAMETER, MAX_PARAMETERS, MAX_PATH, MAX_TOTAL
+from shared.delivery.channels.model import MAX_BUS_PAYLOAD, MAX_PAYLOAD, MAX_SILENCE, MAX_SMALL_PAYLOAD, MAX_WORK, HttpChannel
+from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
+from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
+from shared.delivery.entra.audiences import MAX_AUDIENCE
+from shared.delivery.entra.grants import MOST_AUDIENCES
+from shared.delivery.entra.tokens import MOST_TOKENS
+from shared.leases.model import MAX_CLAIMS
+from shared.leases.rows import MAX_PARTITIONS
+from shared.leases.rules import MAX_HELD
+from shared.leases.service.control.verbs import MAX_INTENTS
+from shared.locks.timings import MOST_TTL, MOST_WAIT, MOST_WAITERS
+from shared.maintenance.rows import MAX_OPEN
+from shared.maintenance.story import FIRST_STEPS, LAST_STEPS
+from shared.scheduler.bulk.model import MOST_EVENTS, MOST_UNFINISHED
+from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
+from shared.scheduler.long_work.call_rates import TENANT_CALLS, WORK_CALLS
+from shared.scheduler.long_work.model import MAX_CALL_BYTES
+from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_CHANNELS, MOST_FANOUT_ID, MOST_LABEL_FILTERS, EventIn
+from shared.scheduler.outcomes.callback_events import MOST_LABELS
+from shared.scheduler.outcomes.notice_rows import MOST_SUBJECTS, PERIOD
+from shared.tenants.model import (
+    MOST_AGENTS,
+    MOST_FLEETS,
+    MOST_LOCKS,
+    MOST_PARTITIONS,
+    MOST_SCHEDULES,
+    MOST_SEARCHABLE,
+    MOST_SERVERS,
+    Limits,
+    Retry,
+)
+from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
+from shared.web.parsing import MAX_OUTSIDE_CONTAINERS
+
+from .marked import REFERENCE
+
+PAGE = REFERENCE / "limits.md"
+DAY = 86_400_000
+
+
+class Limit(NamedTuple):
+    """A row of the page: what is limited, the most that is accepted, and its unit."""
+
+    about: str
+    most: int
+    unit: str = ""
+
+
+def bound(model: type[BaseModel], field: str, name: str) -> int:
+    """Return a bound of a field, as the OpenAPI document has it."""
+
+    def found(schema: Any) -> Any:
+        if isinstance(schema, dict):
+            return next((each for each in (schema.get(name), *map(found, schema.values())) if isinstance(each, int)), None)
+        return next((each for each in map(found, schema) if each is not None), None) if isinstance(schema, list) else None
+
+    value = found(model.model_json_schema()["properties"][field])
+    assert isinstance(value, int)
+    return value
+
+
+SECTIONS: Final[Mapping[str, tuple[Limit, ...]]] = {
+    "Events": (
+        Limit("payload of an event", MAX_PAYLOAD, "bytes of JSON"),
+        Limit("members of an event", MAX_MEMBERS),
+        Limit("members of an event beside its payload, together", MAX_OUTSIDE, "bytes"),
+        Limit("arrays and objects in a large event beside its payload", MAX_OUTSIDE_CONTAINERS),
+        Limit("payload of durability `fast`, or to a queue channel", MAX_SMALL_PAYLOAD, "bytes"),
+        Limit("payload to a Service Bus channel", MAX_BUS_PAYLOAD, "bytes"),
+        Limit("message of a producer to the ingest queue", MAX_PRODUCER_MESSAGE, "bytes"),
+        Limit("channels of one fan-out", MOST_CHANNELS),
+        Limit("id of a fan-out", MOST_FANOUT_ID, "characters"),
+        Limit("events in one batch", MAX_BATCH_EVENTS),
+        Limit("body of one batch", MAX_BATCH_BYTES, "bytes"),
+        Limit("labels of an event", bound(EventIn, "labels", "maxProperties")),
+        Limit("labels that a callback repeats", MOST_LABELS, "bytes as JSON"),
+        Limit("time between two notices of one kind", PERIOD // 1000, "seconds"),
+        Limit("subjects that a notice names", MOST_SUBJECTS),
+        Limit("searchable labels of a tenant", MOST_SEARCHABLE),
+        Limit("labels of one filter", MOST_LABEL_FILTERS),
+        Limit("events of one bulk job", MOST_EVENTS),
+        Limit("bulk jobs of a tenant that have not ended", MOST_UNFINISHED),
+        Limit("ordering key", 128, "characters"),
+        Limit("attempts of a retry policy", bound(Retry, "attempts", "maximum")),
+        Limit("pause between attempts", 7, "days"),
+        Limit("flexible window", 30, "days"),
+        Limit("any duration", MAX_DURATION // DAY, "days"),
+        Limit("schedules of a tenant by default", MOST_SCHEDULES),
+    ),
+    "Deliveries": (
+        Limit("path of an event's target", MAX_PATH, "characters"),
+        Limit("query parameters of a target, and headers of a target", MAX_PARAMETERS),
+        Limit("name or value of such a parameter", MAX_PARAMETER, "characters"),
+        Limit("path, names and values of a target together", MAX_TOTAL, "bytes"),
+        Limit("audiences of Entra of a tenant, and hosts of each", MOST_AUDIENCES),
+        Limit("length of such an audience", MAX_AUDIENCE, "characters"),
+        Limit("tokens of Entra that a process keeps", MOST_TOKENS),
+        Limit("headers of a channel", bound(HttpChannel, "headers", "maxProperties")),
+        Limit("all headers of a channel", MAX_HEADERS_TOTAL, "bytes"),
+        Limit("answer of a receiver that is read", MAX_ANSWER_BYTES, "bytes"),
+        Limit("informational (1xx) answers before it", MOST_INFORMATIONAL),
+        Limit("stored error of an attempt", MAX_ERROR, "characters"),
+        Limit("stored body of an answer, of each of the last 20 attempts", KEPT_BODY, "bytes"),
+        Limit("stored header fields of an answer, if the channel asks", KEPT_FIELDS, "characters"),
+        Limit("honoured `Retry-After`", int(MAX_RETRY_AFTER * 1000) // DAY, "days"),
+        Limit("silence of a receiver with long work, at most", MAX_SILENCE // 3_600_000, "hours"),
+        Limit("long work of a receiver, with heartbeats", MAX_WORK // DAY, "days"),
+        Limit("calls a second about one attempt's long work, per process", WORK_CALLS),
+        Limit("calls a second about long work of a tenant, per process", TENANT_CALLS),
+        Limit("body of a call about long work", MAX_CALL_BYTES, "bytes"),
+    ),
+    "Fleets": (
+        Limit("fleets of a tenant by default", MOST_FLEETS),
+        Limit("partitions of a fleet", MAX_PARTITIONS),
+        Limit("partitions of all fleets of a tenant, by default", MOST_PARTITIONS),
+        Limit("servers of a fleet over HTTP by default", MOST_SERVERS),
+        Limit("partitions of one server over HTTP", MAX_HELD),
+        Limit("claims in one request", MAX_CLAIMS),
+        Limit("manual controls of a fleet", MAX_INTENTS),
+        Limit("replicas of a fleet", MAX_REPLICAS),
+        Limit("nodes of a fleet with an agent by default", MOST_AGENTS),
+        Limit("open Scheduled Events of a fleet", MAX_OPEN),
+        Limit("steps of one node in the story of an event", FIRST_STEPS + LAST_STEPS),
+    ),
+    "Locks": (
+        Limit("locks of a tenant by default", MOST_LOCKS),
+        Limit("waiters of a lock", MOST_WAITERS),
+        Limit("validity of a grant", MOST_TTL // 1000, "s (at least 2 s)"),
+        Limit("time within which a waiter must ask again", MOST_WAIT // 1000, "s (at least 2 s)"),
+        Limit("name of a lock", 100, "characters"),
+    ),
+    "Storage": (
+        Limit("further storage accounts for shards", MAX_ACCOUNTS),
+        Limit("events of a shard", Settings.model_fields["shard_events"].default),
+    ),
+}
+
+REFUSALS: Final = {
+    "fleets": "409 `too-many-fleets`",
+    "agents": "409 `too-many-nodes`, to the first report of a node",
+    "servers": "409 `too-many-servers`, to the first heartbeat of a server over HTTP",
+    "partitions": "409 `too-many-partitions`",
+    "schedules": "429 `too-many-requests`",
+    "locks": "429 `too-many-requests`, to the first request for a new lock",
+}
+"""Limit of a tenant with a highest value -> the answer beyond it."""
+
+_HEAD = """# Limits
+
+Look up here the most that Tocsin accepts; a request beyond a limit is refused with an error that names it.
+Tenants can have [lower limits](api.md#tenants), and [settings](settings.md) bound the app's own resources.
+`make reference` generates the page from the code.
+"""
+
+_RAISE = """
+## Raise a tenant's limits
+
+An operator sets these limits for each tenant, up to a highest value that does not change.
+A limit that is lower than what exists takes nothing away; it refuses what is new.
+
+| field of the tenant | refused with | highest value |
+| --- | --- | --- |
+"""
+
+_HOW = """
+A PUT replaces all settings of the tenant, so read them first and name those that stay:
+
+```sh
+tocsin tenants get shop
+tocsin tenants put shop --settings '{"limits": {"fleets": 300, "agents": 500, "partitions": 100000}}'
+```
+
+A new limit of agents or servers holds on all instances within 5 seconds, the others at once (log `tenant_limits_changed`).
+A PUT through an instance of a former version removes `fleets`, `agents` and `servers`.
+"""
+
+_TAIL = """
+Limits that are not numbers: [leases](../explain/leases.md#limits), [checkpoints](checkpoints.md#limits),
+[mirrored events](../explain/durability.md#costs-and-limits), [security](../explain/security.md#threats-without-a-defence).
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    written = [_HEAD]
+    for name, limits in SECTIONS.items():
+        written.append(f"\n## {name}\n\n")
+        written += [f"- {each.about}: {each.most:,}{each.unit and ' '}{each.unit}\n" for each in limits]
+        if name == "Locks":
+            rows = [f"| `limits.{field}` | {answer} | {bound(Limits, field, 'maximum'):,} |\n" for field, answer in REFUSALS.items()]
+            written += [_RAISE, *rows, _HOW]
+    return "".join([*written, _TAIL])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
