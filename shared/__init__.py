@@ -3,6 +3,7 @@
     Client, AsyncClient   schedule events, look them up, cancel them
     verify, Delivery      receive them
     Work                  complete them later
+    Lock, AsyncLock       one process at a time
     TocsinError ...       what can go wrong (`tocsin.client.errors`)
     tocsin.testing        the whole service in memory, with a clock that tests move
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
         Fault,
         Forbidden,
         Invalid,
+        LockHeld,
+        LockLost,
         NotFound,
         Refused,
         ServerFailed,
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
         Unreachable,
         Unreadable,
     )
+    from .client.locking.blocking import Lock
+    from .client.locking.concurrent import AsyncLock
     from .client.model import Batch, BatchLine, Event, NewEvent, Schedule, Stats
     from .client.receiving import Delivery, verify
     from .client.work import Work, WorkState
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "AsyncLock",
     "BadDelivery",
     "Batch",
     "BatchLine",
@@ -52,6 +58,9 @@ __all__ = [
     "Fault",
     "Forbidden",
     "Invalid",
+    "Lock",
+    "LockHeld",
+    "LockLost",
     "NewEvent",
     "NotFound",
     "Refused",
@@ -71,6 +80,8 @@ __all__ = [
 _HOMES = {
     "Client": "client.blocking",
     "AsyncClient": "client.concurrent",
+    "Lock": "client.locking.blocking",
+    "AsyncLock": "client.locking.concurrent",
     "TocsinError": "core.errors",
     **dict.fromkeys(("Batch", "BatchLine", "Event", "NewEvent", "Schedule", "Stats"), "client.model"),
     **dict.fromkeys(("Delivery", "verify"), "client.receiving"),

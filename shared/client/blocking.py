@@ -10,8 +10,11 @@ from typing import Any, Self, Unpack
 
 import httpx
 
+from ..core.clock import steady
 from . import batches, calls, http
 from .exchange import ApiCall, ApiReply, CallSteps, ConnectionFailure, RetrySettings, SendCall, exchange
+from .locking.blocking import Lock
+from .locking.rules import new_attempt
 from .model import (
     AnswerPage,
     Backfill,
@@ -41,9 +44,10 @@ class Client:
             tocsin.cancel(event.id)
 
     `tenant`: tenant to act for, needed with an admin key. `timeout`: longest time without a byte, in seconds. `retries`: largest number of
-    retries of a call that is safe to repeat. `transport`: transport of httpx, for proxies, own certificates and tests. `allow_plain_http`:
-    True lets the key travel over plain http:// to another machine, False forbids it; None follows TOCSIN_ALLOW_PLAIN_HTTP, which is off by
-    default. Every operation raises the errors of `tocsin.client.errors`, and ValueError and TypeError for arguments that cannot be sent.
+    retries of a call that is safe to repeat. `transport`: transport of httpx, for proxies, own certificates and tests. `sleep`, `clock`:
+    for pauses between tries and for locks, in tests. `allow_plain_http`: True lets the key travel over plain http:// to another machine,
+    False forbids it; None follows TOCSIN_ALLOW_PLAIN_HTTP, which is off by default. Every operation raises the errors of
+    `tocsin.client.errors`, and ValueError and TypeError for arguments that cannot be sent.
     """
 
     def __init__(
@@ -56,12 +60,13 @@ class Client:
         retries: int = 4,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = steady,
         allow_plain_http: bool | None = None,
     ) -> None:
         """Raises ValueError for an address or key that cannot be used."""
         options = http.client_options(url, key, timeout, transport=transport, allow_plain_http=allow_plain_http)
         self._http = httpx.Client(**options, transport=transport)
-        self._tenant, self._retry_settings, self._sleep = tenant, RetrySettings(retries), sleep
+        self._tenant, self._retry_settings, self._sleep, self._clock = tenant, RetrySettings(retries), sleep, clock
         self.schedules = Schedules(self)
         """Recurring schedules."""
         self.fanouts = Fanouts(self)
@@ -158,6 +163,24 @@ class Client:
         """End a monitor: no event is delivered until the next `heartbeat` begins it anew."""
         self._do(calls.end_heartbeat(name))
 
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: timedelta = timedelta(seconds=30),
+        wait: timedelta | None = None,
+        holder: str | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> Lock:
+        """Return the lock, which a `with` block holds; see `Lock`.
+
+        `ttl`: validity of a grant, after which others get the lock if this process ends without a word. `wait`: longest time to wait; None:
+        for as long as it takes, zero: not at all. `holder`: name of this process, for people; by default host and process id. `on_lost`:
+        called when the lock is lost, from a thread of its own.
+        """
+        new_attempt(name, ttl, wait, holder)
+        return Lock(lambda: new_attempt(name, ttl, wait, holder), self._run, self._retry_settings.retries, on_lost, self._clock)
+
     def stats(self) -> Stats:
         """Return the numbers of the tenant's events by state."""
         return self._do(calls.stats())
@@ -233,9 +256,7 @@ class Schedules:
         """Fire the schedule once more, now. This call is never retried after a lost answer."""
         return self._do(calls.trigger(id))
 
-    def backfill(
-        self, id: str, since: datetime, until: datetime, *, name: str | None = None, spread: timedelta | None = None
-    ) -> Backfill:
+    def backfill(self, id: str, since: datetime, until: datetime, *, name: str | None = None, spread: timedelta | None = None) -> Backfill:
         """Create an event now for each occurrence from `since` up to, not including, `until`: at most 1,000.
 
         name: the same call with the same name creates nothing twice. spread: time over which the events are delivered.

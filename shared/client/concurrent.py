@@ -12,6 +12,8 @@ import httpx
 from ..core.clock import Clock, SystemClock
 from . import batches, calls, http
 from .exchange import ApiCall, ApiReply, CallSteps, ConnectionFailure, RetrySettings, SendCall, exchange
+from .locking.concurrent import AsyncLock
+from .locking.rules import new_attempt
 from .model import (
     AnswerPage,
     Backfill,
@@ -42,9 +44,9 @@ class AsyncClient:
 
     `tenant`: tenant to act for, needed with an admin key. `timeout`: longest time without a byte, in seconds. `retries`: largest number of
     retries of a call that is safe to repeat. `transport`: transport of httpx, for proxies, own certificates and tests. `clock`: clock for
-    pauses between tries. `allow_plain_http`: True lets the key travel over plain http:// to another machine, False forbids it; None follows
-    TOCSIN_ALLOW_PLAIN_HTTP, which is off by default. Every operation raises the errors of `tocsin.client.errors`, and ValueError and
-    TypeError for arguments that cannot be sent.
+    pauses between tries, and for locks. `allow_plain_http`: True lets the key travel over plain http:// to another machine, False forbids
+    it; None follows TOCSIN_ALLOW_PLAIN_HTTP, which is off by default. Every operation raises the errors of `tocsin.client.errors`, and
+    ValueError and TypeError for arguments that cannot be sent.
     """
 
     def __init__(
@@ -160,6 +162,24 @@ class AsyncClient:
     async def end_heartbeat(self, name: str) -> None:
         """End a monitor: no event is delivered until the next `heartbeat` begins it anew."""
         await self._do(calls.end_heartbeat(name))
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: timedelta = timedelta(seconds=30),
+        wait: timedelta | None = None,
+        holder: str | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> AsyncLock:
+        """Return the lock, which an `async with` block holds; see `AsyncLock`.
+
+        `ttl`: validity of a grant, after which others get the lock if this process ends without a word. `wait`: longest time to wait; None:
+        for as long as it takes, zero: not at all. `holder`: name of this process, for people; by default host and process id. `on_lost`:
+        called when the lock is lost, on the event loop.
+        """
+        new_attempt(name, ttl, wait, holder)
+        return AsyncLock(lambda: new_attempt(name, ttl, wait, holder), self._run, self._retry_settings.retries, on_lost, self._clock)
 
     async def stats(self) -> Stats:
         """Return the numbers of the tenant's events by state."""

@@ -12,6 +12,8 @@
     |   +-- ServerFailed      5xx
     +-- Unreachable           no answer: `sent` is True if the service may have handled the request
     +-- Unreadable            an answer that does not come from this service
+    +-- LockHeld              others hold the lock, or wait before you, and the time to wait is over
+    +-- LockLost              the grant of a lock has ended: stop what it protects
     +-- BatchStopped          a batch ended early: the finished events, and those in doubt
     +-- BadDelivery           `verify`: the request cannot be trusted
 
@@ -125,6 +127,22 @@ class Unreachable(TocsinError):
 
 class Unreadable(TocsinError):
     """The answer does not fit this API: another server listens at that URL, or a proxy answered."""
+
+
+class LockHeld(TocsinError):
+    """Others hold the lock, or wait before the caller, and the time to wait is over."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the lock {name} is held by another caller; wait for longer, or see `tocsin lock show {name}`")
+        self.name = name
+
+
+class LockLost(TocsinError):
+    """The grant of a lock has ended while its holder was at work: others may have the lock. token: of the grant."""
+
+    def __init__(self, name: str, token: int, why: str) -> None:
+        super().__init__(f"the lock {name} is lost: {why}")
+        self.name, self.token, self.why = name, token, why
 
 
 class BatchStopped(TocsinError):

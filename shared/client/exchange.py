@@ -72,6 +72,8 @@ class ApiCall[T]:
     recovery: Recovery[T] | None = None
     slow: bool = False
     """True if the answer may take minutes."""
+    timeout: float | None = None
+    """Longest time without a byte, in seconds, instead of the client's."""
 
 
 class SendCall(NamedTuple):

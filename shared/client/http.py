@@ -95,7 +95,8 @@ def httpx_request(call: ApiCall[Any], tenant: str | None) -> dict[str, Any]:
     """Return the arguments of httpx's `request` for a call."""
     query = dict(call.query) if tenant is None else {**call.query, "tenant": tenant}
     headers = {**call.headers, "content-type": call.media} if call.body else dict(call.headers)
-    more = {"timeout": httpx.Timeout(SLOW, connect=10.0)} if call.slow else {}
+    timeout = SLOW if call.slow else call.timeout
+    more = {"timeout": httpx.Timeout(timeout, connect=min(timeout, 10.0))} if timeout is not None else {}
     return {"method": call.method, "url": call.path, "params": query or None, "content": call.body or None, "headers": headers, **more}
 
 

@@ -23,7 +23,7 @@ Holder = Annotated[
     StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$"),
     Shaped(TEXT.format(64) + ", not empty"),
 ]
-Nonce = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,40}$"), Shaped("at most 40 of A-Z a-z 0-9 _ -")]
+Nonce = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,40}$"), Shaped("1 to 40 of A-Z a-z 0-9 _ -")]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,400}$"), Shaped("the `version` of the latest answer")]
 MOST_TOKEN = 2**53 - 1
 Token = Annotated[int, Field(ge=1, le=MOST_TOKEN)]
@@ -34,7 +34,6 @@ class LockIn(Strict):
 
     holder: Holder = Field(description="Names the caller for people, such as its host and process.")
     nonce: Nonce = Field(
-        "",
         description="Names this attempt to hold the lock; choose a random one for each. A repeated request of the same holder and nonce"
         " gets the same grant, and one that arrives after the release gets nothing.",
     )
@@ -100,7 +99,7 @@ class LockReleaseQuery(Query):
     """`?holder=&nonce=`, or `?token=` of a holder that has stopped."""
 
     holder: Annotated[Holder | None, Field(description="As in the request for the lock.")] = None
-    nonce: Annotated[Nonce, Field(description="As in the request for the lock.")] = ""
+    nonce: Annotated[Nonce | None, Field(description="As in the request for the lock.")] = None
     token: Annotated[
         Annotated[Whole, Field(ge=1, le=MOST_TOKEN)] | None,
         Field(description="Release this grant only. Without holder: its holder is known to have stopped."),

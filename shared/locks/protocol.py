@@ -123,9 +123,18 @@ def remove(pk: str, rows: Iterable[Row]) -> Steps[int]:
 
 
 def forget(pk: str) -> Steps[None]:
-    """Remove all rows of a partition, whose tenant ends."""
-    while rows := (yield from load_first(TABLE, pk, "", "~", MAX_EGT_ROWS)):
-        yield from write(TABLE, pk, *(Delete(row.rk, ANY) for row in rows))
+    """Remove all rows of a partition, whose tenant ends. Raises `OutcomeUnknown`, `Unavailable`; can be repeated."""
+
+    def attempt() -> Steps[WriteConflict | None]:
+        while rows := (yield from load_first(TABLE, pk, "", "~", MAX_EGT_ROWS)):
+            answer = yield from write(TABLE, pk, *(Delete(row.rk, ANY) for row in rows))
+            if not isinstance(answer, Applied):
+                return WriteConflict(answer)
+        return None
+
+    ended = yield from retry_steps(attempt, TRIES)
+    if ended is not None:
+        raise _given_up(ended)
 
 
 def _given_up(conflict: WriteConflict) -> Exception:

@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
 from .rows import LockRow, Waiter
-from .timings import DRIFT, FIRST_RETRY, KEPT, MARGIN, MOST_RETRY, MOST_WAITERS, RETRY_STEP, STEP
+from .timings import DRIFT, FIRST_RETRY, KEPT, MARGIN, MOST_RETRY, MOST_WAITERS, RETRY_STEP
 
 type LockRefusal = Literal["lock-held", "lock-lost", "too-many-waiters"]
 
@@ -87,7 +87,7 @@ def ask(lock: LockRow | None, request: LockRequest, now: Millis, wall: Millis) -
     if mine and lock.state == "held" and request.token in (0, lock.token) and not (over and others):
         # Nobody else got the lock since, so the token still fits, even if the grant has run out meanwhile.
         return Held(replace(lock, renewed=0, waiters=queue))
-    if request.token or (mine and request.nonce and lock.state != "held"):
+    if request.token or (mine and lock.state != "held"):
         # A request that was under way for long must not bring back what its caller has released.
         return "lock-lost"
     place = next((number for number, each in enumerate(queue) if _is(each, request)), None)
@@ -125,8 +125,9 @@ def retry_after(ahead: int, wait: Millis) -> Millis:
 
 
 def live_waiters(lock: LockRow, now: Millis) -> tuple[Waiter, ...]:
-    """Return the waiters that have asked within their own time-outs."""
-    return tuple(each for each in lock.waiters if now - each.asked < each.timeout + STEP)
+    """Return the waiters that have asked within their own time-outs, by the clocks of storage."""
+    # `asked` may be a quarter of the time-out old at the waiter's latest request, see `_queue`.
+    return tuple(each for each in lock.waiters if now - each.asked < each.timeout + each.timeout // 4 + MARGIN)
 
 
 def release(lock: LockRow, holder: str, nonce: str, token: int = 0) -> LockRow | None:
@@ -158,11 +159,12 @@ def revoke(lock: LockRow, note: str, author: str, now: Millis) -> LockRevoked:
 
 
 def may_remove(lock: LockRow, written: Millis, now: Millis) -> bool:
-    """Return True if the row can be removed: it has been left alone for long, and no token of it is ahead of the time.
+    """Return True if the row can be removed: it has been left alone for long, and its token is as old. So the token of a new row, which is
+    a wall time, is greater, as long as that clock is less than `KEPT` behind.
 
     written: when the row was last written.
     """
-    return is_over(lock, now) and now - written >= KEPT and lock.token < now
+    return is_over(lock, now) and now - max(written, lock.token) >= KEPT
 
 
 def _is(one: LockRow | Waiter, request: LockRequest) -> bool:

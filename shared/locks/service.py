@@ -15,16 +15,16 @@ import orjson
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem
 from ..engine.async_runner import AsyncRunner
-from ..engine.queries import load_rows
 from ..storage.ports import MAX_PAGE, Row, Tables
-from ..tenants.model import MOST_LOCKS, Limits
+from ..tenants.model import Limits
 from ..web.etag import check_if_match, etag_of
-from ..web.problem import conflict, invalid, not_found, too_many
+from ..web.problem import conflict, invalid, not_found
 from . import protocol
 from .model import LockHeldOut, LockIn, LockOut, LockReleaseQuery, LockWaiterOut, LockWaitingOut
+from .quota import LockQuota
 from .rows import PARTITIONS, TABLE, LockRow, parse_lock, partition_at, partition_of
 from .rules import Held, LockRequest, Waiting, free_at, is_over, live_waiters
-from .timings import COUNT_FRESH_FOR, KEPT, LIMIT_RETRY, MOST_COUNTED, MOST_WAITERS, REMOVED_AT_ONCE
+from .timings import MOST_WAITERS
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,8 @@ class LockService:
 
     def __init__(self, tables: Tables, runner: AsyncRunner, clock: Clock, limits: Callable[[str], Awaitable[Limits]]) -> None:
         """limits: returns a tenant's limits."""
-        self._tables, self._runner, self._clock, self._limits = tables, runner, clock, limits
-        self._counts: dict[str, tuple[float, int]] = {}
+        self._tables, self._runner, self._clock = tables, runner, clock
+        self._quota = LockQuota(tables, runner, clock, limits)
         self.counters: Counter[str] = Counter()
         """Since the start of the process: `granted`, `renewed`, `waited`, `held`, `lost`, `taken_over`, `released`, `revoked`."""
 
@@ -57,9 +57,8 @@ class LockService:
         request = LockRequest(body.holder, body.nonce, body.ttl, body.wait or 0, body.token or 0)
         asked = await self._runner.run(protocol.ask(pk, name, request, self._clock.now(), create=False))
         if asked.outcome == "missing":
-            await self._admit(tenant)
+            await self._quota.admit(tenant)
             asked = await self._runner.run(protocol.ask(pk, name, request, self._clock.now(), create=True))
-            self._count_new(tenant)
         return self._answer(tenant, name, asked)
 
     def _answer(self, tenant: str, name: str, asked: protocol.Asked) -> LockHeldOut | LockWaitingOut:
@@ -85,11 +84,13 @@ class LockService:
         pk, etag, holder = partition_of(tenant, name), "", query.holder or ""
         if not holder and query.token is None:
             raise invalid("?holder", "is missing; give holder and nonce, or the token of a holder that has stopped")
+        if holder and query.nonce is None:
+            raise invalid("?nonce", "is missing; give the nonce of the request for the lock")
         if "if-match" in headers:
             row = await self._tables.get(TABLE, pk, name)
             check_if_match(headers, etag_of(row.etag) if row is not None else None)
             etag = row.etag if row is not None else ""
-        before = await self._runner.run(protocol.release(pk, name, holder, query.nonce, query.token or 0, etag))
+        before = await self._runner.run(protocol.release(pk, name, holder, query.nonce or "", query.token or 0, etag))
         if before == "missing":
             raise not_found("lock")
         if before == "changed":
@@ -143,51 +144,11 @@ class LockService:
             if cursor is None or len(rows) >= most:
                 return rows
 
-    # -- the number of locks
-
-    async def _admit(self, tenant: str) -> None:
-        """Raise 429 if the tenant may not have another lock. Old locks that nobody holds are removed first."""
-        own = (await self._limits(tenant)).locks
-        most = MOST_LOCKS if own is None else own
-        known = self._counts.get(tenant)
-        if known is None or self._clock.monotonic() - known[0] >= COUNT_FRESH_FOR:
-            known = await self._count(tenant)
-        if known[1] >= most and most and await self._remove_old(tenant):
-            known = await self._count(tenant)
-        if known[1] >= most:
-            raise too_many(LIMIT_RETRY, f"the tenant may have {most:,} locks; one that is not used for a day makes room", "locks")
-
-    async def _count(self, tenant: str) -> tuple[float, int]:
-        """Count the tenant's locks, and keep the number for a while: several processes may admit a few too many."""
-        parts = (load_rows(self._tables, TABLE, partition_at(tenant, number), "", "~", ("token",)) for number in range(len(PARTITIONS)))
-        count = sum(map(len, await asyncio.gather(*parts)))
-        while len(self._counts) >= MOST_COUNTED:
-            del self._counts[next(iter(self._counts))]
-        known = self._counts[tenant] = self._clock.monotonic(), count
-        return known
-
-    def _count_new(self, tenant: str) -> None:
-        if (known := self._counts.get(tenant)) is not None:
-            self._counts[tenant] = known[0], known[1] + 1
-
-    async def _remove_old(self, tenant: str) -> int:
-        removed = 0
-        for number in range(len(PARTITIONS)):
-            pk = partition_at(tenant, number)
-            rows = await load_rows(self._tables, TABLE, pk, "", "~")
-            old = [row for row in rows if row.read_at - row.timestamp >= KEPT]
-            removed += await self._runner.run(protocol.remove(pk, old[: REMOVED_AT_ONCE - removed]))
-            if removed >= REMOVED_AT_ONCE:
-                break
-        if removed:
-            log.info("%d unused locks of %s are removed", removed, tenant, extra={"action": "locks_removed", "tenant": tenant})
-        return removed
-
     async def forget(self, tenant: str) -> None:
         """Remove all locks of a tenant that ends. Raises `StorageError`; can be repeated."""
         for number in range(len(PARTITIONS)):
             await self._runner.run(protocol.forget(partition_at(tenant, number)))
-        self._counts.pop(tenant, None)
+        self._quota.forget(tenant)
 
 
 def lock_out(name: str, lock: LockRow, now: Millis) -> LockOut:

@@ -10,9 +10,7 @@ DRIFT: Final = 0.01
 """Largest relative error of a clock's speed: of the holder's and of the storage service's."""
 MARGIN: Final[Millis] = 2000
 """Time between the end of a grant for its holder and for everybody else, beyond drift. The times of storage that are compared may come from
-two of its machines; they are trusted to agree within this."""
-STEP: Final[Millis] = 1000
-"""Resolution of the storage service's `Date`."""
+two of its machines, and `Date` has whole seconds; they are trusted to agree within this."""
 
 LEAST_TTL: Final[Millis] = 2_000
 MOST_TTL: Final[Millis] = 3_600_000
@@ -34,8 +32,8 @@ MOST_RETRY: Final[Millis] = 5_000
 KEPT: Final[Millis] = 86_400_000
 """A lock that nobody holds keeps its row for at least this long after the last write. It is longer than any error of a wall clock that goes
 unnoticed, because the tokens of a row that is made anew begin with the wall time."""
-REMOVED_AT_ONCE: Final = 400
-"""Rows of old locks that one call removes when the tenant has as many locks as it may."""
+REMOVED_AT_ONCE: Final = 25
+"""Rows of old locks that one call removes in each of the 16 partitions, one after the other, when the tenant has as many as it may."""
 COUNT_FRESH_FOR: Final = 30.0
 """Seconds for which a count of a tenant's locks is used again."""
 LIMIT_RETRY: Final = 30.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import threading
 from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any, Self
@@ -37,6 +39,7 @@ class BlockingTocsin:
     ) -> None:
         self._kit = Tocsin(deliver_to=deliver_to, url=url, start=start, raise_exceptions=raise_exceptions, in_threads=True, **settings)
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._running = threading.Lock()
         self.client = self.client_with(KEY)
         self.admin = self.client_with(LOCAL_ADMIN_KEY)
 
@@ -69,7 +72,7 @@ class BlockingTocsin:
 
     def client_with(self, key: str, *, tenant: str | None = None) -> Client:
         """Return a client with another key."""
-        return Client(ADDRESS, key, tenant=tenant, transport=_BlockingTransport(self), sleep=self._sleep)
+        return Client(ADDRESS, key, tenant=tenant, transport=_BlockingTransport(self), sleep=self._sleep, clock=self._kit.clock.monotonic)
 
     def channel(self, name: str, url: str) -> str:
         """Create a channel of tenant `demo`, and return its webhook secret."""
@@ -98,10 +101,25 @@ class BlockingTocsin:
 
     def _run[T](self, work: Coroutine[Any, Any, T]) -> T:
         loop = self._runner.get_loop()
-        if loop.is_running():
-            # This is a handler's thread: the thread that runs the loop waits for the handler.
-            return asyncio.run_coroutine_threadsafe(work, loop).result()
-        return self._runner.run(work)
+        if self._running.acquire(blocking=False):
+            try:
+                return self._runner.run(work)
+            finally:
+                self._running.release()
+        # Another thread runs the loop. If this is a handler's thread, that one waits for the handler. If this thread renews a lock, the
+        # loop may stop before the work is done, and goes on here.
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        while not future.done():
+            if self._running.acquire(timeout=0.05):
+                try:
+                    self._runner.run(_wait_for(future))
+                finally:
+                    self._running.release()
+        return future.result()
+
+
+async def _wait_for(future: concurrent.futures.Future[Any]) -> None:
+    await asyncio.wait([asyncio.wrap_future(future)])
 
 
 class _BlockingTransport(httpx.BaseTransport):

@@ -53,6 +53,7 @@ class VirtualHost:
         self._ticking: set[str] = set()
         self._ticked: dict[str, Millis] = dict.fromkeys(PERIODS, clock.now())
         self._turn = asyncio.Lock()
+        self._driven: set[asyncio.Task[Any]] = set()
         self.problems: list[BaseException] = []
         """Exceptions of invocations, in their order. The next step raises the first."""
 
@@ -68,10 +69,12 @@ class VirtualHost:
     async def drive[T](self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of `work`. The clock moves as far as the work needs."""
         task = self.spawn(work)
+        self._driven.add(task)
         try:
             while not task.done():
                 await self._step(None, task)
         finally:
+            self._driven.discard(task)
             task.cancel()
         return task.result()
 
@@ -93,6 +96,9 @@ class VirtualHost:
             if task is not None and task.done():
                 return True
             if await self._serve() or self._tick():
+                return False
+            if any(other.done() for other in self._driven):
+                # Whoever waits for it goes on at this instant.
                 return False
             left = None if until is None else until - self._clock.monotonic()
             if left is not None and left <= 1e-9:

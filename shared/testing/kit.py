@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self, cast
 
 import httpx
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from ..app.application import Application
 from ..app.routes import build_routes
 from ..client.concurrent import AsyncClient
 from ..core.clock import Millis, to_datetime, to_millis
 from ..core.ids import SeededIds
-from ..core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, Settings
+from ..core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, GivenSettings
 from ..delivery.channels.fake import DELIVERED, FakeReceiver
+from ..delivery.channels.fleet import http_target
 from ..delivery.channels.model import CHANNEL_TYPES
 from ..delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
 from ..delivery.egress_guard import Egress
@@ -33,16 +33,6 @@ KEY = "local-demo-key"
 CHANNEL = "default"
 ADDRESS = "http://tocsin.test"
 START = datetime(2027, 1, 15, 8, tzinfo=UTC)
-
-
-class _Settings(Settings):
-    """Settings from arguments alone; the environment is ignored."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
 
 
 class Tocsin:
@@ -90,7 +80,7 @@ class Tocsin:
             # An event that is due at once is delivered by the next `advance` and not by the request that posts it.
             "express_events": 0,
         }
-        self._settings = _Settings(**(given | settings))
+        self._settings = GivenSettings(**(given | settings))
         self._storage = memory_storage(self.clock)
         self._deliveries = FakeReceiver(self.clock)
         self.receiver = Receiver(self._deliveries)
@@ -124,6 +114,8 @@ class Tocsin:
         self._handlers = handlers
 
         def answer(target: Target, delivery: OutgoingDelivery) -> Awaitable[Verdict] | Verdict:
+            if target.spec.type == "fleet":
+                target = http_target(target, delivery)
             return handlers.deliver(target, delivery) if target.spec.type == "http" else DELIVERED
 
         self._deliveries.otherwise = answer
@@ -206,6 +198,10 @@ class _KitClock:
 
     async def sleep(self, seconds: float) -> None:
         await self._kit.wait(seconds)
+
+    async def idle(self, seconds: float) -> None:
+        """Wait until other calls have moved the clock: tasks in the background must not."""
+        await self._kit.clock.sleep(seconds)
 
 
 class _KitTransport(httpx.AsyncBaseTransport):

@@ -31,6 +31,9 @@ from .leases import remote as remote_leases
 from .leases import remote_mutants, resizing, resizing_mutants
 from .leases import rollback as rollback_leases
 from .leases import world as lease_world
+from .locks import mutants as lock_mutants
+from .locks import plays as lock_plays
+from .locks import world as lock_world
 from .maintenance import mutants as maintenance_mutants
 from .maintenance import plays as maintenance_plays
 from .maintenance import world as maintenance_world
@@ -82,6 +85,7 @@ PROTOCOLS = {
         endless_design.PLAYS, endless_design.EndlessDesign, endless_design.MUTANTS, endless_design.hunt, explore=endless_design.follow
     ),
     "key": Protocol(key_plays.PLAYS, key_plays.KeyWorld, key_mutants.MUTANTS, key_mutants.hunt),
+    "lock": Protocol(lock_plays.PLAYS, lock_world.LockWorld, lock_mutants.MUTANTS, lock_mutants.hunt),
     "notice": Protocol(notice_plays.PLAYS, notice_plays.NoticeWorld, notice_mutants.MUTANTS, notice_mutants.hunt),
     "skip": Protocol(skips.PLAYS, skips.SkipWorld, skips.MUTANTS, skips.hunt),
     "turns": Protocol(turn_plays.PLAYS, turn_world.World, turn_mutants.MUTANTS, turn_mutants.hunt),

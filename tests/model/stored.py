@@ -103,6 +103,7 @@ PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
     "notice": _table,
     "skip": _table,
     "lease": _table,
+    "lock": lambda model, state: state.row and state.row[0],
     "rollback": _table,
     "resize": _table,
     "remote": _table,

@@ -80,7 +80,7 @@ async def test_waiters_get_the_lock_in_order_and_those_that_left_are_passed_over
     assert code(await ask(demo, "e")) == (409, "lock-held"), "whoever does not wait comes after the waiters"
     assert (await ask(demo, "d", wait="PT4S"))[0] == 202
     # b does not ask again: after its time-out the next waiter gets the lock.
-    for _ in range(5):
+    for _ in range(8):
         await world.clock.advance(1)
         status, answer = await ask(demo, "d", wait="PT4S")
     assert (status, answer["state"]) == (200, "held")
@@ -145,7 +145,7 @@ async def test_tokens_grow_over_the_removal_of_a_row(world: World) -> None:
         tokens.append((await held(demo, "b", lock="x"))["token"])
         await release(demo, "b", lock="x")
         await held(demo, "a", lock="y")
-        reply = await demo.put("/api/v1/locks/z", {"holder": "a"})
+        reply = await demo.put("/api/v1/locks/z", {"holder": "a", "nonce": "n1"})
         assert (reply.status, reply.json()["detail"].partition(";")[0]) == (429, "the tenant may have 2 locks")
         await world.clock.advance(24 * 3600 + 10)
         # Whoever makes a lock too many has the rows removed that nobody uses.
@@ -163,15 +163,19 @@ async def test_tokens_grow_over_the_removal_of_a_row(world: World) -> None:
 
 async def test_bad_requests_are_refused(world: World) -> None:
     for body in (
-        {},
-        {"holder": ""},
-        {"holder": "a\n"},
-        {"holder": "a", "ttl": "PT1S"},
-        {"holder": "a", "ttl": "PT2H"},
-        {"holder": "a", "wait": "PT0S"},
+        {"nonce": "n1"},
+        {"holder": "", "nonce": "n1"},
+        {"holder": "a\n", "nonce": "n1"},
+        {"holder": "a", "nonce": ""},
+        {"holder": "a"},
+        {"holder": "a", "nonce": "n1", "ttl": "PT1S"},
+        {"holder": "a", "nonce": "n1", "ttl": "PT2H"},
+        {"holder": "a", "nonce": "n1", "wait": "PT0S"},
     ):
         assert (await world.demo.put("/api/v1/locks/x", body)).status == 422, body
-    assert (await world.demo.put("/api/v1/locks/-x", {"holder": "a"})).status == 422
+    for name in ("-x", "x" * 101, "a%2Fb", "%F0%9F%94%92"):
+        assert (await ask(world.demo, "a", lock=name))[0] == 422, name
+    assert (await world.demo.delete("/api/v1/locks/x?holder=a")).status == 422
     # A version that nobody gave out counts as none.
     assert code(await ask(world.demo, "a", token=5, version="WzVd")) == (409, "lock-lost")
     assert not [row for row in world.dump() if row[0] == TURNS]

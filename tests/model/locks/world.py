@@ -5,8 +5,10 @@ L2: the token of a new grant is greater than that of every grant before.
 L3: no caller gets the lock while another one, which asks in time, has waited for longer.
 L4: from every state, without further faults, every living caller gets the lock.
 L5: a caller that repeats its request while nobody else got the lock gets the same grant.
+L6: a revoked grant is renewed no more.
+L7: an attempt whose grant was released or revoked gets no other.
 
-Time goes on in steps of 2 seconds. A holder's clock is as slow, and that of storage as fast, as bounded drift permits; two times of storage
+Time goes on in steps. A holder's clock is as slow, and that of storage as fast, as bounded drift permits; two times of storage
 may come from machines whose clocks differ by a second. A request whose caller has given it up may still be carried out, and a write whose
 answer was lost may be applied later.
 """
@@ -22,35 +24,52 @@ from shared.locks import protocol
 from shared.locks.rows import LockRow, parse_lock
 from shared.locks.rules import Held, LockRequest, Waiting, is_over
 from shared.locks.timings import DRIFT
-from shared.storage.ports import Applied, Insert, Merge, Row, WriteRefused
+from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Row, WriteRefused
 from tests.model.checking.checker import FROM_HERE, Violation
 from tests.model.checking.machine import Machines
 
-TTL: Final = 2000
 WAIT: Final = 4000
-STEP: Final = 2000
-BELIEF: Final = TTL * (1 + DRIFT) / (1 - DRIFT)
-"""How long, by the clock of storage, the slowest holder believes in a grant."""
-SKEW: Final = (0, 1000)
+SLOWEST: Final = (1 + DRIFT) / (1 - DRIFT)
+"""Seconds of storage's clock in a second of the slowest holder's."""
+WALL: Final = 10**9
+"""The time of storage at the start of a play, in milliseconds."""
+OPERATOR: Final = -1
+"""The caller of requests that no caller makes."""
 
 
 @dataclass(frozen=True)
 class LockPlay:
-    """callers: how many. waiting: they wait. lost: writes and answers that are lost. stray: requests
-    that are given up. delayed: writes that are applied late. crashes: of
-    callers. renewals: of all callers together. tries: grants that a caller asks for. steps: of time, after which it
-    stands still."""
+    """callers: how many. held: the first of them has the lock from the start, and the others wait in order. waiting: callers wait. lost:
+    writes and answers that are lost. slow: answers that arrive late. stray: requests that are given up. delayed: writes that are applied
+    late. crashes: of callers. leaves: waiters that leave. revokes: by an operator. removals: of an old row; meanwhile no request is under
+    way for a whole step. renewals: of all callers together. tries: grants that a caller asks for. steps: of time, after which it stands
+    still; a step has `step` milliseconds. ttl: validity of grants. skews: by which times of storage differ. walls: errors of wall clocks,
+    None: they stand still."""
 
     name: str
     callers: int = 2
+    held: bool = False
     waiting: bool = False
     lost: int = 0
+    slow: int = 0
     stray: int = 0
     delayed: int = 0
     crashes: int = 0
+    leaves: int = 0
+    revokes: int = 0
+    removals: int = 0
     renewals: int = 1
     tries: int = 1
     steps: int = 2
+    step: int = 2000
+    ttl: int = 2000
+    skews: tuple[int, ...] = (0, 1000)
+    walls: tuple[int, ...] | None = None
+
+    @property
+    def belief(self) -> float:
+        """How long, by the clock of storage, the slowest holder believes in a grant."""
+        return self.ttl * SLOWEST
 
 
 class Caller(NamedTuple):
@@ -74,29 +93,34 @@ class Caller(NamedTuple):
 
 class LockState(NamedTuple):
     """row: properties, version and time of the lock's row. strays: requests that nobody waits for, by machine and caller. late: writes that
-    may still be applied. highest: token. arrivals: callers that came to wait."""
+    may still be applied. highest: token. arrivals: callers that came to wait. before: version of a row that was removed."""
 
     now: int
     row: tuple[Any, int, int] | None
     callers: tuple[Caller, ...]
     lost: int
+    slow: int
     stray: int
     delayed: int
     crashes: int
+    leaves: int
+    revokes: int
+    removals: int
     renewals: int
     strays: tuple[tuple[int, int], ...] = ()
     late: tuple[Any, ...] = ()
     highest: int = 0
     arrivals: int = 0
+    before: int = 0
 
 
-def call(request: LockRequest, version: str) -> Generator[Any, Any, Any]:
+def call(request: LockRequest, version: str, wall: int) -> Generator[Any, Any, Any]:
     """Serve a request as `LockService.ask` does."""
     if version:
         etag = yield from protocol.renew("p", "x", version)
         if etag is not None:
             return "held", request.token, etag
-    asked = yield from protocol.ask("p", "x", request, 0, create=True)
+    asked = yield from protocol.ask("p", "x", request, wall, create=True)
     match asked.outcome:
         case Held():
             return "held", asked.outcome.lock.token, asked.etag
@@ -111,8 +135,14 @@ def release(number: int, nonce: int, token: int) -> Generator[Any, Any, Any]:
     return "released", 0, ""
 
 
+def operator(steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Serve a request of nobody among the callers."""
+    yield from steps
+    return "", 0, ""
+
+
 def name(number: int) -> str:
-    return "abc"[number]
+    return "abc"[number] if number >= 0 else "the operator"
 
 
 @dataclass
@@ -127,7 +157,11 @@ class LockWorld:
 
     def initial(self) -> LockState:
         play = self.play
-        return LockState(0, None, (Caller(),) * play.callers, play.lost, play.stray, play.delayed, play.crashes, play.renewals)
+        faults = (play.lost, play.slow, play.stray, play.delayed, play.crashes, play.leaves, play.revokes, play.removals, play.renewals)
+        state = LockState(0, None, (Caller(),) * play.callers, *faults)
+        for number in range(play.callers if play.held else 0):
+            state = self._serve(state, number, "ask")
+        return state
 
     def key(self, state: LockState) -> Hashable:
         return state
@@ -135,8 +169,16 @@ class LockWorld:
     # -- steps
 
     def successors(self, state: LockState) -> Iterator[tuple[str, Callable[[], LockState]]]:
-        if state.now < self.play.steps * STEP:
-            yield "2 seconds pass", lambda: state._replace(now=state.now + STEP)
+        busy = state.strays or any(each.machine >= 0 for each in state.callers)
+        if state.now < self.play.steps * self.play.step and not (self.play.removals and busy):
+            yield "time passes", lambda: state._replace(now=state.now + self.play.step)
+        if state.revokes and state.row is not None:
+            less = state._replace(revokes=state.revokes - 1)
+            yield "revokes the lock", lambda: self._operate(less, ("revoke",), lambda: protocol.revoke("p", "x", "n", "o"))
+        if state.removals and state.row is not None:
+            row, fewer = self._read(state), state._replace(removals=state.removals - 1)
+            assert row is not None
+            yield "removes old rows", lambda: self._operate(fewer, ("remove", state.row, state.now), lambda: protocol.remove("p", [row]))
         for write in state.late:
             yield "a late write arrives", lambda write=write: self._arrive(state, write)
         for stray in state.strays:
@@ -151,6 +193,10 @@ class LockWorld:
                 for label, step in self._of(state, number, caller):
                     yield f"{name(number)}: {label}", step
 
+    def _operate(self, state: LockState, asked: Hashable, steps: Callable[[], Generator[Any, Any, Any]]) -> LockState:
+        machine = self.machines.spawn(asked, lambda: operator(steps()))
+        return self._go_on((state, machine), (machine, OPERATOR))
+
     def _go_on(self, after: tuple[LockState, int], stray: tuple[int, int]) -> LockState:
         state, machine = after
         if self.machines[machine].ended:
@@ -163,10 +209,15 @@ class LockWorld:
         if caller.machine < 0:
             yield from self._begin(state, number, caller)
             return
+        if self.machines[caller.machine].ended:
+            yield "its answer arrives", lambda: self._answered(state, number, caller)
+            return
         for label, then in self._effect(state, caller.machine, number):
             yield label, lambda then=then: self._moved(then(), number)
             if state.lost:
                 yield f"{label}; if this ends the request, the answer is lost", lambda then=then: self._moved(then(), number, lost=True)
+            if state.slow:
+                yield f"{label}; if this ends the request, the answer is late", lambda then=then: self._moved(then(), number, slow=True)
         if state.stray:
             strays = tuple(sorted((*state.strays, (caller.machine, number))))
             yield (
@@ -174,13 +225,15 @@ class LockWorld:
                 lambda: _with(state._replace(stray=state.stray - 1, strays=strays), number, caller._replace(machine=-1)),
             )
 
-    def _moved(self, after: tuple[LockState, int], number: int, *, lost: bool = False) -> LockState:
-        """Go on with a request. An answer arrives at once: a late one would only shorten what its caller believes."""
+    def _moved(self, after: tuple[LockState, int], number: int, *, lost: bool = False, slow: bool = False) -> LockState:
+        """Go on with a request."""
         state, machine = after
         ended = self.machines[machine].ended
         if lost and ended and state.lost:
             return _with(state._replace(lost=state.lost - 1), number, state.callers[number]._replace(machine=-1))
         state = _with(state, number, state.callers[number]._replace(machine=machine))
+        if slow and ended:
+            return state._replace(slow=state.slow - 1)
         return self._answered(state, number, state.callers[number]) if ended else state
 
     def _begin(self, state: LockState, number: int, caller: Caller) -> Iterator[tuple[str, Callable[[], LockState]]]:
@@ -190,7 +243,12 @@ class LockWorld:
             yield "releases", lambda: self._send(state, number, caller, "release")
             return
         if not caller.token:
-            yield "asks", lambda: self._send(state, number, caller, "ask")
+            for wall in self.play.walls or (0,):
+                label = f"asks a process whose clock is {wall} ms wrong" if wall else "asks"
+                yield label, lambda wall=wall: self._send(state, number, caller, "ask", wall)
+            if state.leaves and caller.queued:
+                fewer, leaving = state._replace(leaves=state.leaves - 1), caller._replace(queued=0, releasing=True)
+                yield "leaves the queue", lambda: self._send(_with(fewer, number, leaving), number, leaving, "release")
             return
         if not self._believes(state, caller):
             # It has noticed by its own clock that the grant is over.
@@ -202,23 +260,27 @@ class LockWorld:
         over = caller._replace(releasing=True)
         yield "releases", lambda: self._send(_with(state, number, over), number, over, "release")
 
-    def _send(self, state: LockState, number: int, caller: Caller, kind: str) -> LockState:
+    def _send(self, state: LockState, number: int, caller: Caller, kind: str, wall: int = 0) -> LockState:
         if kind == "release":
             asked: Hashable = (kind, number, caller.nonce, caller.token)
             machine = self.machines.spawn(asked, lambda: release(number, caller.nonce, caller.token))
         else:
             renews = kind == "renew"
             wait = WAIT if self.play.waiting and not renews else 0
-            request = LockRequest(name(number), str(caller.nonce), TTL, wait, caller.token if renews else 0)
+            request = LockRequest(name(number), str(caller.nonce), self.play.ttl, wait, caller.token if renews else 0)
             version = caller.version if renews else ""
-            machine = self.machines.spawn((kind, request, version), lambda: call(request, version))
+            at = 0 if self.play.walls is None else WALL + state.now + wall
+            machine = self.machines.spawn((kind, request, version, at), lambda: call(request, version, at))
         return _with(state, number, caller._replace(machine=machine, call=kind, sent=state.now))
 
     def _crash(self, state: LockState, number: int, caller: Caller) -> LockState:
         strays = state.strays
-        if caller.machine >= 0:
+        if caller.machine >= 0 and not self.machines[caller.machine].ended:
             strays = tuple(sorted((*strays, (caller.machine, number))))
-        return _with(state._replace(crashes=state.crashes - 1, strays=strays), number, Caller(dead=True))
+        return _with(state._replace(crashes=state.crashes - 1, strays=strays), number, Caller(queued=caller.queued, dead=True))
+
+    def _since(self, state: LockState, caller: Caller) -> int:
+        return caller.sent
 
     def _ended(self, caller: Caller) -> Caller:
         last = caller.nonce >= self.play.tries
@@ -230,7 +292,7 @@ class LockWorld:
         if said == "held":
             if caller.call == "ask" and caller.token not in (0, token):
                 raise Violation(f"L5: {name(number)} has token {caller.token}, and the repeated request gets {token}")
-            state = _with(state, number, caller._replace(token=token, since=caller.sent, version=version, queued=0))
+            state = _with(state, number, caller._replace(token=token, since=self._since(state, caller), version=version, queued=0))
             self._judge(state)
             return state
         if said == "waiting":
@@ -247,8 +309,8 @@ class LockWorld:
     def _effect(self, state: LockState, machine: int, number: int) -> Iterator[tuple[str, Callable[[], tuple[LockState, int]]]]:
         effect = self.machines[machine].effect
         if isinstance(effect, Get):
-            for skew in SKEW if state.row is not None else SKEW[:1]:
-                label = "reads" if not skew else "reads on a machine that is a second ahead"
+            for skew in self.play.skews if state.row is not None else (0,):
+                label = "reads" if not skew else f"reads on a machine that is {skew} ms ahead"
                 yield label, lambda skew=skew: (state, self.machines.resume(machine, self._read(state, skew)))
             return
         assert isinstance(effect, Write)
@@ -277,7 +339,7 @@ class LockWorld:
         if state.row is None:
             return None
         props, version, at = state.row
-        return Row("p", "x", dict(props), str(version), at, state.now + skew)
+        return Row("p", "x", dict(props), str(version), WALL + at, WALL + state.now + skew)
 
     def _arrive(self, state: LockState, write: Any) -> LockState:
         return self._write(state._replace(late=_without(state.late, write)), _unpacked(write))[0]
@@ -289,10 +351,12 @@ class LockWorld:
                 return state, WriteRefused(0, "exists")
             props = op.props
         else:
-            if before is None or str(before[1]) != op.etag:
+            if before is None or op.etag not in (ANY, str(before[1])):
                 return state, WriteRefused(0, "missing" if before is None else "changed")
+            if isinstance(op, Delete):
+                return state._replace(row=None, before=before[1]), Applied([""])
             props = {**dict(before[0]), **op.props} if isinstance(op, Merge) else op.props
-        version = before[1] + 1 if before is not None else 1
+        version = (before[1] if before is not None else state.before) + 1
         after = state._replace(row=(tuple(sorted(props.items())), version, state.now))
         self._judge_write(state, after)
         lock = self._lock(after)
@@ -306,7 +370,7 @@ class LockWorld:
     # -- judges
 
     def _believes(self, state: LockState, caller: Caller) -> bool:
-        return caller.token > 0 and not caller.releasing and state.now - caller.since < BELIEF
+        return caller.token > 0 and not caller.releasing and state.now - caller.since < self.play.belief
 
     def _judge(self, state: LockState) -> None:
         holders = [name(number) for number, each in enumerate(state.callers) if self._believes(state, each)]
@@ -316,14 +380,18 @@ class LockWorld:
     def _judge_write(self, before: LockState, after: LockState) -> None:
         new = self._lock(after)
         old = self._lock(before) if before.row is not None else None
+        if old is not None and old.state == "revoked" and new.state != "free" and new.token == old.token and new.renewed != old.renewed:
+            raise Violation("L6: a revoked grant is renewed")
         if old is not None and new.state == "held" and (new.holder, new.nonce, new.token) == (old.holder, old.nonce, old.token):
             return
         if new.state != "held":
             return
         if new.token <= before.highest:
             raise Violation(f"L2: a new grant has token {new.token} after {before.highest}")
-        if old is not None and (new.holder, new.nonce) == (old.holder, old.nonce) and old.state == "held":
-            raise Violation(f"L5: {new.holder} gets a new token for the grant that it has")
+        if old is not None and (new.holder, new.nonce) == (old.holder, old.nonce):
+            if old.state == "held":
+                raise Violation(f"L5: {new.holder} gets a new token for the grant that it has")
+            raise Violation(f"L7: {new.holder} gets the lock for an attempt that has ended")
         if self._following:
             return
         winner = after.callers["abc".index(new.holder)]
@@ -334,9 +402,8 @@ class LockWorld:
 
     def check(self, state: LockState) -> None:
         self._judge(state)
-        quiet = state._replace(
-            now=0, lost=0, stray=0, delayed=0, crashes=0, renewals=0, strays=(), late=(), row=_aged(state), callers=_fresh(state)
-        )
+        none = dict.fromkeys(("now", "lost", "slow", "stray", "delayed", "crashes", "leaves", "revokes", "removals", "renewals"), 0)
+        quiet = state._replace(**none, strays=(), late=(), row=_aged(state), callers=_fresh(state), highest=_token(state))
         if quiet in self._ends_well:
             return
         self._following = True
@@ -347,7 +414,7 @@ class LockWorld:
         self._ends_well.add(quiet)
 
     def _follow(self, state: LockState) -> None:
-        """Let every caller that lives get the lock and release it, one after the other, with 2 seconds between two rounds."""
+        """Let every caller that lives get the lock and release it, one after the other, with a step of time between two rounds."""
         missing = {number for number, each in enumerate(state.callers) if not each.dead and not each.done}
         for _ in range(30):
             for number in sorted(missing):
@@ -359,13 +426,13 @@ class LockWorld:
                     missing.discard(number)
             if not missing:
                 return
-            state = state._replace(now=state.now + STEP)
+            state = state._replace(now=state.now + self.play.step)
         raise Violation(f"L4: {', '.join(map(name, sorted(missing)))} never gets the lock", [f"{FROM_HERE}, in turn)"])
 
     def _serve(self, state: LockState, number: int, kind: str) -> LockState:
         state = self._send(state, number, state.callers[number], kind)
         while (machine := state.callers[number].machine) >= 0:
-            _, then = next(iter(self._effect(state, machine, number)))
+            _, then = next(iter(self._effect(state, machine, number)))  # without a fault
             state = self._moved(then(), number)
         return state
 
@@ -375,11 +442,15 @@ def _aged(state: LockState) -> Any:
     if state.row is None:
         return None
     props, _, at = state.row
-    lock = parse_lock(Row("p", "x", dict(props), "", at, state.now))
+    lock = parse_lock(Row("p", "x", dict(props), "", WALL + at, WALL + state.now))
     waiters = tuple(replace(each, asked=each.asked - state.now, since=0) for each in lock.waiters)
-    aged = replace(lock, renewed=lock.renewed - state.now or -1, granted=0, waiters=waiters)
-    over = is_over(lock, state.now)
-    return tuple(sorted((replace(aged, renewed=-(10**9)) if over else aged).props().items())), 1, 0
+    aged = replace(lock, renewed=lock.renewed - state.now, granted=0, waiters=waiters)
+    over = is_over(lock, WALL + state.now)
+    return tuple(sorted((replace(aged, renewed=1) if over else aged).props().items())), 1, 0
+
+
+def _token(state: LockState) -> int:
+    return int(dict(state.row[0])["token"]) if state.row is not None else 0
 
 
 def _fresh(state: LockState) -> tuple[Caller, ...]:
@@ -401,11 +472,9 @@ def _without(items: tuple[Any, ...], item: Any) -> tuple[Any, ...]:
 
 
 def _packed(op: Any) -> tuple[Any, ...]:
-    return type(op).__name__, op.rk, tuple(sorted(op.props.items())), getattr(op, "etag", "")
+    return type(op), op.rk, tuple(sorted(op.props.items())), getattr(op, "etag", "")
 
 
 def _unpacked(packed: tuple[Any, ...]) -> Any:
     kind, rk, props, etag = packed
-    from shared.storage import ports
-
-    return Insert(rk, dict(props)) if kind == "Insert" else getattr(ports, kind)(rk, dict(props), etag)
+    return Insert(rk, dict(props)) if kind is Insert else kind(rk, dict(props), etag)

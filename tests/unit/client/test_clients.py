@@ -220,7 +220,7 @@ def test_both_have_the_same_operations_with_the_same_arguments(one: type, other:
 
     assert operations(one) == operations(other)
     prefix = {Schedules: "schedules.", Jobs: "jobs.", Fanouts: "fanouts."}.get(one, "")
-    assert {prefix + name for name in operations(one)} - {"close"} <= VERBS.keys()
+    assert {prefix + name for name in operations(one)} - {"close", "lock"} <= VERBS.keys()
 
 
 def test_a_cancel_of_a_fan_out_by_its_id_is_refused_unless_all_its_events_are_cancelled() -> None:

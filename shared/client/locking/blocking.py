@@ -1,0 +1,175 @@
+"""`Lock`: a lock of a `Client`, renewed by a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+from collections.abc import Callable
+from typing import Protocol, Self
+
+from ...core.errors import TocsinError
+from ..errors import LockLost
+from ..exchange import CallSteps
+from . import rules
+from .rules import LockAsk, LockEnded, LockGrant
+
+log = logging.getLogger(__name__)
+
+
+class StepsRunner(Protocol):
+    """Runs the steps of calls, as `Client` does."""
+
+    def __call__[T](self, steps: CallSteps[T]) -> T: ...
+
+
+class Lock:
+    """A lock that `Client.lock` returns: held from the start of a `with` block to its end, and renewed meanwhile by a thread.
+
+    ::
+
+        with client.lock("nightly") as lock:
+            for row in rows:
+                lock.check()                       # raises LockLost
+                write(row, token=lock.token)
+
+    The block is not interrupted when the lock is lost: only the program knows where it can stop. So it calls `check` before each step that
+    others must not do at the same time. The end of the block raises `LockLost` too, unless another exception is on its way. Each `with`
+    block is an attempt of its own. A lock cannot be entered twice at a time, and does not survive `os.fork`.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[], LockAsk],
+        run: StepsRunner,
+        retries: int,
+        on_lost: Callable[[], None] | None,
+        clock: Callable[[], float],
+    ) -> None:
+        """ask: returns a new attempt. clock: seconds that advance while the machine sleeps."""
+        self._make, self._run, self._retries, self._on_lost, self._clock = ask, run, retries, on_lost, clock
+        self._ask: LockAsk | None = None
+        self._grant: LockGrant | None = None
+        self._why = ""
+        self._over = False
+        self._changed = threading.Condition()
+
+    @property
+    def token(self) -> int:
+        """The fencing token: greater than that of every earlier grant of this lock. Raises RuntimeError outside the `with` block."""
+        return self._held().token
+
+    @property
+    def lost(self) -> bool:
+        """True as soon as others may get the lock. It stays true until the end of the block."""
+        with self._changed:
+            return self._is_lost(self._held())
+
+    def remaining(self) -> float:
+        """Return the seconds for which nobody else can get the lock if no renewal succeeds. 0 if it is lost."""
+        with self._changed:
+            grant = self._held()
+            return 0.0 if self._is_lost(grant) else max(0.0, grant.ends - self._clock())
+
+    def check(self) -> None:
+        """Raise `LockLost` if the lock is lost."""
+        with self._changed:
+            grant = self._held()
+            if self._is_lost(grant):
+                raise self._lost(grant)
+
+    def __enter__(self) -> Self:
+        """Wait for the lock. Raises `LockHeld` when the time is over, and the errors of every operation."""
+        if self._ask is not None:
+            raise RuntimeError("this lock is in use: make another one with client.lock")
+        self._ask = ask = self._make()
+        try:
+            self._grant = self._run(rules.acquire(ask, self._retries, self._clock, random.random))
+            self._why, self._over = "", False
+            for work in (self._renew, self._watch) if self._on_lost is not None else (self._renew,):
+                threading.Thread(target=work, args=(ask,), name=f"tocsin lock {ask.name}", daemon=True).start()
+        except BaseException:
+            # It may wait in the queue, or have got a grant whose answer is lost.
+            self._ask = self._grant = None
+            self._release(ask)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        ask, grant = self._ask, self._held()
+        assert ask is not None
+        with self._changed:
+            lost = self._lost(grant) if self._is_lost(grant) else None
+            self._over = True
+            self._changed.notify_all()
+        # A renewal that is under way does no harm after the release: its attempt has ended.
+        self._release(ask)
+        self._ask = self._grant = None
+        if lost is not None and kind is None:
+            raise lost
+
+    def _held(self) -> LockGrant:
+        if self._grant is None:
+            raise RuntimeError("the lock is not held: use it in a with block")
+        return self._grant
+
+    def _is_lost(self, grant: LockGrant) -> bool:
+        if not self._why and self._clock() >= grant.ends:
+            self._why = "its validity is over, and no renewal has succeeded"
+            self._changed.notify_all()
+        return bool(self._why)
+
+    def _lost(self, grant: LockGrant) -> LockLost:
+        assert self._ask is not None
+        return LockLost(self._ask.name, grant.token, self._why)
+
+    def _release(self, ask: LockAsk) -> None:
+        # The grant runs out if this fails.
+        with contextlib.suppress(TocsinError):
+            self._run(rules.release(ask))
+
+    def _current(self, ask: LockAsk) -> LockGrant | None:
+        """Return the grant while it is worth a renewal. Call with `_changed` held."""
+        return None if self._over or self._ask is not ask or self._grant is None or self._is_lost(self._grant) else self._grant
+
+    def _renew(self, ask: LockAsk) -> None:
+        failures = 0
+        while True:
+            with self._changed:
+                grant = self._current(ask)
+                if grant is not None:
+                    self._changed.wait(rules.renewal_pause(grant, failures, self._clock(), random.random()))
+                    grant = self._current(ask)
+                if grant is None:
+                    return
+            found = self._try_renewal(ask, grant)
+            failures = 0 if isinstance(found, LockGrant) else failures + 1
+            with self._changed:
+                if self._current(ask) is None:
+                    return
+                if isinstance(found, LockGrant):
+                    self._grant = found
+                elif isinstance(found, LockEnded):
+                    self._why = found.why
+                self._changed.notify_all()
+
+    def _try_renewal(self, ask: LockAsk, grant: LockGrant) -> LockGrant | LockEnded | None:
+        try:
+            return self._run(rules.renew(ask, grant, self._clock))
+        except TocsinError:
+            return None
+        except Exception:
+            # For example, the client is closed. Nobody reads what a thread raises; the validity ends, and that the holder notices.
+            log.exception("Lock %s is not renewed", ask.name)
+            return None
+
+    def _watch(self, ask: LockAsk) -> None:
+        """Call `on_lost` when the lock is lost, even if a renewal hangs."""
+        with self._changed:
+            while (grant := self._current(ask)) is not None:
+                self._changed.wait(max(0.0, grant.ends - self._clock()))
+            if self._over or self._ask is not ask:
+                return
+        assert self._on_lost is not None
+        self._on_lost()

@@ -1,0 +1,285 @@
+"""Locks of both clients: against scripted answers, and against the service in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+import shared as tocsin
+from shared.client.exchange import ApiCall, ApiReply, ConnectionFailure
+from shared.client.locking import rules
+from shared.core.clock import SettableClock
+from shared.testing import BlockingTocsin, Tocsin
+
+from .call_runner import run_call
+
+NO_WAIT = timedelta(0)
+LOST = ConnectionFailure(True, "no answer in time")
+UNSENT = ConnectionFailure(False, "no connection")
+HELD = ApiReply(200, {}, orjson.dumps({"state": "held", "token": 7, "valid_ms": 30_000, "version": "v1"}))
+WAITING = ApiReply(202, {}, orjson.dumps({"state": "waiting", "ahead": 0, "retry_ms": 500}))
+
+
+def problem(status: int, code: str, **headers: str) -> ApiReply:
+    body = {"type": f"https://tocsin.dev/problems/{code}", "title": code, "status": status, "detail": "why"}
+    return ApiReply(status, {name.replace("_", "-"): value for name, value in headers.items()}, orjson.dumps(body))
+
+
+class Attempt:
+    """An attempt that was run on scripted answers: the bodies sent, the pauses, and the grant or the error. A request takes a second."""
+
+    def __init__(self, *answers: ApiReply | ConnectionFailure, wait: timedelta | None = None, retries: int = 2) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.slept: list[float] = []
+        self.grant: rules.LockGrant | None = None
+        self.error: tocsin.TocsinError | None = None
+        self.requests = 0
+        left = iter(answers)
+
+        def reply(call: ApiCall[Any]) -> ApiReply | ConnectionFailure:
+            assert (call.method, call.path) == ("PUT", "locks/nightly")
+            self.requests += 1
+            self.sent.append(orjson.loads(call.body))
+            return next(left)
+
+        ask = rules.new_attempt("nightly", timedelta(seconds=30), wait, "web-1")
+        try:
+            self.grant = run_call(rules.acquire(ask, retries, lambda: self.requests + sum(self.slept), lambda: 1.0), reply, self.slept)
+        except tocsin.TocsinError as error:
+            self.error = error
+        assert next(left, None) is None, "an answer was not asked for"
+
+
+def test_validity_is_counted_from_before_the_request() -> None:
+    attempt = Attempt(HELD)
+    assert attempt.grant == rules.LockGrant(7, 0, 30, "v1")
+    [body] = attempt.sent
+    assert (body["holder"], body["ttl"], body["wait"]) == ("web-1", "PT30S", "PT15S")
+
+
+def test_a_waiter_asks_again_when_it_is_told_to_and_after_lost_answers_with_the_same_nonce() -> None:
+    attempt = Attempt(WAITING, LOST, problem(503, "storage-unavailable"), WAITING, problem(409, "too-many-waiters"), HELD)
+    assert attempt.slept == [0.5, 0.2, 0.4, 0.5, 1.0]
+    assert len({body["nonce"] for body in attempt.sent}) == 1
+    assert attempt.grant is not None and attempt.grant.sent == 5 + sum(attempt.slept), "the last request counts"
+
+
+def test_when_the_time_is_over_it_asks_once_more_without_waiting() -> None:
+    attempt = Attempt(WAITING, WAITING, problem(409, "lock-held"), wait=timedelta(seconds=3))
+    assert ["wait" in body for body in attempt.sent] == [True, True, False]
+    assert isinstance(attempt.error, tocsin.LockHeld) and attempt.error.name == "nightly"
+    assert sum(attempt.slept) + 2 == 3
+    assert isinstance(Attempt(problem(409, "lock-held"), wait=NO_WAIT).error, tocsin.LockHeld)
+    assert isinstance(Attempt(LOST, wait=NO_WAIT).error, tocsin.Unreachable)
+    assert isinstance(Attempt(problem(429, "too-many-requests"), wait=NO_WAIT).error, tocsin.TooMany)
+
+
+def test_silence_ends_an_attempt_at_once_if_there_was_never_an_answer_and_else_after_a_minute() -> None:
+    attempt = Attempt(UNSENT, LOST, LOST, retries=2)
+    assert isinstance(attempt.error, tocsin.Unreachable) and attempt.slept == [0.2, 0.4]
+    attempt = Attempt(WAITING, *[LOST] * 14, retries=2)
+    assert isinstance(attempt.error, tocsin.Unreachable) and 40 < sum(attempt.slept) < 60
+    assert isinstance(Attempt(WAITING, problem(403, "forbidden")).error, tocsin.Forbidden)
+    assert isinstance(Attempt(ApiReply(200, {}, b"<html>")).error, tocsin.Unreadable)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (HELD, rules.LockGrant(7, 10, 40, "v1")),
+        (problem(409, "lock-lost"), rules.LockEnded("why")),
+        (ApiReply(200, {}, HELD.body.replace(b"7", b"8")), rules.LockEnded("the service has given out another grant")),
+        (LOST, None),
+        (problem(503, "storage-unavailable"), None),
+        (problem(401, "unauthenticated"), None),
+    ],
+)
+def test_a_renewal_extends_ends_or_is_tried_again(answer: ApiReply, found: Any) -> None:
+    grant, sent = rules.LockGrant(7, 0, 30, "v0"), list[ApiCall[Any]]()
+
+    def reply(call: ApiCall[Any]) -> ApiReply:
+        sent.append(call)
+        return answer
+
+    ask = rules.new_attempt("nightly", timedelta(seconds=30), None, "web-1")
+    assert run_call(rules.renew(ask, grant, lambda: 10.0), reply, []) == found
+    body = orjson.loads(sent[0].body)
+    assert (body["token"], body["version"], body["nonce"]) == (7, "v0", ask.nonce) and sent[0].timeout == 10
+
+
+def test_renewals_begin_at_a_third_and_tries_never_go_beyond_the_end() -> None:
+    grant = rules.LockGrant(7, 0, 30, "v0")
+    assert rules.renewal_pause(grant, 0, 4, 1.0) == 6
+    assert [rules.renewal_pause(grant, failures, 10, 1.0) for failures in (1, 2, 9)] == [0.2, 0.4, 5]
+    assert rules.renewal_pause(grant, 9, 29.5, 1.0) == 0.5
+    assert rules.renewal_pause(grant, 9, 31, 1.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"name": "a/b"}, ValueError),
+        ({"name": "x", "ttl": timedelta(seconds=1)}, ValueError),
+        ({"name": "x", "ttl": 30}, TypeError),
+        ({"name": "x", "wait": timedelta(seconds=-1)}, ValueError),
+        ({"name": "x", "wait": 5}, TypeError),
+    ],
+)
+def test_arguments_that_cannot_be_sent_are_refused_before_anything_is_sent(arguments: Any, error: type[Exception]) -> None:
+    with tocsin.Client("https://app.example", "a-very-secret-key") as client, pytest.raises(error):
+        client.lock(**arguments)
+
+
+def test_a_with_block_holds_the_lock_and_releases_it_also_when_it_raises() -> None:
+    with BlockingTocsin() as kit:
+        lock = kit.client.lock("nightly", holder="a")
+        with pytest.raises(RuntimeError, match="not held"):
+            assert lock.token
+        with pytest.raises(KeyError), lock:
+            shown = kit.client.call("GET", "locks/nightly")
+            assert (shown["state"], shown["holder"], shown["token"]) == ("held", "a", lock.token)
+            assert not lock.lost and 0 < lock.remaining() <= 30
+            lock.check()
+            with pytest.raises(tocsin.LockHeld), kit.client.lock("nightly", wait=NO_WAIT):
+                pass
+            with pytest.raises(RuntimeError, match="in use"), lock:
+                pass
+            first = lock.token
+            raise KeyError
+        assert kit.client.call("GET", "locks/nightly")["state"] == "free"
+        with lock:
+            assert lock.token > first, "the same object makes a new attempt"
+
+
+def test_the_block_is_told_that_the_lock_is_lost() -> None:
+    told = threading.Event()
+    with BlockingTocsin() as kit:
+        with pytest.raises(tocsin.LockLost, match="validity is over") as lost, kit.client.lock("nightly", on_lost=told.set) as lock:
+            kit.advance(seconds=31)
+            assert lock.lost and lock.remaining() == 0
+            token = lock.token
+            with pytest.raises(tocsin.LockLost):
+                lock.check()
+            assert told.wait(10)
+        assert (lost.value.name, lost.value.token) == ("nightly", token)
+        with pytest.raises(KeyError), kit.client.lock("nightly"):
+            kit.advance(seconds=31)
+            raise KeyError
+
+
+def test_a_waiter_gets_the_lock_after_its_holder_has_vanished() -> None:
+    with BlockingTocsin() as kit:
+        kit.client.call("PUT", "locks/nightly", {"holder": "gone", "nonce": "n", "ttl": "PT10S"})
+        before = kit.now
+        with kit.client.lock("nightly", wait=timedelta(seconds=20)) as lock:
+            assert lock.token
+        assert timedelta(seconds=12) < kit.now - before < timedelta(seconds=15)
+
+
+class Renewals:
+    """Passes requests on, and answers renewals otherwise once `ended` is set. `seen` is set by the second renewal."""
+
+    def __init__(self, answer: Callable[[], httpx.Response]) -> None:
+        self.ended, self.seen, self.count = False, threading.Event(), 0
+        self._answer = answer
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "DELETE":
+            return httpx.Response(204)
+        if "token" in orjson.loads(request.content):
+            self.count += 1
+            if self.count == 2:
+                self.seen.set()
+            if self.ended:
+                return self._answer()
+        return httpx.Response(200, json={"token": 7, "valid_ms": 2000, "version": "v"})
+
+
+def lock_lost() -> httpx.Response:
+    return httpx.Response(409, json={"type": "https://x/problems/lock-lost", "title": "x", "status": 409, "detail": "revoked"})
+
+
+def test_a_thread_renews_the_grant_until_the_service_says_that_it_has_ended() -> None:
+    service, told = Renewals(lock_lost), threading.Event()
+    client = tocsin.Client("https://app.example", "a-very-secret-key", transport=httpx.MockTransport(service))
+    with pytest.raises(tocsin.LockLost, match="revoked"), client.lock("x", ttl=timedelta(seconds=2), on_lost=told.set) as lock:
+        assert service.seen.wait(30) and not lock.lost
+        service.ended = True
+        assert told.wait(30) and lock.lost
+
+
+def test_no_thread_outlives_the_block() -> None:
+    client = tocsin.Client("https://app.example", "a-very-secret-key", transport=httpx.MockTransport(Renewals(lock_lost)))
+    with client.lock("only-here", on_lost=lambda: None):
+        found = [thread for thread in threading.enumerate() if thread.name == "tocsin lock only-here"]
+        assert len(found) == 2
+    for thread in found:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+async def test_the_asynchronous_lock_is_renewed_while_time_passes() -> None:
+    async with Tocsin() as kit:
+        async with kit.client.lock("nightly", holder="a") as lock:
+            first = lock.token
+            await kit.advance(minutes=5)
+            assert not lock.lost and lock.token == first
+            with pytest.raises(tocsin.LockHeld):
+                async with kit.client.lock("nightly", wait=NO_WAIT):
+                    pass
+        assert (await kit.client.call("GET", "locks/nightly"))["state"] == "free"
+
+
+async def test_the_asynchronous_block_is_cancelled_when_the_lock_is_lost() -> None:
+    told: list[str] = []
+    async with Tocsin() as kit:
+        with pytest.raises(tocsin.LockLost, match="stop the work"):
+            async with kit.client.lock("nightly", on_lost=lambda: told.append("lost")):
+                await kit.client.call("POST", "locks/nightly/revoke", {"note": "it hangs"})
+                for _ in range(20):
+                    await kit.advance(seconds=1)
+                raise AssertionError("it was not cancelled")
+        assert told == ["lost"]
+        task = asyncio.current_task()
+        assert task is not None and not task.cancelling()
+
+
+async def test_the_asynchronous_lock_is_lost_in_time_though_a_renewal_hangs() -> None:
+    clock, hanging = SettableClock(), asyncio.Event()
+
+    async def respond(request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT" and "token" in orjson.loads(request.content):
+            hanging.set()
+            await asyncio.Event().wait()
+        return httpx.Response(204) if request.method == "DELETE" else httpx.Response(200, content=HELD.body)
+
+    client = tocsin.AsyncClient("https://app.example", "a-very-secret-key", transport=httpx.MockTransport(respond), clock=clock)
+    with pytest.raises(tocsin.LockLost, match="validity is over"):
+        async with client.lock("x") as lock:
+            await clock.advance(29)
+            assert hanging.is_set() and not lock.lost
+            await clock.advance(1)
+            raise AssertionError("it was not cancelled")
+
+
+async def test_a_waiter_that_is_cancelled_leaves_the_queue() -> None:
+    async with Tocsin() as kit, kit.client.lock("nightly", holder="a"):
+
+        async def wait() -> None:
+            async with kit.client.lock("nightly", holder="b"):
+                raise AssertionError("two hold the lock")
+
+        waiting = asyncio.create_task(wait())
+        while not (await kit.client.call("GET", "locks/nightly"))["waiters"]:
+            await kit.advance(milliseconds=10)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not (await kit.client.call("GET", "locks/nightly"))["waiters"]
