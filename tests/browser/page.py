@@ -29,6 +29,7 @@ _UNFIT = """(width) => {
     const style = getComputedStyle(node);
     const name = `${node.tagName}.${node.className}`;
     if (style.overflowX === "hidden" && node.scrollWidth > node.clientWidth + 1) bad.push(`${name} is clipped`);
+    if (node.tagName === "DIALOG" && node.scrollWidth > node.clientWidth + 1) bad.push(`${name} is wider than it shows`);
     const scrolls = ["auto", "scroll"].includes(style.overflowY) && node.scrollHeight > node.clientHeight + 1;
     if (width < 600 && scrolls && node.tagName !== "DIALOG") bad.push(`${name} scrolls in the page`);
   }

@@ -95,7 +95,7 @@ class Stage:
         due = text_of(now_ms() + 500)
         made = [{"due": due, "payload": {"order": number}} for number in range(40)]
         evil = {"payload": {"said": self.words}, "labels": {"note": self.words}, "channel": "refuses", "due": due}
-        made += [{**evil, "id": f"bill-{number}"} for number in range(3)]
+        made += [{**evil, "id": f"bill-{number}", **({"on_dead": "default"} if number == 2 else {})} for number in range(3)]
         made += [{"due": due, "payload": {}, "channel": "busy", "id": "patient"}]
         made += [{"due": text_of(now_ms() + (20 + number % 30) * MINUTE), "payload": number} for number in range(300)]
         assert self.call("POST", "events/batch", made)["rejected"] == 0

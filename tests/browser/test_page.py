@@ -312,7 +312,8 @@ async def test_every_state_is_accessible_and_fits_the_screen(look: Look, stage: 
     for panel in PANELS:
         await look.shows(panel)
     await look.fits("overview")
-    await look.row("dead", "bill-0").get_by_role("button", name="bill-0", exact=True).click()
+    await look.row("dead", "bill-2").get_by_role("button", name="bill-2", exact=True).click()
+    await expect(look.page.get_by_role("dialog")).to_contain_text("q~")
     await look.page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
     await look.fits("dialog of an event")
     await look.page.keyboard.press("Escape")
