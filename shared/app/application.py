@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 
 from ..checkpoints.service.service import CheckpointService
@@ -13,6 +14,7 @@ from ..core.ids import Ids, SystemIds
 from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
 from ..delivery.channels import Sender, close_senders, open_senders
+from ..delivery.egress_guard import Egress
 from ..engine.async_runner import AsyncRunner
 from ..engine.row_pace import RowPace
 from ..extras.bigben.crons import Crons
@@ -28,6 +30,7 @@ from ..fleets.watch.service import FleetWatch
 from ..leases.service.control.service import ManualControls
 from ..leases.service.http_servers import HttpServers
 from ..leases.service.maintenance_drain import MaintenanceDrain
+from ..leases.service.owner_lookup import OwnerLookup
 from ..leases.service.planning import Planning
 from ..leases.service.resize.service import ResizeService
 from ..leases.service.views import LeaseViews
@@ -37,6 +40,7 @@ from ..maintenance.service.wiring import Maintenance
 from ..ops.export.service import MetricsPublisher, Outlet
 from ..ops.health.service import HealthProbe
 from ..ops.metrics.service import Metrics
+from ..ops.verification.watch import TraceWatch
 from ..scheduler.ingest.internal_events import InternalEvents
 from ..scheduler.mirror.failover import Failover
 from ..scheduler.mirror.pair import MirrorPair, MirrorTimeouts
@@ -84,14 +88,15 @@ class Application:
         self.audit = AuditRecords(tables, clock)
         self.tenants = TenantServices(self.directory, self.resumed)
         # Scheduler
-        self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side, ports.process)
+        self.runner = AsyncRunner(home, clock)
+        owners = OwnerLookup(self.runner, clock)
+        self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side, ports.process, owners)
         self.limit_notices = self.scheduler.limit_notices
         self.failover = Failover(pair, tables, self.scheduler.runner, clock, storage.places)
         internal_events = InternalEvents(self.scheduler.ingest)
         if second is not None:
             self.scheduler.serving = second.scheduler.serving = self._serving_scheduler
         # Maintenance, checkpoints, fleets
-        self.runner = AsyncRunner(home, clock)
         planning = Planning(self.runner)
         self.arm = ArmClient(settings.client_id, settings.arm_api_version)
         pace, pressure = RowPace(clock), ports.storage.pressure
@@ -110,7 +115,8 @@ class Application:
             on_tenant_end=(self.checkpoints.forget, self.locks.forget),
         )
         # Leases
-        self.beats = HttpServers(self.runner, clock, self.watch.takeover.nudge, self._limits)
+        egress = Egress(settings.egress_names, plain=settings.plain_http)
+        self.beats = HttpServers(self.runner, clock, self.watch.takeover.nudge, self._limits, egress)
         self.control = ManualControls(self.runner, planning, clock)
         self.resizes = ResizeService(self.runner, planning, clock, self.fleets.room, self.watch.takeover.nudge)
         self.views = LeaseViews(home, self.runner, clock, self.checkpoints.turn_taker)
@@ -134,7 +140,7 @@ class Application:
             storage,
             clock,
             ids,
-            self.scheduler.counters,
+            ChainMap(self.scheduler.counters, ports.trace_watch.counters) if ports.trace_watch else self.scheduler.counters,
             self.watch.figures,
             self.checkpoints.figures,
             maintenance.figures,
@@ -176,12 +182,13 @@ class Application:
         Raises `UnsafeSettings`, `StorageError`.
         """
         settings, clock = settings or Settings(), clock or SystemClock()
-        storage = storage or open_storage(settings, clock)
+        trace_watch = TraceWatch(clock.monotonic) if settings.trace != "off" else None
+        storage = storage or open_storage(settings, clock, trace_watch.take if trace_watch else None)
         second = None
         if storage.second is not None and senders is None:
             second = open_senders(settings, storage.second.queues, clock)
         first = senders or open_senders(settings, storage.queues, clock)
-        app = build(settings, Ports(storage, clock, ids or SystemIds(), first, second, outlets, process))
+        app = build(settings, Ports(storage, clock, ids or SystemIds(), first, second, outlets, process, trace_watch))
         try:
             await prepare(settings, storage, app.directory)
         except BaseException:

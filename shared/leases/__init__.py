@@ -9,7 +9,8 @@
     planner           pure decision of balance: the server of each partition; `planner_input` prepares its input
     protocol/         generators of effects, without I/O
     service/          runs in the app: servers that speak HTTP, takeovers, plans, manual controls, resizes, views
-    node/             runs in servers: `LeaseKeeper` and `FencedBatch`
+    owners/           deliveries to the owner of a partition: what leases know for them
+    node/             runs in servers: `LeaseKeeper`, `FencedBatch` and `OwnerGuard`
     model, routes     the API
 
 The names that servers use are loaded on first use, so that the app does not import the blocking HTTP client.
@@ -23,11 +24,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
     from ..core.node_logs.outputs import export_logs
+    from ..core.partition_hash import hash_of_key, partition_of_key
     from ..storage.blocking import HttpTables
     from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Replace, Upsert
     from ..storage.ports import WriteRefused as Refused
     from .node.fencing import FencedBatch, StaleEpoch
     from .node.keeper import FleetMissing, LeaseKeeper, NameInUse
+    from .node.receiving import OwnedDelivery, OwnerGuard, RefusedDelivery
 
 __all__ = [
     "ANY",
@@ -41,7 +44,10 @@ __all__ = [
     "Merge",
     "NameInUse",
     "OutcomeUnknown",
+    "OwnedDelivery",
+    "OwnerGuard",
     "Refused",
+    "RefusedDelivery",
     "Rejected",
     "Replace",
     "StaleEpoch",
@@ -49,6 +55,8 @@ __all__ = [
     "Unavailable",
     "Upsert",
     "export_logs",
+    "hash_of_key",
+    "partition_of_key",
 ]
 
 _HOMES = {
@@ -56,6 +64,8 @@ _HOMES = {
     "HttpTables": "..storage.blocking",
     "FencedBatch": ".node.fencing",
     "StaleEpoch": ".node.fencing",
+    **dict.fromkeys(("OwnedDelivery", "OwnerGuard", "RefusedDelivery"), ".node.receiving"),
+    **dict.fromkeys(("hash_of_key", "partition_of_key"), "..core.partition_hash"),
     **dict.fromkeys(("OutcomeUnknown", "Rejected", "StorageError", "Unavailable"), "..core.errors"),
     **dict.fromkeys(("ANY", "Applied", "Delete", "Insert", "Merge", "Replace", "Upsert", "WriteRefused"), "..storage.ports"),
 }

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.types import Maybe, NodeName, Stamp, Strict
 from .loads import MOST
+from .owners.endpoint import EXAMPLE, endpoint_fault
 from .rows import MAX_PARTITIONS, ServerState
 from .rules import MAX_HELD, Refusal
 from .service.control.model import IntentOut
@@ -25,6 +26,12 @@ Domain = Annotated[str, StringConstraints(max_length=64, pattern=r"^[^\x00-\x1f\
 Loads = dict[Annotated[int, Field(ge=0, lt=MAX_PARTITIONS)], Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]]
 
 
+def _endpoint(text: str) -> str:
+    if text and (fault := endpoint_fault(text)):
+        raise ValueError(fault)
+    return text
+
+
 class BeatIn(Strict):
     """A heartbeat. Fields that are left out keep their values."""
 
@@ -35,6 +42,11 @@ class BeatIn(Strict):
     load: float | None = Field(None, ge=0, allow_inf_nan=False, description="A measure of load that all servers share.")
     loads: Loads | None = Field(
         None, max_length=MAX_HELD, description="Load of each partition, smoothed by the service. Partitions of other servers are ignored."
+    )
+    endpoint: Maybe[Annotated[str, StringConstraints(max_length=300), AfterValidator(_endpoint)]] = Field(
+        None,
+        description="Address at which the server takes deliveries of fleet channels: scheme, host and port. Empty: none from now on.",
+        examples=[EXAMPLE],
     )
     keep: bool = Field(False, description="true: the server has stopped serving and will be back within V. Its partitions stay its own.")
 

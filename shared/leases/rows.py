@@ -157,6 +157,7 @@ class Server:
     holds: the partitions that name this incarnation, as `join_holds` encodes them; '' if the server does not list them.
     loads: of partitions, as `loads.join_loads` encodes them; None in rows of servers of former releases.
     refused: percent of its requests that storage refuses, while these are so many that it scans less often; else 0.
+    endpoint: the address at which it takes deliveries to the owner of a partition, `https://10.2.0.7:8443`; '' if it takes none.
     """
 
     name: str
@@ -178,6 +179,7 @@ class Server:
     http: HttpServerState = field(default_factory=HttpServerState)
     loads: str | None = None
     refused: int = 0
+    endpoint: str = ""
 
     @property
     def listed(self) -> frozenset[int] | None:
@@ -383,5 +385,6 @@ _SERVER: Final = RowCodec(
         ),
     },
     added=("scans", "tell", "avoid", "generation", "expect", "holds", "kept", "refused"),
+    sparse=("endpoint",),
     given=("name",),
 )

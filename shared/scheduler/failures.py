@@ -1,15 +1,34 @@
-"""The outcome of a failed attempt: the event is retried, or it is dead or lapsed. Pure; every failed attempt is settled by it."""
+"""The outcome of a failed attempt: the event is retried, or it is dead or lapsed. Pure; every failed attempt is settled by it.
+
+A stale answer, by a server that does not own the partition of the event's key any more, is no failed attempt: its owner is looked up again
+after a pause. The number of such answers is stored, so they cannot go on for ever.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ..core.clock import Millis
+from ..delivery.channels.ports import Verdict
+from ..delivery.fleet_owners.rules import stale_pause
 from ..storage.ports import Props
 from . import rules
-from .attempt_history import ERROR_LENGTH
+from .attempt_history import ERROR_LENGTH, with_attempt
 from .firing.retries import RetryPolicy, after_failure
+
+STALE: Final = "stale"
+"""Property of an event row: stale answers since the last attempt that counts. Absent, or 0, for none."""
+
+
+def stale_answer(props: Mapping[str, Any], verdict: Verdict, fired: Millis, now: Millis) -> rules.RowOutcome | None:
+    """Return the outcome of an attempt with a stale answer; None if it counts as a failed attempt."""
+    count = int(props.get(STALE, 0)) + 1
+    pause = stale_pause(count)
+    if pause is None:
+        return None
+    history = with_attempt(props, fired, "stale", verdict.status, verdict.error, now - fired)
+    return rules.RowOutcome("retrying", {"next": now + pause, "history": history, STALE: count, **rules.send_for_free(props)})
 
 
 def failed_attempt(

@@ -21,7 +21,18 @@ WAITS = "waits"
 """Property of an event row: milliseconds by reason, over all attempts."""
 
 LateReason = Literal[
-    "accepted-late", "paused", "breaker", "owner-lost", "rate", "concurrency", "storage", "ordering-key", "not-taken", "retry", "other"
+    "accepted-late",
+    "paused",
+    "breaker",
+    "owner-lost",
+    "rate",
+    "concurrency",
+    "storage",
+    "ordering-key",
+    "partition-owner",
+    "not-taken",
+    "retry",
+    "other",
 ]
 REASONS: Final[tuple[LateReason, ...]] = get_args(LateReason)
 _TEXTS: Final[Mapping[LateReason, str]] = {
@@ -33,6 +44,7 @@ _TEXTS: Final[Mapping[LateReason, str]] = {
     "concurrency": "it waited {} for earlier deliveries to its channel, tenant or process to end",
     "storage": "it waited {} for storage, which was slow or refused requests",
     "ordering-key": "it waited {} for earlier events of its ordering key or schedule",
+    "partition-owner": "it waited {} for a server that owns the partition of its ordering key",
     "not-taken": "it waited {} until a process took it up",
     "retry": "it waited {} between failed attempts",
     "other": "{} have no recorded reason",

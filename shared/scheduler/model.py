@@ -191,7 +191,7 @@ class AttemptOut(Strict):
     """One delivery attempt."""
 
     at: Stamp
-    outcome: Literal["delivered", "retry", "final", "unknown", "working"]
+    outcome: Literal["delivered", "retry", "final", "unknown", "working", "stale"]
     status: Maybe[int] = None
     error: Maybe[str] = None
     took_ms: int

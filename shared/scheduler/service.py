@@ -10,6 +10,8 @@ from ..core.ids import Ids
 from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
 from ..delivery.channels.ports import Sender
+from ..delivery.fleet_owners.model import FindOwner, NoFleets
+from ..delivery.fleet_owners.routing import OwnerRouting
 from ..delivery.flow.rate_limiter import RateLimiter
 from ..delivery.flow.service import Flow
 from ..delivery.notices import NoticeKind
@@ -67,10 +69,11 @@ class Scheduler:
         pair: MirrorPair | None = None,
         side: Side = "first",
         process: ProcessIdentity | None = None,
+        find_owner: FindOwner | None = None,
     ) -> None:
         """pair: the pair of mirrored accounts, if there is one; `side` is then the account that this scheduler works on.
 
-        process: names this process in the gates that it holds.
+        process: names this process in the gates that it holds. find_owner: finds the owners of partitions, for fleet channels.
         """
         self.counters: Counter[str] = Counter()
         self.clock = clock = EventClock(clock, storage.server_times, self.counters)
@@ -107,8 +110,10 @@ class Scheduler:
             return await (await self.serving()).callbacks(rows)
 
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters, notify)
-        counters = self.counters
-        self.firing = Firing(self.runner, clock, ids, settings, directory, senders, counters, self.flow, tell, mirror, process, self.lines)
+        counters, owners = self.counters, OwnerRouting(find_owner or NoFleets(), clock)
+        self.firing = Firing(
+            self.runner, clock, ids, settings, directory, senders, counters, self.flow, tell, mirror, process, self.lines, owners
+        )
         self.express = Express(self.firing, self.runner, clock, ids, settings, self.flow, storage.fresh)
         # On the second account of a pair all events are mirrored, and these need a writer that copies them.
         express = self.express.store if settings.express_events and side == "first" else None

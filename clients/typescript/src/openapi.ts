@@ -545,7 +545,7 @@ export interface components {
              */
             at: string;
             /** @enum {string} */
-            outcome: "delivered" | "retry" | "final" | "unknown" | "working";
+            outcome: "delivered" | "retry" | "final" | "unknown" | "working" | "stale";
             status?: number;
             error?: string;
             took_ms: number;
@@ -1045,7 +1045,7 @@ export interface components {
         /** @description A part of an event's lateness. */
         LateReasonOut: {
             /** @enum {string} */
-            reason: "accepted-late" | "paused" | "breaker" | "owner-lost" | "rate" | "concurrency" | "storage" | "ordering-key" | "not-taken" | "retry" | "other";
+            reason: "accepted-late" | "paused" | "breaker" | "owner-lost" | "rate" | "concurrency" | "storage" | "ordering-key" | "partition-owner" | "not-taken" | "retry" | "other";
             ms: number;
             text: string;
         };

@@ -31,13 +31,16 @@ def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: 
     """
     # Imported here, so that receivers, which need only `verify`, do not load the senders.
     from .eventgrid import EventGridSender
+    from .fleet import FleetSender
     from .http import HttpSender
     from .kafka import KafkaSender
     from .queue import QueueSender, identity_accounts
     from .servicebus import ServiceBusSender
 
+    http = HttpSender(settings, clock)
     return {
-        "http": HttpSender(settings, clock),
+        "http": http,
+        "fleet": FleetSender(http),
         "queue": QueueSender(queues, accounts or identity_accounts(settings, clock), settings.own_accounts),
         "eventgrid": EventGridSender(settings, clock),
         "kafka": KafkaSender(settings),

@@ -18,7 +18,7 @@ from aiohappyeyeballs import AddrInfoType
 from multidict import CIMultiDict
 from yarl import URL
 
-from ...core import long_work, signing
+from ...core import long_work, owner_header, signing
 from ...core.clock import Clock, SystemClock
 from ...core.http1.answer import AnswerReader
 from ...core.http1.pool import Place
@@ -56,7 +56,7 @@ _OURS = frozenset(
 def is_ours(name: str) -> bool:
     """Return True for a header that a channel's own `headers` cannot set; such entries are left out."""
     low = name.lower()
-    return low in _OURS or low.startswith(("ce-", "webhook-", long_work.OUR_HEADERS))
+    return low in _OURS or low.startswith(("ce-", "webhook-", long_work.OUR_HEADERS, owner_header.HEADER))
 
 
 _NOWHERE = Place("", 0, False)
@@ -157,6 +157,9 @@ def _delivery_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, s
     headers[signing.HEADER_TIMESTAMP] = str(seconds)
     if target.secrets:
         headers[signing.HEADER_SIGNATURE] = signing.sign(id, seconds, delivery.body, target.secrets)
+    if (owner := delivery.owner) is not None and target.secrets:
+        claim = owner_header.OwnerClaim(owner.fleet, owner.generation, owner.partition, owner.epoch, id)
+        headers[owner_header.HEADER] = owner_header.sign_owner(claim, target.secrets)
     if (offer := delivery.completion) is not None:
         headers[long_work.HEADER_URL] = offer.url(delivery.attempt)
         headers[long_work.HEADER_TOKEN] = offer.token(delivery.attempt)
@@ -234,7 +237,10 @@ class _HttpExchange:
     def judge(self, answer: AnswerReader, delivery: OutgoingDelivery) -> Verdict:
         assert answer.status is not None  # the head was read
         plan, secrets, offer = self.plan, self.target.secrets, delivery.completion
-        verdict = rules.judge(answer.status, answer.retry_after, self.clock.now())
+        if answer.status == owner_header.STALE and (owner := delivery.owner) is not None:
+            verdict = rules.stale(owner.server, owner.partition, owner.epoch)
+        else:
+            verdict = rules.judge(answer.status, answer.retry_after, self.clock.now())
         if answer.later and offer is not None:
             verdict = verdict._replace(later=True)
         if not answer.fields:
@@ -272,7 +278,8 @@ class HttpSender:
         self._tokens = tokens or open_tokens(settings, self._clock)
         self._client = GuardedClient(self.egress, self._clock, settings.deliver_concurrency, lookup=lookup, new_socket=new_socket, tls=tls)
         self._certificates = certificates or ClientCertificates.from_settings(settings, self._clock)
-        self._plans: dict[tuple[str, str], _Plan] = {}
+        self._plans: dict[tuple[str, str, str], _Plan] = {}
+        """By tenant, channel and URL: a fleet channel has one for each server."""
 
     async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         """Send one request. If a kept connection turns out to be closed, send a second one at once: the next attempt, with the same id."""
@@ -315,11 +322,11 @@ class HttpSender:
         exchange.seconds = max(0.1, round(seconds - (loop.time() - began), 1))
 
     def _plan(self, target: Target) -> _Plan:
-        key = (target.tenant, target.name)
+        if not isinstance(target.spec, HttpChannel):
+            raise TypeError(f"not an http channel: {target.spec.type}")
+        key = (target.tenant, target.name, target.spec.url)
         plan = self._plans.get(key)
         if plan is None or plan.spec is not target.spec:
-            if not isinstance(target.spec, HttpChannel):
-                raise TypeError(f"not an http channel: {target.spec.type}")
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             plan = self._plans[key] = _make_plan(target.spec, self.egress, cloudevents.channel_headers(target))

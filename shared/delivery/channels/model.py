@@ -107,6 +107,26 @@ class HttpChannel(_Limited):
     )
 
 
+class FleetChannel(_Limited):
+    """A channel that sends signed CloudEvents by POST to the server that owns the partition of the event's `ordering_key`."""
+
+    type: Literal["fleet"]
+    fleet: Annotated[
+        str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?$"), Shaped("a name: 1 to 40 of a-z, 0-9, and - inside")
+    ] = Field(description="A fleet of the channel's tenant. Its servers publish their endpoints with their heartbeats.")
+    path: Annotated[
+        str,
+        StringConstraints(pattern=r"^/(?:[A-Za-z0-9\-._~!$&'()*+,=:@/]|%[0-9A-Fa-f]{2})*$", max_length=512),
+        Shaped("a path such as /events, without ? and #"),
+    ] = Field("/", description="Path of the deliveries at each server.")
+    headers: dict[str, str] = Field(default_factory=dict, max_length=32, repr=False)
+    timeout: Annotated[Duration, Field(ge=100, le=60_000)] = 15_000
+    answers: KeptAnswers = Field(
+        "failed", description="The attempts whose answer's head (content type, up to 4 KiB of the body) is kept with the attempt."
+    )
+    answer_headers: bool = Field(False, description="Keep the answer's header fields too.")
+
+
 class QueueChannel(_Limited):
     """A channel that sends CloudEvents as JSON messages to an Azure Storage queue, in the app's account or in `account`."""
 
@@ -217,7 +237,7 @@ class ServiceBusChannel(_Limited):
         return self
 
 
-ChannelSpec = HttpChannel | QueueChannel | EventGridChannel | KafkaChannel | ServiceBusChannel
+ChannelSpec = HttpChannel | FleetChannel | QueueChannel | EventGridChannel | KafkaChannel | ServiceBusChannel
 """The settings of a channel of any type. A new type is added here, in `outputs`, `validation` and `open_senders`."""
 Channel = Annotated[ChannelSpec, Field(discriminator="type")]
 CHANNEL_TYPES: tuple[str, ...] = tuple(get_args(each.model_fields["type"].annotation)[0] for each in get_args(ChannelSpec))

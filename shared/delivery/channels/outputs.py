@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ...web.fields.types import Maybe, Stamp, Strict
-from .model import EventGridChannel, HttpChannel, KafkaChannel, QueueChannel, ServiceBusChannel
+from .model import EventGridChannel, FleetChannel, HttpChannel, KafkaChannel, QueueChannel, ServiceBusChannel
 
 
 class FlowOut(Strict):
@@ -42,6 +42,10 @@ class HttpChannelOut(HttpChannel, _ChannelState):
     """An http channel as stored. The values of its headers are secrets and are shown as `***`."""
 
 
+class FleetChannelOut(FleetChannel, _ChannelState):
+    """A fleet channel as stored. The values of its headers are secrets and are shown as `***`."""
+
+
 class QueueChannelOut(QueueChannel, _ChannelState):
     """A queue channel as stored."""
 
@@ -59,5 +63,6 @@ class ServiceBusChannelOut(ServiceBusChannel, _ChannelState):
 
 
 ChannelOut = Annotated[
-    HttpChannelOut | QueueChannelOut | EventGridChannelOut | KafkaChannelOut | ServiceBusChannelOut, Field(discriminator="type")
+    HttpChannelOut | FleetChannelOut | QueueChannelOut | EventGridChannelOut | KafkaChannelOut | ServiceBusChannelOut,
+    Field(discriminator="type"),
 ]

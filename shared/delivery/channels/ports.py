@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from ...core.clock import Millis
 from ..entra.grants import EntraAudience
+from ..fleet_owners.model import PartitionOwner
 from ..flow.circuit_breaker import CLOSED, Breaker
 from .answer_heads import AnswerHead
 from .model import ChannelSpec
@@ -71,6 +72,8 @@ class OutgoingDelivery:
     ordering_key: str | None = None
     event_target: str | None = None
     """What the event changes of the request, as stored (`event_target.EventTarget`); http only."""
+    owner: PartitionOwner | None = None
+    """The server that gets the delivery; fleet only."""
 
     @property
     def late_ms(self) -> int:
@@ -81,9 +84,10 @@ class Verdict(NamedTuple):
     """The result of an attempt.
 
     delivered: accepted by the receiver. retry: try again, after at least `retry_after` seconds if given. final: never try again.
+    stale: the server does not own the partition; ask who does, and send again. This is no failed attempt.
     """
 
-    outcome: Literal["delivered", "retry", "final"]
+    outcome: Literal["delivered", "retry", "final", "stale"]
     status: int | None = None
     error: str | None = None
     """One line, at most 500 characters, without secrets."""

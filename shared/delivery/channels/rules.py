@@ -3,6 +3,7 @@
 2xx                      delivered
 408, 425, 429, 5xx, 1xx  retry, not before Retry-After
 410, any other 4xx, 3xx  final
+421 of a fleet channel   stale
 
 Times and numbers of retries are elsewhere: `scheduler.firing.retries` computes the next attempt, and `tenants.model` has the settings
 and their defaults (`Retry`).
@@ -14,6 +15,7 @@ from http import HTTPStatus
 
 from ...core.clock import Millis
 from ...core.durations import retry_after_of
+from ...core.owner_header import STALE
 from .ports import Verdict
 
 MAX_ERROR = 500
@@ -51,3 +53,8 @@ def judge(status: int, retry_after_header: str | None, now: Millis) -> Verdict:
     if status == 410:
         return Verdict("final", status, f"{error}: the receiver wants no more deliveries")
     return Verdict("final", status, error)
+
+
+def stale(server: str, partition: int, epoch: int) -> Verdict:
+    """Return the verdict on the answer of a server that does not own the partition under this epoch."""
+    return Verdict("stale", STALE, f"{server} does not own partition {partition} under epoch {epoch}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
+from urllib.parse import unquote
 
 from yarl import URL
 
@@ -13,7 +14,17 @@ from ..entra.grants import EntraAudience
 from ..kafka.connection import Login, problem_of
 from ..service_bus.namespaces import problem_of as bus_problem_of
 from .http import is_ours
-from .model import MASK, ChannelSpec, EventGridChannel, HttpChannel, KafkaChannel, QueueChannel, ServiceBusChannel, is_service_queue
+from .model import (
+    MASK,
+    ChannelSpec,
+    EventGridChannel,
+    FleetChannel,
+    HttpChannel,
+    KafkaChannel,
+    QueueChannel,
+    ServiceBusChannel,
+    is_service_queue,
+)
 
 MAX_HEADER_VALUE = 4096
 MAX_HEADERS_TOTAL = 16 * 1024
@@ -28,12 +39,12 @@ _USER = re.compile(r"[^/?#]*//[^/?#]*@")
 
 def is_signed(spec: ChannelSpec) -> bool:
     """Return True if deliveries to the channel are signed, so that it has a webhook secret."""
-    return isinstance(spec, HttpChannel)
+    return isinstance(spec, HttpChannel | FleetChannel)
 
 
 def mask_secrets(spec: ChannelSpec) -> ChannelSpec:
     """Return the channel with its secrets masked."""
-    if isinstance(spec, HttpChannel) and spec.headers:
+    if isinstance(spec, HttpChannel | FleetChannel) and spec.headers:
         return spec.model_copy(update={"headers": dict.fromkeys(spec.headers, MASK)})
     if isinstance(spec, KafkaChannel) and spec.password is not None:
         return spec.model_copy(update={"password": MASK})
@@ -45,8 +56,8 @@ def mask_secrets(spec: ChannelSpec) -> ChannelSpec:
 def restore_secrets(spec: ChannelSpec, stored: ChannelSpec | None) -> ChannelSpec:
     """Return `spec` with masked headers set to their stored values; headers without one stay masked.
 
-    Secrets stay with the receiver that they were given for: headers with the scheme, host and port of the URL, a password with its servers,
-    a key with its name and namespace.
+    Secrets stay with the receiver that they were given for: headers with the scheme, host and port of the URL or with the fleet, a password
+    with its servers, a key with its name and namespace.
     """
     if isinstance(spec, ServiceBusChannel) and spec.key == MASK:
         kept = isinstance(stored, ServiceBusChannel) and (stored.namespace, stored.key_name) == (spec.namespace, spec.key_name)
@@ -54,14 +65,18 @@ def restore_secrets(spec: ChannelSpec, stored: ChannelSpec | None) -> ChannelSpe
     if isinstance(spec, KafkaChannel) and spec.password == MASK:
         same = isinstance(stored, KafkaChannel) and (stored.servers, stored.tls) == (spec.servers, spec.tls)
         return spec.model_copy(update={"password": stored.password}) if same and isinstance(stored, KafkaChannel) else spec
-    if not isinstance(spec, HttpChannel) or MASK not in spec.headers.values():
+    if not isinstance(spec, HttpChannel | FleetChannel) or MASK not in spec.headers.values():
         return spec
-    same = isinstance(stored, HttpChannel) and _have_same_origin(stored.url, spec.url)
-    known: Mapping[str, str] = (
-        {name.lower(): value for name, value in stored.headers.items()} if same and isinstance(stored, HttpChannel) else {}
-    )
+    known: Mapping[str, str] = {name.lower(): value for name, value in _headers_to_keep(spec, stored).items()}
     headers = {name: known.get(name.lower(), MASK) if value == MASK else value for name, value in spec.headers.items()}
     return spec.model_copy(update={"headers": headers})
+
+
+def _headers_to_keep(spec: HttpChannel | FleetChannel, stored: ChannelSpec | None) -> Mapping[str, str]:
+    """Return the stored headers if they were given for the same receiver."""
+    if isinstance(spec, FleetChannel):
+        return stored.headers if isinstance(stored, FleetChannel) and stored.fleet == spec.fleet else {}
+    return stored.headers if isinstance(stored, HttpChannel) and _have_same_origin(stored.url, spec.url) else {}
 
 
 def _have_same_origin(first: str, second: str) -> bool:
@@ -90,6 +105,8 @@ def find_faults(
         if not found and spec.entra_audience is not None:
             found = list(requests.channel_faults(spec.entra_audience, URL(spec.url), spec.headers))
         return [*found, *_header_faults(spec.headers), *_certificate_faults(tenant, spec, certificates)]
+    if isinstance(spec, FleetChannel):
+        return [*_path_faults(spec.path), *_header_faults(spec.headers)]
     if isinstance(spec, EventGridChannel):
         found = list(_url_faults("/endpoint", spec.endpoint, egress))
         if not found and not spec.endpoint.startswith("https://"):
@@ -143,6 +160,11 @@ def _url_faults(pointer: str, text: str, egress: Egress) -> Iterator[tuple[str, 
         yield pointer, reason
 
 
+def _path_faults(path: str) -> Iterator[tuple[str, str]]:
+    if any(part in (".", "..") for part in unquote(path).split("/")):
+        yield "/path", "must not contain . or .. as a segment"
+
+
 def _certificate_faults(tenant: str, spec: HttpChannel, certificates: Container[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     name = spec.client_certificate
     if name is None:
@@ -167,7 +189,7 @@ def _header_faults(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         elif len(value) > MAX_HEADER_VALUE or not _VALUE.fullmatch(value):
             yield pointer, f"must have a value of printable ASCII, at most {MAX_HEADER_VALUE:,} characters"
         elif value == MASK:
-            yield pointer, "is ***, which keeps the stored value, but none is stored for this scheme, host and port; send the value"
+            yield pointer, "is ***, which keeps the stored value, but none is stored for this receiver; send the value"
         seen.add(low)
     if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS_TOTAL:
         yield "/headers", f"must have at most {MAX_HEADERS_TOTAL:,} characters in all names and values"

@@ -13,6 +13,7 @@ from ...core.ids import Ids
 from ...core.readable import count_of
 from ...core.settings import Settings
 from ...storage.ports import Tables
+from ..channels.model import FleetChannel
 from ..channels.ports import Target, Verdict
 from ..notices import NoticeKind, Notify, notify_nobody
 from . import circuit_breaker, rules
@@ -245,8 +246,11 @@ class Flow:
             self.lanes.lane(target.tenant, target.name).probing = False
 
     def ended(self, target: Target, lane: Lane, event: str, verdict: Verdict, now: Millis) -> Awaitable[None] | None:
-        """Note the verdict of a delivery. Returns something to await only if the breaker changes or the receiver is gone."""
-        if target.breaker.state == "closed" and not _is_gone(verdict):
+        """Note the verdict of a delivery. Returns something to await only if the breaker changes or the receiver is gone.
+
+        event: failures of different ones show that the receiver is in trouble; of a fleet's channel, the server.
+        """
+        if target.breaker.state == "closed" and not _is_gone(target, verdict):
             if verdict.outcome == "delivered" or not circuit_breaker.is_failure(verdict.outcome, verdict.status):
                 lane.tally.answered(now)
                 return None
@@ -262,7 +266,7 @@ class Flow:
             lane.probing = False
             lane.promised = float("-inf")
             await self._probed(target, verdict, circuit_breaker.is_failure(verdict.outcome, verdict.status))
-        if _is_gone(verdict):
+        if _is_gone(target, verdict):
             await self._gone(target)
 
     async def _open(self, target: Target, lane: Lane, failures: int, verdict: Verdict) -> None:
@@ -325,6 +329,9 @@ class Flow:
             return None
 
 
-def _is_gone(verdict: Verdict) -> bool:
-    """Return True if the receiver wants no more deliveries. Where 410 means that a queue is not there yet, the verdict is to retry."""
-    return verdict.status == 410 and verdict.outcome == "final"
+def _is_gone(target: Target, verdict: Verdict) -> bool:
+    """Return True if the receiver wants no more deliveries. Where 410 means that a queue is not there yet, the verdict is to retry.
+
+    One server of a fleet does not speak for the others.
+    """
+    return verdict.status == 410 and verdict.outcome == "final" and not isinstance(target.spec, FleetChannel)

@@ -24,7 +24,9 @@ from ...core.errors import TocsinError
 from ...core.ids import Ids, SystemIds
 from ...engine.thread_runner import ThreadRunner
 from ...storage.blocking import BlockingTables
+from ...storage.transition_trace import traced_blocking
 from ..loads import MOST
+from ..owners.endpoint import endpoint_fault
 from ..protocol.membership import ServerReport
 from ..rows import MAX_PARTITIONS, Fleet, fleet_key, server_key
 from .callback_threads import CallbackThreads
@@ -100,20 +102,25 @@ class LeaseKeeper:
         on_resized: Callable[[int, int], object] = lambda generation, partitions: None,
         domain: str = "",
         capacity: int = 0,
+        endpoint: str = "",
         folder: Path | str | None = None,
         ids: Ids | None = None,
     ) -> None:
-        """Prepare a keeper; `start` starts it. Raises ValueError for an invalid name, domain or capacity.
+        """Prepare a keeper; `start` starts it. Raises ValueError for an invalid name, domain, capacity or endpoint.
 
         capacity: partitions that this server can own; 0 for no limit of its own. domain: fault domain, up to 256 characters.
+        endpoint: the address at which this server takes deliveries of fleet channels, `https://10.2.0.7:8443`; '' for none.
         """
         self._key = fleet_key(tenant, fleet)
         server_key(server)
         _check(domain=domain, capacity=capacity)
-        self.server = server
+        if endpoint and (fault := endpoint_fault(endpoint)):
+            raise ValueError(f"endpoint {fault}, not {endpoint!r}")
+        self.fleet, self.server = fleet, server
         self._ids, self._wall = ids or SystemIds(), SystemClock().now
         self._folder = Path(folder) if folder is not None else None
         self._file: StateFile | None = None
+        tables = traced_blocking(tables, os.environ.get("TOCSIN_TRACE", "").strip() or "off", self._wall)
         self._runner, self._scans = ThreadRunner(tables, steady, _FIRST_REQUEST), ThreadRunner(tables, steady, _FIRST_REQUEST)
         self._keeper_state = KeeperState(steady)
         self._calls = CallbackThreads(f"lease-{server}", lambda: self._keeper_state.about())
@@ -122,7 +129,14 @@ class LeaseKeeper:
         self._ready, self._publishing = threading.Event(), threading.RLock()
         self._notifier = ApplicationNotifier(self._calls, Callbacks(on_gained, on_lost, on_danger, on_exit, self._ready.set, on_resized))
         self._heartbeats = HeartbeatLoop(
-            self._key, server, self._keeper_state, self._notifier, steady, self._wall, self._ids, ServerReport(domain, capacity)
+            self._key,
+            server,
+            self._keeper_state,
+            self._notifier,
+            steady,
+            self._wall,
+            self._ids,
+            ServerReport(domain, capacity, endpoint=endpoint),
         )
         self._problem: TocsinError | None = None
         self._thread: threading.Thread | None = None
@@ -155,6 +169,10 @@ class LeaseKeeper:
             return None
         partition = number % spread.partitions
         return (partition, epochs[partition]) if partition in epochs and steady() < until else None
+
+    def holds(self, generation: int, partition: int, epoch: int) -> bool:
+        """Return True if this process may act on the partition of this generation under this epoch now."""
+        return self._notifier.holds(generation, partition, epoch, steady)
 
     @property
     def partitions(self) -> int:

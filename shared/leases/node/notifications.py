@@ -64,6 +64,13 @@ class ApplicationNotifier:
         """Return True if the application believes that it owns a partition."""
         return bool(self._told)
 
+    def holds(self, generation: int, partition: int, epoch: int, steady: Callable[[], float]) -> bool:
+        """Return True if the server may act on the partition of this generation under this epoch now. For any thread."""
+        spread, (epochs, until) = self.spread, self.view
+        if spread is None or spread != self.spread or spread.generation != generation:
+            return False
+        return epochs.get(partition) == epoch and steady() < until
+
     def publish(self, epochs: dict[int, int], until: float) -> None:
         """Publish the owned partitions and the end of their validity."""
         self.view = OwnershipView(epochs, until)

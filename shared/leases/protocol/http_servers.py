@@ -62,7 +62,7 @@ MAX_REMOVED: Final = 50
 @dataclass(frozen=True, slots=True)
 class ServerHeartbeat:
     """A heartbeat. seq: 1 registers the server. None: the value stays as it is. keep: the server has stopped serving, and this heartbeat
-    is its incarnation's last. loads: of partitions that it owns."""
+    is its incarnation's last. loads: of partitions that it owns. endpoint: see `Server`."""
 
     incarnation: str
     seq: int
@@ -71,6 +71,7 @@ class ServerHeartbeat:
     load: float | None = None
     keep: bool = False
     loads: Mapping[int, float] | None = None
+    endpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +187,11 @@ def beat(
             capacity=found.capacity if heartbeat.capacity is None else heartbeat.capacity,
             load=found.load if heartbeat.load is None else heartbeat.load,
             kept=heartbeat.keep,
+            endpoint=found.endpoint if heartbeat.endpoint is None else heartbeat.endpoint,
         )
         report: Props = {"beat": server.beat, "domain": server.domain, "capacity": server.capacity, "load": float(server.load)}
+        if heartbeat.endpoint is not None:
+            report["endpoint"] = heartbeat.endpoint
         if heartbeat.loads is not None:
             report["loads"] = reported_loads(found, heartbeat.loads, (row.read_at - row.timestamp) / 1000, now)
         if heartbeat.keep:
@@ -395,6 +399,7 @@ def _newcomer(key: str, name: str, heartbeat: ServerHeartbeat, fleet: Fleet, for
         generation=fleet.generation,
         http=HttpServerState(terms=terms(fleet), spread=spread(fleet)),
         loads=former.loads if former is not None else None,
+        endpoint=heartbeat.endpoint or "",
     ).props()
 
 

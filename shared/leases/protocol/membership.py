@@ -39,7 +39,7 @@ MAX_RIDERS = 99
 class ServerReport:
     """A server's report about itself. capacity: partitions it can own, 0 for no limit. load: a measure that all servers share. avoid:
     partitions that it prefers not to own. loads: of partitions, as `loads.join_loads` encodes them. refused: percent of its requests that
-    storage refuses, or 0 if these are few."""
+    storage refuses, or 0 if these are few. endpoint: see `Server`; it stays the same for an incarnation."""
 
     domain: str = ""
     capacity: int = 0
@@ -47,6 +47,7 @@ class ServerReport:
     avoid: tuple[int, ...] = ()
     loads: str = ""
     refused: int = 0
+    endpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def register(
         session.loads = found.loads or ""
     beat = session.beat + 1
     mine = Server(session.server, "live", session.incarnation, beat, publish.domain, publish.capacity, publish.load)
-    props = replace(mine, generation=session.generation, holds=join_holds(()), loads=session.loads).props()
+    props = replace(mine, generation=session.generation, holds=join_holds(()), loads=session.loads, endpoint=publish.endpoint).props()
     sent = yield from sending()
     session.beat, session.open[beat] = beat, BeatAttempt(sent)
     answer = yield from write(FLEETS, session.key, Insert(key, props) if row is None else Replace(key, props, row.etag))

@@ -6,8 +6,11 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from yarl import URL
+
 from ...core.clock import Clock
 from ...core.errors import Problem
+from ...delivery.egress_guard import Egress
 from ...engine.async_runner import AsyncRunner
 from ...tenants.model import Limits, no_limits
 from ...tenants.store import contended
@@ -44,17 +47,30 @@ class HttpServers:
         clock: Clock,
         nudge: OnHeartbeat = lambda tenant, fleet, beat: None,
         tenant_limits: Callable[[str], Awaitable[Limits]] = no_limits,
+        egress: Egress | None = None,
     ) -> None:
+        """egress: the rules for endpoints, by default without an allow-list."""
         self._runner, self._clock, self._nudge, self._tenant_limits = runner, clock, nudge, tenant_limits
+        self._egress = egress or Egress()
 
     async def beat(self, tenant: str, fleet: str, node: str, request: BeatIn) -> dict[str, Any]:
         """Apply a heartbeat and return its answer.
 
-        Raises 404, 409 `fenced`, `stale-seq`, `name-in-use`, `too-many-servers`, `changed-meanwhile`, `StorageError`.
+        Raises 404, 409 `fenced`, `stale-seq`, `name-in-use`, `too-many-servers`, `changed-meanwhile`, 422 for an endpoint that the egress
+        rules refuse, `StorageError`.
         """
+        if request.endpoint and (problem := self._egress.problem(URL(request.endpoint))):
+            raise invalid("/endpoint", problem.replace("the url", "the endpoint"))
         incarnation = str(request.incarnation)
         heartbeat = ServerHeartbeat(
-            incarnation, request.seq, request.fault_domain, request.capacity, request.load, request.keep, request.loads
+            incarnation,
+            request.seq,
+            request.fault_domain,
+            request.capacity,
+            request.load,
+            request.keep,
+            request.loads,
+            request.endpoint,
         )
         own = (await self._tenant_limits(tenant)).servers if request.seq == 1 else None
         done = await self._runner.run(http_servers.beat(fleet_key(tenant, fleet), node, heartbeat, self._clock.now(), most=own))

@@ -11,8 +11,10 @@ from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...core.ids import Ids
 from ...delivery.channels.event_target import STORED
-from ...delivery.channels.model import HttpChannel, LongWork
+from ...delivery.channels.model import FleetChannel, HttpChannel, LongWork
 from ...delivery.channels.ports import CompletionOffer, OutgoingDelivery, SecondVerdict, Target, Verdict
+from ...delivery.fleet_owners.model import PartitionOwner
+from ...delivery.fleet_owners.routing import OwnerRouting, Routed
 from ...delivery.flow import circuit_breaker
 from ...delivery.flow.lane import Lane
 from ...delivery.flow.service import Flow
@@ -20,7 +22,7 @@ from ...storage.ports import Props
 from .. import rules
 from ..answer_rows import kept
 from ..attempt_history import ERROR_LENGTH, with_attempt
-from ..failures import failed_attempt
+from ..failures import STALE, failed_attempt, stale_answer
 from ..keys import Address
 from ..late_reasons import Span, with_waits
 from ..long_work.rules import accepted
@@ -35,6 +37,7 @@ from .waits import Waits
 log = logging.getLogger(__name__)
 
 NOT_HTTP = "the event has a target, and its channel is no http channel any more"
+NO_KEY = "the event has no ordering_key, and its channel delivers to the owner of the key's partition"
 
 type SendDelivery = Callable[[Target, OutgoingDelivery], Awaitable[Verdict]]
 
@@ -76,9 +79,19 @@ class DeliveryAttempts:
     """Makes the delivery attempts of one owner."""
 
     def __init__(
-        self, tenant: TenantDelivery, permission: StartPermission, waits: Waits, *, clock: Clock, ids: Ids, send: SendDelivery, flow: Flow
+        self,
+        tenant: TenantDelivery,
+        permission: StartPermission,
+        waits: Waits,
+        *,
+        clock: Clock,
+        ids: Ids,
+        send: SendDelivery,
+        flow: Flow,
+        owners: OwnerRouting,
     ) -> None:
-        self.tenant, self.permission, self.waits = tenant, permission, waits
+        """owners: the owners of partitions, for fleet channels."""
+        self.tenant, self.permission, self.waits, self.owners = tenant, permission, waits, owners
         self._clock, self._ids, self._send, self._flow = clock, ids, send, flow
         self.waiting: set[str] = set()
         """Row keys of events that wait for a slot; nothing has been started for them."""
@@ -94,6 +107,11 @@ class DeliveryAttempts:
             return self._channel_removed(props)
         if self._flow.blocks(target):
             return unclaimed(props)
+        if isinstance(target.spec, FleetChannel):
+            # Read before the slot: nothing waits for storage in one.
+            routed = await self._routed(target, target.spec, props)
+            if not isinstance(routed, Routed):
+                return routed
         self.waiting.add(rk)
         lined_up, reason = self._clock.now(), lane.reason_to_wait()
         backlog = rules.in_backlog(punctual_at(props), lined_up)
@@ -126,6 +144,13 @@ class DeliveryAttempts:
                 if not isinstance(target.spec, HttpChannel):
                     return self._failed(props, fired, Verdict("final", error=NOT_HTTP), 0)
                 delivery.event_target = event_target
+            if isinstance(target.spec, FleetChannel):
+                routed = await self._routed(target, target.spec, props, starts=True)
+                if not isinstance(routed, Routed):
+                    return routed
+                if not await self.permission.wait_to_start():
+                    return None
+                delivery.owner = routed.owner
             if not self._flow.admits(target):
                 return unclaimed(props)
             try:
@@ -137,9 +162,15 @@ class DeliveryAttempts:
                 self._flow.dropped(target)
                 raise
             slot.answered = verdict.outcome != "retry" or verdict.status is not None
+            if (owner := delivery.owner) is not None:
+                self._owner_answered(target, owner, verdict)
+                # One server without an answer says nothing about the others: it does not narrow their window.
+                slot.answered = slot.answered or None
         now = self._clock.now()
         probe = self._flow.is_probe(target)
-        if (turn := self._flow.ended(target, lane, delivery.id, verdict, now)) is not None:
+        # Failures of a fleet's channel count by server.
+        of = delivery.id if owner is None else owner.server
+        if (turn := self._flow.ended(target, lane, of, verdict, now)) is not None:
             await turn
         sends: Props = waits
         if isinstance(verdict, SecondVerdict):
@@ -157,8 +188,36 @@ class DeliveryAttempts:
             late = max(0, fired - delivery.due)
             change: Props = {**sends, "ended": now, "late": late, "history": history}
             return rules.RowOutcome("delivered", change, answer)
+        if verdict.outcome == "stale" and (again := stale_answer(props, verdict, fired, now)) is not None:
+            return again._replace(props={**sends, **again.props}, answer=answer)
+        if STALE in props:
+            sends = {**sends, STALE: 0}
         outcome = self._failed(props, fired, verdict, now - fired, free=probe and circuit_breaker.is_failure(*verdict[:2]))
         return outcome._replace(props={**sends, **outcome.props}, answer=answer)
+
+    async def _routed(
+        self, target: Target, spec: FleetChannel, props: Mapping[str, Any], *, starts: bool = False
+    ) -> Routed | rules.RowOutcome:
+        """Return the owner that gets the delivery, or the outcome of an event that cannot be delivered now."""
+        if KEY not in props:
+            return self._failed(props, self._clock.now(), Verdict("final", error=NO_KEY), 0)
+        try:
+            routed = await self.owners.route(target.tenant, spec.fleet, str(props[KEY]), punctual_at(props), starts=starts)
+        except StorageError as error:
+            return self._channel_unread(props, error)
+        if routed.decision.action == "wait":
+            return unclaimed(props)
+        if routed.decision.action == "fail":
+            now = self._clock.now()
+            outcome = self._failed(props, now, Verdict("retry", error=routed.decision.why), 0)
+            waited = with_waits(props, self.waits.parts(props, punctual_at(props), now, target, None))
+            return outcome._replace(props={**waited, **outcome.props})
+        return routed
+
+    def _owner_answered(self, target: Target, owner: PartitionOwner, verdict: Verdict) -> None:
+        self.owners.ended(target.tenant, owner, answered=verdict.outcome != "retry" or verdict.status is not None)
+        if verdict.outcome == "stale":
+            self.owners.stale(target.tenant, owner)
 
     def _offer(self, rk: str, props: Mapping[str, Any], target: Target) -> CompletionOffer | None:
         spec = long_work_of(target)

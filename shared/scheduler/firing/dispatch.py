@@ -17,6 +17,8 @@ from ...core.process_identity import ProcessIdentity
 from ...core.settings import Settings
 from ...delivery import tracing as delivery_tracing
 from ...delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
+from ...delivery.fleet_owners.model import NoFleets
+from ...delivery.fleet_owners.routing import OwnerRouting
 from ...delivery.flow.service import Flow
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
@@ -88,13 +90,15 @@ class Firing:
         mirror: Mirror | None = None,
         process: ProcessIdentity | None = None,
         lines: KeyLines | None = None,
+        owners: OwnerRouting | None = None,
     ) -> None:
         """tell: does what is owed to ended events, such as their callbacks. process: names this process in the gates that it holds. None:
-        the owners' process is not known. lines: the lines of ordering keys.
+        the owners' process is not known. lines: the lines of ordering keys. owners: the owners of partitions, for fleet channels.
         """
         self._runner, self._clock, self._ids, self._directory = runner, clock, ids, directory
         self._senders, self._counters, self._flow, self._mirror = senders, counters, flow, mirror
         self._process, self._tell, self._lines = process, tell, lines
+        self._owners = owners or OwnerRouting(NoFleets(), clock)
         small = round(settings.fire_bytes * SMALL_SHARE)
         self._budget = Budget(settings.fire_bytes - small)
         self._shared = SharedInvocation(clock, small)
@@ -255,7 +259,9 @@ class Firing:
         view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel), self.tokens, session.shard)
         permission = StartPermission(self._clock, taken_at, guard)
         waits = Waits(self._clock, succeeds_lost=session.succeeds_lost, taken_at=taken_at)
-        attempts = DeliveryAttempts(view, permission, waits, clock=self._clock, ids=self._ids, send=self._send, flow=self._flow)
+        attempts = DeliveryAttempts(
+            view, permission, waits, clock=self._clock, ids=self._ids, send=self._send, flow=self._flow, owners=self._owners
+        )
         serving = Owner(
             session,
             attempts,

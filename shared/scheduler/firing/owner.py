@@ -45,6 +45,7 @@ from .crews import Crew
 from .due_times import DueTimes
 from .keyed import KeyedEvents
 from .owed_outcomes import OwedOutcomes
+from .unowned import UnownedEvents
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class Owner:
         self._owed = OwedOutcomes(clock, tell, self._add_outcome)
         waits = attempts.waits
         self._keyed = KeyedEvents(session, self._tenant, lines, clock, waits, self._stir.set) if lines is not None else None
+        self._unowned = UnownedEvents(attempts, clock, succeeds=session.epoch > 1 and not session.succeeds_lost)
         self._arrivals = arrivals
         if arrivals is not None:
             arrivals.running, arrivals.stir = self._running, self._stir.set
@@ -171,15 +173,18 @@ class Owner:
         todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, FREE, patience)
         self._paused.clear()
         self._holds = None if going else FREE
-        blocked: Mapping[str, Millis] = {}
+        blocked: dict[str, Millis] = {}
         skips: Mapping[str, rules.RowOutcome] = {}
         if self._keyed is not None:
             self._keyed.begin()
+        if todo.claim and not going:
+            blocked = await self._unowned.blocked(self._session.rows, todo.claim)
         if self._keyed is not None and todo.claim and not going:
-            blocked = await self._keyed.blocked(todo.claim, self._outcomes)
+            # Those that wait for an owner ask for no turn, which they could not use.
+            blocked |= await self._keyed.blocked([rk for rk in todo.claim if rk not in blocked], self._outcomes)
             skips = await self._keyed.skips()
-            if blocked:
-                todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, FREE, patience, blocked)
+        if blocked:
+            todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, FREE, patience, blocked)
         if todo.claim and not going:
             wanted = Counter([str(rows[rk]["channel"]) for rk in todo.claim])
 

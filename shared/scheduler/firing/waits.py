@@ -30,6 +30,8 @@ class Waits:
         """Of each channel, when it could take no more."""
         self._keyed: dict[str, Millis] = {}
         """Since when events wait for their ordering keys, by id."""
+        self._unowned: dict[str, Millis] = {}
+        """Since when events wait for the owners of their partitions, by id."""
         self.storage(taken_at)
 
     def storage(self, began: float) -> None:
@@ -42,6 +44,10 @@ class Waits:
     def keyed(self, event: str, since: Millis) -> None:
         """Note that an event waits for its ordering key."""
         self._keyed.setdefault(event, since)
+
+    def unowned(self, event: str, since: Millis) -> None:
+        """Note that an event waits for the owner of its partition."""
+        self._unowned.setdefault(event, since)
 
     def full(self, channel: str, reason: LaneReason, until: Millis) -> None:
         """Note that the channel takes no more events before `until`, when it is looked at again."""
@@ -63,10 +69,13 @@ class Waits:
             spans = list(self._spans(target, own))
             if (since := self._keyed.get(str(props["id"]))) is not None:
                 spans.append(Span("ordering-key", since, fired))
+            if (since := self._unowned.get(str(props["id"]))) is not None:
+                spans.append(Span("partition-owner", since, fired))
             found = split(first, fired, spans)
         history = history_of(props)
         if pause := between_attempts(props, history[-1][0] if history else None):
-            found["retry"] = pause
+            reason: LateReason = "partition-owner" if history[-1][1] == "stale" else "retry"
+            found[reason] = found.get(reason, 0) + pause
         return found
 
     def _spans(self, target: Target, own: Span | None) -> Iterator[Span]:

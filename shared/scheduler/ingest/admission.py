@@ -18,7 +18,7 @@ from ...core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
 from ...core.ids import Ids
 from ...core.settings import Settings
 from ...delivery.channels.event_target import STORED, EventTarget, faults_with
-from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD
+from ...delivery.channels.model import MAX_PAYLOAD, MAX_SMALL_PAYLOAD, FleetChannel
 from ...delivery.channels.ports import Target
 from ...storage.ports import Props, Row
 from ...tenants.model import Durability, Tenant
@@ -31,6 +31,7 @@ from ...web.problem import invalid, not_found, unreadable
 from ..fanouts.names import MADE, fanned_out
 from ..model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, OUTLIVED, EventIn, EventPatch
 from ..outcomes.owed import CALLBACK_OF, CALLBACKS_PATCH, OUTCOMES, NamesCallbacks
+from ..overlap import KEY
 from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
 from ..rules import NEVER, durability_of, spread
 from .event_limits import EventLimits
@@ -267,6 +268,7 @@ class Ingest:
             target = await self._channel(tenant, patch.channel)
             if body is None:
                 _sized_for(body_of(now), target.spec.max_payload)
+            _keyed(target, str(now[KEY]) if KEY in now else None, "channel", "the event has no ordering_key; ")
             change["channel"] = patch.channel
         if aimed and (patch.channel is not None or aimed != kept):
             target = await self._channel(tenant, str(change.get("channel", now["channel"])))
@@ -302,9 +304,14 @@ class Ingest:
             raise refusal
         return replace(ready, reuses=True)
 
-    async def accepts(self, tenant: str, channel: str, body: bytes, field: str = "channel") -> None:
-        """Check that events with this payload can be delivered by the channel, which `field` names. Raises `Problem` (404, 413, 422)."""
-        self._sized(await self.tenant(tenant), body, await self._channel(tenant, channel, field))
+    async def accepts(self, tenant: str, channel: str, body: bytes, field: str = "channel", key: str | None = None) -> None:
+        """Check that events with this payload and ordering key can be delivered by the channel, which `field` names.
+
+        Raises `Problem` (404, 413, 422).
+        """
+        target = await self._channel(tenant, channel, field)
+        _keyed(target, key)
+        self._sized(await self.tenant(tenant), body, target)
 
     async def tenant(self, tenant: str) -> Tenant:
         """Return the tenant's settings. Raises 404."""
@@ -317,7 +324,7 @@ class Ingest:
         """Check that the channels of the callbacks exist. Raises 422."""
         for field, channel in (("on_delivered", event.on_delivered), ("on_dead", event.on_dead)):
             if channel is not None:
-                await self._channel(tenant, channel, field)
+                _keyed(await self._channel(tenant, channel, field), None, field, "a callback has no ordering_key; ")
 
     async def _channel(self, tenant: str, name: str, field: str = "channel") -> Target:
         target = await self._directory.target(tenant, name)
@@ -367,6 +374,7 @@ class Ingest:
         target = await self._channel(tenant, channel, field)
         if event.target is not None:
             _fits(event.target, target)
+        _keyed(target, event.ordering_key)
         self._sized(settings, body, target, durability)
 
     def _durability(self, settings: Tenant, event: EventIn) -> Durability:
@@ -425,6 +433,13 @@ def _sized_for(body: bytes, most: int, limit: str = "") -> None:
 def _fits(target: EventTarget, channel: Target) -> None:
     for fault in faults_with(target, channel.spec):
         raise invalid(f"/target{fault.pointer}", fault.detail)
+
+
+def _keyed(target: Target, key: str | None, field: str = "ordering_key", reason: str = "") -> None:
+    """Raise 422 for an event without an ordering key if its channel needs one. field: the one at fault."""
+    if key is None and isinstance(target.spec, FleetChannel):
+        needs = f"channel {target.name} delivers to the owner of the key's partition, so its events need an ordering_key"
+        raise invalid(f"/{field}", f"{reason}{needs}")
 
 
 def _element(raw: bytes, span: Span) -> bytes | Problem:

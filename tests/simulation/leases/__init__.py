@@ -5,6 +5,7 @@
     watch      the promises, checked at each change
     history    what happens in the history of a seed
     planted    known bugs, which must be found
+    resizing   histories with resizes; `delivering` adds deliveries of a fleet channel to the owners of partitions
 
 `world` and `node` know nothing of the histories: the benchmark uses them too.
 """

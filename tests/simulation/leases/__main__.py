@@ -12,6 +12,8 @@ from contextlib import nullcontext
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from .delivering import simulate_deliveries
+from .delivering_planted import PLANTED as DELIVERIES_PLANTED
 from .history import ROLLBACK, STYLES, simulate
 from .planted import PLANTED, ROLLBACK_PLANTED, planted
 from .report import Report
@@ -31,7 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--style", choices=(*STYLES, ROLLBACK), help="this kind of trouble only")
-    parser.add_argument("--planted", choices=PLANTED | ROLLBACK_PLANTED, metavar="BUG", help=f"with a known bug: {'; '.join(PLANTED)}")
+    parser.add_argument("--deliveries", action="store_true", help="deliveries to the owners of partitions, with resizes and maintenance")
+    bugs = PLANTED | ROLLBACK_PLANTED | DELIVERIES_PLANTED
+    parser.add_argument("--planted", choices=bugs, metavar="BUG", help=f"with a known bug: {'; '.join(PLANTED | DELIVERIES_PLANTED)}")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first violation")
     parser.add_argument("--verbose", action="store_true", help="print the whole trace")
     asked = parser.parse_args(arguments)
@@ -52,7 +56,7 @@ def run(asked: argparse.Namespace) -> int:
     with Progress(*columns, console=console, disable=len(seeds) == 1) as progress:
         bar = progress.add_task("histories", total=len(seeds))
         for seed in seeds:
-            report = simulate(seed, asked.style)
+            report = simulate_deliveries(seed) if asked.deliveries else simulate(seed, asked.style)
             played += 1
             counts.update(report.counts)
             counts[f"histories: {report.style}"] += 1
@@ -73,7 +77,7 @@ def run(asked: argparse.Namespace) -> int:
     for report in broken:
         show(console, report, whole=asked.verbose)
         bug = f' --planted "{asked.planted}"' if asked.planted else ""
-        style = f" --style {asked.style}" if asked.style else ""
+        style = f" --style {asked.style}" if asked.style else " --deliveries" if asked.deliveries else ""
         console.print(f"[red]seed {report.seed} ({report.style}): {report.violation}[/red]", highlight=False)
         console.print(f"again: python -m tests.simulation.leases --seed {report.seed}{style}{bug} --verbose\n", highlight=False)
     console.print(", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())), highlight=False)

@@ -85,10 +85,15 @@ class History:
 
         application = Application(calls, writes=dice.choice((3, 12)) if self.writers else 0, zombie=dice.random() < 0.5)
         files = self.disks.setdefault(name, Disk()) if disk else None
-        node = Node(self.world, KEY, name, host, self.profile, self.watch.seen, disk=files, application=application)
+        endpoint = self.endpoint(name)
+        node = Node(self.world, KEY, name, host, self.profile, self.watch.seen, disk=files, application=application, endpoint=endpoint)
         self.nodes.append(node)
         node.start()
         return node
+
+    def endpoint(self, name: str) -> str:
+        """Return the address that a server of this name publishes."""
+        return ""
 
     @property
     def running(self) -> list[Node]:

@@ -87,6 +87,7 @@ class Node:
         disk: Disk | None = None,
         application: Application | None = None,
         capacity: int = 0,
+        endpoint: str = "",
     ) -> None:
         self.world, self.key, self.server, self.host, self.profile = world, key, server, host, profile
         self.disk, self.application = disk, application or Application()
@@ -96,7 +97,14 @@ class Node:
         callbacks = Callbacks(self._gained, self._lost, lambda left: None, self._exit)
         self.notifier = ApplicationNotifier(_Calls(self), callbacks)
         self.beating = HeartbeatLoop(
-            key, server, self.keeper_state, self.notifier, host.steady, host.wall, ids, ServerReport(capacity=capacity)
+            key,
+            server,
+            self.keeper_state,
+            self.notifier,
+            host.steady,
+            host.wall,
+            ids,
+            ServerReport(capacity=capacity, endpoint=endpoint),
         )
         self.scanner = ScanLoop(key, server, self.keeper_state, host.steady, host.wall, ids.chance)
         self.ended: Any = None

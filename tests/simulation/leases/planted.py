@@ -23,6 +23,8 @@ from shared.storage.ports import ANY, Delete, Merge
 from tests.model.checking.mutants import Patch, patched, relay
 from tests.model.leases import mutants
 
+from .delivering_planted import PLANTED as DELIVERIES_PLANTED
+
 
 def never_expires() -> list[Patch]:
     """`owns` without a deadline: a process that stood still believes what it believed."""
@@ -242,5 +244,5 @@ ROLLBACK_PLANTED: dict[str, Callable[[], list[Patch]]] = {
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """Run the simulated code with the bug `name`, for as long as the context lasts."""
-    with patched((PLANTED | ROLLBACK_PLANTED)[name]()):
+    with patched((PLANTED | ROLLBACK_PLANTED | DELIVERIES_PLANTED)[name]()):
         yield

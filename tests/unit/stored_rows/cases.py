@@ -8,7 +8,7 @@ from dataclasses import replace
 import orjson
 
 from shared.core.errors import Problem
-from shared.delivery.channels.model import HttpChannel, KeyLimits, QueueChannel, ServiceBusChannel
+from shared.delivery.channels.model import FleetChannel, HttpChannel, KeyLimits, QueueChannel, ServiceBusChannel
 from shared.delivery.flow import circuit_breaker, shared_limits
 from shared.delivery.flow.circuit_breaker import Breaker
 from shared.delivery.flow.rules import SlotShare
@@ -183,6 +183,7 @@ def _tenants() -> list[Case]:
     keyed = channel._replace(spec=http.model_copy(update={"per_key": per_key, "answers": "all"}))
     queue = StoredChannel("c", "u1", QueueChannel(type="queue", queue="mine"), NOW, Generations(), False, "")
     certified = channel._replace(spec=http.model_copy(update={"client_certificate": "bank"}))
+    owners = FleetChannel(type="fleet", fleet="search", path="/events", headers={"x": "y"})
     bus = ServiceBusChannel(type="servicebus", namespace="a.servicebus.windows.net", entity="b/c", sessions=True, key_name="d", key="e")
 
     def parse(props: Props) -> StoredChannel:
@@ -208,6 +209,7 @@ def _tenants() -> list[Case]:
         Case("channel with everything set", everything, props_of, parse),
         Case("queue channel", queue, props_of, parse),
         Case("channel with a client certificate", certified, props_of, parse),
+        Case("fleet channel", channel._replace(spec=owners), props_of, parse),
         Case("service bus channel", queue._replace(spec=bus), props_of, parse),
     ]
 

@@ -115,6 +115,7 @@ def _leases() -> list[Case]:
     servers["server that speaks HTTP and has released a partition"] = Server(
         "s6", "live", "i1", 3, scans=False, http=HttpServerState(((5, 9),), "5:15", "1:8", released=NOW)
     )
+    servers["server with an endpoint"] = Server("s7", "live", "i1", 1, endpoint="https://10.2.0.7:8443")
     partitions = {
         "partition": Partition(0),
         "partition with everything set": Partition(42, "s1", "i1", 7, NOW, 3, True),

@@ -1,0 +1,67 @@
+"""The fleet channel: signed CloudEvents by POST to the server that owns the partition of the event's ordering key.
+
+The routing is decided before (`delivery.fleet_owners`); a delivery carries its owner. The request is the http channel's, to the owner's
+endpoint and the channel's path, with the header `tocsin-owner`. Egress rules are asked for each request, as with any URL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .http import HttpSender
+from .model import FleetChannel, HttpChannel
+from .ports import OutgoingDelivery, Target, Verdict
+
+_MOST_DERIVED = 10_000
+
+
+def http_target(target: Target, delivery: OutgoingDelivery, spec: HttpChannel | None = None) -> Target:
+    """Return the target as an http channel for the owner of one delivery. spec: its settings, if they were made before."""
+    return replace(target, spec=http_spec(target, delivery) if spec is None else spec)
+
+
+def http_spec(target: Target, delivery: OutgoingDelivery) -> HttpChannel:
+    """Return the settings of the http channel that a delivery amounts to. Raises TypeError for another channel or without an owner."""
+    spec, owner = target.spec, delivery.owner
+    if not isinstance(spec, FleetChannel) or owner is None:
+        raise TypeError(f"not a delivery to the owner of a partition: {spec.type}")
+    # Not validated again: an endpoint that somebody wrote into a row by hand is refused when the request is planned.
+    return HttpChannel.model_construct(
+        type="http",
+        url=owner.endpoint + spec.path,
+        headers=spec.headers,
+        timeout=spec.timeout,
+        answers=spec.answers,
+        answer_headers=spec.answer_headers,
+    )
+
+
+class FleetSender:
+    """Sends fleet deliveries with the http channel's sender, which has the connections and stays open when this one is closed."""
+
+    def __init__(self, http: HttpSender) -> None:
+        self._http = http
+        self._derived: dict[tuple[str, str, str], tuple[FleetChannel, HttpChannel]] = {}
+        """The settings of each channel for each endpoint, with those that they were made of."""
+
+    async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
+        """Send one request to the owner that the delivery names; see `HttpSender.send`."""
+        verdict = await self._http.send(http_target(target, delivery, self._spec(target, delivery)), delivery)
+        if verdict.outcome == "final" and verdict.status is None:
+            # This server's endpoint can never be reached, for example by the egress rules; the next owner's may.
+            return Verdict("retry", None, verdict.error)
+        return verdict
+
+    def _spec(self, target: Target, delivery: OutgoingDelivery) -> HttpChannel | None:
+        if delivery.owner is None or not isinstance(target.spec, FleetChannel):
+            return None
+        key = (target.tenant, target.name, delivery.owner.endpoint)
+        kept = self._derived.get(key)
+        if kept is None or kept[0] is not target.spec:
+            if len(self._derived) >= _MOST_DERIVED:
+                self._derived.clear()
+            kept = self._derived[key] = (target.spec, http_spec(target, delivery))
+        return kept[1]
+
+    async def close(self) -> None:
+        """Do nothing: the connections belong to the http channel's sender."""

@@ -1,0 +1,59 @@
+"""Pure decisions about deliveries to the owner of a partition. Times in milliseconds."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from ...core import backoff
+from ...core.clock import Millis
+from .model import PartitionOwner
+
+OWNER_WAIT: Final[Millis] = 60_000
+"""Longest wait for the next owner of a partition. It is longer than a failover with the default profile and the longest usual hand-off."""
+OWNER_LOOK_AGAIN: Final[Millis] = 1_000
+"""Time between two looks at a partition whose events wait."""
+MOST_STALE: Final = 10
+"""Stale answers to one event that cost no attempt; the next one counts as a failed attempt."""
+STALE_FIRST: Final[Millis] = 100
+STALE_LONGEST: Final[Millis] = 5_000
+"""Pause after the first stale answer, and the longest one: it doubles. All ten together take 26 s."""
+UNANSWERED: Final = 3
+"""Deliveries in a row without an answer after which a server counts as silent."""
+SERVER_PAUSE: Final[Millis] = 5_000
+"""Time between two deliveries to a silent server: each is a probe."""
+
+
+class OwnerDecision(NamedTuple):
+    """What becomes of an event now. look: when to look again if it waits. why: of a wait or a failure."""
+
+    action: Literal["deliver", "wait", "fail"]
+    look: Millis = 0
+    why: str = ""
+
+
+DELIVER: Final = OwnerDecision("deliver")
+
+
+def decide(owner: PartitionOwner, since: Millis, punctual: Millis, now: Millis) -> OwnerDecision:
+    """Decide about an event that should start at `punctual`. since: time from which the partition has been seen with a hindrance.
+
+    An owner that is still there at the end of the wait gets the event nevertheless: it may be the only server, or be drained for long. A
+    silent one gets each event once its own wait is over, so that an outage uses up attempts as with any other channel.
+    """
+    if not owner.hindrance:
+        return DELIVER
+    match owner.hindrance:
+        case "leaving":
+            begins = since
+        case "silent":
+            begins = punctual
+        case _:
+            begins = max(since, punctual)
+    if now < begins + OWNER_WAIT:
+        return OwnerDecision("wait", min(now + OWNER_LOOK_AGAIN, begins + OWNER_WAIT), owner.text)
+    return DELIVER if owner.endpoint else OwnerDecision("fail", why=f"{owner.text}; the delivery has waited {OWNER_WAIT // 1000} s for one")
+
+
+def stale_pause(count: int) -> Millis | None:
+    """Return the pause after the `count`-th stale answer to an event; None if that one counts as a failed attempt."""
+    return None if count > MOST_STALE else round(backoff.exponential(STALE_FIRST, count - 1, STALE_LONGEST, 20))

@@ -1,0 +1,51 @@
+"""Finds the owners of partitions for deliveries: the reads of `owners.lookup`, kept for a moment.
+
+An event costs at most three requests to storage, and none if its fleet and partition were read within `OWNER_FRESH`. However many events
+there are, a process makes at most one request for each fleet and two for each of its partitions in that time.
+"""
+
+from __future__ import annotations
+
+from ...core.clock import Clock
+from ...delivery.fleet_owners.model import PartitionOwner
+from ...engine.async_runner import AsyncRunner
+from ...tenants.cache import Cached
+from ..owners.lookup import FleetState, OwnerRows, owner_from, partition_in_force, read_fleet_state, read_owner
+from ..rows import fleet_key
+
+OWNER_FRESH = 2.0
+"""Seconds for which what was read is used. An outdated owner costs a stale answer, after which its rows are read again."""
+FLEETS_KEPT = 1_000
+PARTITIONS_KEPT = 20_000
+"""Fleets and partitions that are kept in memory."""
+
+
+class OwnerLookup:
+    """See `FindOwner`. One per process; belongs to one event loop. runner: of the account with the fleets."""
+
+    def __init__(self, runner: AsyncRunner, clock: Clock, *, fresh: float = OWNER_FRESH) -> None:
+        self._clock = clock
+
+        async def fleet(key: str) -> FleetState:
+            return await runner.run(read_fleet_state(key))
+
+        async def partition(place: tuple[str, int]) -> OwnerRows:
+            return await runner.run(read_owner(*place))
+
+        self._fleets = Cached[str, FleetState](fleet, clock, ttl=fresh, missing_ttl=fresh, size=FLEETS_KEPT)
+        self._partitions = Cached[tuple[str, int], OwnerRows](partition, clock, ttl=fresh, missing_ttl=fresh, size=PARTITIONS_KEPT)
+
+    async def find(self, tenant: str, fleet: str, key: str) -> PartitionOwner:
+        """See `FindOwner`."""
+        place = fleet_key(tenant, fleet)
+        state = await self._fleets.get(place)
+        assert state is not None  # the load returns one
+        number = partition_in_force(state, key)
+        rows = await self._partitions.get((place, number)) if state.fleet is not None else None
+        return owner_from(fleet, state, number, rows or OwnerRows(None, None), self._clock.now())
+
+    def forget(self, tenant: str, owner: PartitionOwner) -> None:
+        """See `FindOwner`."""
+        place = fleet_key(tenant, owner.fleet)
+        self._fleets.drop(place)
+        self._partitions.drop((place, owner.partition))

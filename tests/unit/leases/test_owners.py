@@ -1,0 +1,145 @@
+"""Who takes a partition's deliveries, as the stored rows show it; what becomes of an event; what a lookup costs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from shared.core.clock import SettableClock
+from shared.delivery.fleet_owners.model import PartitionOwner
+from shared.delivery.fleet_owners.rules import OWNER_LOOK_AGAIN, OWNER_WAIT, OwnerDecision, decide, stale_pause
+from shared.engine.async_runner import AsyncRunner
+from shared.leases.owners.rules import owner_of
+from shared.leases.protocol import takeover
+from shared.leases.rows import ActiveIntents, Fleet, HttpServerState, Partition, Server, fleet_key, partition_key, server_key
+from shared.leases.service.owner_lookup import OWNER_FRESH, OwnerLookup
+from shared.storage.memory import MemoryTables
+from shared.storage.names import FLEETS
+from shared.storage.ports import Upsert
+
+FLEET = Fleet(8, generation=2)
+ROW = Partition(5, "s7", "i1", 42, generation=2)
+SERVER = Server("s7", "live", "i1", 9, endpoint="https://s7.example")
+OWNER = PartitionOwner("f", 2, 5, 42, "s7", "i1", "https://s7.example")
+NONE = ActiveIntents()
+
+
+def owner(
+    row: Partition | None = ROW,
+    server: Server | None = SERVER,
+    *,
+    fleet: Fleet | None = FLEET,
+    age: float = 1.0,
+    intents: ActiveIntents = NONE,
+) -> PartitionOwner:
+    return owner_of("f", fleet, 5, row, server, age, intents)
+
+
+def test_the_owner_is_the_live_server_of_the_partitions_row() -> None:
+    assert owner() == OWNER
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (owner(fleet=None), "cannot be served: the tenant has no fleet of this name"),
+        (owner(None), "has no owner"),
+        (owner(replace(ROW, owner="", incarnation="")), "has no owner"),
+        (owner(replace(ROW, generation=1)), "has no owner: the fleet is being resized"),
+        (owner(replace(ROW, closed=True)), "has no owner: the fleet is being resized"),
+        (owner(server=None), "has no owner: s7 has ended"),
+        (owner(server=replace(SERVER, state="dead")), "has no owner: s7 has ended"),
+        (owner(server=replace(SERVER, incarnation="i2")), "has no owner: s7 has ended"),
+        (owner(server=replace(SERVER, kept=True)), "has no owner: s7 has ended"),
+        (owner(server=replace(SERVER, http=HttpServerState(evicted=True))), "has no owner: s7 has ended"),
+        (owner(age=16.5), "has no owner: s7 has sent no heartbeat for 16 s"),
+        (owner(server=replace(SERVER, http=HttpServerState(terms="1:3")), age=4.5), "has no owner: s7 has sent no heartbeat for 4 s"),
+        (owner(server=replace(SERVER, endpoint="")), "cannot be delivered to: its owner s7 has published no endpoint"),
+        (owner(intents=ActiveIntents(offline=frozenset((5,)))), "is offline by a manual control"),
+    ],
+)
+def test_without_an_owner_nothing_can_be_sent(found: PartitionOwner, why: str) -> None:
+    assert (found.hindrance, found.endpoint, found.why) == ("absent", "", why)
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (owner(server=replace(SERVER, drop=(5,))), "waits: s7 hands it off"),
+        (owner(server=replace(SERVER, state="draining")), "waits: s7 hands it off"),
+        (owner(server=replace(SERVER, tell="exit")), "waits: s7 hands it off"),
+        (owner(intents=ActiveIntents(bumps=((5, 42),))), "waits: s7 hands it off"),
+        (owner(intents=ActiveIntents(pins=((5, "s8"),))), "waits: s7 hands it off"),
+        (owner(intents=ActiveIntents(drained=frozenset(("s7",)))), "waits: s7 hands it off"),
+        (
+            owner(intents=ActiveIntents(struck=frozenset(("s7",)), drained=frozenset(("s7",)))),
+            "waits: its owner s7 prepares for maintenance",
+        ),
+    ],
+)
+def test_an_owner_that_leaves_is_waited_for(found: PartitionOwner, why: str) -> None:
+    assert (found.hindrance, found.endpoint, found.why) == ("leaving", OWNER.endpoint, why)
+
+
+def test_what_an_order_or_a_control_says_about_other_partitions_does_not_matter() -> None:
+    assert owner(server=replace(SERVER, drop=(4,)), intents=ActiveIntents(offline=frozenset((4,)), bumps=((5, 41),))) == OWNER
+
+
+def test_waits_are_bounded() -> None:
+    absent, leaving = OWNER._replace(endpoint="", hindrance="absent", why="has no owner"), OWNER._replace(hindrance="leaving", why="waits")
+    silent = OWNER._replace(hindrance="silent", why="waits")
+    assert decide(OWNER, 0, 0, 99).action == "deliver"
+    assert decide(absent, 0, 0, 99) == OwnerDecision("wait", 99 + OWNER_LOOK_AGAIN, "partition 5 of fleet f has no owner")
+    end = OWNER_WAIT
+    assert decide(absent, 0, 0, end - 1).look == end
+    failed = decide(absent, 0, 0, end)
+    assert (failed.action, failed.why) == ("fail", "partition 5 of fleet f has no owner; the delivery has waited 60 s for one")
+    assert decide(absent, 0, 5_000, end).action == decide(absent, 5_000, 0, end).action == "wait"
+    # An owner that is still there gets the event: it is perhaps the only one.
+    assert decide(leaving, 0, 50_000, end).action == decide(silent, 50_000, 0, end).action == "deliver"
+    assert decide(leaving, 50_000, 0, end).action == decide(silent, 0, 50_000, end).action == "wait"
+
+
+def test_pauses_after_stale_answers_are_bounded() -> None:
+    pauses = [stale_pause(count) for count in range(1, 12)]
+    assert pauses == [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000, 5_000, None]
+
+
+class Counted(MemoryTables):
+    """Counts the requests."""
+
+    requests = 0
+
+    async def get(self, *arguments: str) -> object:  # type: ignore[override]
+        self.requests += 1
+        return await super().get(*arguments)
+
+    async def query(self, *arguments: str, **more: object) -> object:  # type: ignore[override]
+        self.requests += 1
+        return await super().query(*arguments, **more)  # type: ignore[arg-type]
+
+
+async def test_a_lookup_costs_three_requests_and_is_kept_for_a_moment() -> None:
+    clock = SettableClock(1_800_000_000_000)
+    tables = Counted(clock)
+    await tables.ensure([FLEETS])
+    runner, key = AsyncRunner(tables, clock), fleet_key("t", "f")
+    assert await runner.run(takeover.create_fleet(key, Fleet(1)))
+    row, server = Partition(0, "s7", "i1", 42), replace(SERVER, holds="1")
+    await tables.write(FLEETS, key, [Upsert(partition_key(0), row.props()), Upsert(server_key("s7"), server.props())])
+    lookup, tables.requests = OwnerLookup(runner, clock), 0
+    found = await asyncio.gather(*(lookup.find("t", "f", f"customer-{number}") for number in range(100)))
+    assert set(found) == {OWNER._replace(generation=1, partition=0)}
+    assert tables.requests == 3
+    await clock.advance(OWNER_FRESH / 2)
+    assert (await lookup.find("t", "f", "customer-7")).epoch == 42 and tables.requests == 3
+    # A stale answer: its rows are read again.
+    await tables.write(FLEETS, key, [Upsert(partition_key(0), replace(row, epoch=43).props())])
+    lookup.forget("t", found[0])
+    assert (await lookup.find("t", "f", "customer-7")).epoch == 43 and tables.requests == 6
+    await clock.advance(OWNER_FRESH)
+    await lookup.find("t", "f", "customer-7")
+    assert tables.requests == 9
+    assert (await lookup.find("t", "none", "customer-7")).hindrance == "absent" and tables.requests == 10
