@@ -13,7 +13,7 @@ _HEAD = """# Log actions
 
 Look up here what a log line means: each has a stable `action` in its extra fields.
 `make reference` generates the page from the calls that log: `…` stands for a value.
-Debug lines, about lost races and retries, are left out.
+Actions without an explanation have a text that says it all; debug lines, about lost races and retries, are left out.
 Errors and warnings are for people; [Operate the service](../how-to/operations.md) says what to do about alarms.
 Each line about a Scheduled Event has its EventId as `event_id`, in the agent, the keeper and the app.
 """
@@ -40,36 +40,20 @@ NOTES: Final[Mapping[str, str]] = {
     "lease_watch_failed": UNEXPECTED,
     "audit_incomplete": "A call was carried out, but the end of its record (`record`) in the audit trail is missing.",
     "account_unproved": "An account did not identify itself; it is asked at its first use.",
-    "client_certificate_unread": "A client certificate could not be read; a valid former one is used, and it is read again after 15 s.",
     "entra_token_failed": "The identity endpoint gave no token for the `audience`; deliveries that need one are tried again.",
-    "kafka_no_token": "The identity endpoint gave no token for a Kafka broker.",
-    "prepare_failed": "One of the two accounts (`side`) could not be prepared.",
-    "lease_fenced": "A silent server was fenced.",
     "lease_orders_wait": "A manual control is stored; the next sweep gives its orders.",
     "lease_proof_failed": "The disk does not accept the proof: a restart after a crash waits for T.",
-    "lease_control_over": "A manual control expired, or a bump has happened.",
-    "web.storage-unavailable": "A call was answered 503: storage did not answer, or not in time.",
-    "agent_machine_unknown": "Neither file nor service nor memory names this machine; the agent does nothing until one does.",
     "agent_clock_wrong": "The machine's clock differs by more than 5 s from the metadata service's: synchronize it.",
-    "agent_event_late": "NotBefore passed 5 minutes ago, and the event has not begun.",
-    "agent_event_lasts": "The event began 30 minutes ago and is still listed, so the node is not restored.",
     "agent_hook_output": "The last 16 KiB of a hook's output, with its outcome and exit code.",
-    "turn_participant_ended": "This replica takes no part any more, with the reason.",
     "agent_approval_held": "Why a prepared event is not approved now; logged when the reason changes.",
     "agent_document_missing": "A request brought no valid document; with the reason.",
-    "agent_dry_run": "What would have been done.",
-    "agent_event_changed": "Details of the event have changed.",
     "agent_event_done": "The last line about an event, with its outcome.",
-    "agent_event_of_others": "An event names other machines.",
     "agent_event_started": "The event begins; a warning if the node is not prepared.",
-    "agent_failed": "A defect: the agent ends, to be started again.",
-    "agent_health_failed": "A defect: a probe could not be answered.",
     "agent_hook_ended": "A hook has ended; a warning if it failed.",
-    "agent_hook_overdue": "A hook has not ended 30 s after its deadline.",
-    "agent_hook_started": "A hook begins.",
-    "agent_hook_stopped": "A hook was stopped.",
-    "agent_prepare_refused": "The domain guard does not let the node prepare yet.",
     "agent_restart_expected": "The machine booted, as the event announced.",
+    "kafka_no_token": "The identity endpoint gave no token for a Kafka broker.",
+    "client_certificate_unread": "A client certificate could not be read; a valid former one is used.",
+    "agent_hook_overdue": "A hook has not ended 30 s after its deadline.",
     "agent_restart_unexpected": "The agent restarted while an event lasted, and the machine did not boot.",
     "agent_command": "An order of the fleet to this node, and its result.",
     "calendar_missing": "A calendar was deleted while a schedule that names it was stored; the schedule keeps its days.",
@@ -78,58 +62,37 @@ NOTES: Final[Mapping[str, str]] = {
         "This machine's clock is wrong by a second or more; "
         "deliveries follow storage's time ([The clock](../explain/scheduler.md#the-clock)). Correct it."
     ),
-    "channel_gone": "A receiver answered 410 Gone, and its channel is paused.",
     "event_rejected": "Events were rejected: see `GET /rejects`.",
     "ingest_refused": "Storage refuses an accepted event: check the app's rights.",
     "kafka_complaint": "A Kafka source's connection reported an error, and no message came in.",
-    "kafka_waiting": "Messages of a Kafka source could not be stored; they are read again.",
-    "lease_alarm_cleared": "An alarm has ended.",
     "lease_control": "An operator set or removed a manual control.",
     "lease_keeper_ended": "The fleet is missing, its profile is unsafe, or the name is in use.",
-    "lease_maintenance": "Partitions leave a node before its maintenance, or may return.",
     "lease_notify_refused": "The fleet's `notify` channel refuses its alarms: check that the channel exists.",
     "lease_request_failed": "Storage refuses a request permanently: rights, or a missing table. Logged once.",
     "lease_scan_failed": "Storage refuses a scan permanently: rights, or a missing table. Logged once.",
-    "lock_released_by_token": "Somebody released a lock by its token.",
-    "lock_revoked": "An operator ended the grant of a lock.",
     "lock_taken_over": "A lock went to the next caller because its holder did not renew it.",
     "locks_removed": "A tenant had as many locks as it may; those that nobody used for a day were removed.",
-    "logs_resumed": "Log lines of a node are sent again.",
     "logs_unsent": "Log lines of a node cannot be sent ([then](../how-to/node-logs.md#what-happens-when-lines-cannot-be-sent)).",
     "maintenance_acknowledged": "The result of an approval through Azure Resource Manager.",
     "maintenance_alarm": "An alarm of an event, or of the watch over the fleet, begins.",
-    "maintenance_alarm_cleared": "It ends.",
     "maintenance_arm_away": "Azure Resource Manager did not answer, and is asked again.",
     "maintenance_arm_refused": (
         "Azure Resource Manager refused an approval. With 403, the app's identity lacks the role; "
         "with `NoRegisteredProviderFound` or `InvalidApiVersionParameter`, change `TOCSIN_ARM_API_VERSION`."
     ),
     "maintenance_arm_unfit": "A `resource_id` is not that of a VM.",
-    "maintenance_decided": "A person approved or held an event.",
     "maintenance_leases_wait": "Storage did not answer; the next sweep drains the node.",
     "maintenance_posted": "The result of an agent's approval.",
-    "maintenance_rehearsal": "Nodes rehearse an event.",
-    "maintenance_status": "A Scheduled Event changes its status.",
-    "poison_redispatched": "A shard's message failed five times; the next try comes later.",
     "protocol_step": "A change of a gate, lease or turn for `tocsin verify-trace`, where `TOCSIN_TRACE` asks for it.",
     "shard_stuck": "No process has managed to serve a shard after eight requests; it is asked for each hour.",
     "sweep_cut_off": "A part (`job`) of the sweep did not end in time; the next run goes on.",
     "sweep_failed": "An unexpected exception in a part (`job`) of the sweep; the next run tries again.",
     "sweep_unplanned": "`tocsin-sweeps` did not accept a message: unfinished jobs run again at the next sweep.",
-    "sweep_message_bad": "A message in `tocsin-sweeps` is not the sweep's.",
     "telemetry_complaint": "A message of an exporting library (`source`), at most once in ten minutes.",
     "telemetry_off": "Traces, metrics and logs are not exported to `outlet`, with the reason ([Exporting](observability.md#exporting)).",
     "tenant_ends_later": "A deleted tenant still has a living server of a fleet; the next run checks again.",
     "tenant_limits_changed": "A PUT changed the limits of a tenant: `before`, `after`.",
-    "ticks_unstored": "The times of the sweep's last runs could not be stored.",
-    "turn_granted": "The turn is this replica's: its body begins (`epoch`).",
-    "turn_lost": "A body must end, with the reason.",
-    "turn_memory_failed": "The folder did not store the participant's memory.",
     "turn_memory_lost": "The folder did not return the participant's memory: it starts without a last checkpoint.",
-    "turn_publish_refused": "A checkpoint does not count: late, refused, or unanswered.",
-    "turn_report_failed": "A report was not answered, was refused, or could not be made.",
-    "turn_too_short": "A turn was handed out and not begun: the time left is no longer than `grace`.",
-    "turn_waiting": "The application requested a turn, and has none yet.",
     "web.internal-error": "A call was answered 500, with an incident id. Please report it.",
     "web.start-refused": "The app does not start with its settings, with the reason; calls are answered 503.",
     "web.storage-rejected": "Storage refused a request of the app; the call was answered 500, with an incident id.",
@@ -165,10 +128,7 @@ def page() -> str:
     """The whole page."""
     found = lines()
     level = levels(found)
-    texts: dict[str, str] = {}
-    for line in found:
-        if line.level == level[line.action] and line.text:
-            texts.setdefault(line.action, line.text)
+    texts = {line.action: _sentence(line.text) for line in reversed(found) if line.level == level[line.action] and line.text}
     written = [_HEAD]
     for name, (text, belongs) in SECTIONS.items():
         written.append(f"\n## {name}\n" + (f"\n{text}" if text else ""))
@@ -176,12 +136,12 @@ def page() -> str:
         for each in LOUDEST[:-1]:
             rows: dict[str, list[str]] = {}
             for action in (action for action in mine if level[action] == each):
-                rows.setdefault(NOTES.get(action) or ("" if each == "info" else _sentence(texts[action])), []).append(f"`{action}`")
+                rows.setdefault(NOTES.get(action) or ("" if each == "info" else texts.get(action, "")), []).append(f"`{action}`")
             plain = rows.pop("", [])
             if rows or plain:
                 written.append(f"\n{each.capitalize()}:\n\n")
                 written += [f"- {', '.join(actions)}: {meaning}\n" for meaning, actions in rows.items()]
-                written += [f"- Others, whose text says it all: {', '.join(plain)}.\n"] if plain else []
+                written += [f"- {', '.join(plain)}.\n"] if plain else []
     return "".join(written)
 
 
