@@ -17,7 +17,7 @@ from ipaddress import ip_network
 from typing import Any, Literal, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from .errors import UnsafeSettings
 from .setting_names import CONNECTION, MIRROR
@@ -308,6 +308,16 @@ class Settings(BaseSettings):
             if self.local:
                 raise UnsafeSettings("TOCSIN_LOCAL makes a tenant with a public key; it is for the emulator only")
         return self
+
+
+class GivenSettings(Settings):
+    """Settings from arguments alone; the environment is ignored. For the test kit and for twins."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
 
 
 def env_name(field: str) -> str:

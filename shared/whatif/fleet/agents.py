@@ -51,6 +51,8 @@ class AzureEvent:
     status: str = "Scheduled"
     approved: float | None = None
     """Seconds at which an agent approved it."""
+    duration: float = IMPACT
+    """Seconds of the impact."""
 
 
 @dataclass(slots=True)
@@ -74,7 +76,7 @@ class Scope:
                     "ResourceType": "VirtualMachine",
                     "Resources": [each.vm],
                     "NotBefore": formatdate(each.not_before / 1000, usegmt=True) if each.status == "Scheduled" else "",
-                    "DurationInSeconds": IMPACT,
+                    "DurationInSeconds": each.duration,
                     "Description": "Host server is undergoing maintenance.",
                 }
                 for each in self.events.values()
