@@ -1,4 +1,4 @@
-"""Writes docs/reference/log-actions.md from the calls that log, and from `NOTES` where a text does not explain itself."""
+"""Writes docs/reference/log-actions.md from the calls that log, and from `NOTES` where a line's text does not say it all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = ROOT / "docs" / "reference" / "log-actions.md"
 _HEAD = """# Log actions
 
 Look up here what a log line means: each has a stable `action` in its extra fields.
-`make reference` generates the page from the calls that log: `…` stands for a value.
+`make reference` generates the page from the calls that log.
 Actions without an explanation have a text that says it all; debug lines, about lost races and retries, are left out.
 Errors and warnings are for people; [Operate the service](../how-to/operations.md) says what to do about alarms.
 Each line about a Scheduled Event has its EventId as `event_id`, in the agent, the keeper and the app.
@@ -97,7 +97,7 @@ NOTES: Final[Mapping[str, str]] = {
     "web.start-refused": "The app does not start with its settings, with the reason; calls are answered 503.",
     "web.storage-rejected": "Storage refused a request of the app; the call was answered 500, with an incident id.",
 }
-"""Action -> what the page says instead of the line's own text."""
+"""Action -> what the line's own text does not say."""
 
 SECTIONS: Final[Mapping[str, tuple[str, Callable[[LogLine], bool]]]] = {
     "Scheduler and the app": ("", lambda line: not any(belongs(line) for name, (_, belongs) in SECTIONS.items() if name[0] in "LMA")),
@@ -128,7 +128,6 @@ def page() -> str:
     """The whole page."""
     found = lines()
     level = levels(found)
-    texts = {line.action: _sentence(line.text) for line in reversed(found) if line.level == level[line.action] and line.text}
     written = [_HEAD]
     for name, (text, belongs) in SECTIONS.items():
         written.append(f"\n## {name}\n" + (f"\n{text}" if text else ""))
@@ -136,17 +135,13 @@ def page() -> str:
         for each in LOUDEST[:-1]:
             rows: dict[str, list[str]] = {}
             for action in (action for action in mine if level[action] == each):
-                rows.setdefault(NOTES.get(action) or ("" if each == "info" else texts.get(action, "")), []).append(f"`{action}`")
+                rows.setdefault(NOTES.get(action, ""), []).append(f"`{action}`")
             plain = rows.pop("", [])
             if rows or plain:
                 written.append(f"\n{each.capitalize()}:\n\n")
                 written += [f"- {', '.join(actions)}: {meaning}\n" for meaning, actions in rows.items()]
                 written += [f"- {', '.join(plain)}.\n"] if plain else []
     return "".join(written)
-
-
-def _sentence(text: str) -> str:
-    return text.partition(" / ")[0].replace("…/…", "…").rstrip(".") + "."
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Reads the log lines of the product from its source: action, level and text of each."""
+"""Reads the log lines of the product from its source: action and level of each."""
 
 from __future__ import annotations
 
@@ -12,21 +12,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "error": "error", "exception": "error", "critical": "error"}
 LOUDEST = ("error", "warning", "info", "debug")
-PLACEHOLDER = re.compile(r"%[-.\d]*[a-z]")
 ACTION = re.compile(r"[a-z]+[_.][a-z_-]+")
-VALUE = "…"
-"""Stands for a value that only the running program knows."""
 type Names = Mapping[str, list[ast.expr]]
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """A call that logs. text: empty if only the running program knows it."""
+    """A call that logs."""
 
     path: str
     action: str
     level: str
-    text: str
 
 
 def lines() -> list[LogLine]:
@@ -47,8 +43,8 @@ def read(source: str, path: str = "") -> Iterator[LogLine]:
     for function in functions:
         if id(function) not in inner:
             for call, names in _calls(function.body, {}):
-                for action, level, text in _logged(call, names):
-                    yield LogLine(path, action, level, text)
+                for action, level in _logged(call, names):
+                    yield LogLine(path, action, level)
 
 
 def _calls(block: list[ast.stmt], outer: Names) -> Iterator[tuple[ast.Call, Names]]:
@@ -88,26 +84,26 @@ def _assigned(statement: ast.AST) -> Names:
     return found
 
 
-def _logged(call: ast.Call, names: Names) -> Iterator[tuple[str, str, str]]:
-    """Yield action, level and text of a call, for each action that it may have."""
+def _logged(call: ast.Call, names: Names) -> Iterator[tuple[str, str]]:
+    """Yield action and level of a call, for each action that it may have."""
     given = {each.arg: each.value for each in call.keywords}
     match call.func, call.args:
-        case ast.Attribute(of, "log"), [level, message, *_] if "extra" in given and "log" in ast.unparse(of).lower():
+        case ast.Attribute(of, "log"), [level, *_] if "extra" in given and "log" in ast.unparse(of).lower():
             for action in _actions(given["extra"], names):
-                yield action, _level(level, names), _text(message, names)
-        case ast.Attribute(of, level), [message, *_] if level in LEVELS and "extra" in given and "log" in ast.unparse(of).lower():
+                yield action, _level(level, names)
+        case ast.Attribute(of, level), _ if level in LEVELS and "extra" in given and "log" in ast.unparse(of).lower():
             for action in _actions(given["extra"], names):
-                yield action, LEVELS[level], _text(message, names)
-        case ast.Attribute(_, "log"), [action, message, *_]:
+                yield action, LEVELS[level]
+        case ast.Attribute(_, "log"), [action, *_]:
             warn = given.get("warn")
             for each in _constants(action, names):
-                yield each, "warning" if warn is not None else "info", _text(message, names)
-        case ast.Attribute(_, "once"), [_, action, message]:
+                yield each, "warning" if warn is not None else "info"
+        case ast.Attribute(_, "once"), [_, action, *_]:
             for each in _constants(action, names):
-                yield each, "warning", _text(message, names)
-        case ast.Name("WriteLog"), [ast.Constant(str(level)), action, message, *_]:
+                yield each, "warning"
+        case ast.Name("WriteLog"), [ast.Constant(str(level)), action, *_]:
             for each in _constants(action, names):
-                yield each, level, _text(message, names)
+                yield each, level
 
 
 def _actions(extra: ast.expr, names: Names) -> Iterator[str]:
@@ -144,30 +140,3 @@ def _level(value: ast.expr, names: Names) -> str:
         node.attr.lower() for each in exprs for node in ast.walk(each) if isinstance(node, ast.Attribute) and hasattr(logging, node.attr)
     }
     return next((each for each in LOUDEST if each in found), "info")
-
-
-def _text(message: ast.expr, names: Names) -> str:
-    return _plain(_raw(message, names, 3))
-
-
-def _raw(message: ast.expr, names: Names, deep: int) -> str:
-    match message:
-        case ast.Constant(str(text)):
-            return text
-        case ast.JoinedStr(parts):
-            return "".join(_raw(each, names, deep) if isinstance(each, ast.Constant) else VALUE for each in parts)
-        case ast.BinOp(left, ast.Add(), right):
-            return _raw(left, names, deep) + _raw(right, names, deep)
-        case ast.IfExp(_, one, other):
-            return " / ".join(filter(None, (_raw(one, names, deep), _raw(other, names, deep))))
-        case ast.Name(name) if deep:
-            return " / ".join(dict.fromkeys(filter(None, (_raw(each, names, deep - 1) for each in names.get(name, ())))))
-    return ""
-
-
-def _plain(text: str) -> str:
-    """Return a text with a mark for each value, without a value that only begins or ends it."""
-    text = re.sub(rf"{VALUE}(?:[\s,]*{VALUE})+", VALUE, PLACEHOLDER.sub(VALUE, text))
-    text = re.sub(rf"(?:[:,;] |\s*\()?{VALUE}\)?\.?$", "", text)
-    text = re.sub(rf"^{VALUE}(?:: | / )", "", text).strip(" :.")
-    return text[:1].upper() + text[1:]
