@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from devhost.azurite import ROOT
 
-from . import prices
 from .loads import LOADS
 
 RESULTS: Final = Path(__file__).parent / "results.json"
@@ -47,11 +46,7 @@ def blocks(results: Results) -> dict[str, str]:
     """Return every block of figures as Markdown."""
     loads = _by_load(results)
     return {
-        "loads": "\n".join(_loads(loads)),
         "parts": "\n".join(_parts(loads)),
-        "example": "\n".join(_example(loads["idle"][512], results["prices"])) if 512 in loads.get("idle", {}) else "",
-        "prices": "\n".join(_prices(results["prices"])),
-        "machine": "\n".join(f"- {name}: {text}" for name, text in results["machine"].items() if name != "azurite"),
         "summary": "\n".join(_summary(loads)),
     }
 
@@ -80,50 +75,12 @@ def _usd(amount: float) -> str:
     return f"{amount:,.2f}" if amount >= 0.005 or not amount else f"{amount:.4f}"
 
 
-def _loads(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:
-    head = ["load", *(f"USD, {size:,} MB" for size in SIZES), *(f"GB-s, {size:,} MB" for size in SIZES), "executions", "transactions"]
-
-    def row(sizes: Mapping[int, Any]) -> list[str]:
-        shown = [sizes.get(size) for size in SIZES]
-        some = next(each for each in shown if each is not None)
-        title = some["title"] if some["unit"] == "month" else f"{some['title']} (USD for the million, before free amounts)"
-        cells = [_usd(each["usd"]) if each else "" for each in shown] + [f"{each['gb_seconds']:,}" if each else "" for each in shown]
-        return [title, *cells, f"{some['executions']:,}", f"{some['transactions']:,}"]
-
-    return _table(head, 1, map(row, loads.values()))
-
-
 def _parts(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:
     """Return the parts of each load's price on the smallest instances."""
     shown = [sizes[SIZES[0]] for sizes in loads.values() if SIZES[0] in sizes]
     names = list(dict.fromkeys(name for each in shown for name, usd in each["parts"].items() if usd >= 0.005))
     rows = [[each["title"], *(_usd(each["parts"].get(name, 0.0)) for name in names), _usd(each["usd"])] for each in shown]
     return _table(["load", *names, "sum"], 1, rows)
-
-
-def _example(idle: Mapping[str, Any], costs: Mapping[str, float]) -> list[str]:
-    """Return the arithmetic of one line of the table."""
-    parts, made = idle["parts"], idle["operations"]
-    groups = " + ".join(f"{each:,}" for each in idle["billed_seconds"].values())
-    free_seconds, free_calls = f"{costs['free_gb_seconds']:,.0f}", f"{costs['free_executions']:,.0f}"
-    rows = [
-        ["compute", f"({groups}) s x 0.5 GB = {idle['gb_seconds']:,} GB-s; those over {free_seconds} x {costs['gb_second']:.6f}"],
-        ["executions", f"{idle['executions']:,}; those over {free_calls} x {costs['million_executions']:.2f} / 1,000,000"],
-        ["tables", f"{made['table']:,} x {costs['table_10k']:.5f} / 10,000"],
-        ["queues", f"({made['queue']:,} + {made['polls']:,} polls of listeners) x {costs['queue_10k']:.3f} / 10,000"],
-        ["blobs", f"{made['blob']:,} renewals of leases x {costs['blob_10k']:.3f} / 10,000"],
-        ["logs", f"{sum(idle['log_mb'].values()) / 1000:.3f} GB x {costs['log_gb']:.2f}"],
-    ]
-    fixed = [name for name in ("platform metrics", "alert rules", "vault", "network") if parts.get(name)]
-    rows += [[name, "[the snapshot](#what-is-billed)"] for name in fixed]
-    lines = [[*each, _usd(parts[each[0]])] for each in rows]
-    return _table(["part", "arithmetic", "USD"], 2, [*lines, ["sum", "", _usd(idle["usd"])]])
-
-
-def _prices(values: Mapping[str, float]) -> list[str]:
-    about = prices.about()
-    rows = [[f"`{name}`", about[name][0], about[name][1], f"{value:.10f}".rstrip("0").rstrip(".")] for name, value in values.items()]
-    return _table(["name", "meaning", "source", "value"], 3, rows)
 
 
 def _summary(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:

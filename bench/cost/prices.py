@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Final, get_type_hints
+from typing import Annotated, Final
 
 AS_OF: Final = "November 2025"
 """The month in which the prices were read."""
@@ -74,9 +74,3 @@ def load(file: Path | None) -> Prices:
 def as_dict(prices: Prices) -> dict[str, float]:
     """Return the prices by name."""
     return asdict(prices)
-
-
-def about() -> dict[str, tuple[str, str]]:
-    """Return the meaning and the source of each price by name."""
-    hints = get_type_hints(Prices, include_extras=True)
-    return {field.name: hints[field.name].__metadata__ for field in fields(Prices)}
