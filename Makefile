@@ -22,7 +22,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance wheel docs reference settings problems openapi typescript bicep snapshots lock sbom audit clean
+.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference settings problems openapi typescript bicep snapshots lock sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -82,6 +82,9 @@ pictures: setup  ## the pictures of docs/reference/dashboard.md, of the page in 
 
 demo-maintenance: setup  ## five nodes, three fault domains, a rolling host update: a time-line, in a minute
 	$(IN_VENV) $(PY) -m devhost.demo.maintenance
+
+demo-owners: setup  ## five servers, kill -9, and a counter for each key that is exact at the end, in two minutes
+	$(IN_VENV) $(PY) -m devhost.demo.owners
 
 wheel: setup  ## build the package for nodes into dist/
 	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .

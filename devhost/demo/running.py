@@ -52,6 +52,12 @@ class Child:
         lines = self.log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it printed nothing"
 
+    async def kill(self) -> None:
+        """End it at once, as `kill -9` does."""
+        if self._process is not None:
+            self._process.kill()
+            await self._process.wait()
+
     async def stop(self) -> None:
         """End it, by force when it takes too long."""
         if self._process is None or self._process.stdin is None:

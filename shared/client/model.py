@@ -117,7 +117,7 @@ class LateReason(_AnswerModel):
     """A part of an event's lateness."""
 
     reason: str
-    """accepted-late, paused, breaker, owner-lost, rate, concurrency, storage, ordering-key, not-taken, retry or other."""
+    """accepted-late, paused, breaker, owner-lost, rate, concurrency, storage, ordering-key, partition-owner, not-taken, retry or other."""
     ms: int
     text: str
 

@@ -124,7 +124,11 @@ async def keys_delete(call: Call[TenantServices]) -> Answer:
 @channels.put(
     "v1/tenants/{tenant}/channels/{name}",
     answers={201: ChannelOut, 200: ChannelOut, 409: "changed-meanwhile"},
-    examples={"http": {"type": "http", "url": "https://hooks.example.com/tocsin"}, "queue": {"type": "queue", "queue": "alarms"}},
+    examples={
+        "http": {"type": "http", "url": "https://hooks.example.com/tocsin"},
+        "fleet": {"type": "fleet", "fleet": "search", "path": "/events"},
+        "queue": {"type": "queue", "queue": "alarms"},
+    },
     if_match=True,
     tagged=True,
 )

@@ -135,7 +135,7 @@ def _show(session: CommandSession, step: Step, verb: str) -> None:
         session.screen.line(f"{verb:<8}{step.address}{f': {note}' if note else ''}")
         for change in step.changes if step.action == "change" else ():
             session.screen.line(f"          {change.text()}")
-        if verb == "created" and step.address.kind == "channel" and step.body.get("type") == "http":
+        if verb == "created" and step.address.kind == "channel" and step.body.get("type") in ("http", "fleet"):
             session.screen.line(f"          its signing secret: tocsin tenants channels rotate {step.address.tenant} {step.address.name}")
 
 

@@ -146,27 +146,31 @@ def put_channel(
     name: Name,
     channel: Channel,
     to: Annotated[str | None, typer.Option("--to", metavar="URL", help="Address for an http channel: https://shop.example/hook.")] = None,
-    header: Annotated[list[str] | None, typer.Option("--header", help="With --to: header of each delivery as NAME=VALUE.")] = None,
-    timeout: Annotated[str | None, duration_option("With --to: longest time for an answer, as a duration such as 15s.")] = None,
+    fleet: Annotated[str | None, typer.Option(help="Fleet whose servers get the deliveries: each the keys of its partitions.")] = None,
+    path: Annotated[str | None, typer.Option(help="With --fleet: path of the deliveries at each server, such as /events.")] = None,
+    header: Annotated[list[str] | None, typer.Option("--header", help="With --to or --fleet: header as NAME=VALUE.")] = None,
+    timeout: Annotated[str | None, duration_option("With --to or --fleet: longest time for an answer, such as 15s.")] = None,
     entra_audience: Annotated[str | None, typer.Option("--entra-audience", help=_AUDIENCE_HELP)] = None,
     queue: Annotated[str | None, typer.Option(help="Name of the storage queue of a queue channel, such as orders.")] = None,
     account: Annotated[str | None, typer.Option(help="With --queue: name of another storage account.")] = None,
     settings: Annotated[str | None, typer.Option("--settings", help="The whole channel as JSON or @FILE, instead of the options.")] = None,
 ) -> None:
-    """Create a channel, or replace it. The secret of a new http channel is shown only by this call.
+    """Create a channel, or replace it. The secret of a new http or fleet channel is shown only by this call.
 
     Examples:
         tocsin tenants channels put shop default --to https://shop.example/hook --header x-team=blue
+        tocsin tenants channels put shop owners --fleet search --path /events
         tocsin tenants channels put shop archive --queue orders
     """
-    if sum(each is not None for each in (to, queue, settings)) != 1:
+    if sum(each is not None for each in (to, fleet, queue, settings)) != 1:
         advice = "For example: --to https://shop.example/hook, or --settings JSON for types such as kafka, eventgrid and servicebus."
-        raise CommandFailed("give exactly one of --to, --queue and --settings", advice=advice, status=Exit.USAGE)
+        raise CommandFailed("give exactly one of --to, --fleet, --queue and --settings", advice=advice, status=Exit.USAGE)
     if settings is not None:
         body = parse_json_option(settings, "--settings")
-    elif to is not None:
-        body = {"type": "http", "url": to, **({"headers": parse_pairs(header, "--header")} if header else {})}
-        given = {"timeout": timeout, "entra_audience": entra_audience}
+    elif to is not None or fleet is not None:
+        headers = {"headers": parse_pairs(header, "--header")} if header else {}
+        body = {"type": "http", "url": to, **headers} if to is not None else {"type": "fleet", "fleet": fleet, **headers}
+        given = {"timeout": timeout, "entra_audience": entra_audience, "path": path}
         body |= {name: value for name, value in given.items() if value is not None}
     else:
         body = {"type": "queue", "queue": queue, **({"account": account} if account is not None else {})}
@@ -248,6 +252,8 @@ def resume(session: CommandSession, name: Name, channel: Channel) -> None:
 
 
 def _target(channel: dict[str, Any]) -> Any:
+    if channel["type"] == "fleet":
+        return f"fleet {channel['fleet']}, {channel['path']}"
     return channel.get("url") or channel.get("queue") or channel.get("endpoint") or channel.get("topic") or channel.get("entity")
 
 
