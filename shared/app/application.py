@@ -140,7 +140,7 @@ class Application:
             storage,
             clock,
             ids,
-            ChainMap(self.scheduler.counters, ports.trace_watch.counters) if ports.trace_watch else self.scheduler.counters,
+            ChainMap(self.scheduler.counters, self.locks.counters, *([ports.trace_watch.counters] if ports.trace_watch else [])),
             self.watch.figures,
             self.checkpoints.figures,
             maintenance.figures,

@@ -1,6 +1,7 @@
 """Exit codes of `tocsin`. They are stable, so that scripts may depend on them.
 
-`tocsin checkpoint run` ends with the exit code of its command, and reserves 120 to 127 for itself, as `timeout` and the shell do.
+`tocsin checkpoint run` and `tocsin locks run` end with the exit code of their command, and reserve 120 to 127 for themselves, as `timeout`
+and the shell do.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Exit(IntEnum):
     """The app did not answer, or something other than the app answered."""
 
     NO_TURN = 120
-    """checkpoint run: no turn came within `--wait` seconds. The command was not started."""
+    """checkpoint run: no turn came within `--wait` seconds; locks run: nor the lock. The command was not started."""
     NOT_PUBLISHED = 121
     """checkpoint run: the command did its work, but its checkpoint was not published: it came too late, or the app did not answer."""
     REVOKED = 122
@@ -31,13 +32,13 @@ class Exit(IntEnum):
     PROMOTED = 123
     """checkpoint run: this replica has become the primary; the command was ended."""
     LIMIT = 124
-    """checkpoint run: the turn's time was over; the command was ended."""
+    """checkpoint run: the turn's time was over; locks run: the lock was lost. The command was ended."""
     BROKEN = 125
-    """checkpoint run: `tocsin` itself failed, or a signal ended it (then 128 + its number). The command no longer runs."""
+    """`tocsin` itself failed, or a signal ended it (then 128 + its number). The command no longer runs."""
     NOT_RUNNABLE = 126
-    """checkpoint run: the command exists but cannot be run."""
+    """The command exists but cannot be run."""
     NOT_FOUND = 127
-    """checkpoint run: the command does not exist."""
+    """The command does not exist."""
 
 
 SIGNALLED = 128

@@ -24,6 +24,7 @@ GROUPS: Final = {
     "tenants": "groups.tenants",
     "leases": "groups.leases",
     "turns": "groups.turns",
+    "locks": "groups.locks",
     "maintenance": "groups.maintenance",
     "audit": "groups.audit",
     "apply": "declared.apply",

@@ -133,7 +133,7 @@ class LockHeld(TocsinError):
     """Others hold the lock, or wait before the caller, and the time to wait is over."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"the lock {name} is held by another caller; wait for longer, or see `tocsin lock show {name}`")
+        super().__init__(f"the lock {name} is held by another caller; wait for longer, or see `tocsin locks show {name}`")
         self.name = name
 
 

@@ -43,7 +43,7 @@ class LockService:
         self._tables, self._runner, self._clock = tables, runner, clock
         self._quota = LockQuota(tables, runner, clock, limits)
         self.counters: Counter[str] = Counter()
-        """Since the start of the process: `granted`, `renewed`, `waited`, `held`, `lost`, `taken_over`, `released`, `revoked`."""
+        """Requests since the start of the process by their outcome; `lock_refused`: without the lock, and not queued."""
 
     async def ask(self, tenant: str, name: str, body: LockIn) -> LockHeldOut | LockWaitingOut:
         """Grant or renew a lock, or queue the caller. Raises 409 `lock-held`, `lock-lost`, `too-many-waiters`, 429, `StorageError`."""
@@ -52,7 +52,7 @@ class LockService:
         if known is not None and known.token == body.token:
             etag = await self._runner.run(protocol.renew(pk, name, known.etag))
             if etag is not None:
-                self.counters["renewed"] += 1
+                self.counters["lock_renewed"] += 1
                 return LockHeldOut(token=known.token, valid_ms=known.ttl, version=_version(known._replace(etag=etag)))
         request = LockRequest(body.holder, body.nonce, body.ttl, body.wait or 0, body.token or 0)
         asked = await self._runner.run(protocol.ask(pk, name, request, self._clock.now(), create=False))
@@ -65,18 +65,18 @@ class LockService:
         outcome = asked.outcome
         if isinstance(outcome, Held):
             lock = outcome.lock
-            self.counters["granted" if outcome.new else "renewed"] += 1
+            self.counters["lock_granted" if outcome.new else "lock_renewed"] += 1
             if outcome.taken_from:
-                self.counters["taken_over"] += 1
+                self.counters["lock_taken_over"] += 1
                 about = {"holder": lock.holder, "former": outcome.taken_from, "token": lock.token}
                 extra = {"action": "lock_taken_over", "tenant": tenant, "lock": name, **about}
                 text = "Lock %s of %s goes to %s with token %d: %s did not renew it"
                 log.info(text, name, tenant, lock.holder, lock.token, outcome.taken_from, extra=extra)
             return LockHeldOut(token=lock.token, valid_ms=lock.ttl, version=_version(_Version(lock.token, lock.ttl, asked.etag)))
         if isinstance(outcome, Waiting):
-            self.counters["waited"] += 1
+            self.counters["lock_waiting"] += 1
             return LockWaitingOut(ahead=outcome.ahead, retry_ms=outcome.retry)
-        self.counters["lost" if outcome == "lock-lost" else "held"] += 1
+        self.counters["lock_lost" if outcome == "lock-lost" else "lock_refused"] += 1
         raise conflict(outcome, _WHY[outcome], "waiters" if outcome == "too-many-waiters" else "")
 
     async def release(self, tenant: str, name: str, query: LockReleaseQuery, headers: Mapping[str, str]) -> None:
@@ -97,7 +97,7 @@ class LockService:
             raise Problem(412, "precondition-failed", "The lock has changed since it was read. Read it again and repeat the call.")
         if before is None:
             return
-        self.counters["released"] += 1
+        self.counters["lock_released"] += 1
         if not holder:
             extra = {"action": "lock_released_by_token", "tenant": tenant, "lock": name, "holder": before.holder, "token": before.token}
             log.info("Lock %s of %s is released by its token, held by %s", name, tenant, before.holder, extra=extra)
@@ -109,7 +109,7 @@ class LockService:
             raise not_found("lock")
         before, revoked = done
         if revoked.lock is not None:
-            self.counters["revoked"] += 1
+            self.counters["lock_revoked"] += 1
             extra = {"action": "lock_revoked", "tenant": tenant, "lock": name, "holder": before.holder, "author": author, "note": note}
             log.info("Lock %s of %s, held by %s, is revoked by %s: %s", name, tenant, before.holder, author, note, extra=extra)
         return revoked.free_after

@@ -12,14 +12,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ...core.clock import steady
 from ...core.errors import TocsinError
 from . import guard
 from .timings import GUARD_OVERTIME
-from .turn import Turn, TurnLost
+from .turn import TurnLost
 
+POLL: Final = 0.5
+"""Seconds between two looks at the clock and at the turn's end."""
 MAX_RESULT: Final = 65_536
 """Largest size of a result file, in bytes."""
 
@@ -49,7 +51,19 @@ class CommandOutcome:
         return self.status if self.status is not None else 128 + (self.signal or 0)
 
 
-async def run_in(turn: Turn, command: Sequence[str], *, grace: float, environment: Mapping[str, str]) -> CommandOutcome:
+class GuardedTurn(Protocol):
+    """What a program may run in: a turn, or a lock, which has a new end with each renewal."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def lost(self) -> str | None: ...
+    @property
+    def until(self) -> float:
+        """When no process of the program may run any more, in seconds of the steady clock."""
+
+
+async def run_in(turn: GuardedTurn, command: Sequence[str], *, grace: float, environment: Mapping[str, str]) -> CommandOutcome:
     """Run the program to its end.
 
     grace: seconds between SIGTERM and SIGKILL. SIGKILL comes at the turn's limit at the latest, and at once when this replica has become
@@ -57,10 +71,11 @@ async def run_in(turn: Turn, command: Sequence[str], *, grace: float, environmen
     program at the limit, `NotRunnable`, `TocsinError` when the guard was killed.
     """
     reading, writing = os.pipe()
+    until = turn.until
     try:
         # In a session of its own: signals from a terminal go to `tocsin` alone, which passes them on.
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", guard.__file__, repr(turn.until), repr(grace), str(writing), *command),
+            *(sys.executable, "-I", "-S", guard.__file__, repr(until), repr(grace), str(writing), *command),
             stdin=asyncio.subprocess.PIPE,
             pass_fds=(writing,),
             env=environment,
@@ -79,7 +94,10 @@ async def run_in(turn: Turn, command: Sequence[str], *, grace: float, environmen
     ending = asyncio.ensure_future(process.wait())
     try:
         while not ending.done():
-            await asyncio.wait([ending], timeout=1.0)
+            await asyncio.wait([ending], timeout=POLL)
+            if turn.until != until:
+                until = turn.until
+                _write(process, b"u%s\n" % repr(until).encode())
             if steady() > turn.until + GUARD_OVERTIME:
                 _kill_directly(process, events)
     except asyncio.CancelledError:
@@ -99,6 +117,13 @@ async def run_in(turn: Turn, command: Sequence[str], *, grace: float, environmen
     return CommandOutcome(events.get("status"), events.get("signal"))
 
 
+def _write(process: asyncio.subprocess.Process, request: bytes) -> None:
+    assert process.stdin is not None
+    # The program may have ended, and with it the guard. uvloop says so with a RuntimeError.
+    with contextlib.suppress(OSError, RuntimeError):
+        process.stdin.write(request)
+
+
 async def _listen(pipe: int, events: dict[str, Any]) -> None:
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
@@ -110,11 +135,11 @@ async def _listen(pipe: int, events: dict[str, Any]) -> None:
         transport.close()
 
 
-async def _stop(process: asyncio.subprocess.Process, ending: asyncio.Future[int], events: dict[str, Any], turn: Turn, grace: float) -> None:
+async def _stop(
+    process: asyncio.subprocess.Process, ending: asyncio.Future[int], events: dict[str, Any], turn: GuardedTurn, grace: float
+) -> None:
     """End the program, even if this task is cancelled again meanwhile."""
-    assert process.stdin is not None
-    with contextlib.suppress(OSError):
-        process.stdin.write(b"k" if turn.lost == "promoted" else b"t")
+    _write(process, b"k" if turn.lost == "promoted" else b"t")
     deadline = min(turn.until, steady() + grace) + GUARD_OVERTIME
     while not ending.done():
         with contextlib.suppress(asyncio.CancelledError):

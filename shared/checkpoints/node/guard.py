@@ -1,11 +1,13 @@
-"""Runs the command of `tocsin checkpoint run` from a process of its own, which ends the command even if `tocsin` is killed.
+"""Runs the command of `tocsin checkpoint run` and `tocsin locks run` from a process of its own, which ends the command even if `tocsin`
+is killed.
 
     python guard.py UNTIL GRACE FD COMMAND [ARGUMENT ...]
 
 UNTIL: time at which no process of the command may run any more, in seconds of the steady clock (`clock.steady`, the same for all processes
 of a machine). GRACE: seconds between SIGTERM and SIGKILL. FD: file descriptor to which events are written, as lines of JSON: `{"pid": n}`
 or `{"errno": n}`, then `{"status": n}` or `{"signal": n}` with `"by"`, the reason of the end. On standard input, `t` requests SIGTERM and
-SIGKILL after the grace, and `k` requests SIGKILL at once. The end of standard input means that `tocsin` is gone, and counts as `t`.
+SIGKILL after the grace, `k` requests SIGKILL at once, and `u` with a number and a line break is a new UNTIL. The end of standard input
+means that `tocsin` is gone, and counts as `t`.
 
 It is run by path and imports the standard library alone, so that it starts within some hundredths of a second and stays small.
 """
@@ -104,6 +106,13 @@ def _sweep(child: int) -> int:
             return status
 
 
+def _split(given: bytes) -> tuple[float | None, bytes]:
+    """Return the last new UNTIL of what was read, and the other requests."""
+    lines = given.split(b"\n")
+    ends = [float(line[1:]) for line in lines if line.startswith(b"u")]
+    return ends[-1] if ends else None, b"".join(line for line in lines if not line.startswith(b"u"))
+
+
 def guard(until: float, grace: float, events: int, command: list[str]) -> None:
     """Run the command to its end."""
 
@@ -147,7 +156,12 @@ def guard(until: float, grace: float, events: int, command: list[str]) -> None:
             with contextlib.suppress(BlockingIOError):
                 os.read(waking, 4096)
         if 0 in ready:
-            request = os.read(0, 16)
+            later, request = _split(os.read(0, 65_536))
+            if later is not None:
+                if not by:
+                    until = kill_at = later
+                if not request:
+                    continue
             if b"k" in request:
                 by, kill_at = by or "told", _steady()
             elif not by:

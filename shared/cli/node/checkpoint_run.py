@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Never
@@ -19,8 +18,9 @@ from ...checkpoints.node.command import BadResult, NotRunnable, read_result, run
 from ...checkpoints.node.participant import CheckpointParticipant, Health, Turn, TurnLost
 from ...core.errors import TocsinError
 from ..connection_options import Connection
-from ..exits import SIGNALLED, Exit
+from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
+from .programs import print_report, program_environment, run_until_signal
 
 STATUS_TIMEOUT: Final = 30.0
 """Seconds that one run of the status command may take."""
@@ -35,7 +35,6 @@ _LOST: Final = {
     "late": Exit.NOT_PUBLISHED,
     "unanswered": Exit.NOT_PUBLISHED,
 }
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +62,7 @@ class CheckpointRun:
 
     def report_failure(self, happened: str, **about: Any) -> None:
         """Print a line on standard error. Standard output belongs to the command."""
-        details = ", ".join(f"{name} {value}" for name, value in about.items())
-        line = json.dumps({"event": happened, **about}) if self.json else f"tocsin: {happened}{': ' if details else ''}{details}"
-        # The reader of standard error may have ended. The work continues.
-        with contextlib.suppress(BrokenPipeError):
-            print(line, file=sys.stderr, flush=True)
+        print_report(happened, as_json=self.json, **about)
 
 
 class _CommandEnded(TocsinError):
@@ -128,7 +123,7 @@ async def _output(plan: CheckpointRun) -> str:
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     try:
         process = await asyncio.create_subprocess_shell(
-            plan.status, stdin=nothing, stdout=pipe, start_new_session=True, env=_environment(plan)
+            plan.status, stdin=nothing, stdout=pipe, start_new_session=True, env=program_environment(plan.app)
         )
     except OSError as error:
         raise _status_failure(f"it cannot be started: {error.strerror}") from None
@@ -174,11 +169,6 @@ def _status_failure(why: str) -> CommandFailed:
     return CommandFailed(f"The status command failed: {why}", where="--status", advice=f"It must print {example}", status=Exit.BROKEN)
 
 
-def _environment(plan: CheckpointRun, **more: str) -> dict[str, str]:
-    """Return the environment of the command, without the key, whichever variable holds it."""
-    return {name: value for name, value in os.environ.items() if name != "TOCSIN_KEY" and value != plan.app.key} | more
-
-
 def run_turns(plan: CheckpointRun) -> int:
     """Run the plan; returns the exit code. Raises `CommandFailed`."""
     if sys.platform == "win32":
@@ -186,45 +176,12 @@ def run_turns(plan: CheckpointRun) -> int:
         raise CommandFailed("checkpoint run needs process groups, which Windows does not have", advice=advice)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="tocsin: %(message)s")
     try:
-        return asyncio.run(_run_until_signal(plan))
+        return asyncio.run(run_until_signal(_run(plan), lambda number: plan.report_failure("ended", signal=number)))
     except TocsinError as error:
         failed = to_command_failure(error)
         if failed.status in (Exit.FAILED, Exit.REFUSED, Exit.UNREACHABLE):
             failed.status = Exit.BROKEN
         raise failed from error
-
-
-async def _run_until_signal(plan: CheckpointRun) -> int:
-    """Run the plan, and return its exit code or that of the signal that ended it."""
-    received: list[int] = []
-    task = asyncio.current_task()
-    assert task is not None
-
-    def end(number: int) -> None:
-        if not received:
-            task.cancel()
-        received.append(number)
-
-    with _signals(end):
-        try:
-            return await _run(plan)
-        except asyncio.CancelledError:
-            if not received:
-                raise
-            plan.report_failure("ended", signal=received[0])
-            return SIGNALLED + received[0]
-
-
-@contextlib.contextmanager
-def _signals(end: Any) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, end, number)
-    try:
-        yield
-    finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
 
 
 async def _run(plan: CheckpointRun) -> int:
@@ -291,8 +248,8 @@ async def _take_one_turn(plan: CheckpointRun, participant: CheckpointParticipant
 async def _run_command_in_turn(plan: CheckpointRun, turn: Turn, applied: int) -> None:
     with tempfile.TemporaryDirectory(prefix="tocsin-", ignore_cleanup_errors=True) as folder:
         result = Path(folder) / "result.json"
-        environment = _environment(
-            plan,
+        environment = program_environment(
+            plan.app,
             TOCSIN_FLEET=plan.fleet,
             TOCSIN_NODE=plan.node,
             TOCSIN_EPOCH=str(turn.epoch),

@@ -66,6 +66,11 @@ class Lock:
         with self._changed:
             return self._is_lost(self._held())
 
+    @property
+    def until(self) -> float:
+        """When its holder must stop if no renewal succeeds, in seconds of the client's clock; by default `tocsin.core.clock.steady`."""
+        return self._held().ends
+
     def remaining(self) -> float:
         """Return the seconds for which nobody else can get the lock if no renewal succeeds. 0 if it is lost."""
         with self._changed:
@@ -161,7 +166,7 @@ class Lock:
             return None
         except Exception:
             # For example, the client is closed. Nobody reads what a thread raises; the validity ends, and that the holder notices.
-            log.exception("Lock %s is not renewed", ask.name)
+            log.exception("Lock %s is not renewed", ask.name, extra={"action": "lock_not_renewed", "lock": ask.name})
             return None
 
     def _watch(self, ask: LockAsk) -> None:

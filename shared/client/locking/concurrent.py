@@ -71,6 +71,11 @@ class AsyncLock:
             self._lose("its validity is over, and no renewal has succeeded")
         return bool(self._why)
 
+    @property
+    def until(self) -> float:
+        """When its holder must stop if no renewal succeeds, in seconds of the client's clock; by default `tocsin.core.clock.steady`."""
+        return self._held().ends
+
     def remaining(self) -> float:
         """Return the seconds for which nobody else can get the lock if no renewal succeeds. 0 if it is lost."""
         return 0.0 if self.lost else max(0.0, self._held().ends - self._clock())
@@ -162,5 +167,5 @@ class AsyncLock:
             return None
         except Exception:
             # For example, the client is closed. Nobody reads what a task raises; the validity ends, and the block with it.
-            log.exception("Lock %s is not renewed", ask.name)
+            log.exception("Lock %s is not renewed", ask.name, extra={"action": "lock_not_renewed", "lock": ask.name})
             return None

@@ -18,6 +18,31 @@ FLEET = {
     "created": AT,
     "resizing": {"from": 6, "closed": 6, "opened": 9},
 }
+LOCKS: list[dict[str, Any]] = [
+    {"name": "migrations", "state": "free", "token": 1800000000000, "waiters": []},
+    {
+        "name": "nightly",
+        "state": "held",
+        "token": 1800000060000,
+        "holder": "web-1/4711",
+        "granted": AT,
+        "renewed": AT,
+        "free_at": LATER,
+        "waiters": [{"holder": "web-2/93", "since": AT}, {"holder": "web-3/[b]\x1b[31m", "since": AT}],
+    },
+    {
+        "name": "report",
+        "state": "revoked",
+        "token": 1800000000007,
+        "holder": "web-2/93",
+        "granted": AT,
+        "renewed": AT,
+        "free_at": LATER,
+        "waiters": [],
+        "note": "it hangs",
+        "author": "tsn_3ijpvmo2",
+    },
+]
 DRAIN = {"verb": "drain", "target": "s4", "note": "a new [red]disk\x1b[31m", "author": "tsn_3ijpvmo2", "created": AT, "expires": LATER}
 OFFLINE = {"verb": "offline", "target": 1, "note": "corrupt", "author": "tsn_3ijpvmo2", "created": AT, "expires": None}
 PROHIBIT = {"verb": "prohibit", "target": 7, "server": "s2", "note": "slow", "author": "tsn_3ijpvmo2", "created": AT, "expires": None}
@@ -202,6 +227,7 @@ LISTS = {
     "fleets/web/leases/intents": [DRAIN, OFFLINE, PROHIBIT],
     "fleets/web/nodes": NODES,
     "fleets/web/turns": [TURN, {**TURN, "epoch": 7, "holder": "s3", "state": "revoked", "sequence": 41, "note": "its disk is full"}],
+    "locks": LOCKS,
     "fleets/web/maintenance/events": [FREEZE, REBOOT],
     "tenants": [{"name": "shop", "durability": None, "limits": {"events_per_second": 100.0, "open_events": None}, "created": AT}],
     "tenants/shop/keys": [
@@ -252,6 +278,7 @@ ONES = {
     "fleets/web/leases/stale": STALE,
     "fleets/web/leases/plan": PLAN,
     "fleets/web/leases/1": LEASES[1],
+    "locks/nightly": LOCKS[1],
     f"fleets/web/maintenance/events/{EVENT_ID}": FREEZE,
     "fleets/web/maintenance/events/reboot-1": REBOOT,
     "fleets/web/checkpoints/latest": {"epoch": 7, "node": "s3", "sequence": 41, "location": "/backup/41", "bytes": 616877809, "at": AT},

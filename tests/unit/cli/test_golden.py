@@ -40,6 +40,8 @@ SCREENS = {
     "leases-doctor": "leases doctor web",
     "turns-list": "turns list web",
     "turns-latest": "turns latest web",
+    "locks-list": "locks list",
+    "locks-show": "locks show nightly",
     "maintenance-list": "maintenance list web",
     "maintenance-show": f"maintenance show web {stage.EVENT_ID}",
     "maintenance-show-over": "maintenance show web reboot-1",
