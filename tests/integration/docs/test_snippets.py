@@ -1,6 +1,8 @@
-"""The README, the tutorial and the how-to pages: every command and call of the client runs against the devhost, as a reader would type it.
+"""The README, the tutorial and the how-to pages: commands, requests, calls of the client and programs run against the devhost, as a reader
+would type them.
 
-Commands that need Azure, another machine or minutes are named in `ELSEWHERE`, with the reason. Other requests are compared with the routes.
+What needs Azure, another machine or minutes is named in `ELSEWHERE`, with the reason. tests/unit/cli/test_documented_commands.py parses
+every command of all pages, these included.
 """
 
 from __future__ import annotations
@@ -13,53 +15,56 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 import yaml
 
 import shared as tocsin
 from devhost.azurite import ROOT, Azurite
 from shared.app.routes import build_routes
+from shared.leases import HttpTables, LeaseKeeper
 from tests.integration.scheduler.conftest import ADMIN_KEY, Host
 from tests.integration.scheduler.receiver import Receiver
 
+from .preloaded import preloaded
+
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs" / "start").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")])
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|^((?: {4}[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
-SHELL = ("export ", "tocsin ", "curl ", "api=", "A=", "say ", "see ", "printf ", "python ")
+SHELL = ("export ", "tocsin ", "curl ", "api=", "A=", "say ", "see ", "printf ", "python ", "TABLES=")
 ELSEWHERE = {
     "az ": "needs a subscription",
-    "azd ": "needs a subscription",
+    "azd auth ": "needs a subscription",
     "func ": "needs Core Tools",
-    "az=": "needs a subscription",
+    "unzip ": "needs a built wheel; tests/integration/wheel installs it",
+    "npm install": "tests/integration/client runs the TypeScript client",
+    "cookbook": "tests/integration/wheel runs the programs of the cookbook",
+    "leases/server.py": "runs until it is ended; tests/integration/wheel runs it",
+    "ingest/send.py": "tests/integration/client runs it",
+    "-m bench": "takes minutes",
+    "maintenance rehearse": "needs machines of a fleet; tests/integration/maintenance runs rehearsals",
+}
+"""Part of a block -> the reason why the test does not run it."""
+LEFT_OUT = {
     "make ": "sets the checkout up; tests/integration/setup runs it",
-    "git ": "fetches the repository",
     "pip ": "tests/integration/wheel installs the wheel",
     "systemctl ": "needs root",
-    "tocsin agent ": "needs a virtual machine; tests/integration/maintenance runs agents",
-    "tocsin imds-emulator ": "runs until it is ended; tests/integration/emulator runs it",
-    "tocsin checkpoint run": "runs until it is ended; tests/integration/checkpoints runs it",
-    "npm ": "tests/integration/client runs the TypeScript client",
-    "node ": "tests/integration/client runs the TypeScript client",
-    "docs/examples/": "tests run the examples",
-    "examples/": "tests run the examples",
-    "fenced.py": "tests run the examples",
-    "-m bench": "takes minutes",
-    "-m devhost.conformance": "needs a storage account; tests/integration/devhost runs it",
-    "devhost/": "changes the checkout",
-    "https://": "names the reader's own address",
-    "$APP/": "names the reader's own address",
-    "--wait\n": "waits for machines of a fleet",
-    "say nodes/": "needs servers of a fleet; tests/integration/api/fleets/test_leases_control.py makes each call",
-    "servicebus": "needs a namespace of Service Bus",
+    "tocsin agent --config /etc/tocsin/agent.toml --dry-run": "runs until it is ended; tests/integration/maintenance runs agents",
 }
-"""Part of a command -> the reason why the test does not run it."""
+"""Beginning of a line -> the reason why the test leaves it out of its block."""
 
-
-OPERATORS = {"declare", "entra-token"}
+OPERATORS = {"declare", "entra-token", "service-bus"}
 """Pages whose commands take the admin key for granted."""
 DEMO_KEY = "local-demo-key"
+SETTINGS = {"TOKENS": "1", "TOCSIN_SERVICE_BUS": "orders.servicebus.windows.net", "TOCSIN_CLIENT_CERTIFICATES": "shop/bank=env:BANK_PEM"}
+"""What pages say that the operator has set."""
+SERVERS = ("s1", "s2", "s7", "s8", "spare")
+"""Servers of the fleet `search` on pages about leases."""
 
 
 def commands(page: Path) -> Iterator[str]:
@@ -67,8 +72,14 @@ def commands(page: Path) -> Iterator[str]:
     for kind, fenced, indented in BLOCK.findall(page.read_text()):
         if kind in ("sh", "bash", "console"):
             yield fenced
-        elif indented and not kind and indented.strip().startswith((*SHELL, *ELSEWHERE)):
-            yield re.sub(r"^ {4}", "", indented, flags=re.MULTILINE)
+        elif indented and not kind and indented.strip().startswith((*SHELL, *ELSEWHERE, *LEFT_OUT)):
+            yield re.sub(r"^ {4,7}(?=\S)", "", indented, flags=re.MULTILINE)
+
+
+def script(page: Path) -> str:
+    """The lines of a page that run here."""
+    blocks = [block for block in commands(page) if not any(part in block for part in ELSEWHERE)]
+    return "".join(line for block in blocks for line in block.splitlines(keepends=True) if not line.startswith(tuple(LEFT_OUT)))
 
 
 def calls(page: Path) -> str:
@@ -82,16 +93,44 @@ def requests(page: Path) -> set[tuple[str, str]]:
     return set(re.findall(r"^ *(?:\S+ )?(GET|PUT|POST|PATCH|DELETE) /api/(v1/\S+)", page.read_text(), re.MULTILINE))
 
 
-def is_run(block: str) -> bool:
-    return not any(part in block for part in ELSEWHERE)
+def bodies(page: Path) -> list[tuple[str, str, Any]]:
+    """Method, path and body of the requests that a page shows with their bodies."""
+    shown = [fenced or re.sub(r"^ {4}", "", indented, flags=re.MULTILINE) for _, fenced, indented in BLOCK.findall(page.read_text())]
+    found = [re.fullmatch(r"(PUT|POST|PATCH) /api/(v1/\S+)\n(\{.*\})\n", each, re.DOTALL) for each in shown]
+    return [(each[1], each[2], json.loads(each[3])) for each in found if each]
+
+
+@dataclass
+class World:
+    """The devhost, its storage, and what pages take for granted."""
+
+    host: Host
+    storage: str
+    receiver: Receiver
+
+    def here(self, text: str, folder: Path) -> str:
+        """The text with the addresses and folders of this run."""
+        for theirs, ours in {
+            "http://localhost:7071": self.host.url,
+            "https://app.example": self.host.url,
+            "http://localhost:7072": self.receiver.url(""),
+            "UseDevelopmentStorage=true": f"'{self.storage}'",
+            "docs/examples/": f"{ROOT}/docs/examples/",
+            **{place: f"{folder}{place}" for place in ("/etc/", "/var/lib/", "/usr/local/bin/")},
+        }.items():
+            text = text.replace(theirs, ours)
+        return text
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """The devhost with what pages take for granted: some channels, and two fleets."""
-    receiver = Receiver().start()
-    with Azurite(memory=True) as azurite:
-        host = Host(tmp_path_factory.mktemp("host"), azurite.connection_string, receiver).start()
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """The devhost with some channels, and two fleets, one of which has servers."""
+    with ExitStack() as stack:
+        receiver = Receiver().start()
+        stack.callback(receiver.stop)
+        azurite = stack.enter_context(Azurite(memory=True))
+        host = Host(tmp_path_factory.mktemp("host"), azurite.connection_string, receiver, ROOT, **SETTINGS).start()
+        stack.callback(host.end)
         with tocsin.Client(host.url, ADMIN_KEY) as admin:
             for tenant in ("shop", "acme"):
                 admin.call("PUT", f"tenants/{tenant}", {})
@@ -100,41 +139,79 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         with tocsin.Client(host.url, DEMO_KEY) as client:
             for fleet in ("db", "search"):
                 client.call("PUT", f"fleets/{fleet}", {"partitions": 4})
-        yield host
-        host.end()
-    receiver.stop()
+        tables = HttpTables.from_connection_string(azurite.connection_string)
+        keepers = [stack.enter_context(LeaseKeeper("search", name, tables, tenant="demo")) for name in SERVERS]
+        for keeper in keepers:
+            stack.callback(keeper.stop, keep=True)
+            keeper.wait()
+        yield World(host, azurite.connection_string, receiver)
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `tocsin` and `python`, as an installed wheel gives them."""
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with `tocsin` and `python` as an installed wheel gives them, `azd` after a deployment, and a database's own command."""
     folder = tmp_path_factory.mktemp("bin")
-    for name, module in (("tocsin", "-m shared.cli "), ("python", "")):
-        program = folder / name
-        program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {module}"$@"\n')
-        program.chmod(0o755)
-    return folder
+    library = folder / "lib"
+    library.mkdir()
+    (library / "tocsin").symlink_to(ROOT / "shared")
+    for name, text in {
+        "python": f'PYTHONPATH="{library}:{ROOT}" exec "{sys.executable}" "$@"',
+        "azd": '[ "$*" = "env get-value TOCSIN_URL" ] && echo "$TOCSIN_URL"',
+        "search-ctl": """echo '{"role": "secondary", "applied": 7}'""",
+    }.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    with preloaded(folder / "tocsin", library):
+        yield folder
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if any(map(is_run, commands(page)))], ids=lambda page: page.stem)
-def test_commands_of_a_page_run_as_they_stand(page: Path, host: Host, programs: Path, tmp_path: Path) -> None:
-    script = "\n".join(block for block in commands(page) if is_run(block)).replace("http://localhost:7071", host.url)
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TOCSIN_URL": host.url, "COLUMNS": "100"}
-    environment |= {"TOCSIN_KEY": ADMIN_KEY if page.stem in OPERATORS else DEMO_KEY, "HOME": str(tmp_path), "HOOK_KEY": "secret"}
-    environment |= {"api": f"{host.url}/api/v1", "key": f"Authorization: Bearer {DEMO_KEY}", "json": "Content-Type: application/json"}
+@pytest.mark.parametrize("page", [page for page in PAGES if script(page)], ids=lambda page: page.stem)
+def test_commands_of_a_page_run_as_they_stand(page: Path, world: World, programs: Path, tmp_path: Path) -> None:
+    text = world.here(script(page), tmp_path)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TOCSIN_URL": world.host.url, "COLUMNS": "100"}
+    environment |= {"TOCSIN_KEY": ADMIN_KEY if page.stem in OPERATORS else DEMO_KEY, "TOCSIN_ADMIN_KEY": ADMIN_KEY}
+    environment |= {"HOME": str(tmp_path), "HOOK_KEY": "secret"}
+    environment |= {"api": f"{world.host.url}/api/v1", "key": f"Authorization: Bearer {DEMO_KEY}", "json": "Content-Type: application/json"}
     for declared in (fenced for kind, fenced, _ in BLOCK.findall(page.read_text()) if kind == "yaml"):
         (tmp_path / "tocsin.yaml").write_text(declared)
+    for folder in ("etc/tocsin", "etc/systemd/system", "usr/local/bin", "var/lib"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "etc/tocsin/agent.toml").touch(0o600)
+    (tmp_path / "usr/local/bin/backup.sh").symlink_to("/bin/true")
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+        ["bash", "-euo", "pipefail", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
-    assert done.returncode == 0, f"{page.name}:\n{script}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    assert "/problems/" not in done.stdout, f"{page.name}:\n{script}\n{done.stdout}"
+    assert done.returncode == 0, f"{page.name}:\n{text}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert "/problems/" not in done.stdout, f"{page.name}:\n{text}\n{done.stdout}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if calls(page)], ids=lambda page: page.stem)
-def test_calls_of_the_client_run_as_they_stand(page: Path, host: Host) -> None:
-    with tocsin.Client(host.url, DEMO_KEY) as client:
+def test_calls_of_the_client_run_as_they_stand(page: Path, world: World) -> None:
+    with tocsin.Client(world.host.url, DEMO_KEY) as client:
         exec(compile(calls(page), page.name, "exec"), {"client": client, "timedelta": timedelta})
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/exactly-once.md"])
+def test_programs_of_a_page_run_as_they_stand(page: str, world: World, programs: Path, tmp_path: Path) -> None:
+    [program] = [fenced for kind, fenced, _ in BLOCK.findall((ROOT / page).read_text()) if kind == "python"]
+    done = subprocess.run(
+        [programs / "python", "-"],
+        input=world.here(program, tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if bodies(page)], ids=lambda page: page.stem)
+def test_requests_with_bodies_are_accepted(page: Path, world: World) -> None:
+    with httpx.Client(base_url=f"{world.host.url}/api/", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=120) as client:
+        for method, path, body in bodies(page):
+            answer = client.request(method, path, json=body)
+            assert answer.status_code in (200, 201), f"{method} {path}: {answer.text}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if requests(page)], ids=lambda page: page.stem)
@@ -156,6 +233,13 @@ def test_other_blocks_of_a_page_are_well_formed(page: Path) -> None:
             case "yaml":
                 yaml.safe_load(fenced)
             case "sql":
-                assert sqlite3.complete_statement(fenced)
+                # SQLite reads the whole statement before it looks for the tables.
+                with closing(sqlite3.connect(":memory:")) as empty, pytest.raises(sqlite3.OperationalError, match="no such table"):
+                    empty.execute(fenced)
             case _:
                 assert kind in ("", "sh", "bash", "console", "toml", "ts", "mermaid", "text"), kind
+
+
+@pytest.mark.parametrize("part", [*ELSEWHERE, *LEFT_OUT])
+def test_every_exception_is_needed(part: str) -> None:
+    assert any(part in block for page in PAGES for block in commands(page))
