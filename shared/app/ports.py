@@ -10,6 +10,7 @@ from ..core.ids import Ids
 from ..core.process_identity import ProcessIdentity
 from ..delivery.channels import Sender
 from ..ops.export.service import Outlet
+from ..ops.verification.watch import TraceWatch
 from ..storage import Storage
 
 
@@ -29,3 +30,5 @@ class Ports:
     """Receivers of the metrics."""
     process: ProcessIdentity | None = None
     """Names this process in the rows of what it owns; None: owners' processes are not known."""
+    trace_watch: TraceWatch | None = None
+    """Verifies the trace of this process. None without a trace."""

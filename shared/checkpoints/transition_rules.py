@@ -10,6 +10,18 @@ from .timeouts import turn_limit
 from .turns import is_idle, made_checkpoint
 
 
+def judge_step(
+    before: TurnRow, over: TurnRow | None, after: TurnRow, holder: ReplicaRow | None, drift: float, *, known: bool = True
+) -> str:
+    """Judge a write of the turn's row that may end a turn and grant the next one at once. over: the row of the ended turn that the same
+    transaction files. The others are those of `judge_turn`."""
+    if over is not None and over.epoch == before.epoch and after.epoch != before.epoch:
+        if broken := judge_turn(before, over, holder, drift, known=known):
+            return broken
+        before = over
+    return judge_turn(before, after, holder, drift, known=known)
+
+
 def judge_turn(before: TurnRow, after: TurnRow, holder: ReplicaRow | None, drift: float, *, known: bool = True) -> str:
     """Judge a write of the turn's row.
 

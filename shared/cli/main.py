@@ -33,6 +33,7 @@ GROUPS: Final = {
     "checkpoint": "node.checkpoint",
     "imds-emulator": "node.emulator",
     "connections": "groups.connections",
+    "verify-trace": "groups.verify_trace",
     "completion": "groups.completion",
 }
 """First argument of the command line: module of this package, which has `register(app)`."""

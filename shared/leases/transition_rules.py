@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Final
 
 from ..core.clock import Millis
-from . import rules
 from .rows import Partition, Server
+from .rules import has_ended, may_replace
 
 STEP: Final[Millis] = 2000
 """Milliseconds by which an age by the service's times may be too small: its `Date` has steps of a second, and its clocks differ by one."""
@@ -41,7 +41,7 @@ def judge_server(
 def _judge_registration(before: Server | None, after: Server, *, age: Millis | None, takeover: float | None) -> str:
     if after.state == "dead" and before is not None:
         return f"{after.name} registers as dead"
-    if before is None or rules.may_replace(before, ()) or before.scans:
+    if before is None or may_replace(before, ()) or before.scans:
         # A server with the library may hold the proof, in its own folder, that the incarnation before it has ended.
         return ""
     if _is_early(age, takeover):
@@ -70,7 +70,7 @@ def judge_partition(before: Partition | None, after: Partition, owner: Server | 
     if after.owner:
         return _judge_claim(before, after, owner, writer, known=known)
     released = writer is not None and writer.incarnation == before.incarnation
-    if not released and known and not rules.has_ended(before.incarnation, owner):
+    if not released and known and not has_ended(before.incarnation, owner):
         return f"partition {after.number} is taken from {before.owner}, which lives"
     return ""
 
@@ -89,6 +89,6 @@ def _judge_claim(before: Partition, after: Partition, owner: Server | None, writ
         return f"{claim}, although it is fenced"
     if before.closed:
         return f"{claim}, which is closed by a resize"
-    if before.owner and known and not rules.has_ended(before.incarnation, owner):
+    if before.owner and known and not has_ended(before.incarnation, owner):
         return f"{claim} of {before.owner}, incarnation {before.incarnation}, which has not ended"
     return ""

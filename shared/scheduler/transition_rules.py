@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..core.clock import Millis
-from . import rules
 from .protocol.gate import Gate, process_of
+from .rules import FINAL, may_take, tally
 
 
 def judge_gate(before: Gate | None, after: Gate, age: Millis | None = None) -> str:
@@ -30,7 +30,7 @@ def judge_gate(before: Gate | None, after: Gate, age: Millis | None = None) -> s
         return f"epoch {after.epoch} begins {after.state}: an epoch begins with a take"
     if before.state == "done":
         return f"{after.holder} takes a gate that is done"
-    if age is not None and not rules.may_take(before, age) and not process_of(before):
+    if age is not None and not may_take(before, age) and not process_of(before):
         return f"{after.holder} takes the gate of {before.holder}, which was written {age} ms before, and whose end nobody can have proven"
     return ""
 
@@ -59,11 +59,13 @@ def judge_event(rk: str, before: Mapping[str, Any] | None, after: Mapping[str, A
     """Judge a write of an event row. before: None if the row is new or not known. gate: of the same transaction; None without one."""
     state = str(after.get("state", ""))
     former = str(before.get("state", "")) if before is not None else ""
-    if former in rules.FINAL and state != former:
+    if former in FINAL and state != former:
         return f"{rk} leaves the final state {former} for {state}"
     if state == "firing" and former != "firing" and (gate is None or gate.state != "owned" or after.get("epoch") != gate.epoch):
         held = f"owned at epoch {gate.epoch}" if gate is not None else "not written with it"
         return f"{rk} is claimed under epoch {after.get('epoch')}, while the gate is {held}"
+    if state in ("delivered", "dead") and former in ("scheduled", "retrying") and before is not None and not before.get("work"):
+        return f"{rk} is {state} without a claim: it was {former}"
     return ""
 
 
@@ -78,7 +80,7 @@ def judge_rest(gate: Gate, states: Iterable[str], unseen: Mapping[str, int] = Co
     """Judge the counts of a gate that rests. states: of all its event rows. unseen: numbers of rows that receivers have ended since the
     owner last looked. Rows that users have cancelled or moved since are counted by whoever meets them."""
     listed = sorted(states)
-    found, after = rules.tally(listed), gate.counts
+    found, after = tally(listed), gate.counts
     fits = after.accepted == found.accepted and found.delivered - unseen.get("delivered", 0) <= after.delivered <= found.delivered
     if not fits or not found.dead - unseen.get("dead", 0) <= after.dead <= found.dead:
         return f"the gate rests with {tuple(after)}, the rows are {dict(Counter(listed))}"
@@ -89,11 +91,11 @@ def judge_done(gate: Gate, states: Iterable[str], *, complete: bool = True) -> s
     """Judge a gate that is done. states: of all its event rows. complete: False if users' last changes of rows may be missing there: they
     cancel and move events without the gate."""
     listed = sorted(states)
-    found, after = rules.tally(listed), gate.counts
+    found, after = tally(listed), gate.counts
     rows = dict(Counter(listed))
     if after.open:
         return f"the gate is done with {after.open} open events: {tuple(after)}"
-    if complete and any(state not in rules.FINAL for state in listed):
+    if complete and any(state not in FINAL for state in listed):
         return f"the gate is done with open events: {rows}"
     fits = (after.accepted, after.delivered, after.dead) == (found.accepted, found.delivered, found.dead)
     unseen = (after.cancelled - found.cancelled, after.moved - found.moved, after.lapsed - found.lapsed)
@@ -105,6 +107,6 @@ def judge_done(gate: Gate, states: Iterable[str], *, complete: bool = True) -> s
 def judge_removal(rk: str, before: Mapping[str, Any] | None) -> str:
     """Judge that a row is removed. Retention removes a finished shard's rows, and the gate last. before: None if it is not known."""
     state = before.get("state") if before is not None else None
-    if state is not None and state not in rules.FINAL | {"done"}:
+    if state is not None and state not in FINAL | {"done"}:
         return f"{rk} is removed while it is {state}"
     return ""

@@ -23,9 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,7 +38,7 @@ from .ports import Queues, Tables
 from .server_time import ServerTimeEstimator
 from .several import account_stamps
 from .several.tables import PROVE_FOR, AccountTables, PairTables, SpreadTables
-from .transition_trace import TracedTables, TransitionTrace, parse_share
+from .transition_trace import TracedTables, open_trace
 
 if TYPE_CHECKING:
     from ..core.settings import Settings
@@ -83,8 +81,11 @@ class Storage:
                 await self.second.queues.close()
 
 
-def open_storage(settings: Settings, clock: Clock) -> Storage:
-    """Open the storage that the settings name. Nothing is sent before the first call. Raises `UnsafeSettings`."""
+def open_storage(settings: Settings, clock: Clock, watch: Callable[[str], object] | None = None) -> Storage:
+    """Open the storage that the settings name. Nothing is sent before the first call. Raises `UnsafeSettings`.
+
+    watch: is called with each line of the trace (`transition_trace`), if there is one.
+    """
     from .azure import account
     from .azure.queues import AzureQueues
     from .azure.tables import AzureTables
@@ -100,8 +101,8 @@ def open_storage(settings: Settings, clock: Clock) -> Storage:
         for number, text in enumerate(settings.account_list, 1)
     ]
     accounts: list[Tables] = [home, *others]
-    if share := parse_share(settings.trace):
-        trace = TransitionTrace(f"{os.getpid()}-{secrets.token_hex(4)}", share, clock.now)
+    trace = open_trace(settings.trace, clock.now, watch)
+    if trace is not None:
         accounts = [TracedTables(tables, trace) for tables in accounts]
     second: tuple[Tables, Queues] | None = None
     if settings.mirrored:

@@ -20,7 +20,9 @@ properties that decide are recorded, never a payload, an address or a note.
 from __future__ import annotations
 
 import logging
+import os
 import re
+import secrets
 import threading
 import zlib
 from collections import OrderedDict
@@ -31,7 +33,7 @@ import orjson
 
 from ..core.clock import Millis
 from ..core.errors import OutcomeUnknown
-from .names import EVENTS, FLEETS, TURNS
+from .names import EVENTS, FLEETS, MIRRORED, TURNS
 from .ports import MAX_PAGE, Applied, Delete, Insert, Merge, Op, Page, Replace, Row, Tables, Upsert, Where, WriteRefused
 
 if TYPE_CHECKING:
@@ -85,6 +87,29 @@ def kept(kind: str, rk: str, props: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in props.items() if name not in _LEFT_OUT}
 
 
+def open_trace(setting: str, now: Callable[[], Millis], watch: Callable[[str], object] | None = None) -> TransitionTrace | None:
+    """Return a trace under a name of its own, or None if TOCSIN_TRACE is off. Raises ValueError for a wrong setting.
+
+    watch: is called with each line after it was logged.
+    """
+    share = parse_share(setting)
+    if not share:
+        return None
+
+    def put(line: str) -> None:
+        _log_line(line)
+        if watch is not None:
+            watch(line)
+
+    return TransitionTrace(f"{os.getpid()}-{secrets.token_hex(4)}", share, now, put)
+
+
+def traced_blocking(tables: BlockingTables, setting: str, now: Callable[[], Millis]) -> BlockingTables:
+    """Return the tables with a trace before them, or as they are if TOCSIN_TRACE is off. Raises ValueError for a wrong setting."""
+    trace = open_trace(setting, now)
+    return TracedBlockingTables(tables, trace) if trace is not None else tables
+
+
 class SeenRow(NamedTuple):
     """A row as this process last read it. age: milliseconds since it was written, by the service's own times."""
 
@@ -111,9 +136,10 @@ class TransitionTrace:
         self._known: tuple[str, bool] = ("", False)
 
     def kind(self, table: str, pk: str) -> str | None:
-        """Return the kind of a partition that is traced; None for another one."""
+        """Return the kind of a partition that is traced; None for another one. Locks are not traced, nor mirrored shards: two accounts
+        keep such a shard, and each has ETags of its own."""
         kind = _KINDS.get(table)
-        if kind is None or pk.startswith(":"):
+        if kind is None or pk.startswith(":") or (kind == "gate" and pk[3:4] == MIRRORED):
             return None
         known, sampled = self._known
         if known != pk:

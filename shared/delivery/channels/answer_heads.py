@@ -16,7 +16,6 @@ from typing import NamedTuple
 from urllib.parse import quote, quote_plus
 
 import orjson
-from yarl import URL
 
 from ...core.http1.answer import AnswerReader
 from .model import MASK, HttpChannel
@@ -86,6 +85,9 @@ def _values(spec: HttpChannel) -> Iterator[str]:
             yield credentials.strip()
             if scheme.lower() == "basic":
                 yield from _login(credentials.strip())
+    # Nodes read rows of shards (`tocsin verify-trace`) without the libraries of the app.
+    from yarl import URL
+
     try:
         url = URL(spec.url)
     except ValueError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -134,22 +134,20 @@ class History:
             self._taken[key] = line
 
     def _bridge(self, op: TracedOp, former: RowVersion, seen: SeenRow | None) -> bool:
-        """Apply a transaction whose answer was lost, if it explains the ETag that follows."""
-        lost = [line for line in self._lost.get((op.rk, former.etag), ())]
-        for line in lost:
+        """Apply a transaction whose answer was lost, if the row as it was read after it shows that it was applied. Without that reading,
+        a line that is missing could explain the ETag as well."""
+        if seen is None or seen.etag != op.required:
+            return False
+        for line in self._lost.get((op.rk, former.etag), ()):
             [told] = [each for each in line.ops if each.rk == op.rk]
             props = {**(former.props or {}), **told.props} if told.verb == "m" else dict(told.props)
-            if seen is not None and seen.etag == op.required and any(seen.props.get(name) != value for name, value in props.items()):
+            if told.verb == "d" or any(seen.props.get(name) != value for name, value in props.items()):
                 continue
-            if seen is None and len(lost) > 1:
-                return False
             self._store(op.rk, RowVersion(op.required, props, former.complete, former.ordinal + 1, line.by))
             self.ordinals[op.rk, op.required] = former.ordinal + 1
             self.bridged += 1
             for each in line.ops:
-                if each.rk != op.rk and each.rk in self.rows and self.rows[each.rk].etag != each.required:
-                    continue
-                if each.rk != op.rk:
+                if each.rk != op.rk and (each.rk not in self.rows or self.rows[each.rk].etag == each.required):
                     self._apply_lost(line, each)
             return True
         return False
@@ -214,7 +212,7 @@ def ordered(lines: Sequence[TraceLine]) -> list[TraceLine]:
     return found
 
 
-def by_partition(lines: Sequence[TraceLine]) -> Mapping[tuple[str, str], list[TraceLine]]:
+def by_partition(lines: Collection[TraceLine]) -> Mapping[tuple[str, str], list[TraceLine]]:
     """Return the lines of each partition; a line that was given twice counts once."""
     found: dict[tuple[str, str], list[TraceLine]] = defaultdict(list)
     known: set[tuple[str, int]] = set()

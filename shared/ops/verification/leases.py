@@ -25,6 +25,8 @@ class LeaseJudge:
         """The row key and the ordinal of the owner's row in the transaction that gave it the partition, by row key."""
         self._writers: dict[tuple[str, str], str] = {}
         """The process of each incarnation, by row key and incarnation."""
+        self._beaten: dict[str, str] = {}
+        """The version of each server's row that its last heartbeat made. Silence is counted from it: other writes are no heartbeats."""
 
     def judge(self, line: TraceLine, changes: Sequence[Change]) -> Iterator[str]:
         """Yield the rules that a transaction breaks."""
@@ -53,10 +55,11 @@ class LeaseJudge:
         fleet = _fleet(line.seen.get(FLEET))
         takeover = fleet.profile.takeover if fleet is not None else None
         if before is not None or change.op.verb == "i":
-            age = change.seen.age if change.seen is not None else None
+            age = change.seen.age if change.seen is not None and change.seen.etag == self._beaten.get(change.op.rk) else None
             yield from filter(None, [transition_rules.judge_server(before, after, age=age, takeover=takeover, itself=itself)])
         if before is None or (before.incarnation, before.beat) != (after.incarnation, after.beat):
             self._writers.setdefault((change.op.rk, after.incarnation), line.by)
+            self._beaten[change.op.rk] = change.op.given
 
     def _partition(self, line: TraceLine, change: Change, servers: Sequence[Change]) -> Iterator[str]:
         if change.op.verb in "mr" and change.op.required == ANY:

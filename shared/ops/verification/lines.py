@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -15,6 +15,8 @@ type Kind = Literal["gate", "lease", "turn"]
 
 LONGEST_DOCUMENT: Final = 512 * 1024 * 1024
 """Bytes of a file that is one JSON document, such as an export of Log Analytics."""
+LATEST_TIME: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
 _KINDS: Final = frozenset({"i", "m", "r", "u", "d"})
 
 
@@ -68,11 +70,15 @@ def _shown(op: TracedOp) -> str:
 
 @dataclass(slots=True)
 class Reading:
-    """What was read from the files so far. unreadable: lines that have the mark and cannot be read. newer: of a later version."""
+    """What was read from the files so far. unreadable: lines that have the mark and cannot be read. newer: of a later version.
+    truncated: lines without their end, as a killed process leaves one. put: takes each line and its JSON; without it, they are in `found`.
+    """
 
     lines: int = 0
     unreadable: int = 0
     newer: int = 0
+    truncated: int = 0
+    put: Callable[[TraceLine, bytes], object] | None = None
     found: list[TraceLine] = field(default_factory=list)
 
 
@@ -92,6 +98,8 @@ def parse_line(text: str | bytes) -> TraceLine:
             ops.append(TracedOp(verb, str(rk), props, before, after))
         if document["k"] not in ("gate", "lease", "turn") or not ops:
             raise ValueError("not a kind of partition")
+        if not 0 <= int(document["at"]) <= LATEST_TIME or not 0 < int(document["n"]) < 2**53:
+            raise ValueError("not a time or a number of a line")
         seen = {str(rk): SeenRow(dict(props), str(etag), int(age)) for rk, (props, etag, age) in document.get("b", {}).items()}
         return TraceLine(
             str(document["by"]),
@@ -140,7 +148,11 @@ def _add_quoted(reading: Reading, body: bytes) -> None:
 
 
 def _end(part: bytes) -> int:
-    """Return the position behind the JSON object that a text begins with."""
+    return _object(part)[0]
+
+
+def _object(part: bytes) -> tuple[int, bool]:
+    """Return the position behind the JSON object that a text begins with, and False if the text ends before the object does."""
     depth, quoted = 0, False
     at = 0
     while at < len(part):
@@ -152,9 +164,9 @@ def _end(part: bytes) -> int:
         elif not quoted and letter in b"{}":
             depth += 1 if letter == b"{" else -1
             if not depth:
-                return at + 1
+                return at + 1, True
         at += 1
-    return len(part)
+    return len(part), not part.startswith(b"{")
 
 
 def read_document(reading: Reading, document: Any) -> None:
@@ -165,7 +177,7 @@ def read_document(reading: Reading, document: Any) -> None:
         if isinstance(each, str):
             _, mark, rest = each.partition(MARK)
             if mark:
-                _add(reading, rest[: _end(rest.encode())].encode() if not rest.endswith("}") else rest.encode())
+                _add(reading, rest.encode())
         elif isinstance(each, dict):
             waiting += reversed(list(each.values()))
         elif isinstance(each, list):
@@ -174,14 +186,26 @@ def read_document(reading: Reading, document: Any) -> None:
 
 def _add(reading: Reading, body: bytes) -> None:
     try:
-        reading.found.append(parse_line(body))
+        line = parse_line(body)
     except NewerVersion:
         reading.newer += 1
+        return
     except ValueError:
+        end, whole = _object(body)
+        if not whole:
+            reading.truncated += 1
+            return
+        body = body[:end]
         try:
-            reading.found.append(parse_line(body[: _end(body)]))
+            line = parse_line(body)
         except ValueError:
             reading.unreadable += 1
+            return
+    if reading.put is not None:
+        # A line break outside its texts means nothing, and inside them it is escaped.
+        reading.put(line, body.replace(b"\n", b" "))
+    else:
+        reading.found.append(line)
 
 
 def read_lines(reading: Reading, lines: Iterable[bytes]) -> Iterator[int]:

@@ -66,11 +66,7 @@ class TurnJudge:
             holder = _replica(rk, told.after if told is not None else seen.props if seen is not None else None)
             known = holder is not None
             over = next((_turn(each.after) for name, each in written.items() if name.startswith(ENDED[0]) and each.op.verb == "i"), None)
-            if over is not None and over.epoch == before.epoch and after.epoch != before.epoch:
-                broken = transition_rules.judge_turn(before, over, holder, drift, known=known)
-                yield from filter(None, [broken or transition_rules.judge_turn(over, after, holder, drift, known=known)])
-            else:
-                yield from filter(None, [transition_rules.judge_turn(before, after, holder, drift, known=known)])
+            yield from filter(None, [transition_rules.judge_step(before, over, after, holder, drift, known=known)])
         yield from self._one_holder(after)
 
     def _one_holder(self, turn: TurnRow) -> Iterator[str]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from ...scheduler.keys import MIRRORED, place_of
 from .gates import GateJudge
 from .history import History, by_partition, ordered
 from .leases import LeaseJudge
 from .lines import TraceLine
+from .spool import PARTS, LineNumbers, TraceSpool
 from .turns import TurnJudge
 
 JUDGES: Final[dict[str, Callable[[History], GateJudge | LeaseJudge | TurnJudge]]] = {
@@ -40,16 +39,16 @@ class IllegalStep:
 
 @dataclass(slots=True)
 class Verdict:
-    """The result. steps: by kind. gaps: places at which the trace does not show how a row came to be as it was read. missing: lines that a
-    process numbered and that were not found. bridged: transactions whose answer was lost and that were applied, as later ETags show."""
+    """The result. steps, partitions: by kind. gaps: places at which the trace does not show how a row came to be as it was read. missing:
+    lines that a process numbered and that were not found. bridged: transactions whose answer was lost and that were applied, as later
+    readings show."""
 
     steps: dict[str, int] = field(default_factory=lambda: dict.fromkeys(JUDGES, 0))
-    partitions: int = 0
+    partitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(JUDGES, 0))
     processes: int = 0
     gaps: int = 0
     bridged: int = 0
     missing: int = 0
-    mirrored: int = 0
     illegal: list[IllegalStep] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
@@ -57,29 +56,36 @@ class Verdict:
         return {**asdict(self), "legal": not self.illegal}
 
 
-def verify(lines: Sequence[TraceLine], progress: Callable[[int, int], object] = lambda done, total: None) -> Verdict:
-    """Verify all lines. progress: is called with the partitions done, and all of them."""
-    verdict = Verdict()
-    numbers: dict[str, set[int]] = defaultdict(set)
+def verify(lines: Collection[TraceLine]) -> Verdict:
+    """Verify lines that are in memory."""
+    numbers = LineNumbers()
     for line in lines:
-        numbers[line.by].add(line.number)
-    verdict.processes = len(numbers)
-    verdict.missing = sum(max(found) - min(found) + 1 - len(found) for found in numbers.values())
-    parts = by_partition(lines)
-    for done, ((kind, partition), some) in enumerate(sorted(parts.items())):
-        progress(done, len(parts))
-        if kind == "gate" and len(partition) > 3 and place_of(partition) == MIRRORED:
-            # Two accounts keep such a shard, and each has ETags of its own.
-            verdict.mirrored += 1
-            continue
-        verdict.partitions += 1
-        _verify_partition(kind, partition, some, verdict)
-    progress(len(parts), len(parts))
+        numbers.add(line.by, line.number)
+    return _verify((lines,), numbers)
+
+
+def verify_spool(spool: TraceSpool, progress: Callable[[int, int], object] = lambda done, total: None) -> Verdict:
+    """Verify lines in temporary files. progress: is called with the files done, and all of them."""
+
+    def parts() -> Iterator[Collection[TraceLine]]:
+        for done, part in enumerate(spool.parts()):
+            progress(done, PARTS)
+            yield part
+
+    return _verify(parts(), spool.numbers)
+
+
+def _verify(parts: Iterable[Collection[TraceLine]], numbers: LineNumbers) -> Verdict:
+    verdict = Verdict(processes=numbers.processes, missing=numbers.missing)
+    for part in parts:
+        for (kind, _), some in sorted(by_partition(part).items()):
+            _verify_partition(kind, some, verdict)
     verdict.illegal.sort(key=lambda step: (step.at, step.partition))
     return verdict
 
 
-def _verify_partition(kind: str, partition: str, some: Sequence[TraceLine], verdict: Verdict) -> None:
+def _verify_partition(kind: str, some: Sequence[TraceLine], verdict: Verdict) -> None:
+    verdict.partitions[kind] += 1
     history = History(some)
     judge = JUDGES[kind](history)
     steps = ordered(some)

@@ -23,15 +23,21 @@ STEPS = {
     "ownership without incarnation": 28,
     "V above T": 16,
     "resume without proof": 10,
-    "a beat without its ETag": 19,
+    "a beat without its ETag": 16,
     "a lost claim taken for granted": 4,
     "validity from the last send though an earlier write was stored": 26,
-    "the owner's row read before the partition's": 28,
+    "the owner's row read before the partition's": 27,
     "partitions kept before the server has stopped": 12,
     "an own row that went backwards is taken as it is": 18,
     "claims right after a rollback": 26,
     "the loss of a registration is not noticed": 26,
 }
+BROKEN = {
+    "claim without fencing first": "which has not ended",
+    "a beat without its ETag": "comes back to life",
+    "the owner's row read before the partition's": "which has not ended",
+}
+"""Mutants that break a rule of a row's change, which traces of production are judged by, before two servers act."""
 
 
 @pytest.mark.parametrize("name", list(PLAYS))
@@ -52,5 +58,6 @@ def test_at_most_one_server_acts_once_a_rollback_of_storage_is_v_old(name: str) 
 def test_the_hole_is_found(mutant: Mutant) -> None:
     report = catch("lease", mutant, hunt)
     assert report.violation is not None
-    assert report.violation.startswith(("two owners", "stale epoch"))
+    rule = BROKEN.get(mutant.name)
+    assert rule in report.violation if rule is not None else report.violation.startswith(("two owners", "stale epoch"))
     assert report.steps == STEPS[mutant.name], str(report)

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from shared.engine.effects import LOST, Get, Receiving, Sending, Write
 from shared.engine.moments import ReceivedAt, SentAt
-from shared.leases import rules
+from shared.leases import rules, transition_rules
 from shared.leases.profiles import Profile
 from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import AwaitingTakeover, IncarnationFenced, LiveNamesake, Registered, ServerReport
-from shared.leases.rows import Partition, partition_key
+from shared.leases.rows import PARTITIONS, SERVERS, Partition, parse_partition, parse_server, partition_key
 from shared.leases.rules import ServerSession
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Row, Upsert, WriteRefused
 from tests.model.checking.checker import Violation
@@ -145,6 +145,7 @@ class World:
         self._known: dict[Hashable, int] = {}
         self._stores: dict[Hashable, Any] = {}
         self._described: dict[int, str] = {}
+        self._judged: dict[Hashable, str] = {}
 
     def _acts(self, generator: Any) -> tuple[int | None, float, bool]:
         session, epoch = seen(generator)
@@ -327,9 +328,41 @@ class World:
             cells[op.rk] = (op.rk, version + 1, freeze_props(merged))
             etags.append(str(version + 1))
         written = {op.rk for op in write.ops}
+        for rk in written:
+            self._judge(rows, cells, written, rk)
         # Set by set, not row by row, because a set knows the hashes of what it holds; and one object for equal rows: it is compared often.
         store = state.store.difference([rows[rk] for rk in written if rk in rows]).union([cells[rk] for rk in written])
         return state._replace(store=self._stores.setdefault(store, store)), Applied(etags)
+
+    def _judge(self, before: dict[str, Any], after: dict[str, Any], written: set[str], rk: str) -> None:
+        """Judge a row by the functions that judge traces of production. Raises `Violation`."""
+        former, new = before[rk][2] if rk in before else None, after[rk][2]
+        if rk.startswith(PARTITIONS[0]):
+            named = next((each for each in written if each.startswith(SERVERS[0])), "")
+            # An incarnation that had ended when the claimer read its row has still ended now.
+            owner = before.get(f"{SERVERS[0]}{dict(former)['owner']}") if former is not None else None
+            key: Hashable = rk, former, new, owner and (owner[0], owner[2]), (named, after[named][2]) if named else None
+        else:
+            key = rk, former, new
+        broken = self._judged.get(key)
+        if broken is None:
+            broken = self._judged[key] = judge(*key)  # type: ignore[misc]
+        if broken:
+            raise Violation(broken)
+
+
+def judge(rk: str, former: Any, new: Any, owner: Any = None, writer: Any = None) -> str:
+    """Return the rule that a row breaks, '' for none. owner: the row of the former owner's server. writer: of the same transaction."""
+
+    def server(row: Any) -> Any:
+        return parse_server(row_of(row[0], 1, row[1])) if row is not None else None
+
+    if rk.startswith(PARTITIONS[0]):
+        was = parse_partition(row_of(rk, 1, former)) if former is not None else None
+        return transition_rules.judge_partition(was, parse_partition(row_of(rk, 1, new)), server(owner), server(writer))
+    if rk.startswith(SERVERS[0]):
+        return transition_rules.judge_server(server((rk, former)) if former is not None else None, server((rk, new)))
+    return ""
 
 
 def freeze_props(props: dict[str, Any]) -> Hashable:

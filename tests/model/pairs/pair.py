@@ -228,6 +228,14 @@ class BackWorld(PairWorld):
         if who.startswith("o"):
             super()._judge(cells, who, cell, before, after)
 
+    def _judge_change(self, who: str, *change: Any) -> None:
+        if who.startswith("o"):
+            super()._judge_change(who, *change)
+
+    def _judge_removal(self, who: str, *row: Any) -> None:
+        if who.startswith("o"):
+            super()._judge_removal(who, *row)
+
     def check(self, state: State) -> None:
         if self.recover:
             self._recover(state)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from shared.engine.effects import LOST, Get, Send, Write
-from shared.scheduler import rules
-from shared.scheduler.keys import GATE, MIRRORED, NEWS, index_shard, parse_address, place_of
+from shared.scheduler import rules, transition_rules
+from shared.scheduler.keys import FIRST_EVENT, GATE, MIRRORED, NEWS, index_shard, parse_address, place_of
 from shared.scheduler.outcomes.owed import CALLBACK_OF, OWED, callback_channel
 from shared.scheduler.protocol.changing import SOURCE
 from shared.scheduler.protocol.dispatch import ShardMessage
-from shared.scheduler.protocol.gate import COUNTS
+from shared.scheduler.protocol.gate import COUNTS, Gate, parse_gate
 from shared.scheduler.protocol.label_rows import MARK, digests_of, has_digest, label_partition
 from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
 from shared.scheduler.protocol.state_rows import LISTED, in_state, state_key, state_partition
@@ -50,6 +50,12 @@ from ..checking.state import (
     summary,
 )
 from .held import held_shard, judge_held
+
+
+def judged_as(prop: str, broken: str) -> None:
+    """Raise `Violation` of a property for a sentence of `transition_rules`, which judge traces of production too."""
+    if broken:
+        raise Violation(f"{prop}: {broken}")
 
 
 class World:
@@ -343,6 +349,8 @@ class World:
             if version:
                 before.append((cell, version, props))
             if isinstance(op, Delete):
+                if write.table == EVENTS:
+                    self._judge_removal(who, op.rk, dict(props or ()))
                 cells[cell] = (version + 1, None)
                 etags.append("")
             else:
@@ -354,8 +362,11 @@ class World:
                 etags.append(str(version + 1))
             after.append((cell, *cells[cell]))
         # After all operations: a gate may be done in the transaction that settles the last event.
+        gate = next((parse_gate(merged) for cell, _, merged in judged if cell[0] == EVENTS and cell[2] == GATE), None)
         for cell, former, merged in judged:
             self._judge(cells, who, cell, former, merged)
+            if cell[0] == EVENTS:
+                self._judge_change(who, cell[2], former, merged, gate)
         # Set by set, not row by row: a set knows the hashes of what it holds.
         state = state._replace(store=state.store.difference(before).union(after))
         self._live(state)
@@ -368,32 +379,38 @@ class World:
             judge_held(cells, noted, self.play.held)
         if table != EVENTS:
             return
-        if rk != GATE and before.get("state") == "firing" and after["state"] != "firing":
+        if rk == GATE:
+            self._judge_counts(cells, shard, parse_gate(after))
+            return
+        if before.get("state") == "firing" and after["state"] != "firing":
             gate = dict(cells[(EVENTS, shard, GATE)][1])
             if gate["holder"] != who:
                 raise Violation(f"P5: {who} settles {rk}, but {gate['holder']} owns the shard")
-        if rk == GATE and after["state"] == "resting":
-            states = [dict(c[1])["state"] for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
-            found = rules.tally(states)
-            # Rows cancelled, moved or ended by receivers since the owner last looked are counted when it, or the next one, meets them.
-            rows = [dict(c[1]) for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
-            unseen = Counter(row["state"] for row in rows if (work := noted_work(row)) is not None and work.end in ("completed", "failed"))
-            known = after["accepted"] == found.accepted
-            known = known and found.delivered - unseen["delivered"] <= after["delivered"] <= found.delivered
-            if not known or not found.dead - unseen["dead"] <= after["dead"] <= found.dead:
-                raise Violation(f"P3: the gate rests with {[after[name] for name in COUNTS]}, the rows are {states}")
-            judge_held(cells, shard, self.play.held)
-        if rk == GATE and after["state"] == "done":
-            states = [dict(c[1])["state"] for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
-            counts = tuple(after[name] for name in COUNTS)
-            if counts != tuple(rules.tally(states)):
-                raise Violation(f"P3: the gate says {counts}, the rows are {states}")
-            if any(state not in rules.FINAL for state in states):
-                raise Violation(f"P1: done with open events: {states}")
-        if rk != GATE and before.get("work") != after.get("work") and (work := noted_work(after)) is not None:
+        if before.get("work") != after.get("work") and (work := noted_work(after)) is not None:
             self._works(who, before, work)
-        if rk != GATE and before.get("state") in rules.FINAL and after["state"] != before["state"]:
-            raise Violation(f"a final state was left: {before['state']} -> {after['state']}")
+
+    def _judge_change(self, who: str, rk: str, before: dict[str, Any], after: dict[str, Any], gate: Gate | None) -> None:
+        """T: the rules of a row's change, by which traces of production are judged. gate: as the same transaction writes it."""
+        if rk == GATE:
+            judged_as("T", transition_rules.judge_gate(parse_gate(before) if before else None, parse_gate(after)))
+        elif rk.startswith(FIRST_EVENT):
+            judged_as("T", transition_rules.judge_event(rk, before or None, after, gate))
+            judged_as("P5", transition_rules.judge_settlement(rk, before, after, gated=gate is not None))
+
+    def _judge_removal(self, who: str, rk: str, before: dict[str, Any]) -> None:
+        judged_as("T", transition_rules.judge_removal(rk, before))
+
+    def _judge_counts(self, cells: dict[Cell, Any], shard: str, gate: Gate) -> None:
+        """P3 and P1 of a gate that rests or is done."""
+        rows = [dict(c[1]) for key, c in cells.items() if key[:2] == (EVENTS, shard) and key[2] != GATE and c[1]]
+        states = [row["state"] for row in rows]
+        if gate.state == "resting":
+            # Rows cancelled, moved or ended by receivers since the owner last looked are counted when it, or the next one, meets them.
+            unseen = Counter(row["state"] for row in rows if (work := noted_work(row)) is not None and work.end in ("completed", "failed"))
+            judged_as("P3", transition_rules.judge_rest(gate, states, unseen))
+            judge_held(cells, shard, self.play.held)
+        if gate.state == "done":
+            judged_as("P1" if gate.counts == rules.tally(states) else "P3", transition_rules.judge_done(gate, states))
 
     def _works(self, who: str, before: dict[str, Any], work: Work) -> None:
         """W3: a receiver ends, or extends, the work of its own attempt, and only while it goes on. Its name has attempt and epoch."""

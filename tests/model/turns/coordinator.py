@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from shared.checkpoints import rules
+from shared.checkpoints import rules, transition_rules
 from shared.checkpoints.rows import LATEST, REPLICAS, TURN, Group, LatestCheckpoint, ReplicaRow, TurnRow, replica_key
 from tests.model.checking.checker import Violation
 
@@ -46,7 +46,7 @@ def decide(play: Play, rows: Rows, request: Request, date: int, draw: float) -> 
                 return None, Answer(request.node, request.life, request.seq, refused=found)
             epoch, limit = found.answer.turn or (0, 0)
             answer = Answer(request.node, request.life, request.seq, epoch, limit, found.answer.revoked)
-            return change(play, rows, {TURN: found.group, replica_key(request.node): found.replica}), answer
+            return change(play, rows, {TURN: found.group, replica_key(request.node): found.replica}, found.over), answer
         case Publish(node, epoch, sequence):
             published = rules.publish(seen, epoch, None, rules.Publication(node, sequence, "", 0), date, turn_settings(play))
             if isinstance(published, str):
@@ -63,18 +63,28 @@ def decide(play: Play, rows: Rows, request: Request, date: int, draw: float) -> 
         case Forget():
             return change(play, rows, {TURN: rules.forget_claim(seen.group)}), None
         case _:
-            return change(play, rows, {TURN: rules.scan(seen, date, turn_settings(play), draw).group}), None
+            stepped = rules.scan(seen, date, turn_settings(play), draw)
+            return change(play, rows, {TURN: stepped.group}, stepped.over), None
 
 
 def with_turn(group: Group, turn: TurnRow) -> Group:
     return Group(turn, group.primary, group.term, group.lives, group.next_timeout, (), group.shares, 0, group.since)
 
 
-def change(play: Play, rows: Rows, wanted: Mapping[str, Any]) -> Change | None:
-    """Return the rows that differ, each on the condition that the stored row is still the one that was read."""
+def change(play: Play, rows: Rows, wanted: Mapping[str, Any], over: TurnRow | None = None) -> Change | None:
+    """Return the rows that differ, each on the condition that the stored row is still the one that was read. over: the ended turn."""
     plain = {rk: lasting(play, row) for rk, row in wanted.items()}
     found = tuple((rk, rows.get(rk), row) for rk, row in sorted(plain.items()) if rows.get(rk) != row)
-    return Change(found) if found else None
+    return Change(found, judge(rows, wanted, over)) if found else None
+
+
+def judge(rows: Rows, wanted: Mapping[str, Any], over: TurnRow | None) -> str:
+    """Return the rule that a write breaks, by the functions that judge traces of production."""
+    if TURN not in wanted or TURN not in rows:
+        return ""
+    before: TurnRow = rows[TURN].turn
+    holder = wanted.get(replica_key(before.holder), rows.get(replica_key(before.holder)))
+    return transition_rules.judge_step(before, over, wanted[TURN].turn, holder, DRIFT)
 
 
 def lasting(play: Play, row: Any) -> Any:
@@ -114,11 +124,8 @@ def check_latest(before: Rows, after: Rows, request: Request) -> None:
     if was == now:
         return
     assert isinstance(now, LatestCheckpoint)
-    if was is not None and now.sequence < was.sequence:
-        raise Violation(f"latest goes backwards: {was.sequence}, {now.sequence}")
-    turn = view(before).group.turn
-    if (turn.epoch, turn.holder) != (now.epoch, now.node) or turn.state not in ("granted", "taking", "done"):
-        raise Violation(f"a lost turn is published: {now.epoch} of {now.node}, while {turn.epoch} of {turn.holder} is {turn.state}")
+    if broken := transition_rules.judge_latest(was, now, view(before).group.turn):
+        raise Violation(broken)
     if not isinstance(request, Publish):
         raise Violation(f"published without a publish: {now.epoch}")
 

@@ -120,7 +120,7 @@ def turn_written_without_its_etag() -> list[Patch]:
 
     def change(*args: Any) -> Change | None:
         found = plain(*args)
-        return found and Change(tuple((rk, ANY if rk == TURN else expected, row) for rk, expected, row in found.rows))
+        return found and found._replace(rows=tuple((rk, ANY if rk == TURN else expected, row) for rk, expected, row in found.rows))
 
     return [(coordinator, "change", change)]
 

@@ -69,9 +69,10 @@ class Answer(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Rows to write, at once or not at all: by key, what the row must be now, and what it is then."""
+    """Rows to write, at once or not at all: by key, what the row must be now, and what it is then. broken: the rule that this breaks."""
 
     rows: tuple[tuple[str, Any, Any], ...]
+    broken: str = ""
 
 
 class Pending(NamedTuple):

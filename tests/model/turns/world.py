@@ -263,6 +263,8 @@ class World:
         before, pending = self.rows(state), self._pendings[number]
         after = {**before, **{rk: new for rk, _, new in pending.change.rows}}
         coordinator.check_latest(before, after, pending.request)
+        if pending.change.broken:
+            raise Violation(pending.change.broken)
         state = state._replace(store=self._stored(after), pending=without(state.pending, number))
         kept = []
         for each in state.pending:

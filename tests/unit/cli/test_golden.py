@@ -17,10 +17,12 @@ from shared.cli import main as frame
 from shared.cli import session
 from shared.cli.terminal import output
 from shared.client.blocking import Client
+from tests.paths import ROOT
 
 from . import stage
 
 GOLDEN = Path(__file__).with_name("golden")
+TRACES = ROOT / "tests" / "data" / "traces"
 SCREENS = {
     "status": "status",
     "events-list": "events list",
@@ -49,6 +51,8 @@ SCREENS = {
     "tenants-keys-list": "tenants keys list shop",
     "tenants-channels-list": "tenants channels list shop",
     "connections": "connections",
+    "verify-trace": f"verify-trace {TRACES}/legal.log",
+    "verify-trace-illegal": f"verify-trace {TRACES}/illegal.log",
 }
 PICTURES = [*((name, 120) for name in SCREENS), *((name, 40) for name in ("status", "leases-nodes", "leases-doctor", "maintenance-list"))]
 PICTURES += [(name, 80) for name in SCREENS if name.endswith(("-list", "-nodes", "-intents")) or name in ("status", "leases-show-one")]
