@@ -35,6 +35,7 @@ LateReason = Literal[
     "other",
 ]
 REASONS: Final[tuple[LateReason, ...]] = get_args(LateReason)
+_RANKS: Final[Mapping[LateReason, int]] = {reason: rank for rank, reason in enumerate(REASONS)}
 _TEXTS: Final[Mapping[LateReason, str]] = {
     "accepted-late": "it was due {} before it was accepted",
     "paused": "its channel was paused for {} of its wait",
@@ -63,7 +64,9 @@ def split(first: Millis, end: Millis, spans: Iterable[Span]) -> dict[LateReason,
     """Return the parts of the time from `first` to `end` that the spans cover, each instant counted once."""
     found: dict[LateReason, Millis] = {}
     free = [(first, end)] if end > first else []
-    for span in sorted(spans, key=lambda span: REASONS.index(span.reason)):
+    # Every event of a herd is late: most spans are over before its time, and are passed over first.
+    touching = [span for span in spans if span.first < end and span.end > first]
+    for span in sorted(touching, key=lambda span: _RANKS[span.reason]):
         left: list[tuple[Millis, Millis]] = []
         for start, stop in free:
             since, until = max(start, span.first), min(stop, span.end)
@@ -78,17 +81,15 @@ def split(first: Millis, end: Millis, spans: Iterable[Span]) -> dict[LateReason,
 
 def waits_of(props: Mapping[str, Any]) -> dict[LateReason, Millis]:
     """Return the noted parts of an event's lateness."""
-    found: dict[LateReason, Millis] = orjson.loads(str(props.get(WAITS, "{}")))
+    found: dict[LateReason, Millis] = orjson.loads(str(props[WAITS])) if WAITS in props else {}
     return found
 
 
 def with_waits(props: Mapping[str, Any], more: Mapping[LateReason, Millis]) -> dict[str, Any]:
     """Return the change of an event's row that adds these parts; empty if there are none."""
-    if not any(more.values()):
-        return {}
     before = waits_of(props)
-    total = {reason: before.get(reason, 0) + more.get(reason, 0) for reason in REASONS}
-    return {WAITS: orjson.dumps({reason: ms for reason, ms in total.items() if ms}).decode()}
+    added = {reason: before.get(reason, 0) + ms for reason, ms in more.items() if ms}
+    return {WAITS: orjson.dumps(before | added).decode()} if added else {}
 
 
 def between_attempts(props: Mapping[str, Any], last_attempt: Millis | None) -> Millis:
@@ -106,5 +107,5 @@ def late_because(props: Mapping[str, Any], late: Millis | None) -> Sequence[Mapp
         parts["accepted-late"] = accepted_late
     if late is not None and (rest := late - sum(parts.values())) >= LATE_FROM:
         parts["other"] = rest
-    ordered = sorted(parts.items(), key=lambda part: (-part[1], REASONS.index(part[0])))
+    ordered = sorted(parts.items(), key=lambda part: (-part[1], _RANKS[part[0]]))
     return [{"reason": reason, "ms": ms, "text": _TEXTS[reason].format(readable_duration(ms))} for reason, ms in ordered]

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from ..core import backoff
 from ..core.clock import Millis
 from ..delivery.flow.rules import FREE, ClaimHold
-from ..storage.ports import Props
+from ..storage.ports import Props, Value
 from ..tenants.model import Durability
 from . import attempt_history
 from .answer_rows import KeptAnswer
@@ -88,7 +88,7 @@ class RowOutcome(NamedTuple):
     """Of work whose receiver was silent: the outcome applies while the work goes on, and its time is over at this time."""
 
 
-def tally(states: Iterable[str]) -> Counts:
+def tally(states: Iterable[Value]) -> Counts:
     """Count the rows by state. Every owner starts from these counts and never from a former owner's numbers."""
     count = Counter(states)
     return Counts(
@@ -378,7 +378,7 @@ def agenda(
                 owed.append(rk)
             continue
         opened += 1
-        if not needs_claim(props, epoch):
+        if state not in WAITING and not needs_claim(props, epoch):
             running = True
             continue
         if state == "retrying" and work_of(props) is not None:
@@ -388,7 +388,7 @@ def agenda(
             else:
                 working = _sooner(working, deadline)
             continue
-        if lapsed(props, now):
+        if "expires" in props and lapsed(props, now):
             settle[rk] = lapse(props, {"ended": now, **_interrupted(props)})
             continue
         if rk in blocked:

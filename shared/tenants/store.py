@@ -54,6 +54,7 @@ _EVENTS_LEFT = (
     "Events of a deleted tenant of this name are still stored, and would belong to the new tenant. Use another name, or take them over "
     "with ?inherit=true."
 )
+DAY: Millis = 86_400_000
 CACHE_SIZE = 10_000
 EXPIRED_TOLD_EVERY = 3_600.0
 """Seconds in which a process tells once that an expired key is used."""
@@ -105,8 +106,8 @@ class TenantDirectory:
         self._targets: Cached[tuple[str, str], Target] = Cached(
             self._read_target, clock, ttl=CHANNEL_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE, still=self._still_target
         )
-        self._uses: set[tuple[str, str]] = set()
-        """Keys and days whose use this process has noted."""
+        self._uses: set[tuple[str, int]] = set()
+        """Keys and days, counted from 1970, whose use is noted as far as this process knows."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy, self._marks)
         """Keys: issue, list, revoke."""
@@ -128,8 +129,8 @@ class TenantDirectory:
         now = self._clock.now()
         if home is None or home.uid != stored.uid or (stored.expires is not None and stored.expires <= now):
             return None
-        if stored.used != (day := to_text(now)[:10]) and (digest, day) not in self._uses:
-            self._note_use(stored, digest, day)
+        if (digest, now // DAY) not in self._uses:
+            self._note_use(stored, digest, now)
         return stored.record
 
     async def expired_at(self, token: str) -> Millis | None:
@@ -157,12 +158,14 @@ class TenantDirectory:
             del self._expired_uses[digest]
             log.debug("The use of an expired key could not be noted: %s", error, extra={"action": "notice_postponed", "tenant": key.tenant})
 
-    def _note_use(self, key: KeyRow, digest: str, day: str) -> None:
+    def _note_use(self, key: KeyRow, digest: str, now: Millis) -> None:
         """Have the day of use written, once by this process: the call need not wait for it."""
         if len(self._uses) >= CACHE_SIZE:
             self._uses.clear()
-        self._uses.add((digest, day))
-        task = asyncio.ensure_future(self._write_use(key, digest, day))
+        self._uses.add((digest, now // DAY))
+        if key.used == to_text(now)[:10]:
+            return
+        task = asyncio.ensure_future(self._write_use(key, digest, now))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -170,12 +173,12 @@ class TenantDirectory:
         """Wait for the uses of keys that are being written."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _write_use(self, key: KeyRow, digest: str, day: str) -> None:
+    async def _write_use(self, key: KeyRow, digest: str, now: Millis) -> None:
         try:
-            await self.keys.note_use(key, digest, day)
+            await self.keys.note_use(key, digest, to_text(now)[:10])
         except StorageError as error:
             # The next use on this day, after its row was read again, tries again.
-            self._uses.discard((digest, day))
+            self._uses.discard((digest, now // DAY))
             log.debug("The use of key %s was not noted: %s", key.prefix, error, extra={"action": "key_use_unnoted", "tenant": key.tenant})
 
     async def tenant(self, name: str) -> Tenant | None:

@@ -155,7 +155,7 @@ def member_span(raw: bytes, name: str, levels: int) -> Span | None:
 
 def value_span(raw: bytes, at: int, levels: int) -> Span:
     """Return the place of the value that begins at `at`. Raises `Malformed`."""
-    return finish(_value(raw, at, levels))
+    return _short_value(raw, at, levels) or finish(_value(raw, at, levels))
 
 
 def measure(raw: bytes, levels: int) -> ParseSteps[Span]:
@@ -213,15 +213,26 @@ def _after_space(raw: bytes, at: int) -> ParseSteps[int]:
         yield
 
 
+def _short_value(raw: bytes, at: int, levels: int) -> Span | None:
+    """Return the place of the string, array or object that begins at `at`; None for most long ones, and for other values."""
+    first = raw[at] if at < len(raw) else -1
+    found = None
+    if first == _QUOTE:
+        found = _SHORT_STRING.match(raw, at, at + STEP)
+    elif first >= 0 and first in _OPEN and levels > 0:
+        found = _SHORT_CONTAINER.match(raw, at, at + STEP)
+    return Span(at, found.end()) if found else None
+
+
 def _value(raw: bytes, at: int, levels: int) -> ParseSteps[Span]:
     """Return the place of the value that begins at `at`."""
+    if (short := _short_value(raw, at, levels)) is not None:
+        return short
     first = raw[at] if at < len(raw) else -1
     if first == _QUOTE:
-        short = _SHORT_STRING.match(raw, at, at + STEP)
-        return Span(at, short.end() if short else (yield from _string(raw, at)))
+        return Span(at, (yield from _string(raw, at)))
     if first >= 0 and first in _OPEN:
-        short = _SHORT_CONTAINER.match(raw, at, at + STEP) if levels > 0 else None
-        return Span(at, short.end()) if short else (yield from _container(raw, at, levels))
+        return (yield from _container(raw, at, levels))
     start = at
     while found := _SCALAR.match(raw, at, at + STEP):
         at = found.end()

@@ -16,6 +16,7 @@ from functools import cached_property, reduce
 from operator import or_
 from types import NoneType, UnionType
 from typing import Any, Generic, Literal, Required, TypedDict, Union, Unpack, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 from typing_extensions import TypeVar
@@ -44,6 +45,14 @@ DEFAULT_MAX_BODY = 64 * 1024
 """Largest body in bytes, unless the route sets another limit."""
 
 
+def path_of(url: str) -> str:
+    """Return the path of a URL, or '' if the URL cannot be parsed."""
+    try:
+        return urlsplit(url).path
+    except ValueError:
+        return ""
+
+
 @dataclass(slots=True)
 class Call(Generic[S, B, Q]):
     """One checked call. S: the service of the route's group, B: the body (a model, bytes, or None), Q: the query model."""
@@ -63,10 +72,15 @@ class Call(Generic[S, B, Q]):
     """The body as sent; `parsing.member` returns one member of it as sent."""
     media: str
     """The body's media type in lower case, without parameters; '' without a body."""
-    path: str
-    """`/api/v1/...`, for Location headers and `instance`."""
+    url: str
+    """The URL as the host passes it."""
     member: bytes | None = None
     """The value of the route's `opaque` member as sent, if the route names one and the body has it."""
+
+    @property
+    def path(self) -> str:
+        """`/api/v1/...`, for Location headers and `instance`."""
+        return path_of(self.url)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -19,7 +18,7 @@ from .callers import ANONYMOUS
 from .encoding import encode
 from .fields.error_texts import fault_text
 from .fields.params import NoQuery
-from .routes import Answer, Call, Route
+from .routes import Answer, Call, Route, path_of
 
 type GetApp = Callable[[], Awaitable[Any]]
 
@@ -166,7 +165,7 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
         elif not route.body_optional:
             least = "a JSON body: at least {}" if route.reads_json else "a body"
             raise problem.unreadable("empty-body", f"The call needs {least}.")
-    return Call(service, tenant, key, request.params, query, headers, body, raw, media, path_of(request.url), member)
+    return Call(service, tenant, key, request.params, query, headers, body, raw, media, request.url, member)
 
 
 def _check_params(route: Route, params: Mapping[str, str]) -> None:
@@ -178,14 +177,6 @@ def _check_params(route: Route, params: Mapping[str, str]) -> None:
             if route.method != "PUT":
                 raise problem.not_found(f"resource: {{{name}}} {fault}") from None
             raise problem.invalid(f"{{{name}}}", fault) from None
-
-
-def path_of(url: str) -> str:
-    """Return the path of a URL, or '' if the URL cannot be parsed."""
-    try:
-        return urlsplit(url).path
-    except ValueError:
-        return ""
 
 
 def write(answer: Answer) -> ApiResponse:

@@ -39,7 +39,7 @@ class Connection[Reader: HeadReader](asyncio.Protocol):
     """
 
     __slots__ = (
-        *("_answer", "_deadline", "_freed", "_loop", "_lost", "_poll", "_policy", "_timer", "_timer_at", "_transport"),
+        *("_answer", "_blank", "_deadline", "_freed", "_loop", "_lost", "_poll", "_policy", "_timer", "_timer_at", "_transport"),
         *("gone", "used", "waiter"),
     )
 
@@ -53,7 +53,8 @@ class Connection[Reader: HeadReader](asyncio.Protocol):
         self._loop, self._policy, self._freed, self._lost = loop, policy, freed, lost
         self._transport: asyncio.Transport | None = None
         self._poll: select.poll | None = None
-        self._answer = policy.reader()
+        self._blank = self._answer = policy.reader()
+        """The reader while there is no request. It reads nothing."""
         self._deadline = self._timer_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.waiter: asyncio.Future[Reader] | None = None
@@ -82,8 +83,7 @@ class Connection[Reader: HeadReader](asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             raise NotConnected()
-        if answer is not None:
-            self._answer = answer
+        self._answer = answer if answer is not None else self._policy.reader()
         waiter = self.waiter = self._loop.create_future()
         self._limit(deadline)
         transport.write(request)
@@ -171,7 +171,7 @@ class Connection[Reader: HeadReader](asyncio.Protocol):
 
     def _resolve(self) -> None:
         waiter, self.waiter = self.waiter, None
-        answer, self._answer = self._answer, self._policy.reader()
+        answer, self._answer = self._answer, self._blank
         if waiter is not None and not waiter.done():
             waiter.set_result(answer)
 

@@ -114,7 +114,8 @@ class DeliveryAttempts:
                 return routed
         self.waiting.add(rk)
         lined_up, reason = self._clock.now(), lane.reason_to_wait()
-        backlog = rules.in_backlog(punctual_at(props), lined_up)
+        punctual = punctual_at(props)
+        backlog = rules.in_backlog(punctual, lined_up)
         async with self._flow.lanes.slot(lane, backlog=backlog) as slot:
             self.waiting.discard(rk)
             in_line = Span(reason, lined_up, self._clock.now())
@@ -135,7 +136,7 @@ class DeliveryAttempts:
             fired = self._clock.now()
             if rules.lapsed(props, fired):
                 return rules.lapse(props, {"ended": fired})
-            waits = with_waits(props, self.waits.parts(props, punctual_at(props), fired, target, in_line))
+            waits = with_waits(props, self.waits.parts(props, punctual, fired, target, in_line))
             trace = props.get("trace")
             offer = self._offer(rk, props, target)
             delivery = OutgoingDelivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace, offer)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, Literal
 
 from ...core.clock import Clock, Millis
@@ -23,8 +24,8 @@ class Waits:
     def __init__(self, clock: Clock, *, succeeds_lost: bool, taken_at: float) -> None:
         """succeeds_lost: the owner before this one disappeared. taken_at: monotonic time at which the shard was asked for."""
         self._clock = clock
-        self._taken = clock.now() - round((clock.monotonic() - taken_at) * 1000)
-        self._before: LateReason = "owner-lost" if succeeds_lost else "not-taken"
+        before: LateReason = "owner-lost" if succeeds_lost else "not-taken"
+        self._before = Span(before, 0, clock.now() - round((clock.monotonic() - taken_at) * 1000))
         self._storage: deque[Span] = deque(maxlen=MOST_SPANS)
         self._full: dict[str, deque[Span]] = {}
         """Of each channel, when it could take no more."""
@@ -66,23 +67,19 @@ class Waits:
         if fired - first < LATE_FROM and "next" not in props:
             return found
         if fired - first >= LATE_FROM:
-            spans = list(self._spans(target, own))
+            alone = [self._before] if own is None else [self._before, own]
             if (since := self._keyed.get(str(props["id"]))) is not None:
-                spans.append(Span("ordering-key", since, fired))
+                alone.append(Span("ordering-key", since, fired))
             if (since := self._unowned.get(str(props["id"]))) is not None:
-                spans.append(Span("partition-owner", since, fired))
-            found = split(first, fired, spans)
-        history = history_of(props)
-        if pause := between_attempts(props, history[-1][0] if history else None):
-            reason: LateReason = "partition-owner" if history[-1][1] == "stale" else "retry"
-            found[reason] = found.get(reason, 0) + pause
+                alone.append(Span("partition-owner", since, fired))
+            found = split(first, fired, chain(alone, self._observed(target)))
+        if "next" in props:
+            history = history_of(props)
+            if pause := between_attempts(props, history[-1][0] if history else None):
+                reason: LateReason = "partition-owner" if history[-1][1] == "stale" else "retry"
+                found[reason] = found.get(reason, 0) + pause
         return found
 
-    def _spans(self, target: Target, own: Span | None) -> Iterator[Span]:
-        yield Span(self._before, 0, self._taken)
-        for hold in target.ended_holds:
-            yield Span(hold.reason, hold.first, hold.end)
-        yield from self._storage
-        yield from self._full.get(target.name, ())
-        if own is not None:
-            yield own
+    def _observed(self, target: Target) -> Iterable[Span]:
+        holds = [Span(hold.reason, hold.first, hold.end) for hold in target.ended_holds]
+        return chain(holds, self._storage, self._full.get(target.name, ()))

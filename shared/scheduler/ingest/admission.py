@@ -357,7 +357,8 @@ class Ingest:
                 await self._deliverable(tenant, settings, event, body, durability, channel, f"channels/{number}")
         else:
             await self._deliverable(tenant, settings, event, body, durability, event.channel)
-        await self.callback_channels(tenant, event)
+        if event.on_delivered is not None or event.on_dead is not None:
+            await self.callback_channels(tenant, event)
         # A server-made id is known only once the shard is chosen, and that depends on the minute. A new name takes the id's place.
         shift = spread(tenant, event.id or origin.source or self._ids.name(), event.flex) if event.flex else 0
         new = new_event(event, body, self._clock.now(), durability, origin.at, shift)

@@ -268,7 +268,9 @@ def changed(row: Row, change: Props, etag: str) -> Row:
 
 def counted(session: OwnerSession, changes: Mapping[str, Props]) -> Counts:
     """Return the full counts as they will be once `changes` are stored."""
-    return rules.tally(str(changes.get(rk, row.props)["state"]) for rk, row in session.rows.items())
+    states = {rk: row.props["state"] for rk, row in session.rows.items()}
+    states.update({rk: change["state"] for rk, change in changes.items()})
+    return rules.tally(states.values())
 
 
 def rest(session: OwnerSession, wake: Millis, *, retries_only: bool, sent: bool) -> Steps[bool]:
@@ -415,13 +417,13 @@ def note_of(shard: str, side: str = "") -> Steps[None]:
 
 def claimed(session: OwnerSession, started: Iterable[str]) -> list[str]:
     """Return the rows with a stored claim of this session and no started delivery, the earliest due first."""
-    known = set(started)
+    known, epoch = set(started), session.epoch
     ready = [
-        row
-        for row in session.rows.values()
-        if row.props["state"] == "firing" and row.props.get("epoch") == session.epoch and row.rk not in known
+        (int(row.props["due"]), rk)
+        for rk, row in session.rows.items()
+        if rk not in known and row.props["state"] == "firing" and row.props.get("epoch") == epoch
     ]
-    return [row.rk for row in sorted(ready, key=lambda row: int(row.props["due"]))]
+    return [rk for _, rk in sorted(ready)]
 
 
 def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props], before: Callable[[Props], Steps[bool]] | None = None) -> Steps[None]:
