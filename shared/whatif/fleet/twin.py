@@ -129,13 +129,15 @@ class FleetTwin:
         return await self._service.app.maintenance.report(TENANT, self.name, AgentReportIn.model_validate(body))
 
     def begin(self) -> None:
-        """Measure from now on."""
-        self._measures, self._began = True, self._clock.monotonic()
+        """Measure from now on. A fleet without servers, which only takes turns or has agents, has no owners to measure."""
+        self._measures, self._began = any(node.serves for node in self._facts.nodes), self._clock.monotonic()
         for partition in self._unowned_since:
             self._unowned_since[partition] = self._began
 
     def end(self) -> None:
         """Stop measuring."""
+        if not self._measures:
+            return
         self._note_owners()
         self._outcome.without_owner = len(self._unowned_since)
         for since in self._unowned_since.values():

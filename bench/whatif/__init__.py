@@ -1,0 +1,1 @@
+"""Predictions of `tocsin what-if` beside small real runs: devhost and Azurite."""
