@@ -14,12 +14,13 @@ from shared.core.http1.head import MOST_INFORMATIONAL
 from shared.core.settings import MAX_ACCOUNTS, Settings
 from shared.delivery.channels.answer_heads import KEPT_BODY, KEPT_FIELDS
 from shared.delivery.channels.event_target import MAX_PARAMETER, MAX_PARAMETERS, MAX_PATH, MAX_TOTAL
-from shared.delivery.channels.model import MAX_BUS_PAYLOAD, MAX_PAYLOAD, MAX_SILENCE, MAX_SMALL_PAYLOAD, MAX_WORK, HttpChannel
+from shared.delivery.channels.model import MAX_BUS_PAYLOAD, MAX_PAYLOAD, MAX_SILENCE, MAX_SMALL_PAYLOAD, MAX_WORK, FleetChannel, HttpChannel
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
 from shared.delivery.entra.audiences import MAX_AUDIENCE
 from shared.delivery.entra.grants import MOST_AUDIENCES
 from shared.delivery.entra.tokens import MOST_TOKENS
+from shared.delivery.fleet_owners.rules import MOST_STALE, OWNER_WAIT
 from shared.leases.model import MAX_CLAIMS
 from shared.leases.rows import MAX_PARTITIONS
 from shared.leases.rules import MAX_HELD
@@ -119,6 +120,9 @@ SECTIONS: Final[Mapping[str, tuple[Limit, ...]]] = {
         Limit("stored body of an answer, of each of the last 20 attempts", KEPT_BODY, "bytes"),
         Limit("stored header fields of an answer, if the channel asks", KEPT_FIELDS, "characters"),
         Limit("honoured `Retry-After`", int(MAX_RETRY_AFTER * 1000) // DAY, "days"),
+        Limit("wait for the owner of a fleet channel's partition", OWNER_WAIT // 1000, "seconds"),
+        Limit("stale answers to one event that are no failed attempts", MOST_STALE),
+        Limit("path of a fleet channel", bound(FleetChannel, "path", "maxLength"), "characters"),
         Limit("silence of a receiver with long work, at most", MAX_SILENCE // 3_600_000, "hours"),
         Limit("long work of a receiver, with heartbeats", MAX_WORK // DAY, "days"),
         Limit("calls a second about one attempt's long work, per process", WORK_CALLS),

@@ -17,6 +17,7 @@ from .. import unreadable_rows
 from ..rows import (
     FLEET,
     INTENTS,
+    ActiveIntents,
     Fleet,
     Intent,
     Partition,
@@ -70,7 +71,11 @@ def partition_in_force(state: FleetState, key: str) -> int:
 
 def owner_from(fleet: str, state: FleetState, number: int, rows: OwnerRows, now: Millis) -> PartitionOwner:
     """Return the owner that the rows show at wall time `now`."""
-    return owner_of(fleet, state.fleet, number, rows.partition, rows.server, rows.age, active_intents(state.intents, now))
+    intents = active_intents(state.intents, now) if state.intents else _NO_INTENTS
+    return owner_of(fleet, state.fleet, number, rows.partition, rows.server, rows.age, intents)
+
+
+_NO_INTENTS = ActiveIntents()
 
 
 def _listed(row: Row | None) -> list[Row]:

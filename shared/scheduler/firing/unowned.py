@@ -33,6 +33,8 @@ class UnownedEvents:
             return {}
         found: dict[str, Millis] = {}
         fleets: dict[str, FleetChannel | None] = {}
+        owned = set[tuple[str, str]]()
+        """Channels and keys that can be delivered now, whichever the event."""
         for rk in keyed:
             props = rows[rk].props
             channel = str(props["channel"])
@@ -40,7 +42,7 @@ class UnownedEvents:
                 if channel not in fleets:
                     target = await self._attempts.tenant.target(channel)
                     fleets[channel] = target.spec if target is not None and isinstance(target.spec, FleetChannel) else None
-                if (spec := fleets[channel]) is None:
+                if (spec := fleets[channel]) is None or (channel, str(props[KEY])) in owned:
                     continue
                 tenant = self._attempts.tenant.name
                 routed = await self._attempts.owners.route(tenant, spec.fleet, str(props[KEY]), punctual_at(props))
@@ -49,6 +51,8 @@ class UnownedEvents:
                 found[rk] = self._clock.now() + CHANNEL_UNREAD_WAIT
                 continue
             if routed.decision.action != "wait":
+                if not routed.owner.hindrance:
+                    owned.add((channel, str(props[KEY])))
                 continue
             found[rk] = routed.decision.look
             # An event whose time has not come yet waits for that first.
