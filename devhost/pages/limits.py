@@ -101,7 +101,7 @@ SECTIONS: Final[Mapping[str, tuple[Limit, ...]]] = {
         Limit("attempts of a retry policy", bound(Retry, "attempts", "maximum")),
         Limit("pause between attempts", 7, "days"),
         Limit("flexible window", 30, "days"),
-        Limit("any duration", MAX_DURATION // DAY, "days"),
+        Limit("any duration, such as the delay of an event", MAX_DURATION // DAY, "days"),
         Limit("schedules of a tenant by default", MOST_SCHEDULES),
     ),
     "Deliveries": (
@@ -165,7 +165,7 @@ REFUSALS: Final = {
 }
 """Limit of a tenant with a highest value -> the answer beyond it."""
 
-_HEAD = """# Limits
+_HEAD = """# Limits: the maximum of everything
 
 Look up here the most that Tocsin accepts; a request beyond a limit is refused with an error that names it.
 Tenants can have [lower limits](api.md#tenants), and [settings](settings.md) bound the app's own resources.

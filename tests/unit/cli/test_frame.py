@@ -181,7 +181,7 @@ def test_exit_codes_are_unique_and_the_pages() -> None:
     page = (ROOT / "docs" / "how-to" / "checkpoint-program.md").read_text()
     for code in Exit:
         if code >= Exit.NO_TURN:
-            assert re.search(rf"^\| {code.value} \|", page, re.MULTILINE), code
+            assert re.search(rf"^- {code.value}: ", page, re.MULTILINE), code
 
 
 def test_page_of_the_command_names_every_group_and_code() -> None:
