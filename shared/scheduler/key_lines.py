@@ -19,7 +19,7 @@ from .keys import Address, shard_tenant
 from .overlap import ONE_BY_ONE, OVERLAP, has_line, overlap_of
 from .protocol.dispatch import ShardMessage, send
 from .protocol.gate import parse_gate, read_gate
-from .protocol.key_turns import TurnAnswer, end_ticket, exchange, line_up, read_line
+from .protocol.key_turns import TurnAnswer, end_ticket, exchange, forget_skips, line_up, read_line
 from .rules import due_at, may_change
 
 log = logging.getLogger(__name__)
@@ -166,6 +166,13 @@ class KeyLines:
         """Return the figures of a schedule that skips. Raises `StorageError`."""
         state = (await self._runner.run(read_line(line_of_schedule(tenant, schedule)))).state
         return SkippedOccurrences(state.skips, state.last_skip)
+
+    async def forget_skips(self, tenant: str, schedule: str) -> None:
+        """Set the figures of a schedule that was deleted back, so that a new one of its name does not show them."""
+        try:
+            await self._runner.run(forget_skips(line_of_schedule(tenant, schedule)))
+        except StorageError as error:
+            log.debug("The figures of a deleted schedule stay: %s", error, extra={"action": "skips_kept"})
 
 
 def first_look(tries: int) -> Millis:

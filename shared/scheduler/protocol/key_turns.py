@@ -40,7 +40,6 @@ from ..key_rules import (
     parse_line,
     span_of,
     ticket_of,
-    ticket_time,
 )
 from ..keys import Address, id_partition, id_row_key, parse_address, shard_tenant
 from ..overlap import SKIPPED, overlap_of
@@ -228,9 +227,7 @@ def end_ticket(line: KeyLine, ticket: str, limits: KeyLimits, now: Millis, busy:
     return (yield from exchange(line, Asker(), limits, now, wanted={}, held={}, ended={}))
 
 
-def tidy_line(line: KeyLine, ticket: str, row: Row, limits: KeyLimits, now: Millis) -> Steps[bool]:
-    """Remove an old ticket if it is stale. Return True if it was."""
-    stale = yield from find_stale(line, ticket, row, None, limits, now)
-    if stale.ticket and ticket_time(ticket) <= now:
-        yield from write(LIMITS, row.pk, Delete(row.rk, row.etag))
-    return stale.ticket
+def forget_skips(line: KeyLine) -> Steps[None]:
+    """Set the figures of a schedule that skips back."""
+    while (own := (yield from read_line(line)).row) is not None and own.props.get("skips"):
+        yield from write(LIMITS, line.partition, Merge(own.rk, {"skips": 0, "last_skip": 0}, own.etag))

@@ -69,6 +69,7 @@ async def schedules_delete(call: Call[Scheduler]) -> Answer:
     An occurrence that is already due and has become an event stays, and so does a delivery in progress.
     """
     await call.service.recurring.delete(call.tenant, call.params["id"], call.headers)
+    await call.service.lines.forget_skips(call.tenant, call.params["id"])
     return Answer(204)
 
 

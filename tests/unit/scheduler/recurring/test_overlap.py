@@ -78,6 +78,19 @@ async def test_skip_ends_what_is_due_while_one_before_it_has_not_ended(world: Wo
     assert (await world.demo.get(PATH)).json()["skipped"] == {"count": 3, "last": to_text(START + 60_000)}
 
 
+async def test_a_new_schedule_of_a_deleted_ones_name_begins_with_nothing_skipped(world: World) -> None:
+    await put(world, overlap="skip")
+    world.receiver.takes = 25.0
+    await world.run(55)
+    assert (await world.demo.get(PATH)).json()["skipped"]["count"] == 2
+    assert (await world.demo.delete(PATH)).status == 204
+    await world.run(30)
+    await put(world, overlap="skip", start=to_text(START + 150_000), end=to_text(START + 181_000))
+    assert "skipped" not in (await world.demo.get(PATH)).json()
+    await world.run(150)
+    assert (await world.demo.get(PATH)).json()["skipped"] == {"count": 2, "last": to_text(START + 170_000)}
+
+
 async def test_retries_count_as_not_ended(world: World) -> None:
     assert (await world.admin.put("/api/v1/tenants/demo", {"retry": {"schedule": ["PT12S"]}})).status == 200
     world.receiver.otherwise = Verdict("retry", 503)
