@@ -1,4 +1,4 @@
-"""Computes what Azure would bill: `python -m bench cost`; docs/explain/cost.md has the table with its arithmetic.
+"""Computes what Azure would bill: `python -m bench cost`; docs/how-to/what-it-costs.md has the table.
 
     prices      the prices, each with its source, in one table
     rules       arithmetic alone: from what was measured to US dollars

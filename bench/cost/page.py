@@ -14,7 +14,7 @@ from .loads import LOADS
 
 RESULTS: Final = Path(__file__).parent / "results.json"
 """The figures that the documentation shows."""
-PAGES: Final = (ROOT / "docs" / "explain" / "cost.md", ROOT / "docs" / "how-to" / "what-it-costs.md")
+PAGES: Final = (ROOT / "docs" / "how-to" / "what-it-costs.md",)
 SIZES: Final = (512, 2048)
 
 type Results = Mapping[str, Any]
@@ -46,7 +46,6 @@ def blocks(results: Results) -> dict[str, str]:
     """Return every block of figures as Markdown."""
     loads = _by_load(results)
     return {
-        "parts": "\n".join(_parts(loads)),
         "summary": "\n".join(_summary(loads)),
     }
 
@@ -73,14 +72,6 @@ def _table(head: Sequence[str], right: int, rows: Iterable[Sequence[str]]) -> li
 
 def _usd(amount: float) -> str:
     return f"{amount:,.2f}" if amount >= 0.005 or not amount else f"{amount:.4f}"
-
-
-def _parts(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:
-    """Return the parts of each load's price on the smallest instances."""
-    shown = [sizes[SIZES[0]] for sizes in loads.values() if SIZES[0] in sizes]
-    names = list(dict.fromkeys(name for each in shown for name, usd in each["parts"].items() if usd >= 0.005))
-    rows = [[each["title"], *(_usd(each["parts"].get(name, 0.0)) for name in names), _usd(each["usd"])] for each in shown]
-    return _table(["load", *names, "sum"], 1, rows)
 
 
 def _summary(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:

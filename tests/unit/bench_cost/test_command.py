@@ -92,8 +92,8 @@ def test_fresh_results_replace_those_of_the_same_load_and_size() -> None:
 def test_blocks_are_written_between_their_marks(measured: list[tuple[str, int]], capsys: pytest.CaptureFixture[str]) -> None:
     command.main(["--only", "idle", "bulk", "--json"])
     made = page.blocks(json.loads(capsys.readouterr().out))
-    text = page.update("before\n<!-- cost:parts -->\nold\n<!-- end -->\nafter\n", made)
-    assert text.startswith("before\n<!-- cost:parts -->\n\n| load |") and text.endswith("|\n\n<!-- end -->\nafter\n")
+    text = page.update("before\n<!-- cost:summary -->\nold\n<!-- end -->\nafter\n", made)
+    assert text.startswith("before\n<!-- cost:summary -->\n\n| load |") and text.endswith("|\n\n<!-- end -->\nafter\n")
     assert "old" not in text and "| idle |" in text and page.update(text, made) == text
     with pytest.raises(page.PageError, match="no block 'nothing'"):
         page.update("<!-- cost:nothing --><!-- end -->", made)
