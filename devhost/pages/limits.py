@@ -77,7 +77,7 @@ def bound(model: type[BaseModel], field: str, name: str) -> int:
 
 
 SECTIONS: Final[Mapping[str, tuple[Limit, ...]]] = {
-    "Events": (
+    "Events: maximum size, delay and number": (
         Limit("payload of an event", MAX_PAYLOAD, "bytes of JSON"),
         Limit("members of an event", MAX_MEMBERS),
         Limit("members of an event beside its payload, together", MAX_OUTSIDE, "bytes"),
@@ -165,7 +165,7 @@ REFUSALS: Final = {
 }
 """Limit of a tenant with a highest value -> the answer beyond it."""
 
-_HEAD = """# Limits: the maximum of everything
+_HEAD = """# Limits
 
 Look up here the most that Tocsin accepts; a request beyond a limit is refused with an error that names it.
 Tenants can have [lower limits](api.md#tenants), and [settings](settings.md) bound the app's own resources.
