@@ -70,6 +70,7 @@ NOTES: Final[Mapping[str, str]] = {
     "lease_notify_refused": "The fleet's `notify` channel refuses its alarms: check that the channel exists.",
     "lease_request_failed": "Storage refuses a request permanently: rights, or a missing table. Logged once.",
     "lease_scan_failed": "Storage refuses a scan permanently: rights, or a missing table. Logged once.",
+    "lock_not_renewed": "An unexpected exception in a program that holds a lock: the lock is lost when its validity ends.",
     "lock_taken_over": "A lock went to the next caller because its holder did not renew it.",
     "locks_removed": "A tenant had as many locks as it may; those that nobody used for a day were removed.",
     "logs_unsent": "Log lines of a node cannot be sent ([then](../how-to/node-logs.md#what-happens-when-lines-cannot-be-sent)).",

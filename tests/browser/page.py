@@ -13,7 +13,7 @@ from devhost.azurite import ROOT
 TIMEOUT = 60_000  # milliseconds that anything may take on a busy machine
 expect.set_options(timeout=TIMEOUT)
 
-PANELS = ("now", "fleets", "due", "late", "dead", "leases", "turns", "maintenance", "health")
+PANELS = ("now", "fleets", "due", "late", "dead", "leases", "turns", "maintenance", "locks", "health")
 """The ids of the panels of the overview, in their order on the page."""
 FLEET_PANELS = ("fleets", "leases", "turns", "maintenance")
 """The panels that are there only for tenants with fleets."""

@@ -67,6 +67,7 @@ class Stage:
         self._beating.start()
         self.replicas()
         self.agents()
+        self.locks()
         self.until(lambda: self.call("GET", "stats")["dead"] == 3, "dead letters")
         self.until(lambda: self.call("GET", "stats")["retrying"] == 1, "a retried event")
         self.until(self.lateness, "lateness")
@@ -121,6 +122,17 @@ class Stage:
         for event_id in dying:
             self.call("POST", f"events?tenant={name}", {"id": event_id, "delay": "PT0.2S", "payload": None}, ADMIN_KEY)
         self.until(lambda: len(self.call("GET", f"dead-letters?tenant={name}", key=ADMIN_KEY)["items"]) == len(dying), "their death")
+
+    def locks(self) -> None:
+        """A lock with a waiter, and one that is revoked."""
+        for name in ("nightly", "report"):
+            for holder in ("web-1", self.words[:64]):
+                self._client.put(
+                    f"locks/{name}",
+                    json={"holder": holder, "nonce": "n1", "ttl": "PT1H", "wait": "PT5M"},
+                    headers={"authorization": f"Bearer {DEMO_KEY}"},
+                )
+        self.call("POST", "locks/report/revoke", {"note": self.words})
 
     def servers(self) -> None:
         """A fleet that serves most of its partitions."""

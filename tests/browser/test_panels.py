@@ -69,6 +69,22 @@ async def test_turns_and_their_replicas_are_shown(look: Look, stage: Stage) -> N
     await expect(look.row("turns", "primary").first).to_contain_text("n1")
 
 
+async def test_locks_are_shown_where_there_are_some(look: Look, stage: Stage) -> None:
+    stage.call("PUT", "tenants/lockless", {}, ADMIN_KEY)
+    await look.open(ADMIN_KEY, "?tenant=lockless")
+    await look.shows("locks", "empty")
+    await expect(look.panel("locks")).to_be_hidden()
+    await look.page.get_by_label("Tenant").select_option("demo")
+    panel = await look.shows("locks")
+    await expect(panel.locator(".sum")).to_have_text("2 locks, 2 held.")
+    for name, state in (("nightly", "held"), ("report", "revoked")):
+        row = look.row("locks", name)
+        token = str(stage.call("GET", f"locks/{name}")["token"])
+        for text in (state, "web-1", token):
+            await expect(row).to_contain_text(text)
+    await expect(look.row("locks", "report")).to_contain_text(EVIL)
+
+
 async def test_redrive_brings_a_dead_letter_back(look: Look, stage: Stage) -> None:
     stage.die("one-more")
     await look.open(DEMO_KEY)

@@ -25,6 +25,9 @@ export type NewEvent = Planned<Omit<Schemas["EventIn"], "channels">>;
 export type NewFanout = Planned<Omit<Schemas["EventIn"], "channel" | "channels">> & { channels: string[] };
 export type EventChange = Dates<Schemas["EventPatch"]>;
 export type NewSchedule = Dates<Schemas["ScheduleIn"]>;
+export type Lock = Schemas["LockOut"];
+export type LockAsk = Schemas["LockIn"];
+export type LockAnswer = Schemas["LockHeldOut"] | Schemas["LockWaitingOut"];
 export type EventFilter = Dates<Query<"events_list">>;
 export type DeadFilter = Dates<Query<"dead_letters_list">>;
 
@@ -59,6 +62,7 @@ export class Tocsin {
   readonly calendars: Calendars;
   readonly heartbeats: Heartbeats;
   readonly jobs: Jobs;
+  readonly locks: Locks;
 
   constructor({ key, tenant, ...transport }: TocsinOptions) {
     this.#transport = new Transport(transport, key, tenant);
@@ -69,6 +73,7 @@ export class Tocsin {
     this.calendars = new Calendars(send);
     this.heartbeats = new Heartbeats(send);
     this.jobs = new Jobs(send);
+    this.locks = new Locks(send);
   }
 
   /** Return the numbers of the tenant's events by state. */
@@ -341,6 +346,32 @@ export class Jobs {
   /** Stop the job. What it has changed stays changed. */
   async cancel(id: string, options?: CallOptions): Promise<BulkJob> {
     return document(await this.#send({ method: "POST", path: `jobs/${name(id)}/cancel`, ...options }));
+  }
+}
+
+/** Locks, as the API has them: the caller renews its grant at a third of `valid_ms`, and counts that from before the request. */
+export class Locks {
+  readonly #send: Send;
+  constructor(send: Send) {
+    this.#send = send;
+  }
+
+  /** Acquire or renew a lock. `state` is `held`, or `waiting`: ask again after `retry_ms`. Throws `Refused` with `lock-held`, `lock-lost`. */
+  async ask(lock: string, ask: LockAsk, options?: CallOptions): Promise<LockAnswer> {
+    return document(await this.#send({ method: "PUT", path: `locks/${name(lock)}`, body: ask, ...options }));
+  }
+
+  /** Release the grant, and leave the queue. */
+  async release(lock: string, holder: string, nonce: string, options?: CallOptions): Promise<void> {
+    await this.#send({ method: "DELETE", path: `locks/${name(lock)}`, query: { holder, nonce }, ...options });
+  }
+
+  async get(lock: string, options?: CallOptions): Promise<Lock> {
+    return document(await this.#send({ method: "GET", path: `locks/${name(lock)}`, ...options }));
+  }
+
+  list(options?: CallOptions): AsyncGenerator<Lock, void, undefined> {
+    return pages<Lock>(this.#send, "locks", {}, options);
   }
 }
 

@@ -305,6 +305,68 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/locks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List locks by name */
+        get: operations["locks_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/locks/{lock}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a lock with its waiters */
+        get: operations["locks_get"];
+        /**
+         * Acquire a lock, or renew a grant
+         * @description 200: the caller holds the lock until valid_ms after it SENT this request, by its own clock. 202: it waits, and must ask again. 409 lock-held: another holds it, and the caller does not wait. 409 lock-lost: this grant has ended. The call is safe to repeat.
+         */
+        put: operations["locks_put"];
+        post?: never;
+        /**
+         * Release a lock, and leave its queue
+         * @description The first waiter gets it when it asks next. A grant that has ended already stays so, and the grants of others stay as they are. The call is safe to repeat. The lock's row stays for at least a day, so that later tokens are greater.
+         */
+        delete: operations["locks_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/locks/{lock}/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let the grant of a lock run out
+         * @description It is renewed no more. Its holder may believe in it until its validity ends, and nobody gets the lock before. The call is safe to repeat.
+         */
+        post: operations["locks_revoke"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/schedules": {
         parameters: {
             query?: never;
@@ -1063,6 +1125,109 @@ export interface components {
             items: components["schemas"]["LoadMinute"][];
             /** @description True if not all shards were counted in time: some minutes have more. Otherwise left out. Default: `false`. */
             incomplete?: boolean;
+        };
+        /** @description The caller holds the lock. */
+        LockHeldOut: {
+            /**
+             * @description Default: `held`.
+             * @constant
+             */
+            state?: "held";
+            /** @description Fencing token: greater than that of every earlier grant of this lock. */
+            token: number;
+            /** @description Validity, which the caller counts on its own clock from the SEND of this request. */
+            valid_ms: number;
+            /** @description To be sent with the next renewal. */
+            version: string;
+        };
+        /** @description A request for a lock, or the renewal of a grant. */
+        LockIn: {
+            /** @description Names the caller for people, such as its host and process. */
+            holder: string;
+            /** @description Names this attempt to hold the lock; choose a random one for each. A repeated request of the same holder and nonce gets the same grant, and one that arrives after the release gets nothing. */
+            nonce: string;
+            /**
+             * @description Validity that a new grant gets. A renewal does not change it. Default: `PT30S`.
+             * @example PT30S
+             */
+            ttl?: string;
+            /**
+             * @description Wait in the queue of the lock, and ask again within this time or leave it. Missing: do not wait.
+             * @example PT30S
+             */
+            wait?: string;
+            /** @description Token of the grant to renew. Missing: any grant of this holder and nonce, or a new one. */
+            token?: number;
+            /** @description `version` of the latest answer about this grant. With it a renewal costs one request to storage, not two. */
+            version?: string;
+        };
+        /** @description A page of locks. */
+        LockList: {
+            items: components["schemas"]["LockOut"][];
+            next: string | null;
+        };
+        /** @description A lock as stored. After its last grant has run out or was released, it is free. */
+        LockOut: {
+            name: string;
+            /**
+             * @description `revoked`: the grant is renewed no more, and runs out.
+             * @enum {string}
+             */
+            state: "held" | "free" | "revoked";
+            /** @description Of the last grant. */
+            token: number;
+            /** @description Missing while the lock is free. */
+            holder?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            granted?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            renewed?: string;
+            /**
+             * Format: date-time
+             * @description When others can get the lock, unless it is renewed or released before.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            free_at?: string;
+            waiters: components["schemas"]["LockWaiterOut"][];
+            /** @description Why the grant was revoked. */
+            note?: string;
+            author?: string;
+        };
+        /** @description The reason for a revocation. */
+        LockRevokeIn: {
+            note: string;
+        };
+        /** @description The outcome of a revocation. */
+        LockRevokedOut: {
+            /** @description Time until the lock can be granted again; 0 if nobody holds it. */
+            free_after_ms: number;
+        };
+        /** @description A waiter of a lock. */
+        LockWaiterOut: {
+            holder: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            since: string;
+        };
+        /** @description The caller waits for the lock. */
+        LockWaitingOut: {
+            /**
+             * @description Default: `waiting`.
+             * @constant
+             */
+            state?: "waiting";
+            /** @description Waiters before the caller. */
+            ahead: number;
+            /** @description Time after which the caller should ask again. */
+            retry_ms: number;
         };
         /** @enum {string} */
         NoticeKind: "event.dead" | "breaker.opened" | "breaker.closed" | "channel.paused" | "schedule.missed" | "schedule.ended" | "limit.reached" | "key.expired";
@@ -2104,6 +2269,158 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LoadOut"];
+                };
+            };
+        };
+    };
+    locks_list: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LockList"];
+                };
+            };
+        };
+    };
+    locks_get: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                lock: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LockOut"];
+                };
+            };
+        };
+    };
+    locks_put: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                lock: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LockIn"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LockHeldOut"];
+                };
+            };
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LockWaitingOut"];
+                };
+            };
+        };
+    };
+    locks_delete: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description As in the request for the lock. */
+                holder?: string;
+                /** @description As in the request for the lock. */
+                nonce?: string;
+                /** @description Release this grant only. Without holder: its holder is known to have stopped. */
+                token?: number;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                lock: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; no content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    locks_revoke: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                lock: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LockRevokeIn"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LockRevokedOut"];
                 };
             };
         };

@@ -130,6 +130,16 @@ test("a heartbeat begins a monitor, and ends it", async () => {
   const beat = await tocsin.heartbeats.beat("node-backup", { within: "PT1H", payload: { job: "backup" } });
   assert.equal((await tocsin.heartbeats.get("node-backup")).name, beat.name);
   await tocsin.heartbeats.end("node-backup");
+
+  const mine = { holder: "a", nonce: "n1" };
+  const grant = await tocsin.locks.ask("node-lock", { ...mine, ttl: "PT30S" });
+  assert.ok(grant.state === "held" && grant.valid_ms === 30_000);
+  const renewed = await tocsin.locks.ask("node-lock", { ...mine, token: grant.token, version: grant.version });
+  assert.ok(renewed.state === "held" && renewed.token === grant.token);
+  assert.equal((await tocsin.locks.ask("node-lock", { holder: "b", nonce: "n2", wait: "PT10S" })).state, "waiting");
+  await tocsin.locks.release("node-lock", mine.holder, mine.nonce);
+  const shown = await tocsin.locks.get("node-lock");
+  assert.deepEqual([shown.state, shown.waiters.map((each) => each.holder)], ["free", ["b"]]);
 });
 
 test("a receiver completes an event later", async () => {

@@ -39,7 +39,7 @@ def test_code_about_the_client_runs_as_often_as_one_likes(monkeypatch: pytest.Mo
     with BlockingTocsin() as kit:
         monkeypatch.setattr(tocsin, "Client", lambda url, key: kit.client_with(key))
         code = [block for _, block in blocks("reference/client.md")]
-        assert len(code) == 5
+        assert len(code) == 6
         printed = []
         for _ in range(2):
             names: dict[str, Any] = {"key": "local-demo-key", "secret": kit.secret}

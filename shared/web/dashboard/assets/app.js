@@ -8,6 +8,7 @@ import { due, late, now } from "./events.js";
 import { fleets } from "./fleets.js";
 import { health } from "./health.js";
 import { leases } from "./leases.js";
+import { locks } from "./locks.js";
 import { maintenance } from "./maintenance.js";
 import { Panel } from "./panel.js";
 import * as reach from "./reach.js";
@@ -16,7 +17,7 @@ import { search } from "./search.js";
 import { turns } from "./turns.js";
 
 const VIEWS = { overview: "Overview", events: "Events", schedules: "Schedules", audit: "Audit" };
-const PANELS = [now, fleets, due, late, dead, leases, turns, maintenance, health, search, schedules, audit];
+const PANELS = [now, fleets, due, late, dead, leases, turns, maintenance, locks, health, search, schedules, audit];
 const NEW_NAMES = 60_000; // ms between loads of the names of tenants and fleets
 const AGAIN = 5000; // ms until names, or a stored key, are tried again after a failure
 

@@ -18,18 +18,18 @@ function hint(error) {
 export class Panel {
   /**
    * spec: `id`, `title`, `view` (the tab), `needs` (the scope with which a key reads it), `every(ctx)` (ms between loads; Infinity: only when asked), `still(data)` (a text; the view is not touched while it
-   * stays the same), `fleet` (true if it shows a fleet, "list" if it shows all), `tools(ctx, refresh)` -> a node above the data that stays in every state, `load(ctx, signal)` -> data, `empty(data)` -> a text or null,
+   * stays the same), `fleet` (true if it shows a fleet, "list" if it shows all), `rare` (true if it is there only while it has data), `tools(ctx, refresh)` -> a node above the data that stays in every state, `load(ctx, signal)` -> data, `empty(data)` -> a text or null,
    * `build(body, ctx, refresh)` -> `{show(data, ctx), end()}`.
    */
   constructor(spec, ctx) {
-    Object.assign(this, { spec, ctx, view: null, shown: null, next: 0, going: null, failures: 0, at: null });
+    Object.assign(this, { spec, ctx, view: null, filled: false, shown: null, next: 0, going: null, failures: 0, at: null });
     this.seen = el("span", { class: "seen", title: "Time of the last load" });
     this.note = el("p", { class: "note" });
     this.body = el("div", { class: "body", hidden: true });
     this.title = el("h2", { id: `title-${spec.id}`, tabIndex: -1 }, spec.title);
     this.root = el("section", { class: "card panel", id: `panel-${spec.id}`, "aria-labelledby": `title-${spec.id}` },
       el("header", { class: "head" }, this.title, this.seen), spec.tools?.(ctx, () => this.refresh()), this.note, this.body);
-    this.root.hidden = this.leftOut;
+    this.root.hidden = this.unseen;
     this.state("loading", "Loading …");
   }
 
@@ -39,8 +39,13 @@ export class Panel {
     return Boolean(spec.fleet && !ctx.fleet && !(spec.fleet === "list" && ctx.unsure));
   }
 
+  /** True for a panel that is not on the page now. */
+  get unseen() {
+    return this.leftOut || Boolean(this.spec.rare && !this.filled);
+  }
+
   state(name, text = "") {
-    if (name === "error" && this.root.dataset.state !== "error") say(`${this.spec.title}: ${text}`);
+    if (name === "error" && !this.unseen && this.root.dataset.state !== "error") say(`${this.spec.title}: ${text}`);
     this.root.dataset.state = name;
     this.note.className = name === "error" ? "note wrong" : "note";
     this.note.hidden = !text;
@@ -57,6 +62,7 @@ export class Panel {
     this.end();
     this.next = this.failures = 0;
     this.at = null;
+    this.filled = false;
     this.seen.textContent = "";
     this.state("loading", "Loading …");
   }
@@ -127,8 +133,8 @@ export class Panel {
 
   /** Load if it is time. Faults of the page itself are thrown. */
   async turn() {
-    this.root.hidden = this.leftOut;
-    if (performance.now() < this.next || this.going || !this.root.isConnected || this.root.hidden || this.spec.view !== this.ctx.view) return;
+    this.root.hidden = this.unseen;
+    if (performance.now() < this.next || this.going || !this.root.isConnected || this.leftOut || this.spec.view !== this.ctx.view) return;
     const going = (this.going = new AbortController());
     const began = performance.now();
     try {
@@ -136,6 +142,8 @@ export class Panel {
       if (going.signal.aborted) return;
       this.next = performance.now() + Math.max(this.spec.every(this.ctx), PART * (performance.now() - began));
       const none = this.spec.empty?.(data);
+      this.filled = !none;
+      this.root.hidden = this.unseen;
       if (!none) {
         this.body.hidden = false;
         this.view ??= this.spec.build(this.body, this.ctx, () => this.refresh());
