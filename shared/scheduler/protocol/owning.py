@@ -419,11 +419,11 @@ def claimed(session: OwnerSession, started: Iterable[str]) -> list[str]:
     """Return the rows with a stored claim of this session and no started delivery, the earliest due first."""
     known, epoch = set(started), session.epoch
     ready = [
-        (int(row.props["due"]), rk)
-        for rk, row in session.rows.items()
-        if rk not in known and row.props["state"] == "firing" and row.props.get("epoch") == epoch
+        row
+        for row in session.rows.values()
+        if row.props["state"] == "firing" and row.rk not in known and row.props.get("epoch") == epoch
     ]
-    return [rk for _, rk in sorted(ready)]
+    return [row.rk for row in sorted(ready, key=lambda row: int(row.props["due"]))]
 
 
 def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props], before: Callable[[Props], Steps[bool]] | None = None) -> Steps[None]:
