@@ -45,14 +45,14 @@ CHECK: Final = {
 
 def page() -> str:
     """The whole page, with the metrics of today."""
-    lines: list[str] = []
+    groups: dict[str, list[str]] = {}
     for family in collected(_example()):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = dict.fromkeys(label for sample in family.samples for label in sample.labels if label != "le")
-        kind = f"{family.type}; {', '.join(labels)}" if labels else family.type
         check = f" **Check: {CHECK[name]}.**" if name in CHECK else ""
-        lines.append(f"- `{name}` ({kind}): {family.documentation}.{check}\n")
-    return update(PAGE.read_text(), {"metrics": "".join(lines)})
+        groups.setdefault(", ".join(labels), []).append(f"- `{name}`: {family.documentation}.{check}\n")
+    blocks = (f"{f'By {labels}:' if labels else 'Without labels:'}\n\n{''.join(lines)}" for labels, lines in groups.items())
+    return update(PAGE.read_text(), {"metrics": "\n".join(blocks)})
 
 
 def _example() -> MetricsSnapshot:

@@ -14,7 +14,7 @@ def test_page_is_the_generated_one(generator: object) -> None:
 
 def test_every_metric_to_check_exists() -> None:
     page = metrics.PAGE.read_text()
-    assert [name for name in metrics.CHECK if f"- `{name}` (" not in page] == []
+    assert [name for name in metrics.CHECK if f"- `{name}`: " not in page] == []
 
 
 def test_a_block_is_replaced_between_its_marks_and_a_missing_one_is_an_error() -> None:
