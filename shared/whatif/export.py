@@ -80,8 +80,8 @@ class Exporter:
     def read(self) -> Snapshot:
         """Return the snapshot. Raises `BadSnapshot` if it is too large for a run, and the client's errors."""
         schedules = sorted(self._reader.items("schedules", limit=MAX_SCHEDULES + 1), key=lambda each: str(each["id"]))
-        active = [each for each in schedules if not each.get("paused")]
-        events = self._events([str(each["id"]) for each in schedules])
+        active = [each for each in schedules if not each.get("paused") and self._occurs(each)]
+        events = self._events([str(each["id"]) for each in active])
         names = {event.channel for event in events}
         for each in active:
             names |= {str(each["channel"])} if each.get("channel") else set(each.get("channels") or ())
@@ -179,6 +179,10 @@ class Exporter:
         took = sorted(int(each["took_ms"]) for each in attempts if each["outcome"] == "delivered" and each.get("took_ms") is not None)
         failed = sum(each["outcome"] not in ("delivered", "working") for each in attempts)
         return tuple(took), round(failed / len(attempts), 4) if attempts else 0.0
+
+    def _occurs(self, shown: Mapping[str, Any]) -> bool:
+        """Return True if the next occurrence is in the window. Earlier ones are events."""
+        return bool(shown.get("next")) and parse_time(str(shown["next"])) < self._options.end
 
     def _schedule(self, shown: Mapping[str, Any]) -> dict[str, Any]:
         found = {name: shown[name] for name in _TIMING if shown.get(name) is not None}

@@ -25,6 +25,11 @@ LISTS: dict[str, list[dict[str, Any]]] = {
         },
         {"name": "search", "partitions": 4},
     ],
+    "schedules": [
+        {"id": "often", "channel": "a", "cron": "*/5 * * * *", "timezone": "UTC", "next": "2026-11-23T12:10:00.000Z"},
+        {"id": "nightly", "channel": "b", "cron": "30 2 * * *", "timezone": "UTC", "next": "2026-11-24T02:30:00.000Z"},
+        {"id": "ended", "channel": "c", "cron": "30 2 * * *", "timezone": "UTC", "next": None},
+    ],
     "fleets/store/nodes": [
         {"node": "n1", "beat": BEAT, "maintenance": AGENT, "turn": {"role": "secondary"}},
         {"node": "n2", "beat": None, "maintenance": {**AGENT, "disabled": True}, "turn": None},
@@ -61,6 +66,10 @@ class FakeApi:
 def exported(*fleets: str, names: bool = True) -> Snapshot:
     options = ExportOptions(FIRST, FIRST + 3_600_000, fleets=fleets if names else None)
     return Exporter(FakeApi(), FakeApi(), lambda read: (read(), ""), "shop", options).read()
+
+
+def test_schedules_without_an_occurrence_in_the_window_are_left_out() -> None:
+    assert [each["cron"] for each in exported("store").schedules] == ["*/5 * * * *"]
 
 
 def test_nodes_are_servers_agents_and_replicas_as_they_report() -> None:
