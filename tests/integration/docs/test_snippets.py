@@ -140,6 +140,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             for fleet in ("db", "search"):
                 client.call("PUT", f"fleets/{fleet}", {"partitions": 4})
         tables = HttpTables.from_connection_string(azurite.connection_string)
+        stack.callback(tables.close)
         keepers = [stack.enter_context(LeaseKeeper("search", name, tables, tenant="demo")) for name in SERVERS]
         for keeper in keepers:
             stack.callback(keeper.stop, keep=True)

@@ -55,7 +55,8 @@ def fault(words: list[str]) -> str | None:
         return f"{' '.join(path)} has no {words[0]}" if words and not words[0].startswith("--") else None
     try:
         if words:
-            command.make_context(" ".join(path), list(words))
+            # N stands for a number.
+            command.make_context(" ".join(path), ["1" if word == "N" else word for word in words])
     except Exception as error:
         return f"{' '.join([*path, *words])}: {error}"
     return None
