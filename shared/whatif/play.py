@@ -70,17 +70,15 @@ class TwinRun:
             for fleet in self._fleets:
                 fleet.begin()
             await self._until(snapshot.end)
-            for fleet in self._fleets:
-                fleet.end()
+            fleets = {fleet.name: await fleet.end() for fleet in self._fleets}
+            for task in self._tasks:
+                task.cancel()
             latest = snapshot.end + round(MAX_DRAIN * 1000)
             while self._clock.now() < latest and not self._service.idle():  # noqa: ASYNC110  shards tell nobody
                 await asyncio.sleep(LOOKS)
             outcome = outcome_of(self._service.receivers.stories, snapshot.first, self._clock.now(), self._service.given_up())
-            for fleet in self._fleets:
-                outcome.fleets[fleet.name] = await fleet.outcome()
+            outcome.fleets = fleets
             self._outcome = outcome
-            for task in self._tasks:
-                task.cancel()
         self._progress(1.0)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

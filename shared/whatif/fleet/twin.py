@@ -11,7 +11,6 @@ from ...core.clock import Millis
 from ...fleets.model import FleetIn
 from ...leases.rows import fleet_key
 from ...maintenance.agent.imds.client import Machine
-from ...maintenance.agent.timings import LEAD
 from ...maintenance.model import AgentReportIn
 from ..changes import ANNOUNCED_BEFORE, Change, DomainChange, FewerServers
 from ..outcome import POINTS, FleetOutcome
@@ -134,15 +133,29 @@ class FleetTwin:
         for partition in self._unowned_since:
             self._unowned_since[partition] = self._began
 
-    def end(self) -> None:
-        """Stop measuring."""
-        if not self._measures:
-            return
-        self._note_owners()
-        self._outcome.without_owner = len(self._unowned_since)
-        for since in self._unowned_since.values():
-            self._note_unowned(since)
-        self._measures = False
+    async def end(self) -> FleetOutcome:
+        """Stop measuring, end the nodes, and return the figures."""
+        if self._measures:
+            self._note_owners()
+            self._outcome.without_owner = len(self._unowned_since)
+            for since in self._unowned_since.values():
+                self._note_unowned(since)
+            self._measures = False
+        for task in (task for node in self._nodes.values() for task in node.tasks):
+            task.cancel()
+        found, settings = self._outcome, self._spec.maintenance
+        lead = settings.leads.get("Freeze", settings.lead) / 1000
+        # Seconds of the clock at which a node begins to prepare.
+        offset = self._clock.monotonic() - self._clock.now() / 1000
+        begins = {event.event_id: event.not_before / 1000 + offset - lead for event, *_ in self._events}
+        found.approved = sorted(event.approved - begins[event.event_id] for event, *_ in self._events if event.approved is not None)
+        found.unapproved = sum(event.approved is None for event, *_ in self._events)
+        turns, _ = await self._service.app.checkpoints.turns(TENANT, self.name, 1000)
+        within = [turn for turn in turns if turn["granted"] >= self._service.first_text]
+        found.turns = len(within)
+        found.turns_late = sum(bool(turn.get("late")) for turn in within)
+        found.turns_failed = sum(turn["state"] in ("timed-out", "revoked") for turn in within)
+        return found
 
     # -- owners
 
@@ -255,20 +268,3 @@ class FleetTwin:
     async def _until(self, moment: Millis) -> None:
         while (left := (moment - self._clock.now()) / 1000) > 0:  # noqa: ASYNC110  rounding
             await asyncio.sleep(left)
-
-    # -- the end
-
-    async def outcome(self) -> FleetOutcome:
-        """Return the figures."""
-        found, lead = self._outcome, self._spec.maintenance.lead / 1000 or LEAD
-        # Seconds of the clock at which a node begins to prepare.
-        offset = self._clock.monotonic() - self._clock.now() / 1000
-        begins = {event.event_id: event.not_before / 1000 + offset - lead for event, *_ in self._events}
-        found.approved = sorted(event.approved - begins[event.event_id] for event, *_ in self._events if event.approved is not None)
-        found.unapproved = sum(event.approved is None for event, *_ in self._events)
-        turns, _ = await self._service.app.checkpoints.turns(TENANT, self.name, 1000)
-        within = [turn for turn in turns if turn["granted"] >= self._service.first_text]
-        found.turns = len(within)
-        found.turns_late = sum(bool(turn.get("late")) for turn in within)
-        found.turns_failed = sum(turn["state"] in ("timed-out", "revoked") for turn in within)
-        return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import timedelta
 from pathlib import Path
 from xml.etree import ElementTree
@@ -30,7 +31,7 @@ def planned(kit: BlockingTocsin) -> BlockingTocsin:
     for number in range(300):
         delay, key = timedelta(minutes=5, seconds=number), KEY_OF_A_PERSON if number % 5 == 0 else None
         kit.client.schedule({"n": number, "secret": SECRET}, delay=delay, channel="orders", ordering_key=key, id=f"{SECRET}-{number}")
-    admin("PUT", "calendars/feasts?tenant=demo", {"dates": ["2027-01-15", "2029-12-24"]})
+    admin("PUT", "calendars/feasts?tenant=demo", {"dates": ["2027-01-16", "2029-12-24"]})
     admin("PUT", "schedules/nightly?tenant=demo", {"every": "PT10M", "payload": {"secret": SECRET}, "channel": "bills"})
     shut = {"cron": "*/5 * * * *", "payload": {}, "channel": "bills", "exclude": {"calendars": ["feasts"]}}
     admin("PUT", "schedules/shut?tenant=demo", shut)
@@ -50,7 +51,7 @@ def test_export_holds_what_a_twin_needs_and_no_secret(tocsin: Command, planned: 
     orders = next(channel for channel in found.channels if channel.name == "orders")
     assert len(orders.took) == 3 and orders.failed == 0.0
     cron, every = sorted(found.schedules, key=lambda each: "every" in each)
-    assert every["every"] == "PT10M" and every["start"] > "2027-01-15" and cron["exclude"] == {"dates": ["2027-01-15"]}
+    assert every["every"] == "PT10M" and every["start"] > "2027-01-15" and cron["exclude"] == {"dates": ["2027-01-16"]}
     assert [fleet.name for fleet in found.fleets] == ["store"] and found.fleets[0].definition["partitions"] == 8
 
 
@@ -122,3 +123,9 @@ def test_removals_name_the_fleets_that_there_are(tocsin: Command, tmp_path: Path
     found.write_text(Snapshot(SNAPSHOT.first, SNAPSHOT.end, fleets=(FleetFacts("store", {"partitions": 2}, nodes),)).text())
     refused = tocsin("what-if", "run", str(found), "--remove-servers", "2@+1m")
     assert refused.code == 2 and "at least one server must stay" in refused.err
+
+
+def test_a_library_that_is_missing_is_named_with_what_to_install(tocsin: Command, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "shared.whatif.play", None)
+    refused = tocsin("what-if", "run", file)
+    assert refused.code == 1 and "pip install 'tocsin[app]'" in refused.err.replace("\n", " ")

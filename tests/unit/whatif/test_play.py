@@ -10,7 +10,7 @@ import pytest
 from shared.core.durations import parse_time
 from shared.whatif.changes import parse_changes
 from shared.whatif.outcome import Outcome
-from shared.whatif.play import play
+from shared.whatif.play import MAX_DRAIN, play
 from shared.whatif.service import spread_events
 from shared.whatif.snapshot import AnnouncedMaintenance, ChannelFacts, FleetFacts, NodeFacts, PlannedEvent, Snapshot
 
@@ -71,6 +71,13 @@ def test_a_limit_and_more_events_make_a_backlog() -> None:
     limited = run(EVENTS, rate="orders=2/s@12:00:30", add_events="100:orders@12:01")
     assert limited.events == 408 and limited.delivered == 408
     assert limited.backlog_most > 100 and limited.late_by_channel["orders"] > 60
+
+
+def test_a_run_ends_an_hour_after_the_window_at_the_latest() -> None:
+    few = Snapshot(FIRST, FIRST + 2 * MINUTE, (PlannedEvent(FIRST + MINUTE, "orders", times=5),), (ChannelFacts("orders"),))
+    down = run(few, down="orders@12:00")
+    assert (down.events, down.unfinished, down.dead, down.drained_after) == (5, 5, 0, None)
+    assert 120 + MAX_DRAIN <= down.ran_for < 125 + MAX_DRAIN
 
 
 def test_repeated_events_stay_in_their_minute_and_overdue_ones_come_at_once() -> None:
