@@ -119,9 +119,8 @@ class KeyedEvents:
             if rk not in mine.rows:
                 mine.rows[rk] = None
                 self._lined[rk] = mine
-                if self._session.epoch > 1 and not self._session.succeeds_lost:
-                    # An owner that knew it has released the shard: if it was due then, it waited for its key, or for its channel.
-                    self._waits.keyed(str(props["id"]), rules.due_at(props))
+                if self._session.epoch > 1:
+                    self._waited(self._session.rows[rk])
             wanted.setdefault(mine.line, []).append(rk)
         for line, rows in wanted.items():
             mine = self._mine[line]
@@ -137,6 +136,17 @@ class KeyedEvents:
             self._allow(self._mine[line], rows, outcomes, found)
         self.urgent = bool(found) or any(mine.turns for mine in self._mine.values())
         return found
+
+    def _waited(self, row: Row) -> None:
+        """Note how an event has waited at a former owner: if it was due then, it waited for its key, or for its channel."""
+        due, lost_at = rules.due_at(row.props), self._session.lost_at
+        if lost_at is None:
+            self._waits.keyed(str(row.props["id"]), due)
+            return
+        # Until it was claimed, or the owner disappeared.
+        until = row.timestamp if row.props["state"] == "firing" else lost_at
+        if due < until:
+            self._waits.keyed(str(row.props["id"]), due, until)
 
     def _is_to_skip(self, mine: _Line, rk: str, now: Millis) -> bool:
         """Return True for an occurrence that is due, has no turn, and would be skipped rather than wait."""

@@ -31,6 +31,8 @@ class Waits:
         """Of each channel, when it could take no more."""
         self._keyed: dict[str, Millis] = {}
         """Since when events wait for their ordering keys, by id."""
+        self._lost: dict[str, Millis] = {}
+        """Until when they waited so at an owner that has disappeared, by id."""
         self._unowned: dict[str, Millis] = {}
         """Since when events wait for the owners of their partitions, by id."""
         self.storage(taken_at)
@@ -42,9 +44,11 @@ class Waits:
             now = self._clock.now()
             self._storage.append(Span("storage", now - took, now))
 
-    def keyed(self, event: str, since: Millis) -> None:
-        """Note that an event waits for its ordering key."""
+    def keyed(self, event: str, since: Millis, lost: Millis = 0) -> None:
+        """Note that an event waits for its ordering key. lost: until when it did so at an owner that has disappeared; 0 for none."""
         self._keyed.setdefault(event, since)
+        if lost:
+            self._lost.setdefault(event, lost)
 
     def unowned(self, event: str, since: Millis) -> None:
         """Note that an event waits for the owner of its partition."""
@@ -67,7 +71,8 @@ class Waits:
         if fired - first < LATE_FROM and "next" not in props:
             return found
         if fired - first >= LATE_FROM:
-            alone = [self._before] if own is None else [self._before, own]
+            before = self._before._replace(first=self._lost.get(str(props["id"]), 0))
+            alone = [before] if own is None else [before, own]
             if (since := self._keyed.get(str(props["id"]))) is not None:
                 alone.append(Span("ordering-key", since, fired))
             if (since := self._unowned.get(str(props["id"]))) is not None:

@@ -56,8 +56,13 @@ class OwnerSession:
 
     notices: bool = False
     """True if the tenant is to be told of events that end without a delivery."""
-    succeeds_lost: bool = False
-    """True if the owner before this one disappeared: it had not released the shard."""
+    lost_at: Millis | None = None
+    """When the owner before this one last wrote the gate, by storage's time, if it disappeared without releasing the shard."""
+
+    @property
+    def succeeds_lost(self) -> bool:
+        """Return True if the owner before this one disappeared."""
+        return self.lost_at is not None
 
     @property
     def epoch(self) -> int:
@@ -113,8 +118,8 @@ def take(
         mine = replace(gate, state="owned", holder=owner, epoch=gate.epoch + 1, process=runs_in)
         answer = yield from write(EVENTS, shard, merge_gate(mine, row.etag))
         if isinstance(answer, Applied):
-            lost, held_row = gate.state == "owned", held_row_of(gate)
-            return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named, held_row=held_row, succeeds_lost=lost)
+            lost_at = row.timestamp if gate.state == "owned" else None
+            return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named, held_row=held_row_of(gate), lost_at=lost_at)
 
 
 def load(session: OwnerSession) -> Steps[bool]:

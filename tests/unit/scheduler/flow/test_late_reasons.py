@@ -108,6 +108,24 @@ async def test_lost_owner_is_a_reason(world: World) -> None:
     assert next(iter(found)) == "owner-lost" and found["owner-lost"] > timings.OWNER_SILENT / 2
 
 
+async def test_the_wait_for_a_key_before_an_owner_was_lost_is_a_reason_of_its_own(world: World) -> None:
+    url = (await world.admin.get("/api/v1/tenants/demo/channels/default")).json()["url"]
+    limited = {"type": "http", "url": url, "timeout": "PT1M", "per_key": {"ordered": True}}
+    assert (await world.admin.put("/api/v1/tenants/demo/channels/default", limited)).status == 200
+    world.receiver.takes = 50.0
+    first = await world.demo.create(id="a", delay="PT15S", ordering_key="k")
+    second = await world.demo.create(id="b", delay="PT15S", ordering_key="k")
+    await world.run(75)
+    await world.close()
+    world.receiver.takes = 0.0
+    await world.open()
+    await world.run(180)
+    # The second began when the first had ended, and its owner was lost a moment later.
+    assert "owner-lost" not in await reasons(world, first["id"])
+    found = await reasons(world, second["id"])
+    assert 45_000 < found["ordering-key"] < 55_000 and found["owner-lost"] > timings.OWNER_SILENT / 2
+
+
 async def test_nobody_there_is_a_reason_and_an_overdue_event_is_not_blamed_on_the_service(world: World) -> None:
     made = await world.demo.create(delay="PT5S")
     await world.clock.advance(200)
