@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from . import totals
+from . import locks, totals
 from .cluster import figures as cluster
 from .cluster import pair
 from .events import (
@@ -105,4 +105,6 @@ BENCHES: Final[dict[str, Bench]] = {
     "leases-throttled": Bench("leases on storage that refuses requests, with slower scans and without", throttled.measure, 1_800.0),
     "leases-balance": Bench("balance by load on virtual time, beside the algorithm of KCL 3", balance.measure, 1_200.0),
     "leases-azurite": Bench("64 keepers on Azurite", azurite.measure),
+    # Locks
+    "locks": Bench("requests of locks, and 10,000 of them: devhost and Azurite", locks.measure),
 }

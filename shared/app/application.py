@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
 
 from ..checkpoints.service.service import CheckpointService
@@ -140,7 +139,7 @@ class Application:
             storage,
             clock,
             ids,
-            ChainMap(self.scheduler.counters, self.locks.counters, *([ports.trace_watch.counters] if ports.trace_watch else [])),
+            (self.scheduler.counters, self.locks.counters, *((ports.trace_watch.counters,) if ports.trace_watch else ())),
             self.watch.figures,
             self.checkpoints.figures,
             maintenance.figures,

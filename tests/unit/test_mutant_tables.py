@@ -9,6 +9,7 @@ import pytest
 from tests.model.keys.test_key_turns import EXPECTED as KEYS
 from tests.model.leases.test_lease_protocol import STEPS as LEASES
 from tests.model.leases.test_lease_resizing import STEPS as RESIZES
+from tests.model.locks.test_lock_protocol import EXPECTED as LOCKS
 from tests.model.notices.test_notice_protocol import EXPECTED as NOTICES
 from tests.model.pairs.test_pair_protocol import EXPECTED as PAIRS
 from tests.model.shards.test_shard_mutants import EXPECTED as SHARDS
@@ -19,11 +20,12 @@ from tests.paths import ROOT
     ("page", "found"),
     [
         ("leases.md", [*LEASES, *RESIZES]),
+        ("leases.md", LOCKS),
         ("durability.md", PAIRS),
         ("ordering-keys.md", KEYS),
         ("scheduler.md", [*SHARDS, *NOTICES]),
     ],
-    ids=["leases", "pairs", "keys", "shards"],
+    ids=["leases", "locks", "pairs", "keys", "shards"],
 )
 def test_pages_say_how_many_broken_variants_the_tests_catch(page: str, found: Collection[str]) -> None:
     assert f"{len(found)} broken variants" in (ROOT / "docs" / "explain" / page).read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from prometheus_client import Metric
@@ -61,7 +61,7 @@ class Metrics:
         storage: Storage,
         clock: Clock,
         ids: Ids,
-        counters: Mapping[str, int],
+        counters: Sequence[Mapping[str, int]],
         fleets: Callable[[], Awaitable[list[FleetFigures]]],
         turns: Callable[[], Awaitable[list[TurnFigures]]],
         maintenance: Callable[[], Awaitable[list[MaintenanceFigures]]],
@@ -95,7 +95,8 @@ class Metrics:
     async def _render(self, key: str) -> RenderedMetrics:
         # Named on the first call: a process that answers no call needs no name.
         self._process = self._process or self._ids.name()
-        seen = MetricsSnapshot(self._clock.now(), process=self._process, counters=dict(self._counters))
+        counted = {what: count for each in self._counters for what, count in each.items()}
+        seen = MetricsSnapshot(self._clock.now(), process=self._process, counters=counted)
         seen.tenants = {row.rk: TenantFigures() for row in await load_rows(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))}
         (ticks, seen.fleets, seen.turns, seen.maintenance), _, _, _, _ = await asyncio.gather(
             asyncio.gather(load_rows(self._tables, SWEEPS, PK_TICKS, "", "~"), self._fleets(), self._turns(), self._maintenance()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from shared.storage.names import TURNS
@@ -179,3 +180,48 @@ async def test_bad_requests_are_refused(world: World) -> None:
     # A version that nobody gave out counts as none.
     assert code(await ask(world.demo, "a", token=5, version="WzVd")) == (409, "lock-lost")
     assert not [row for row in world.dump() if row[0] == TURNS]
+
+
+async def test_requests_for_too_many_locks_do_not_read_all_rows_each_time(world: World) -> None:
+    demo = world.demo
+    await world.admin.put("/api/v1/tenants/demo", {"limits": {"locks": 3}})
+    await world.clock.advance(60)
+    answers = await asyncio.gather(*(ask(demo, "a", lock=f"x{number}") for number in range(9)))
+    assert sorted(status for status, _ in answers) == [200] * 3 + [429] * 6, "those that come together are counted"
+    counts = world.tables.transactions
+
+    def queries() -> int:
+        return counts["query"]
+
+    await ask(demo, "a", lock="more")
+    before = queries()
+    for number in range(20):
+        assert (await ask(demo, "a", lock=f"more-{number}"))[0] == 429
+    assert queries() == before, "the count and the search for old rows are half a minute old at most"
+    await world.clock.advance(31)
+    assert (await ask(demo, "a", lock="more"))[0] == 429
+    assert queries() > before
+
+
+async def test_a_revocation_is_recorded_and_outcomes_are_counted(world: World) -> None:
+    first = await held(world.demo, "a")
+    await held(world.demo, "a", token=first["token"], version=first["version"])
+    await ask(world.demo, "b")
+    await ask(world.demo, "b", wait="PT4S")
+    await world.demo.post("/api/v1/locks/nightly/revoke", {"note": "it hangs"})
+    assert code(await ask(world.demo, "a", token=first["token"])) == (409, "lock-lost")
+    await release(world.demo, "a")
+    [record] = [each for each in (await world.admin.get("/api/v1/audit")).json()["items"] if "lock" in each["action"]]
+    assert (record["action"], record["path"]) == ("locks_revoke", "/api/v1/locks/nightly/revoke")
+    once = ("granted", "renewed", "refused", "waiting", "revoked", "lost", "released")
+    assert world.app.locks.counters == {f"lock_{what}": 1 for what in once}
+
+
+async def test_the_locks_of_a_tenant_end_with_it_and_later_tokens_are_greater(world: World) -> None:
+    acme = await world.tenant("acme")
+    first = await held(acme, "a")
+    assert (await world.admin.delete("/api/v1/tenants/acme")).status < 300
+    await world.run(180)
+    assert not [row for row in world.dump() if row[0] == TURNS]
+    again = await world.tenant("acme")
+    assert (await held(again, "b"))["token"] > first["token"]

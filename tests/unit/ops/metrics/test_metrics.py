@@ -225,3 +225,11 @@ async def test_a_key_of_the_scope_metrics_reads_metrics_and_nothing_else(world: 
     for path in ("/api/v1/stats", "/api/v1/tenants", "/api/v1/fleets"):
         assert (await scraper.get(path)).status == 403, path
     assert (await world.demo.get(METRICS)).status == 403
+
+
+async def test_counters_of_locks_are_shown_beside_those_of_events(world: World) -> None:
+    world.app.scheduler.counters["something"] += 3
+    for _ in range(2):
+        assert (await world.demo.put("/api/v1/locks/nightly", {"holder": "a", "nonce": "n1"})).status == 200
+    found = {dict(labels)["what"]: value for (name, labels), value in (await look(world)).items() if name == "tocsin_process_total"}
+    assert (found["something"], found["lock_granted"], found["lock_renewed"]) == (3, 1, 1)
