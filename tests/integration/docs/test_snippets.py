@@ -201,18 +201,14 @@ def test_calls_of_the_client_run_as_they_stand(page: Path, world: World) -> None
         exec(compile(calls(page), page.name, "exec"), {"client": client, "timedelta": timedelta})
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/how-to/exactly-once.md"])
-def test_programs_of_a_page_run_as_they_stand(page: str, world: World, programs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "arguments"), [("README.md", ()), ("docs/how-to/exactly-once.md", ()), ("docs/how-to/fence-your-writes.md", ("1", "order-20"))]
+)
+def test_programs_of_a_page_run_as_they_stand(page: str, arguments: tuple[str, ...], world: World, programs: Path, tmp_path: Path) -> None:
     [program] = [fenced for kind, fenced, _ in BLOCK.findall((ROOT / page).read_text()) if kind == "python"]
-    done = subprocess.run(
-        [programs / "python", "-"],
-        input=world.here(program, tmp_path),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    environment = {**os.environ, "TABLES": world.storage}
+    command, text = [programs / "python", "-", *arguments], world.here(program, tmp_path)
+    done = subprocess.run(command, input=text, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
 
 
