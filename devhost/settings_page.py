@@ -17,14 +17,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
 
 _HEAD = """# Settings
 
-This table is generated from `shared/core/settings.py` by `make settings`.
-Do not edit it.
-Settings are environment variables.
-On Azure they are app settings, which `infra/main.bicep` writes ([Deploy to Azure](../how-to/deploy.md)).
-On your machine they come from `local.settings.json`.
+Look up here each environment variable that the app and nodes read.
+On Azure `infra/main.bicep` writes them ([parameters](deployment.md#parameters)); on your machine `local.settings.json` has them.
 An empty setting counts as not set.
-The app does not start with a value out of range or with an unsafe combination.
-[The error names the setting](../explain/security.md#settings-that-stop-the-start).
+With a value out of range or an unsafe combination, [the app does not start](../explain/security.md#settings-that-stop-the-start).
+`make settings` generates the page from `shared/core/settings.py` and `shared/core/node_logs/outputs.py`.
 
 | setting | default | range | meaning |
 | --- | --- | --- | --- |
@@ -35,7 +32,6 @@ _NODES = """
 ## Nodes
 
 The [agent](agent.md) and servers with a [keeper](../how-to/serve-partitions.md) read these from their environment.
-The table is generated from `shared/core/node_logs/outputs.py`.
 [Send the logs of a node](../how-to/node-logs.md) shows how to use them.
 
 | setting | meaning |

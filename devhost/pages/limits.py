@@ -175,8 +175,7 @@ Tenants can have [lower limits](api.md#tenants), and [settings](settings.md) bou
 _RAISE = """
 ## Raise a tenant's limits
 
-An operator sets these limits for each tenant, up to a highest value that does not change.
-A limit that is lower than what exists takes nothing away; it refuses what is new.
+An operator sets these limits for each tenant; one that is lower than what exists refuses only what is new.
 
 | field of the tenant | refused with | highest value |
 | --- | --- | --- |
