@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
 
-WIDTH, PANEL, LEFT, RIGHT, TOP, BELOW = 720, 200, 72, 20, 44, 34
+WIDTH, PANEL, LEFT, RIGHT, TOP, BELOW = 720, 200, 72, 32, 44, 34
 """Pixels: of the document, of a panel with its title, of the margins."""
 GRID: Final = 4
 RUNS: Final = (("unchanged", "#5a6b7b", "6 4"), ("changed", "#b3572f", ""))
 """Name, colour and dashes of each run."""
 STEPS: Final = (1, 2, 5)
+TICKS: Final = (5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400)
+"""Seconds between two times below a panel."""
+MAX_TICKS: Final = 8
 
 type Series = Mapping[str, Sequence[Sequence[float]]]
 
@@ -49,8 +52,10 @@ def _panel(title: str, top: float, most_x: float, runs: Sequence[Sequence[Sequen
         x, y = at(0, value)
         lines.append(f'<line x1="{x}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="#dddddd"/>')
         lines.append(f'<text x="{x - 6}" y="{y + 4}" text-anchor="end" fill="#333333">{value:,.6g}</text>')
-        x, y = at(most_x * part / GRID, 0)
-        lines.append(f'<text x="{x}" y="{y + 16}" text-anchor="middle" fill="#333333">{_span(most_x * part / GRID)}</text>')
+    tick = next((each for each in TICKS if each * MAX_TICKS >= most_x), TICKS[-1])
+    for number in range(int(most_x / tick) + 1):
+        x, y = at(number * tick, 0)
+        lines.append(f'<text x="{x}" y="{y + 16}" text-anchor="middle" fill="#333333">{_span(number * tick)}</text>')
     for (_, colour, dashes), points in zip(RUNS, runs, strict=True):
         if points:
             path = " ".join(f"{x},{y}" for x, y in (at(*point) for point in points))

@@ -64,7 +64,7 @@ def compare(unchanged: Outcome, changed: Outcome) -> list[Compared]:
     before, after = unchanged.late_by_channel, changed.late_by_channel
     names = sorted({*before, *after}, key=lambda name: (-abs(after.get(name, 0.0) - before.get(name, 0.0)), name))
     if len(names) > 1:
-        title = "lateness, 99 of 100 events of {}"
+        title = "{}: lateness, 99 of 100 events"
         lines += [Compared("", title.format(name), "s", before.get(name), after.get(name)) for name in names[:SHOWN_CHANNELS]]
     for fleet, one in unchanged.fleets.items():
         two = changed.fleets[fleet]
@@ -123,7 +123,7 @@ def shown(value: float | None, unit: str, *, signed: bool = False) -> str:
     sign = "+" if signed and value > 0 else ""
     if unit != "s":
         return f"{sign}{value:,.0f}"
-    digits = 3 if abs(value) < 1 else 1
+    digits = 0 if not value else 3 if abs(value) < 1 else 1
     return f"{sign}{value:,.{digits}f} s"
 
 

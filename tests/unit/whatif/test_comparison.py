@@ -63,7 +63,7 @@ BEFORE = replace(ONE, fleets={"store": FleetOutcome(4, moves=1)})
 def test_the_table_shows_both_runs_and_the_difference() -> None:
     lines = {line.name: line for line in compare(BEFORE, TWO)}
     assert (lines["lateness, at most"].unchanged, lines["lateness, at most"].difference) == (0.0, 3.0)
-    assert lines["lateness, 99 of 100 events of orders"].changed == 3.0
+    assert lines["orders: lateness, 99 of 100 events"].changed == 3.0
     assert (lines["store: moves of partitions"].difference, lines["attempts that failed"].changed) == (2, 1)
     assert lines["store: last approval after preparing began"].difference is None
 
