@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from . import locks, totals
+from . import locks, totals, tracing
 from .cluster import figures as cluster
 from .cluster import pair
 from .events import (
@@ -85,6 +85,7 @@ BENCHES: Final[dict[str, Bench]] = {
     "quiet": Bench("billed time of lone events, on virtual time", quiet.measure),
     "cpu": Bench("CPU per event, storage in memory", twin.cpu),
     "storage-cpu": Bench("CPU of requests to table storage, and of their rows", storage_cpu.measure),
+    "trace": Bench("bytes of log and CPU of the protocol trace", tracing.measure),
     "memory": Bench("memory with a million future events", twin.memory),
     "backlog": Bench("transactions of due work beside a backlog", twin.backlog),
     "day-outage": Bench("fresh events while a million overdue ones drain, after a day's outage", day_outage.measure, 3_600.0),

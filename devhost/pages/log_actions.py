@@ -85,6 +85,8 @@ NOTES: Final[Mapping[str, str]] = {
     "maintenance_leases_wait": "Storage did not answer; the next sweep drains the node.",
     "maintenance_posted": "The result of an agent's approval.",
     "protocol_step": "A change of a gate, lease or turn for `tocsin verify-trace`, where `TOCSIN_TRACE` asks for it.",
+    "protocol_violation": "This process has made a step that its protocol forbids: [verify the trace](../how-to/verify-a-trace.md).",
+    "protocol_watch_failed": "A line of the trace could not be verified in the process; it is logged all the same.",
     "shard_stuck": "No process has managed to serve a shard after eight requests; it is asked for each hour.",
     "sweep_cut_off": "A part (`job`) of the sweep did not end in time; the next run goes on.",
     "sweep_failed": "An unexpected exception in a part (`job`) of the sweep; the next run tries again.",

@@ -79,9 +79,14 @@ var alarms = [
     about: 'An instance has a clock that storage proves wrong by a second or more, or cannot prove right: GET /api/readyz shows the bounds.'
     query: 'AppTraces | where TimeGenerated > ago(30m) | where tostring(Properties.action) in ("clock_wrong", "clock_unproved")'
   }
+  {
+    name: 'illegal-step'
+    about: 'An instance has made a step that its protocol forbids: verify the logs of all with tocsin verify-trace. Only with TOCSIN_TRACE.'
+    query: 'AppTraces | where TimeGenerated > ago(30m) | where tostring(Properties.action) == "protocol_violation"'
+  }
 ]
 
-// Azure has a price for each rule, and a tenth of it for each further alarm while it lasts. Twelve rules would cost twelve times as much.
+// Azure has a price for each rule, and a tenth of it for each further alarm while it lasts. Thirteen rules would cost thirteen times as much.
 // `isfuzzy` leaves out tables that are not there.
 var named = [for alarm in alarms: '${alarm.query} | extend alarm = "${alarm.name}"']
 var sentences = [for alarm in alarms: '${alarm.name}: ${alarm.about}']

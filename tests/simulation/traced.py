@@ -16,6 +16,7 @@ from tests.model.checking.mutants import patched
 from . import history as scheduler
 from .checkpoints import world as checkpoints
 from .leases import world as leases
+from .world import pair
 
 
 class Traces:
@@ -50,10 +51,12 @@ def traced_scheduler(share: float = 1.0) -> Iterator[Traces]:
     """Trace the processes of the histories of `simulate`."""
     traces, plain = Traces(share), scheduler.SimTables
 
-    def tables(instance: Any, inner: Any) -> Any:
-        return TracedTables(plain(instance, inner), traces.of(instance, instance.name, instance.clock.now))
+    def tables(instance: Any, inner: Any, side: str = "") -> Any:
+        found = plain(instance, inner, side) if side else plain(instance, inner)
+        # Of a mirrored pair, production traces the first account.
+        return found if side == pair.SECOND else TracedTables(found, traces.of(instance, instance.name, instance.clock.now))
 
-    with patched([(scheduler, "SimTables", tables)]):
+    with patched([(scheduler, "SimTables", tables), (pair, "SimTables", tables)]):
         yield traces
 
 

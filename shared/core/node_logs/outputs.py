@@ -52,6 +52,7 @@ SETTINGS: Final = (
         "TOCSIN_LOG_SYSLOG",
         "Lines go to syslog (RFC 5424, one datagram each): `udp://10.0.0.5:514` with an IP address, or `unix:/dev/log`.",
     ),
+    NodeSetting("TOCSIN_TRACE", "Servers with the library log each of their transactions for `tocsin verify-trace`; as the app's setting."),
 )
 
 

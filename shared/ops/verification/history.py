@@ -128,7 +128,8 @@ class History:
         other = self._taken.get(key)
         if other is not None and self._given[key] < 2 and op.given != op.required:
             self.broken = (
-                f"{op.rk} was replaced twice at the same version: by {other.by} line {other.number}, and by {line.by} line {line.number}"
+                f"{op.rk} was replaced twice at the same version: by {other.by} line {other.number}, and by {line.by} line {line.number}: "
+                "storage has lost a write, as a restore or a failover with loss does"
             )
         if op.given != op.required:
             self._taken[key] = line

@@ -38,7 +38,8 @@ class TraceWatch:
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self.counters: Counter[str] = Counter()
+        # From the beginning: an alert on an increase does not see a series that begins with 1.
+        self.counters: Counter[str] = Counter(trace_verified=0, trace_illegal=0)
         self._monotonic = monotonic
         self._lines: OrderedDict[tuple[str, str], deque[TraceLine]] = OrderedDict()
         self._new: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()

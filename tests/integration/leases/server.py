@@ -6,6 +6,7 @@ asking and writing. Only the store can refuse it.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -70,6 +71,8 @@ class Data:
 
 def main() -> None:
     server, folder = sys.argv[1:]
+    if log := os.environ.get("SERVER_LOG"):
+        logging.basicConfig(filename=log, level=logging.INFO)
     tables = HttpTables.from_connection_string(os.environ["TABLES"])
     data = Data(tables, os.environ["DATA_TABLE"])
     with LeaseKeeper("fleet", server, tables, folder=folder, on_gained=data.gained, on_lost=data.lost) as keeper:

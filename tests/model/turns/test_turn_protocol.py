@@ -42,6 +42,20 @@ STEPS = {
     "a turn begun twice": 12,
     "the role not looked at when the answer comes": 4,
 }
+BROKEN = {
+    "the full limit on a late fetch": "are left of its time",
+    "no room for a slow clock": "are left of its time",
+    "the next grant right after a revoke": "may work on",
+    "pre-emption of a holder that became primary": "may work on",
+    "a turn freed by a new process of its holder": "may work on",
+    "a turn freed by the report that it was handed out to": "may work on",
+    "too short, though it was handed out": "may work on",
+    "an earlier turn's checkpoint ends this one": "may work on",
+    "a turn freed with the forgotten claim": "may work on",
+    "latest replaced by an older one": "goes back",
+    "a lost turn published": "a lost turn is published",
+}
+"""Mutants that break a rule of a row's change, by which traces of production are judged."""
 
 
 LONG = {"endless: lost", "endless: promotion", "endless: forgotten", "lost answers"}
@@ -60,7 +74,7 @@ def test_one_secondary_takes_at_a_time_and_latest_only_rises(name: str) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_hole_is_found(mutant: Mutant) -> None:
     report = catch("turns", mutant, hunt)
-    assert report.violation is not None
+    assert report.violation is not None and BROKEN.get(mutant.name, "") in report.violation
     assert report.steps == STEPS[mutant.name], str(report)
 
 

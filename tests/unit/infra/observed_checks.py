@@ -44,6 +44,7 @@ def diagnosed(made: Deployment, what: str) -> dict[str, set[str]]:
 PROMISED = frozenset(
     {
         "clock-unproved",
+        "illegal-step",
         "dead-letters",
         "late-p99",
         "ledger-gap",

@@ -147,6 +147,11 @@ async def test_a_clock_that_is_not_proven_right_is_reported(
     assert fire(looked(), (), found) == ({"clock-unproved"} if action else set())
 
 
+def test_an_illegal_step_of_a_protocol_is_reported(fire: Any) -> None:
+    found = [{"TimeGenerated": AT, "Properties": {"action": "protocol_violation"}}]
+    assert fire(looked(), (), found) == {"illegal-step"}
+
+
 async def test_timers_that_are_no_longer_deployed_are_not_missed(fire: Any, world: World) -> None:
     await world.tables.write("TocsinSweeps", "tick", [_insert("ingest_kafka", at=world.clock.now() - 86_400_000)])
     assert fire(await minute(world)) == set()

@@ -48,7 +48,7 @@ def series() -> dict[str, dict[str, set[str]]]:
         fleets=[FleetFigures("acme", "db", 1, 1, 0, 0, 0.0, ())],
         turns=[TurnFigures("acme", "db", 1, 0, 0, 0.0, 0.0, 0, 1, 1, 0.0)],
         maintenance=[MaintenanceFigures("acme", "db", Counter())],
-        counters=dict.fromkeys((f"clock_{state}" for state in get_args(ClockState.__value__)), 0),
+        counters=dict.fromkeys((*(f"clock_{state}" for state in get_args(ClockState.__value__)), "trace_illegal"), 0),
     )
     found: dict[str, dict[str, set[str]]] = {}
     for family in collected(seen):
