@@ -52,7 +52,7 @@ def verify_trace(
 
     Examples:
         tocsin verify-trace app.log servers/*.log.gz
-        kubectl logs -l app=search --tail=-1 | tocsin verify-trace -
+        tocsin verify-trace -
         tocsin verify-trace export.json --json
     """
     from ...ops.verification.lines import Reading
