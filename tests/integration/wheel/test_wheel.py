@@ -178,6 +178,8 @@ def test_command_comes_with_the_bare_package(python: Path, tmp_path: Path) -> No
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert run(tocsin, "--version", cwd=tmp_path) == f"tocsin {version}\n"
     assert "--fleet" in run(tocsin, "checkpoint", "run", "--help", cwd=tmp_path)
+    # It reads rows of the app, and the app's libraries are not here.
+    assert run(tocsin, "verify-trace", ROOT / "tests" / "data" / "traces" / "legal.log", cwd=tmp_path).startswith("legal: ")
 
 
 def lines_of(process: subprocess.Popen[str]) -> list[str]:

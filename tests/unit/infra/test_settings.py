@@ -158,7 +158,7 @@ def test_a_setting_that_is_empty_counts_as_not_set(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_environment_is_read_by_the_class_and_where_triggers_are_registered() -> None:
-    nodes = ("cli/", "client/", "core/node_logs/", "maintenance/agent/", "extras/emulator/", "checkpoints/")
+    nodes = ("cli/", "client/", "core/node_logs/", "maintenance/agent/", "extras/emulator/", "checkpoints/", "leases/node/")
     found = code_facts.readers_of_the_environment().items()
     readers = {path: readings for path, readings in found if not path.removeprefix("shared/").startswith(nodes)}
     # The second reads no setting, but the platform's names of the instance; the third reads variables that a setting names.
