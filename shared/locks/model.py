@@ -32,7 +32,7 @@ Token = Annotated[int, Field(ge=1, le=MOST_TOKEN)]
 class LockIn(Strict):
     """A request for a lock, or the renewal of a grant."""
 
-    holder: Holder = Field(description="Names the caller for people, such as its host and process.")
+    holder: Holder = Field(description="Names the caller for people, such as its host and process id.")
     nonce: Nonce = Field(
         description="Names this attempt to hold the lock; choose a random one for each. A repeated request of the same holder and nonce"
         " gets the same grant, and one that arrives after the release gets nothing.",

@@ -19,6 +19,9 @@ from .rows import RENEWED, TABLE, LockRow, parse_lock
 from .rules import Held, LockRefusal, LockRequest, LockRevoked, Waiting
 
 TRIES: Final = 10
+"""Attempts of a call while others change the row."""
+RENEWAL_TRIES: Final = 30
+"""Attempts of a renewal, which must get through beside many waiters."""
 
 
 class Asked(NamedTuple):
@@ -48,7 +51,7 @@ def ask(pk: str, name: str, request: LockRequest, wall: Millis, *, create: bool)
         answer = yield from write(TABLE, pk, op)
         return Asked(decided, answer.etags[0]) if isinstance(answer, Applied) else WriteConflict(answer)
 
-    ended = yield from retry_steps(attempt, TRIES)
+    ended = yield from retry_steps(attempt, RENEWAL_TRIES if request.token else TRIES)
     if isinstance(ended, WriteConflict):
         raise _given_up(ended)
     return ended

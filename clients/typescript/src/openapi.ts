@@ -1052,10 +1052,10 @@ export interface components {
         HeartbeatState: "alive" | "silent";
         /**
          * @description The reason why a due event is not delivered: its channel is paused or has a breaker that is not closed, or it waits for others of its
-         *     key or schedule.
+         *     key or schedule, or for a server that owns its key's partition.
          */
         HeldOut: {
-            reason: components["schemas"]["HoldReason"] | ("ordering-key" | "overlap");
+            reason: components["schemas"]["HoldReason"] | ("ordering-key" | "overlap" | "partition-owner");
             /**
              * Format: date-time
              * @description When a delivery may probe the receiver, or the key's rate allows the next one.
@@ -1070,6 +1070,8 @@ export interface components {
             since?: string;
             /** @description The id of the event that it waits for. */
             behind?: string;
+            /** @description With reason `partition-owner`, in `GET /events/{id}` only: what the partition lacks. */
+            detail?: string;
         };
         /** @description The results of the events that were planned for one minute. */
         HistoryMinute: {
@@ -1142,7 +1144,7 @@ export interface components {
         };
         /** @description A request for a lock, or the renewal of a grant. */
         LockIn: {
-            /** @description Names the caller for people, such as its host and process. */
+            /** @description Names the caller for people, such as its host and process id. */
             holder: string;
             /** @description Names this attempt to hold the lock; choose a random one for each. A repeated request of the same holder and nonce gets the same grant, and one that arrives after the release gets nothing. */
             nonce: string;
