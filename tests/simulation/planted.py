@@ -28,9 +28,11 @@ _add = due_times.DueTimes.add
 _step, _append, _agenda, _may_change, _merge_gate = owning.step, ingest.append, rules.agenda, rules.may_change, gate.merge_gate
 
 
-def claims_not_written(session: owning.OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims: Sequence[str]) -> Steps[bool]:
+def claims_not_written(
+    session: owning.OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims: Sequence[str], *rest: Any
+) -> Steps[bool]:
     """An owner that believes its claims without writing them."""
-    if not (yield from _step(session, outcomes, ())):
+    if not (yield from _step(session, outcomes, (), *rest)):
         return False
     for rk in claims:
         row = session.rows[rk]
