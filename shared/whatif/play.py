@@ -13,7 +13,7 @@ from .changes import Change
 from .fleet.twin import FleetTwin
 from .outcome import Outcome, outcome_of
 from .service import TwinService
-from .snapshot import Snapshot
+from .snapshot import MAX_EVENTS, BadSnapshot, Snapshot
 from .twin.loop import LoopClock, VirtualLoop
 from .twin.story import run_to_end
 
@@ -92,6 +92,8 @@ class TwinRun:
             for task in self._tasks:
                 if task.done():
                     task.result()
+            if len(self._service.receivers.stories) > 2 * MAX_EVENTS:
+                raise BadSnapshot(f"the schedules make more than {MAX_EVENTS:,} events; export a shorter window with --for")
 
     async def _change_rates(self) -> None:
         for at, channel, rate in sorted(self._service.rates(), key=lambda change: change[0]):
@@ -107,6 +109,9 @@ def play(
     instances: int = 1,
     progress: ReportProgress = lambda share: None,
 ) -> Outcome:
-    """Run a twin from the beginning of the window until every event has ended, at most an hour after the window."""
+    """Run a twin from the beginning of the window until every event has ended, at most an hour after the window.
+
+    Raises `BadSnapshot` and other ValueErrors for a snapshot that cannot be played.
+    """
     snapshot.check()
     return TwinRun(snapshot, changes, seed=seed, instances=instances, progress=progress).play()

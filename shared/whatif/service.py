@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from itertools import batched
 from typing import Any, Final
 
@@ -35,6 +36,8 @@ TENANT: Final = "demo"
 ADDRESS: Final = "http://127.0.0.1:9/"
 """Nothing is ever sent there: `TwinSender` answers."""
 BATCH: Final = 1000
+MAX_PAYLOADS: Final = 512 * 2**20
+"""Bytes of all payloads of a run, which are in memory. Of very many events, large payloads count as smaller ones."""
 MINUTE: Final[Millis] = 60_000
 
 
@@ -95,7 +98,11 @@ class TwinService:
     async def store(self) -> None:
         """Store the events of the export and of the changes, and the schedules."""
         chance = random.Random(f"{self._seed}/more")
-        known = list(spread_events(self._snapshot.events, self._snapshot.first, chance))
+        most = MAX_PAYLOADS // max(1, self._snapshot.total)
+        known = [
+            event if event.size <= most else replace(event, size=most)
+            for event in spread_events(self._snapshot.events, self._snapshot.first, chance)
+        ]
         # Those of the export come first and alone, so that they have the same ids in both runs.
         await self._post(known)
         for change in self._changes:

@@ -48,7 +48,9 @@ def export(
         end = first + parse_duration(for_)
     if fleet and without_fleets:
         raise CommandFailed("--fleet and --without-fleets exclude each other", where="--fleet", status=Exit.USAGE)
-    tenant = session.app.tenant or str(session.get("key")["tenant"])
+    tenant = session.app.tenant or session.get("key").get("tenant")
+    if not tenant:
+        raise CommandFailed("an admin key belongs to no tenant", where="--tenant", advice="Name one with --tenant.", status=Exit.USAGE)
     options = ExportOptions(first, end, limit, () if without_fleets else fleet)
     admin = CommandSession(replace(session.app, tenant=None))
     try:

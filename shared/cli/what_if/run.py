@@ -15,7 +15,7 @@ from ...whatif.snapshot import MAX_BYTES, BadSnapshot, Snapshot, parse_snapshot
 from ..declared.yaml_text import parse_yaml
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import JsonOption
+from ..session import JsonOption, usage_errors
 from ..terminal.documents import to_json
 from ..terminal.output import Screen, console
 
@@ -81,7 +81,7 @@ def run(
         bounds: list[Bound] = [parse_bound(text) for text in fail_if or ()]
     except BadChange as wrong:
         raise CommandFailed(str(wrong), where="--fail-if", status=Exit.USAGE) from None
-    with _progress() as progress:
+    with _progress() as progress, usage_errors(str(file)):
         unchanged = play(snapshot, seed=seed, instances=instances, progress=lambda share: progress(share / 2))
         changed = unchanged
         if wanted:

@@ -116,6 +116,14 @@ def test_exit_code_is_1_if_a_bound_is_broken_and_2_for_what_cannot_be_read(tocsi
     other = tmp_path / "other.json"
     other.write_text(json.dumps({"figures": []}))
     assert "not an export" in tocsin("what-if", "run", str(other)).err
+    other.write_text(SNAPSHOT.text().replace('"timeout": 15000', '"timeout": 1'))
+    changed = tocsin("what-if", "run", str(other))
+    assert changed.code == 2 and "timeout" in changed.err
+
+
+def test_an_admin_key_must_name_a_tenant(tocsin: Command, planned: BlockingTocsin, tmp_path: Path) -> None:
+    refused = tocsin("what-if", "export", str(tmp_path / "x.json"), "--key", LOCAL_ADMIN_KEY)
+    assert refused.code in (2, 3) and "tenant" in refused.err and not (tmp_path / "x.json").exists()
 
 
 def test_removals_name_the_fleets_that_there_are(tocsin: Command, tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ from random import Random
 import pytest
 
 from shared.core.durations import parse_time
+from shared.whatif import play as play_module
 from shared.whatif.changes import parse_changes
 from shared.whatif.outcome import Outcome
 from shared.whatif.play import MAX_DRAIN, play
 from shared.whatif.service import spread_events
-from shared.whatif.snapshot import AnnouncedMaintenance, ChannelFacts, FleetFacts, NodeFacts, PlannedEvent, Snapshot
+from shared.whatif.snapshot import AnnouncedMaintenance, BadSnapshot, ChannelFacts, FleetFacts, NodeFacts, PlannedEvent, Snapshot
 
 FIRST = parse_time("2026-11-23T12:00:00Z")
 MINUTE = 60_000
@@ -78,6 +79,12 @@ def test_a_run_ends_an_hour_after_the_window_at_the_latest() -> None:
     down = run(few, down="orders@12:00")
     assert (down.events, down.unfinished, down.dead, down.drained_after) == (5, 5, 0, None)
     assert 120 + MAX_DRAIN <= down.ran_for < 125 + MAX_DRAIN
+
+
+def test_schedules_that_make_too_many_events_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play_module, "MAX_EVENTS", 5)
+    with pytest.raises(BadSnapshot, match="schedules make more"):
+        run(Snapshot(FIRST, FIRST + 3 * MINUTE, channels=EVENTS.channels, schedules=({"every": "PT5S", "channel": "orders"},)))
 
 
 def test_repeated_events_stay_in_their_minute_and_overdue_ones_come_at_once() -> None:
