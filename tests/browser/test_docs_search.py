@@ -1,7 +1,7 @@
 """The search box of the documentation, as the site has it: a newcomer's question leads to the page that answers it.
 
-The questions were written down before the pages were looked at, by three readers: a Python developer who wants a reminder sent, an
-operator on Azure at 3 a.m., and a lead who compares with QStash, Temporal and a cron job.
+The questions are in the words of three readers who know no page yet: a Python developer who wants a reminder sent, an operator on Azure at
+3 a.m., and a lead who compares with QStash, Temporal and a cron job.
 """
 
 from __future__ import annotations
