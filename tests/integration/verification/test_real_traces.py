@@ -212,18 +212,17 @@ def test_bugs_in_the_app_are_found_by_the_command_and_raise_an_alarm_in_the_proc
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("bug", "rule"),
-    [("the next grant right after a revoke", "may work on"), ("latest replaced by an older one", "goes back")],
-)
-def test_bugs_of_turns_are_found(tmp_path: Path, bug: str, rule: str) -> None:
+def test_a_bug_of_turns_is_found(tmp_path: Path) -> None:
+    """The next turn is granted right after a revoke, while the holder may still work."""
     members = tmp_path / "members"
     members.mkdir()
     log = tmp_path / "devhost.txt"
-    with Azurite(memory=True) as azurite, app(tmp_path, azurite, **planted(f"turns: {bug}")) as system, ExitStack() as stack:
+    bug = planted("turns: the next grant right after a revoke")
+    with Azurite(memory=True) as azurite, app(tmp_path, azurite, **bug) as system, ExitStack() as stack:
         replicas = Replicas("turns", system.host, members)
         stack.callback(replicas.close)
         replicas.lead("p", 1)
+        replicas.hold.touch()
         for name in "pqr":
             replicas.start(name)
 
@@ -235,4 +234,4 @@ def test_bugs_of_turns_are_found(tmp_path: Path, bug: str, rule: str) -> None:
 
         asyncio.run(eventually(is_found, "the bug in the trace", 240, pause=1))
     code, found = verify(log)
-    assert code == 1 and rule in found["illegal"][0]["rules"][0] and found["illegal"][0]["kind"] == "turn", found["illegal"]
+    assert code == 1 and "may work on" in found["illegal"][0]["rules"][0] and found["illegal"][0]["kind"] == "turn", found["illegal"]
