@@ -181,12 +181,13 @@ def test_bugs_in_servers_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found["illegal"][0]["before"] and found["illegal"][0]["kind"] == "lease"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("bug", "rule"),
     [
         ("the gate is written unconditionally", "whatever its ETag"),
-        pytest.param("retries are forgotten at the finish", "open events", marks=pytest.mark.long),
-        pytest.param("claims are not written", "without a claim", marks=pytest.mark.long),
+        ("retries are forgotten at the finish", "open events"),
+        ("claims are not written", "without a claim"),
     ],
 )
 def test_bugs_in_the_app_are_found_by_the_command_and_raise_an_alarm_in_the_process(tmp_path: Path, bug: str, rule: str) -> None:

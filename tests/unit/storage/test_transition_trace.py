@@ -10,11 +10,13 @@ import pytest
 
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown
+from shared.leases.node.keeper import LeaseKeeper
 from shared.ops.verification.lines import parse_line
+from shared.storage.blocking import MemoryBlockingTables
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, FLEETS, IDS
 from shared.storage.ports import Applied, Insert, Merge, WriteRefused
-from shared.storage.transition_trace import LONGEST, MARK, TracedTables, TransitionTrace, is_sampled, parse_share, short
+from shared.storage.transition_trace import LONGEST, MARK, TracedTables, TransitionTrace, is_sampled, parse_share, short, traced_blocking
 
 GATE = {"state": "open", "holder": "w", "epoch": 0, "bytes": 7, "index": "i", "bucket": "b", "accepted": 1}
 EVENT = {"state": "scheduled", "id": "secret-id", "body": "secret", "due": 5}
@@ -88,6 +90,30 @@ def test_lines_go_where_logs_go(caplog: pytest.LogCaptureFixture) -> None:
 def test_etags_of_the_service_are_shortened_and_stay_apart() -> None:
     first, second = (f"W/\"datetime'2026-11-24T09%3A05%3A11.{part}Z'\"" for part in ("1234567", "1234568"))
     assert (short(first), short("7")) == ("20261124090511" + "1234567", "7") and short(first) != short(second)
+
+
+def test_threads_of_a_server_write_lines_under_one_name_and_nothing_stands_before_tables_without_a_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = SettableClock()
+    memory = MemoryTables(clock)
+    asyncio.run(memory.ensure(ALL_TABLES))
+    plain = MemoryBlockingTables(memory)
+    assert traced_blocking(plain, "off", clock.now) is plain
+    tables = traced_blocking(plain, "all", clock.now)
+    with caplog.at_level(logging.INFO):
+        tables.write(FLEETS, "t:f", [Insert("p:00000", {"owner": "", "epoch": 0})], timeout=1)
+        row = tables.get(FLEETS, "t:f", "p:00000", timeout=1)
+        assert row is not None
+        tables.write(FLEETS, "t:f", [Merge("p:00000", {"owner": "a", "epoch": 1}, row.etag)], timeout=1)
+    first, second = (parse_line(message.removeprefix(MARK)) for message in caplog.messages)
+    assert first.by == second.by and second.seen["p:00000"].props == {"owner": "", "epoch": 0}
+
+
+def test_a_server_with_a_wrong_setting_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_TRACE", "some")
+    with pytest.raises(ValueError, match="TOCSIN_TRACE must be off, all or sampled"):
+        LeaseKeeper("fleet", "a", MemoryBlockingTables(MemoryTables(SettableClock())))
 
 
 @pytest.mark.parametrize(("text", "share"), [("off", 0), ("all", 1), ("sampled:0.01", 0.01), ("sampled:1", 1), ("sampled:.5", 0.5)])
