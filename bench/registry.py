@@ -97,7 +97,7 @@ BENCHES: Final[dict[str, Bench]] = {
     # Fleets: on virtual time, and a small part for real
     "fleets-300": Bench("300 fleets of 150 nodes around a maintenance wave; some fifteen minutes", fleets.measure, 3_600.0),
     "fleets-real": Bench("50 agents and 50 keepers around such a wave: devhost and Azurite; two minutes", real_fleet.measure),
-    "what-if": Bench("predictions of tocsin what-if beside small real runs: devhost and Azurite; six minutes", whatif.measure, 900.0),
+    "what-if": Bench("predictions of tocsin what-if beside small real runs: devhost and Azurite; ten minutes", whatif.measure, 900.0),
     # Leases
     "leases": Bench("leases on virtual time, default profile, beside the scheme they are modelled on", virtual_time.measure),
     "leases-fast": Bench("the same, fast profile", virtual_time.of("fast")),

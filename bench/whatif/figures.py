@@ -10,22 +10,26 @@ from shared.whatif.comparison import shown
 
 from ..report import Figure
 from ..tools.stage import Run
-from . import events, fleets
+from . import events, fleets, maintenance
 
 EVENTS_WITHIN: Final = 20.0
 """Per cent by which a predicted lateness, backlog or drain may be off."""
 
 
 async def measure(run: Run) -> list[Figure]:
-    """Measure the events first, then the fleet: each prediction is made from an export before the change, and computed after the run."""
-    run.report_progress("events: a receiver becomes slow", 0, 4)
+    """Measure events, a fleet, and its maintenance. Each prediction is of an export from before the change, and computed after the run."""
+    run.report_progress("events: a receiver becomes slow", 0, 6)
     found = await events.real(run.pick(600, 300))
-    run.report_progress("the twin of the same events", 1, 4)
+    run.report_progress("the twin of the same events", 1, 6)
     rows = _rows("a slow receiver", found.measured, await asyncio.to_thread(events.predict, found), limit=EVENTS_WITHIN)
-    run.report_progress("a fleet loses servers, then a fault domain", 2, 4)
+    run.report_progress("a fleet loses servers, then a fault domain", 2, 6)
     fleet = await fleets.real(run.pick(12, 9))
-    run.report_progress("the twin of the same fleet", 3, 4)
+    run.report_progress("the twin of the same fleet", 3, 6)
     rows += _rows("a smaller fleet", fleet.measured, await asyncio.to_thread(fleets.predict, fleet))
+    run.report_progress("announced maintenance", 4, 6)
+    wave = await maintenance.real(run.pick(12, 9))
+    run.report_progress("the twin of the same maintenance", 5, 6)
+    rows += _rows("announced maintenance", wave.measured, await asyncio.to_thread(maintenance.predict, wave))
     return rows
 
 

@@ -42,7 +42,7 @@ class RealFleetOutcome:
     measured: dict[str, tuple[float, str]]
 
 
-class _Owners:
+class Owners:
     """Looks at who serves each partition. A machine that stands still serves none."""
 
     def __init__(self, partitions: int, keepers: dict[str, tuple[LeaseKeeper, FreezableLine]]) -> None:
@@ -88,7 +88,7 @@ async def real(servers: int) -> RealFleetOutcome:
     """Run the fleet. Raises TimeoutError if it does not start."""
     keepers: dict[str, tuple[LeaseKeeper, FreezableLine]] = {}
     partitions = PER_SERVER * servers
-    owners = _Owners(partitions, keepers)
+    owners = Owners(partitions, keepers)
     with emulator() as azurite:
         async with devhost(azurite.connection_string) as host:
             await call(host, "PUT", f"fleets/{FLEET}", {"partitions": partitions, "servers": {"minimum": servers // 2}})
@@ -130,7 +130,7 @@ async def _settled(keepers: dict[str, tuple[LeaseKeeper, FreezableLine]], partit
         await asyncio.sleep(0.5)
 
 
-async def _play(keepers: dict[str, tuple[LeaseKeeper, FreezableLine]], owners: _Owners, begin: float) -> None:
+async def _play(keepers: dict[str, tuple[LeaseKeeper, FreezableLine]], owners: Owners, begin: float) -> None:
     """Make the changes at their times, and look meanwhile."""
     leaving, stopped = False, False
     while (now := time.time() - begin) < ENDS_AFTER:
