@@ -111,7 +111,7 @@ def traced_blocking(tables: BlockingTables, setting: str, now: Callable[[], Mill
 
 
 class SeenRow(NamedTuple):
-    """A row as this process last read it. age: milliseconds since it was written, by the service's own times."""
+    """A row as its reader last read it. age: milliseconds since it was written, by the service's own times."""
 
     props: dict[str, Any]
     etag: str

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...storage.ports import ANY
-from .lines import SeenRow, TracedOp, TraceLine
+from ...storage.transition_trace import SeenRow
+from .lines import TracedOp, TraceLine
 
 
 class RowVersion(NamedTuple):

@@ -8,8 +8,9 @@ from typing import Any
 from ...leases import transition_rules
 from ...leases.rows import FLEET, PARTITIONS, SERVERS, Fleet, Partition, Server, parse_fleet, parse_partition, parse_server
 from ...storage.ports import ANY, Row
+from ...storage.transition_trace import SeenRow
 from .history import Change, History
-from .lines import SeenRow, TraceLine
+from .lines import TraceLine
 
 _UNTRACED = {"domain": "", "capacity": 0, "load": 0.0}
 """Properties that every server's row has and that a trace leaves out."""

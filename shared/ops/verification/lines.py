@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 import orjson
 
 from ...storage.ports import ANY
-from ...storage.transition_trace import MARK, VERSION
+from ...storage.transition_trace import MARK, VERSION, SeenRow
 
 type Kind = Literal["gate", "lease", "turn"]
 
@@ -28,14 +28,6 @@ class TracedOp(NamedTuple):
     props: dict[str, Any]
     required: str
     given: str
-
-
-class SeenRow(NamedTuple):
-    """A row as the writer had read it. age: milliseconds since it had been written, by the service's times."""
-
-    props: dict[str, Any]
-    etag: str
-    age: int
 
 
 @dataclass(frozen=True, slots=True)

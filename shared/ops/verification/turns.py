@@ -22,8 +22,9 @@ from ...checkpoints.rows import (
 from ...checkpoints.turn_settings import read_turn_settings
 from ...leases.rows import parse_fleet
 from ...storage.ports import ANY, Row
+from ...storage.transition_trace import SeenRow
 from .history import Change, History
-from .lines import SeenRow, TraceLine
+from .lines import TraceLine
 
 
 class TurnJudge:
