@@ -12,6 +12,7 @@ from shared.ops.verification.verify import Verdict, verify
 from tests.model.leases import test_lease_protocol, test_lease_resizing, test_remote_leases
 from tests.model.shards.test_shard_mutants import EXPECTED as SHARDS
 from tests.model.turns import test_turn_protocol
+from tests.paths import ROOT
 
 from . import planted as shards
 from . import trace_visibility as table
@@ -77,3 +78,12 @@ def test_the_table_names_every_mutant_of_the_models() -> None:
     unseen = {name for model in models for name in model.STEPS if name not in model.BROKEN}
     assert unseen == set(table.LEASES)
     assert set(test_turn_protocol.STEPS) - set(test_turn_protocol.BROKEN) == set(table.TURNS)
+
+
+def test_the_page_says_how_many_of_the_planted_bugs_a_trace_shows() -> None:
+    models = (test_lease_protocol, test_lease_resizing, test_remote_leases, test_turn_protocol)
+    planted = len(SEEN) + len(UNSEEN) + len(SHARDS) + sum(len(model.STEPS) for model in models)
+    shown = len(SEEN) + len(table.SHARDS_DONE) + sum(prop in ("T", "P3", "P5") for prop, _ in SHARDS.values())
+    shown += sum(len(model.BROKEN) for model in models)
+    page = (ROOT / "docs" / "explain" / "scheduler.md").read_text()
+    assert f"Of {planted} planted bugs, {shown} change a row" in page
