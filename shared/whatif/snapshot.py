@@ -182,7 +182,8 @@ def parse_snapshot(text: str) -> Snapshot:
 
 def _event(first: Millis, row: Any) -> PlannedEvent:
     after, channel, size, key, times = row
-    if not all(type(each) is int and each >= 0 for each in (after, size, times)) or not (key is None or type(key) is int):
+    # An event that was overdue at the export is due before the window.
+    if type(after) is not int or not all(type(each) is int and each >= 0 for each in (size, times)) or not (key is None or type(key) is int):
         raise ValueError(f"an event must be [milliseconds, channel, size, key, times], not {row!r}")
     return PlannedEvent(first + after, str(channel), size, key, times)
 

@@ -44,6 +44,11 @@ def test_a_file_is_read_as_it_was_written() -> None:
     assert parse_snapshot(SNAPSHOT.text()) == SNAPSHOT and SNAPSHOT.total == 8
 
 
+def test_a_file_may_hold_events_that_were_overdue() -> None:
+    found = replace(SNAPSHOT, events=(PlannedEvent(FIRST - 47_017, "orders"),))
+    assert parse_snapshot(found.text()) == found
+
+
 @pytest.mark.parametrize(
     "text",
     [
