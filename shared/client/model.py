@@ -136,13 +136,16 @@ class ChannelHold(_AnswerModel):
     """The reason why an event that is due is not delivered."""
 
     reason: str
-    """The channel is paused, its circuit breaker is open or half-open, or the event waits for its key (`ordering-key`)."""
+    """The channel is paused, its circuit breaker is open or half-open, or the event waits for its key (`ordering-key`), or for a server
+    that owns the key's partition (`partition-owner`)."""
     until: datetime | None = None
     """Time at which a delivery may probe the receiver, or the key's rate allows the next one."""
     since: datetime | None = None
     """Since when it waits for its key."""
     behind: str | None = None
     """The id of the event of its key that it waits for."""
+    detail: str | None = None
+    """With `partition-owner`: what the partition lacks."""
 
 
 class ReceiverWork(_AnswerModel):

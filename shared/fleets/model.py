@@ -131,6 +131,7 @@ class BeatOut(Strict):
     incarnation: str
     fault_domain: str
     capacity: int = Field(description="Partitions that the server can own. 0: no limit of its own.")
+    endpoint: Maybe[str] = Field(None, description="Address at which the server takes deliveries of fleet channels.")
     load: float
     scans: bool = Field(description="true: the server runs the library and can scan the others. false: it speaks HTTP.")
 

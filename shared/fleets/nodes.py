@@ -94,4 +94,4 @@ def _beat_out(one: Versioned[Server]) -> dict[str, Any]:
         "capacity": server.capacity,
         "load": server.load,
         "scans": server.scans,
-    }
+    } | ({"endpoint": server.endpoint} if server.endpoint else {})

@@ -94,7 +94,8 @@ class Scheduler:
 
         self.lines = KeyLines(self.runner, directory, clock, notify)
         self.key_tidying = KeyTidying(self.runner, tables, directory)
-        self.event_views = EventViews(directory, clock, self.lines)
+        owners = OwnerRouting(find_owner or NoFleets(), clock)
+        self.event_views = EventViews(directory, clock, self.lines, owners)
         copy = SECOND if pair is not None and side == "first" else ""
         channels = directory.channels
         self.stats = TenantStats(tables, clock, channels.blocks, storage.places, copy, channels.allow_long_work)
@@ -110,7 +111,7 @@ class Scheduler:
             return await (await self.serving()).callbacks(rows)
 
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters, notify)
-        counters, owners = self.counters, OwnerRouting(find_owner or NoFleets(), clock)
+        counters = self.counters
         self.firing = Firing(
             self.runner, clock, ids, settings, directory, senders, counters, self.flow, tell, mirror, process, self.lines, owners
         )

@@ -249,7 +249,7 @@ class Channels:
             if old is None:
                 raise not_found("channel")
             if not is_signed(old.spec):
-                raise conflict("not-signed", f"Channel {name} has the type {old.spec.type}. Only http channels have a secret.")
+                raise conflict("not-signed", f"Channel {name} has the type {old.spec.type}. Only http and fleet channels have a secret.")
             return old._replace(generations=rules.rotate(old.generations, self._clock.now()))
 
         _, new = await self._change(await self._home(tenant), name, change)

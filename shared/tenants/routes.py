@@ -135,7 +135,7 @@ async def keys_delete(call: Call[TenantServices]) -> Answer:
 async def channels_put(call: Call[TenantServices, Channel, DryRun]) -> Answer:
     """Create or replace a channel.
 
-    Only the answer that creates an http channel shows its webhook secret. A header value of *** keeps the stored value, if the
+    Only the answer that creates an http or fleet channel shows its webhook secret. A header value of *** keeps the stored value, if the
     scheme, host and port of the URL stay. Changed settings close the circuit breaker, and events that it held are delivered at once.
     """
     directory, tenant, name = call.service.directory, call.params["tenant"], call.params["name"]

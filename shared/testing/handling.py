@@ -116,7 +116,7 @@ class HandlerRunner:
         if error is not None and self._problems is not None:
             self._problems.append(error)
         response = handling.task.result() if error is None else httpx.Response(500)
-        verdict = rules.judge(response.status_code, response.headers.get("retry-after"), self._clock.now())
+        verdict = rules.judge(response.status_code, response.headers.get("retry-after"), self._clock.now(), delivery.owner)
         later = response.status_code == 202 and response.headers.get(HEADER_ANSWER, "").strip().lower() == LATER
         return verdict._replace(later=True) if later and delivery.completion is not None else verdict
 

@@ -237,10 +237,7 @@ class _HttpExchange:
     def judge(self, answer: AnswerReader, delivery: OutgoingDelivery) -> Verdict:
         assert answer.status is not None  # the head was read
         plan, secrets, offer = self.plan, self.target.secrets, delivery.completion
-        if answer.status == owner_header.STALE and (owner := delivery.owner) is not None:
-            verdict = rules.stale(owner.server, owner.partition, owner.epoch)
-        else:
-            verdict = rules.judge(answer.status, answer.retry_after, self.clock.now())
+        verdict = rules.judge(answer.status, answer.retry_after, self.clock.now(), delivery.owner)
         if answer.later and offer is not None:
             verdict = verdict._replace(later=True)
         if not answer.fields:

@@ -16,6 +16,7 @@ from http import HTTPStatus
 from ...core.clock import Millis
 from ...core.durations import retry_after_of
 from ...core.owner_header import STALE
+from ..fleet_owners.model import PartitionOwner
 from .ports import Verdict
 
 MAX_ERROR = 500
@@ -41,10 +42,15 @@ def retry_after(header: str | None, now: Millis) -> float | None:
     return retry_after_of(header, now, MAX_RETRY_AFTER)
 
 
-def judge(status: int, retry_after_header: str | None, now: Millis) -> Verdict:
-    """Return the verdict on an answer's status. The receiver's own reason phrase is not used, because it could contain anything."""
+def judge(status: int, retry_after_header: str | None, now: Millis, owner: PartitionOwner | None = None) -> Verdict:
+    """Return the verdict on an answer's status. The receiver's own reason phrase is not used, because it could contain anything.
+
+    owner: the server that got the delivery as the owner of a partition.
+    """
     if 200 <= status < 300:
         return Verdict("delivered", status)
+    if status == STALE and owner is not None:
+        return stale(owner)
     error = _PHRASES.get(status) or f"answered {status}"
     if status in _RETRY or status >= 500 or status < 200:
         return Verdict("retry", status, error, retry_after(retry_after_header, now))
@@ -55,6 +61,6 @@ def judge(status: int, retry_after_header: str | None, now: Millis) -> Verdict:
     return Verdict("final", status, error)
 
 
-def stale(server: str, partition: int, epoch: int) -> Verdict:
+def stale(owner: PartitionOwner) -> Verdict:
     """Return the verdict on the answer of a server that does not own the partition under this epoch."""
-    return Verdict("stale", STALE, f"{server} does not own partition {partition} under epoch {epoch}")
+    return Verdict("stale", STALE, one_line(f"{owner.server} does not own partition {owner.partition} under epoch {owner.epoch}"))

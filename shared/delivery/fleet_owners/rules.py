@@ -9,7 +9,7 @@ from ...core.clock import Millis
 from .model import PartitionOwner
 
 OWNER_WAIT: Final[Millis] = 60_000
-"""Longest wait for the next owner of a partition: longer than a failover with any profile but `seed`, and than the longest usual hand-off."""
+"""Longest wait for the next owner of a partition: longer than a failover with any profile but `seed`, and than a usual hand-off."""
 OWNER_LOOK_AGAIN: Final[Millis] = 1_000
 """Time between two looks at a partition whose events wait."""
 MOST_STALE: Final = 10

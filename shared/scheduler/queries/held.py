@@ -9,13 +9,16 @@ from typing import Any
 
 from ...core.clock import Clock, Millis, to_text
 from ...delivery.channels.answer_heads import AnswerHead
+from ...delivery.channels.model import FleetChannel
+from ...delivery.fleet_owners.routing import OwnerRouting
 from ...delivery.flow.rules import Block, block
 from ...storage.ports import Props, Row
 from ...tenants.store import TenantDirectory
 from .. import rules
+from ..firing.attempt import punctual_at
 from ..key_lines import KeyLines
 from ..keys import shard_tenant
-from ..overlap import has_line
+from ..overlap import KEY, has_line
 from ..rows import representation, shown_state
 from .event_filter import EventFilter
 
@@ -23,9 +26,11 @@ from .event_filter import EventFilter
 class EventViews:
     """Builds representations of events. One per process."""
 
-    def __init__(self, directory: TenantDirectory, clock: Clock, lines: KeyLines | None = None) -> None:
-        """lines: the lines of ordering keys."""
-        self._directory, self._clock, self._lines = directory, clock, lines
+    def __init__(
+        self, directory: TenantDirectory, clock: Clock, lines: KeyLines | None = None, owners: OwnerRouting | None = None
+    ) -> None:
+        """lines: the lines of ordering keys. owners: the owners of partitions, for fleet channels."""
+        self._directory, self._clock, self._lines, self._owners = directory, clock, lines, owners
 
     async def one(self, row: Row, answers: Mapping[Millis, AnswerHead] = {}) -> dict[str, Any]:
         """Return the event's representation. answers: by the times of their attempts. Raises `StorageError`."""
@@ -35,7 +40,19 @@ class EventViews:
         if self._lines is not None and has_line(row.props) and "held" not in shown and (waits := await self._lines.waits(row)) is not None:
             shown.pop("next_attempt", None)
             shown["held"] = waits
+        if "held" not in shown and (why := await self._unowned(row)) is not None:
+            shown.pop("next_attempt", None)
+            shown["held"] = {"reason": "partition-owner", "detail": why}
         return shown
+
+    async def _unowned(self, row: Row) -> str | None:
+        """Return why an event of a fleet channel waits for the owner of its partition, if it does."""
+        tenant = shard_tenant(row.pk)
+        target = await self._directory.target(tenant, str(row.props["channel"]))
+        if self._owners is None or KEY not in row.props or target is None or not isinstance(target.spec, FleetChannel):
+            return None
+        routed = await self._owners.route(tenant, target.spec.fleet, str(row.props[KEY]), punctual_at(row.props))
+        return routed.owner.text if routed.decision.action == "wait" else None
 
     async def all(self, rows: Iterable[Row], answers: Mapping[Millis, AnswerHead] = {}) -> list[dict[str, Any]]:
         """Return the events' representations. Reads each channel with due events once; its state is at most 1 s old."""

@@ -187,10 +187,8 @@ class Deliveries(Resizes):
                 return
             open_exchange.clear()
             verdict = Verdict("retry", error="no answer")
-            if status == 421:
-                verdict = verdicts.stale(owner.server, owner.partition, owner.epoch)
-            elif status is not None:
-                verdict = verdicts.judge(status, None, world.time.now())
+            if status is not None:
+                verdict = verdicts.judge(status, None, world.time.now(), owner)
             self._routing.ended("t", owner, answered=status is not None)
             if verdict.outcome == "stale":
                 self._routing.stale("t", owner)

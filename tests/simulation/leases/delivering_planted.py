@@ -49,12 +49,12 @@ def lookups_never_expire() -> list[Patch]:
 
 
 def stale_counts_as_delivered() -> list[Patch]:
-    return [(verdicts, "stale", lambda server, partition, epoch: Verdict("delivered", 421))]
+    return [(verdicts, "stale", lambda owner: Verdict("delivered", 421))]
 
 
 def stale_is_final() -> list[Patch]:
     """A stale answer is judged as any other 4xx."""
-    return [(verdicts, "stale", lambda server, partition, epoch: Verdict("final", 421, "refused"))]
+    return [(verdicts, "stale", lambda owner: Verdict("final", 421, "refused"))]
 
 
 def maps_by_the_former_count() -> list[Patch]:

@@ -431,6 +431,27 @@ def test_kit_without_async_does_the_same() -> None:
         assert kit.client.batch({"payload": 9, "delay": DAY} for _ in range(12)).accepted == 12
 
 
+async def test_a_fleet_channel_delivers_to_the_endpoint_of_the_owner() -> None:
+    taken: list[tuple[str, str]] = []
+
+    def handler(request: httpx.Request) -> int:
+        assert tocsin.verify(request.headers, request.content, secret).payload == {"add": 1}
+        taken.append((str(request.url), request.headers["tocsin-owner"].partition(", id=")[0]))
+        return 421 if len(taken) == 1 else 204
+
+    async with Tocsin(deliver_to=handler) as kit:
+        await kit.client.call("PUT", "fleets/search", {"partitions": 1})
+        made = await kit.admin.call("PUT", "tenants/demo/channels/owners", {"type": "fleet", "fleet": "search", "path": "/events"})
+        secret = made["secret"]
+        life = {"incarnation": "00000000-0000-4000-8000-000000000001"}
+        await kit.client.call("POST", "fleets/search/nodes/s7/beat", {**life, "seq": 1, "endpoint": "http://localhost:9001"})
+        await kit.client.call("POST", "fleets/search/leases/claim", {**life, "node": "s7", "partitions": [0]})
+        event = await kit.client.schedule({"add": 1}, delay=timedelta(seconds=1), channel="owners", ordering_key="customer-7")
+        await kit.advance(seconds=5)
+        assert (await kit.client.get(event.id)).state == "delivered"
+    assert taken == [("http://localhost:9001/events", "fleet=search, generation=1, partition=0, epoch=1")] * 2
+
+
 def test_blocking_handler_that_fails_is_reported() -> None:
     def handler(request: httpx.Request) -> int:
         raise Broken("a bug of the user's")

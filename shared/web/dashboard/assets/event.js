@@ -40,7 +40,7 @@ function reasons(event) {
   return [el("h3", {}, "Why it is late"), el("ul", { class: "reasons" }, event.late_because.map((each) => el("li", {}, own(each.text))))];
 }
 
-const heldText = (held) => held && [badge("held", "warn"), " ", own(held.reason), held.since ? [" since ", moment(held.since)] : "", held.until ? [" until ", moment(held.until)] : "", held.behind ? [" behind ", own(held.behind)] : ""];
+const heldText = (held) => held && [badge("held", "warn"), " ", own(held.reason), held.since ? [" since ", moment(held.since)] : "", held.until ? [" until ", moment(held.until)] : "", held.behind ? [" behind ", own(held.behind)] : "", held.detail ? [": ", own(held.detail)] : ""];
 const other = (ctx, id, changed) => id && el("button", { type: "button", class: "link", onclick: () => showEvent(ctx, id, changed) }, id);
 
 function about(ctx, event, changed) {

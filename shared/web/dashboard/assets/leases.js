@@ -91,13 +91,13 @@ export const leases = {
     function heads(servers) {
       for (const node of servers) {
         const { head } = group(node.node);
-        const { state, age_ms: age, fault_domain: domain, capacity } = node.beat;
+        const { state, age_ms: age, fault_domain: domain, capacity, endpoint } = node.beat;
         const badges = [state !== "live" ? badge(state, state === "dead" ? "bad" : "warn") : null, ...node.intents.map((each) => badge(each.to ? `${each.verb} to ${each.to}` : each.verb, "warn")), node.assign.length ? badge(`+${node.assign.length}`, "planned") : null, node.release.length ? badge(`−${node.release.length}`, "warn") : null];
         const [held, most] = [Object.keys(node.partitions).length, capacity || null];
         const load = Object.values(node.loads ?? {}).reduce((sum, each) => sum + each, 0);
         head.replaceChildren(...[el("span", { class: `swatch ${hue(node.node)}` }), el("b", { title: node.node }, node.node),
           el("span", { class: state === "dead" ? "age bad" : "age", title: "Age of the last heartbeat, by the clock of storage" }, `heartbeat ${span(age)} ago`),
-          el("span", { class: "age" }, most ? `${held} of ${most}` : count(held)), load ? el("span", { class: "age", title: "Sum of the loads that the server publishes of its partitions" }, `load ${round(load)}`) : null, domain ? el("span", { class: "age domain", title: domain }, "domain ", own(domain)) : null, ...badges].filter(Boolean));
+          el("span", { class: "age" }, most ? `${held} of ${most}` : count(held)), load ? el("span", { class: "age", title: "Sum of the loads that the server publishes of its partitions" }, `load ${round(load)}`) : null, domain ? el("span", { class: "age domain", title: domain }, "domain ", own(domain)) : null, endpoint ? el("span", { class: "age", title: "Where it takes deliveries of fleet channels" }, own(endpoint)) : null, ...badges].filter(Boolean));
       }
     }
 

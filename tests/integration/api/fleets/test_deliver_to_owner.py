@@ -72,6 +72,8 @@ async def test_an_event_goes_to_the_owner_of_its_keys_partition(fleet: World, a:
     await send(fleet, key_of(1))
     await send(fleet, key_of(2))
     await fleet.run(3)
+    [shown, _] = await fleet.demo.all(f"{WEB}/nodes")
+    assert shown["beat"]["endpoint"] == ENDPOINT
     owners = sorted(got.delivery.owner for got in fleet.receiver.received if got.delivery.owner is not None)
     assert [(each.server, each.endpoint, each.generation, each.partition, each.epoch) for each in owners] == [
         ("a", ENDPOINT, 1, 1, 1),
@@ -156,6 +158,7 @@ async def test_waiting_claims_nothing_and_delays_no_other_channel(fleet: World, 
     for event in held:
         found = await fleet.demo.event(event)
         assert (found["state"], found["attempts"]) == ("scheduled", [])
+        assert found["held"] == {"reason": "partition-owner", "detail": "partition 1 of fleet web has no owner"}
 
 
 async def test_a_stale_answer_is_no_failed_attempt(fleet: World, a: Node) -> None:
@@ -268,3 +271,14 @@ async def test_headers_stay_with_their_fleet(fleet: World) -> None:
     assert (elsewhere.status, elsewhere.json()["errors"][0]["pointer"]) == (422, "/headers/x-team")
     ours = await fleet.admin.put(f"{CHANNELS}/h", {**OWNERS, "headers": {"Tocsin-Owner": "x"}})
     assert (ours.status, ours.json()["errors"][0]["pointer"]) == (422, "/headers/Tocsin-Owner")
+
+
+async def test_events_of_durability_fast_and_of_a_fan_out_go_to_the_owner_too(fleet: World, a: Node) -> None:
+    fast = {"payload": 1, "delay": "PT0S", "channel": "owners", "ordering_key": key_of(1), "durability": "fast"}
+    assert (await fleet.demo.post("/api/v1/events", fast)).status == 202
+    both = {"payload": 2, "delay": "PT0S", "channels": ["default", "owners"], "ordering_key": key_of(1)}
+    assert (await fleet.demo.post("/api/v1/events", both)).status == 201
+    await fleet.run(6)
+    owned = [got for got in fleet.receiver.received if got.delivery.owner is not None]
+    assert sorted(got.payload for got in owned) == [1, 2]
+    assert len(fleet.receiver.received) == 3
