@@ -248,6 +248,7 @@ def _node(shown: Mapping[str, Any]) -> NodeFacts:
         beat is not None,
         agent is not None and not agent.get("disabled"),
         str(replica["role"]) if replica is not None else "",
+        str((beat or {}).get("fault_domain", "")),
     )
 
 

@@ -62,7 +62,9 @@ class ChannelFacts:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A node of a fleet. serves: it is a server. agent: it has an agent. role: as a replica; empty if it is none."""
+    """A node of a fleet. serves: it is a server. agent: it has an agent. role: as a replica; empty if it is none.
+
+    fault_domain: as its agent reports it, or else its server. server_domain: as its server reports it, for the planner."""
 
     name: str
     vm: str = ""
@@ -73,6 +75,7 @@ class NodeFacts:
     serves: bool = True
     agent: bool = False
     role: str = ""
+    server_domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +186,11 @@ def parse_snapshot(text: str) -> Snapshot:
 def _event(first: Millis, row: Any) -> PlannedEvent:
     after, channel, size, key, times = row
     # An event that was overdue at the export is due before the window.
-    if type(after) is not int or not all(type(each) is int and each >= 0 for each in (size, times)) or not (key is None or type(key) is int):
+    if (
+        type(after) is not int
+        or not all(type(each) is int and each >= 0 for each in (size, times))
+        or not (key is None or type(key) is int)
+    ):
         raise ValueError(f"an event must be [milliseconds, channel, size, key, times], not {row!r}")
     return PlannedEvent(first + after, str(channel), size, key, times)
 

@@ -34,6 +34,8 @@ LISTED: Final = 30.0
 """Seconds from the end of an impact until the event is no longer listed."""
 PASSED: Final[Millis] = 5_000
 """Milliseconds after NotBefore at which an impact without an approval begins."""
+KNOWN_BEFORE: Final[Millis] = 60_000
+"""Milliseconds before the window at which the export's maintenance is announced: agents have started, and partitions are shared out."""
 FREE: Final = Charges(0.0, 0.0, 0.0, 0.0)
 """Nodes have machines of their own."""
 
@@ -98,7 +100,7 @@ class FleetTwin:
         if facts.serves:
             way = AccountConnection(self._service.account, Processor(), FREE, self._clock, random.Random(seed))
             tables = LimitedTables(way, self._clock)
-            options: dict[str, Any] = {"domain": facts.fault_domain, "capacity": facts.capacity, "seed": seed}
+            options: dict[str, Any] = {"domain": facts.server_domain, "capacity": facts.capacity, "seed": seed}
             node.server = TwinServer(key, facts.name, tables, self._clock, node.machine, **options)
             works.append(node.server.play())
         if facts.agent:
@@ -202,16 +204,16 @@ class FleetTwin:
     def _announcements(self) -> Iterator[Coroutine[Any, Any, None]]:
         for known in self._facts.announced:
             nodes = [self._nodes[name] for name in known.nodes if name in self._nodes]
-            yield self._announce(nodes, 0, known.not_before, known.lasts / 1000)
+            yield self._announce(nodes, self._service.first - KNOWN_BEFORE, known.not_before, known.lasts / 1000)
         for change in self._domains:
             if change.kind == "maintenance":
                 nodes = [node for node in self._nodes.values() if node.facts.fault_domain == change.domain]
-                yield self._announce(nodes, change.at - ANNOUNCED_BEFORE, change.at, change.lasts / 1000)
+                listed_at = max(change.at - ANNOUNCED_BEFORE, self._service.first)
+                yield self._announce(nodes, listed_at, change.at, change.lasts / 1000)
 
     async def _announce(self, nodes: Sequence[TwinNode], listed_at: Millis, not_before: Millis, lasts: float) -> None:
         """List an event for each node that has an agent; others stand still without notice."""
-        # Not before all agents have started and the partitions are shared out.
-        await self._until(max(listed_at, self._service.first))
+        await self._until(listed_at)
         for node in nodes:
             if node.agent is None:
                 continue

@@ -75,9 +75,9 @@ def test_schedules_without_an_occurrence_in_the_window_are_left_out() -> None:
 def test_nodes_are_servers_agents_and_replicas_as_they_report() -> None:
     [fleet] = exported("store").fleets
     assert fleet.nodes == (
-        NodeFacts("n1", "vm-1", "group", "west", "2", 5, True, True, "secondary"),
+        NodeFacts("n1", "vm-1", "group", "west", "2", 5, True, True, "secondary", "7"),
         NodeFacts("n2", "vm-1", "group", "west", "2", 0, False, False, ""),
-        NodeFacts("n3", "", "", "", "7", 5, True, False, "primary"),
+        NodeFacts("n3", "", "", "", "7", 5, True, False, "primary", "7"),
     )
     assert fleet.domains == ["2", "7"] and fleet.checkpoints_took == (90.0,)
 
