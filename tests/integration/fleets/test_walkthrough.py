@@ -1,4 +1,4 @@
-"""The walk-through of docs/reference/fleets.md, as it stands there: a shell with curl, the devhost, Azurite."""
+"""docs/examples/leases/walk-through.sh prints the answers that it shows: a shell with curl, the devhost, Azurite."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from devhost.azurite import ROOT, Azurite
 from tests.integration.scheduler.conftest import Host
 from tests.integration.scheduler.receiver import Receiver
 
-PAGE = ROOT / "docs" / "reference" / "fleets.md"
+SCRIPT = ROOT / "docs" / "examples" / "leases" / "walk-through.sh"
 END = "--- end of block ---"
 VARIES = {"assign", "release", "validity_ms"}
-"""The planner's orders by then, and the page's short times."""
+"""The planner's orders by then, and the script's short times."""
 PATIENT = ('"validity": "PT3S", "takeover": "PT4.5S"', '"validity": "PT10S", "takeover": "PT12S"')
-"""The times of the page -> times that a slow machine can keep between two commands."""
+"""The times of the script -> times that a slow machine can keep between two commands."""
 
 
 @pytest.fixture
@@ -33,26 +33,19 @@ def host(tmp_path: Path) -> Iterator[Host]:
     receiver.stop()
 
 
-def blocks() -> list[tuple[str, list[Any] | None]]:
-    """The page's shell blocks, each with the answers that the page shows under it."""
-    text = PAGE.read_text()
-    text = text[text.index("## A walk-through") : text.index("## How it works")]
-    found: list[tuple[str, list[Any] | None]] = []
-    for kind, block in re.findall(r"```(sh|json)\n(.*?)```", text, re.DOTALL):
-        if kind == "sh":
-            found.append((block, None))
-        else:
-            found[-1] = (found[-1][0], [json.loads(line) for line in block.splitlines()])
-    return found
+def blocks() -> list[tuple[str, list[Any]]]:
+    """The script's commands up to each answer, with the answers that it shows."""
+    found = re.findall(r"((?:(?!#> ).*\n)+)((?:#> .*\n)+)", SCRIPT.read_text())
+    return [(commands, [json.loads(line.removeprefix("#> ")) for line in shown.splitlines()]) for commands, shown in found]
 
 
 def steady(answer: Any) -> Any:
     return {name: value for name, value in answer.items() if name not in VARIES} if isinstance(answer, dict) else answer
 
 
-def test_the_walk_through_goes_as_the_page_says(host: Host) -> None:
+def test_the_walk_through_goes_as_the_script_says(host: Host) -> None:
     steps = blocks()
-    assert len(steps) == 8
+    assert len(steps) == 7
     script = f"\necho '{END}'\n".join(block for block, _ in steps).replace("http://localhost:7071", host.url)
     assert PATIENT[0] in script
     script = script.replace(*PATIENT)
@@ -61,7 +54,4 @@ def test_the_walk_through_goes_as_the_page_says(host: Host) -> None:
     printed = done.stdout.split(END)
     for (block, shown), answers in zip(steps, printed, strict=True):
         lines = [json.loads(line) for line in answers.splitlines() if line.strip()]
-        if shown is not None:
-            assert [steady(line) for line in lines] == [steady(line) for line in shown], block
-        else:
-            assert [line["generation"] for line in lines] == [1], block
+        assert [steady(line) for line in lines] == [steady(line) for line in shown], block

@@ -1,4 +1,4 @@
-"""The walk-through of docs/reference/checkpoints.md gives its answers, and the docstring of `shared.checkpoints` names existing code."""
+"""docs/examples/checkpoints/walk-through.sh gives its answers, and the docstring of `shared.checkpoints` names existing code."""
 
 from __future__ import annotations
 
@@ -12,15 +12,8 @@ import shared.checkpoints
 from tests.paths import ROOT
 from tests.unit.scheduler.harness import World
 
-REFERENCE = (ROOT / "docs" / "reference" / "checkpoints.md").read_text()
+SCRIPT = (ROOT / "docs" / "examples" / "checkpoints" / "walk-through.sh").read_text()
 FLEET = "/api/v1/fleets/store"
-
-
-def blocks() -> list[tuple[str, str]]:
-    """The walk-through's blocks: kind and text."""
-    text = REFERENCE.partition("## A walk-through")[2].partition("\n## ")[0]
-    found: list[tuple[str, str]] = re.findall(r"```(sh|json)\n(.*?)```", text, re.DOTALL)
-    return found
 
 
 async def called(world: World, line: str) -> Any:
@@ -34,17 +27,19 @@ async def called(world: World, line: str) -> Any:
     return answer.json()
 
 
-async def test_the_walk_through_goes_as_the_page_says(world: World) -> None:
+async def test_the_walk_through_gives_the_answers_that_it_shows(world: World) -> None:
     answers: list[Any] = []
-    shown = 0
-    for kind, block in blocks():
-        if kind == "sh":
-            answers = [await called(world, line) for line in block.splitlines() if line.startswith(("curl ", "post "))]
-            await world.clock.advance(20)
-            continue
-        assert answers == [json.loads(line) for line in block.splitlines()]
-        shown += len(answers)
-    assert shown == 10
+    shown: list[Any] = []
+    for line in SCRIPT.splitlines():
+        if line.startswith("post "):
+            answers.append(await called(world, line))
+        elif line.startswith("curl "):
+            await called(world, line)
+        elif line.startswith("sleep "):
+            await world.clock.advance(int(line.removeprefix("sleep ")))
+        elif line.startswith("#> "):
+            shown.append(json.loads(line.removeprefix("#> ")))
+    assert answers == shown and len(shown) == 10
 
 
 def test_every_rule_of_ringmaster_is_in_the_function_that_the_docstring_names() -> None:
