@@ -232,3 +232,18 @@ tenants:
         assert (stored["url"], stored["entra_audience"]) == ("https://ovens.example.com/bake", "api://stoves")
         monkeypatch.setenv("TOCSIN_KEY", KEY)
         assert command("apply", "-f", _write(tmp_path, text)).code != 0
+
+
+def test_a_fleet_channel_is_declared_exported_and_put(admin: Command, tmp_path: Path) -> None:
+    declared = "tenants: {mill: {channels: {owners: {type: fleet, fleet: search, path: /events}}, fleets: {search: {partitions: 4}}}}"
+    done = admin.ok("apply", "-f", _write(tmp_path, declared))
+    assert "its signing secret: tocsin tenants channels rotate mill owners" in done.out
+    assert "0 created, 0 changed, 3 unchanged, 0 removed" in admin.ok("apply", "-f", _write(tmp_path, declared)).lines
+    exported = admin.ok("export", "mill").out
+    assert "type: fleet" in exported and "fleet: search" in exported and "path: /events" in exported
+    options = ("--fleet", "search", "--path", "/more", "--header", "x-team=blue")
+    put = admin.ok("tenants", "channels", "put", "mill", "more", *options, "--json")
+    [shown] = put.documents
+    assert (shown["type"], shown["fleet"], shown["path"], shown["headers"]) == ("fleet", "search", "/more", {"x-team": "***"})
+    assert "fleet search, /more" in admin.ok("tenants", "channels", "list", "mill").out
+    assert admin("tenants", "channels", "put", "mill", "both", "--fleet", "search", "--queue", "q").code == 2
