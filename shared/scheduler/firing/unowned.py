@@ -5,6 +5,7 @@ They are not claimed, so waiting costs no delivery slot and no write. An owner w
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -28,35 +29,35 @@ class UnownedEvents:
 
     async def blocked(self, rows: Mapping[str, Row], claim: Sequence[str]) -> dict[str, Millis]:
         """Return those of the claimable events that must wait, and when to look at each again."""
-        keyed = [rk for rk in claim if KEY in rows[rk].props]
-        if not keyed:
+        by_key: dict[tuple[str, str], list[str]] = {}
+        for rk in claim:
+            if KEY in (props := rows[rk].props):
+                by_key.setdefault((str(props["channel"]), str(props[KEY])), []).append(rk)
+        if not by_key:
             return {}
+        # Side by side: events of other channels in the shard wait for these reads.
+        found = await asyncio.gather(*(self._blocked(channel, key, rows, waiting) for (channel, key), waiting in by_key.items()))
+        return {rk: look for each in found for rk, look in each.items()}
+
+    async def _blocked(self, channel: str, key: str, rows: Mapping[str, Row], claim: Sequence[str]) -> dict[str, Millis]:
+        """Return those of one key's events that must wait."""
+        tenant, owners = self._attempts.tenant, self._attempts.owners
         found: dict[str, Millis] = {}
-        fleets: dict[str, FleetChannel | None] = {}
-        owned = set[tuple[str, str]]()
-        """Channels and keys that can be delivered now, whichever the event."""
-        for rk in keyed:
-            props = rows[rk].props
-            channel = str(props["channel"])
-            try:
-                if channel not in fleets:
-                    target = await self._attempts.tenant.target(channel)
-                    fleets[channel] = target.spec if target is not None and isinstance(target.spec, FleetChannel) else None
-                if (spec := fleets[channel]) is None or (channel, str(props[KEY])) in owned:
-                    continue
-                tenant = self._attempts.tenant.name
-                routed = await self._attempts.owners.route(tenant, spec.fleet, str(props[KEY]), punctual_at(props))
-            except StorageError as error:
-                log.debug("An owner of a partition could not be read: %s", error, extra={"action": "owner_unread"})
-                found[rk] = self._clock.now() + CHANNEL_UNREAD_WAIT
-                continue
-            if routed.decision.action != "wait":
+        try:
+            target = await tenant.target(channel)
+            if target is None or not isinstance(target.spec, FleetChannel):
+                return {}
+            for rk in claim:
+                props = rows[rk].props
+                routed = await owners.route(tenant.name, target.spec.fleet, key, punctual_at(props))
                 if not routed.owner.hindrance:
-                    owned.add((channel, str(props[KEY])))
-                continue
-            found[rk] = routed.decision.look
-            # An event whose time has not come yet waits for that first.
-            now = self._clock.now()
-            since = punctual_at(props) if self._succeeds else max(now, punctual_at(props))
-            self._attempts.waits.unowned(str(props["id"]), since)
+                    return {}
+                if routed.decision.action == "wait":
+                    found[rk] = routed.decision.look
+                    # An event whose time has not come yet waits for that first.
+                    since = punctual_at(props) if self._succeeds else max(self._clock.now(), punctual_at(props))
+                    self._attempts.waits.unowned(str(props["id"]), since)
+        except StorageError as error:
+            log.debug("The owner of a partition could not be read: %s", error, extra={"action": "owner_unread"})
+            return dict.fromkeys(claim, self._clock.now() + CHANNEL_UNREAD_WAIT)
         return found
