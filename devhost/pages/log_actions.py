@@ -13,9 +13,9 @@ _HEAD = """# Log actions
 
 Look up here what a log line means: each has a stable `action` in its extra fields.
 `make reference` generates the page from the calls that log.
-Actions without an explanation have a text that says it all; debug lines, about lost races and retries, are left out.
+Actions without an explanation have a text that says it all; those of info lines, and debug lines, are left out.
 Errors and warnings are for people; [Operate the service](../how-to/operations.md) says what to do about alarms.
-Each line about a Scheduled Event has its EventId as `event_id`, in the agent, the keeper and the app.
+Each line about a Scheduled Event has its EventId as `event_id`.
 """
 
 UNEXPECTED = "An unexpected exception, with its trace; the work is tried again."
@@ -116,6 +116,8 @@ def page() -> str:
             for action in (action for action in mine if level[action] == each):
                 rows.setdefault(NOTES.get(action, ""), []).append(f"`{action}`")
             plain = rows.pop("", [])
+            if each == "info":
+                plain = []
             if rows or plain:
                 written.append(f"\n{each.capitalize()}:\n\n")
                 written += [f"- {', '.join(actions)}: {meaning}\n" for meaning, actions in rows.items()]
