@@ -10,16 +10,13 @@ from pydantic import BaseModel
 from shared.checkpoints.rows import MAX_REPLICAS
 from shared.core.durations import MAX_DURATION
 from shared.core.http1.answer import MAX_ANSWER_BYTES
-from shared.core.http1.head import MOST_INFORMATIONAL
 from shared.core.settings import MAX_ACCOUNTS, Settings
 from shared.delivery.channels.answer_heads import KEPT_BODY, KEPT_FIELDS
 from shared.delivery.channels.event_target import MAX_PARAMETER, MAX_PARAMETERS, MAX_PATH, MAX_TOTAL
 from shared.delivery.channels.model import MAX_BUS_PAYLOAD, MAX_PAYLOAD, MAX_SILENCE, MAX_SMALL_PAYLOAD, MAX_WORK, FleetChannel, HttpChannel
 from shared.delivery.channels.rules import MAX_ERROR, MAX_RETRY_AFTER
 from shared.delivery.channels.validation import MAX_HEADERS_TOTAL
-from shared.delivery.entra.audiences import MAX_AUDIENCE
 from shared.delivery.entra.grants import MOST_AUDIENCES
-from shared.delivery.entra.tokens import MOST_TOKENS
 from shared.delivery.fleet_owners.rules import MOST_STALE, OWNER_WAIT
 from shared.leases.model import MAX_CLAIMS
 from shared.leases.rows import MAX_PARTITIONS
@@ -30,8 +27,6 @@ from shared.maintenance.rows import MAX_OPEN
 from shared.maintenance.story import FIRST_STEPS, LAST_STEPS
 from shared.scheduler.bulk.model import MOST_EVENTS, MOST_UNFINISHED
 from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
-from shared.scheduler.long_work.call_rates import TENANT_CALLS, WORK_CALLS
-from shared.scheduler.long_work.model import MAX_CALL_BYTES
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_CHANNELS, MOST_FANOUT_ID, MOST_LABEL_FILTERS, EventIn
 from shared.scheduler.outcomes.callback_events import MOST_LABELS
 from shared.scheduler.outcomes.notice_rows import MOST_SUBJECTS, PERIOD
@@ -47,7 +42,6 @@ from shared.tenants.model import (
     Retry,
 )
 from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
-from shared.web.parsing import MAX_OUTSIDE_CONTAINERS
 
 from .marked import REFERENCE
 
@@ -80,8 +74,7 @@ SECTIONS: Final[Mapping[str, tuple[Limit, ...]]] = {
     "Events: maximum size, delay and number": (
         Limit("payload of an event", MAX_PAYLOAD, "bytes of JSON"),
         Limit("members of an event", MAX_MEMBERS),
-        Limit("members of an event beside its payload, together", MAX_OUTSIDE, "bytes"),
-        Limit("arrays and objects in a large event beside its payload", MAX_OUTSIDE_CONTAINERS),
+        Limit("an event without its payload", MAX_OUTSIDE, "bytes"),
         Limit("payload of durability `fast`, or to a queue channel", MAX_SMALL_PAYLOAD, "bytes"),
         Limit("payload to a Service Bus channel", MAX_BUS_PAYLOAD, "bytes"),
         Limit("message of a producer to the ingest queue", MAX_PRODUCER_MESSAGE, "bytes"),
@@ -101,7 +94,7 @@ SECTIONS: Final[Mapping[str, tuple[Limit, ...]]] = {
         Limit("attempts of a retry policy", bound(Retry, "attempts", "maximum")),
         Limit("pause between attempts", 7, "days"),
         Limit("flexible window", 30, "days"),
-        Limit("any duration, such as the delay of an event", MAX_DURATION // DAY, "days"),
+        Limit("delay of an event, and any other duration", MAX_DURATION // DAY, "days"),
         Limit("schedules of a tenant by default", MOST_SCHEDULES),
     ),
     "Deliveries": (
@@ -110,24 +103,18 @@ SECTIONS: Final[Mapping[str, tuple[Limit, ...]]] = {
         Limit("name or value of such a parameter", MAX_PARAMETER, "characters"),
         Limit("path, names and values of a target together", MAX_TOTAL, "bytes"),
         Limit("audiences of Entra of a tenant, and hosts of each", MOST_AUDIENCES),
-        Limit("length of such an audience", MAX_AUDIENCE, "characters"),
-        Limit("tokens of Entra that a process keeps", MOST_TOKENS),
         Limit("headers of a channel", bound(HttpChannel, "headers", "maxProperties")),
         Limit("all headers of a channel", MAX_HEADERS_TOTAL, "bytes"),
         Limit("answer of a receiver that is read", MAX_ANSWER_BYTES, "bytes"),
-        Limit("informational (1xx) answers before it", MOST_INFORMATIONAL),
         Limit("stored error of an attempt", MAX_ERROR, "characters"),
-        Limit("stored body of an answer, of each of the last 20 attempts", KEPT_BODY, "bytes"),
-        Limit("stored header fields of an answer, if the channel asks", KEPT_FIELDS, "characters"),
+        Limit("stored body of an answer", KEPT_BODY, "bytes"),
+        Limit("stored header fields of an answer", KEPT_FIELDS, "characters"),
         Limit("honoured `Retry-After`", int(MAX_RETRY_AFTER * 1000) // DAY, "days"),
         Limit("wait for the owner of a fleet channel's partition", OWNER_WAIT // 1000, "seconds"),
-        Limit("stale answers to one event that are no failed attempts", MOST_STALE),
+        Limit("stale answers (421) to one event that are no failed attempts", MOST_STALE),
         Limit("path of a fleet channel", bound(FleetChannel, "path", "maxLength"), "characters"),
         Limit("silence of a receiver with long work, at most", MAX_SILENCE // 3_600_000, "hours"),
         Limit("long work of a receiver, with heartbeats", MAX_WORK // DAY, "days"),
-        Limit("calls a second about one attempt's long work, per process", WORK_CALLS),
-        Limit("calls a second about long work of a tenant, per process", TENANT_CALLS),
-        Limit("body of a call about long work", MAX_CALL_BYTES, "bytes"),
     ),
     "Fleets": (
         Limit("fleets of a tenant by default", MOST_FLEETS),
@@ -168,7 +155,7 @@ REFUSALS: Final = {
 _HEAD = """# Limits
 
 Look up here the most that Tocsin accepts; a request beyond a limit is refused with an error that names it.
-Tenants can have [lower limits](api.md#tenants), and [settings](settings.md) bound the app's own resources.
+Tenants can have [lower limits](api.md#tenants).
 `make reference` generates the page from the code.
 """
 
@@ -189,8 +176,7 @@ tocsin tenants get shop
 tocsin tenants put shop --settings '{"limits": {"fleets": 300, "agents": 500, "partitions": 100000}}'
 ```
 
-A new limit of agents or servers holds on all instances within 5 seconds, the others at once (log `tenant_limits_changed`).
-A PUT through an instance of a former version removes `fleets`, `agents` and `servers`.
+A new limit of agents or servers holds on all instances within 5 seconds, the others at once.
 """
 
 _TAIL = """
