@@ -54,9 +54,11 @@ _KINDS: Final = {EVENTS: "gate", FLEETS: "lease", TURNS: "turn"}
 _LETTERS: Final[Mapping[type, str]] = {Insert: "i", Merge: "m", Replace: "r", Upsert: "u", Delete: "d"}
 _EVENT: Final = frozenset({"state", "epoch"})
 _LEFT_OUT: Final = frozenset(
-    {"note", "author", "held_row", "load", "loads", "domain", "capacity", "location", "size", "expect", "holds", "avoid"}
+    {"note", "author", "held_row", "load", "loads", "domain", "capacity", "location", "size", "expect", "holds", "avoid", "endpoint"}
 )
-"""Properties of the other rows that decide nothing about who owns what, or that are long."""
+"""Properties of the other rows that decide nothing about who owns what, that are long, or that are addresses."""
+_DEFINITION: Final = "rest"
+"""The property with the parts of a fleet's definition. Turns depend on the part `checkpoints`; others name addresses and commands."""
 _UNTRACED: Final = ("i:", "x:")
 """Row keys of fleets that say what operators want. They give nobody anything."""
 _SETTING: Final = re.compile(r"off|all|sampled:(0(\.\d{1,9})?|1(\.0*)?|\.\d{1,9})")
@@ -84,7 +86,19 @@ def kept(kind: str, rk: str, props: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "gate" and rk != GATE:
         found = {name: props[name] for name in _EVENT if name in props}
         return {**found, "work": True} if props.get("work") else found
-    return {name: value for name, value in props.items() if name not in _LEFT_OUT}
+    found = {name: value for name, value in props.items() if name not in _LEFT_OUT}
+    if _DEFINITION in found:
+        found[_DEFINITION] = _without_others(str(found[_DEFINITION]))
+    return found
+
+
+def _without_others(definition: str) -> str:
+    """Return the part `checkpoints` of a fleet's definition alone."""
+    try:
+        parts = orjson.loads(definition)
+        return orjson.dumps({name: parts[name] for name in ("checkpoints",) if name in parts}).decode()
+    except (ValueError, TypeError):
+        return "{}"
 
 
 def open_trace(setting: str, now: Callable[[], Millis], watch: Callable[[str], object] | None = None) -> TransitionTrace | None:

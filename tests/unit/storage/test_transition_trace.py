@@ -15,7 +15,7 @@ from shared.ops.verification.lines import parse_line
 from shared.storage.blocking import MemoryBlockingTables
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, FLEETS, IDS
-from shared.storage.ports import Applied, Insert, Merge, WriteRefused
+from shared.storage.ports import ANY, Applied, Insert, Merge, WriteRefused
 from shared.storage.transition_trace import LONGEST, MARK, TracedTables, TransitionTrace, is_sampled, parse_share, short, traced_blocking
 
 GATE = {"state": "open", "holder": "w", "epoch": 0, "bytes": 7, "index": "i", "bucket": "b", "accepted": 1}
@@ -55,6 +55,22 @@ def test_a_transaction_is_one_line_with_its_etags_and_what_was_read_and_without_
     assert first.ops[1].props == {"state": "scheduled"} and "secret" not in "".join(lines)
     assert second.ops[0].required == first.ops[0].given == second.seen["gate"].etag
     assert second.seen["gate"].props["state"] == "open" and [first.number, second.number] == [1, 2]
+
+
+def test_addresses_of_servers_and_of_probes_are_not_traced() -> None:
+    tables, lines = traced()
+    definition = '{"maintenance":{"probe":{"url":"https://user:secret@probe"}},"checkpoints":{"drift":0.02}}'
+
+    async def play() -> None:
+        await tables.write(FLEETS, "acme:f", [Insert("s:s1", {"state": "live", "endpoint": "https://secret:8443"})])
+        await tables.write(FLEETS, "acme:f", [Insert("fleet", {"partitions": 4, "rest": definition})])
+        for rest in ("", "[]", "7"):
+            await tables.write(FLEETS, "acme:f", [Merge("fleet", {"rest": rest}, ANY)])
+
+    asyncio.run(play())
+    assert len(lines) == 5 and "secret" not in "".join(lines)
+    fleet = parse_line(lines[1].removeprefix(MARK)).ops[0].props
+    assert fleet == {"partitions": 4, "rest": '{"checkpoints":{"drift":0.02}}'}, "turns depend on the drift"
 
 
 def test_a_lost_answer_is_a_line_of_its_own_and_still_raised() -> None:
