@@ -25,6 +25,8 @@ EVERY: Final = 50
 """New lines of a partition after which it is verified."""
 MOST_PARTITIONS: Final = 500
 """Partitions whose lines are kept. One that had no line for longest is verified and forgotten."""
+MOST_OPS: Final = 200_000
+"""Operations in all lines that are kept: about 100 MB. A line has up to 100, so the bounds above alone would allow 10 million."""
 AFTER: Final = 30.0
 """Seconds after which a partition with new lines is verified at the next line of any partition."""
 MOST_TOLD: Final = 1000
@@ -45,23 +47,28 @@ class TraceWatch:
         self._new: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
         """By partition with lines that are not verified yet: the time of the first of them, and their number; the oldest first."""
         self._told: OrderedDict[str, None] = OrderedDict()
+        self._ops = 0
 
     def take(self, text: str) -> None:
         """Take a line as it is logged."""
         try:
             line = parse_line(text.removeprefix(MARK))
             key = line.kind, line.partition
-            self._lines.setdefault(key, deque(maxlen=KEPT)).append(line)
+            kept = self._lines.setdefault(key, deque())
+            kept.append(line)
+            self._ops += len(line.ops)
+            if len(kept) > KEPT:
+                self._ops -= len(kept.popleft().ops)
             self._lines.move_to_end(key)
             now = self._monotonic()
             since, number = self._new.get(key, (now, 0))
             self._new[key] = since, number + 1
             if number + 1 >= EVERY:
                 self._verify(key)
-            elif len(self._lines) > MOST_PARTITIONS:
+            elif len(self._lines) > MOST_PARTITIONS or (self._ops > MOST_OPS and len(self._lines) > 1):
                 oldest = next(iter(self._lines))
                 self._verify(oldest)
-                del self._lines[oldest]
+                self._ops -= sum(len(line.ops) for line in self._lines.pop(oldest))
             elif self._new[first := next(iter(self._new))][0] + AFTER <= now:
                 self._verify(first)
         except Exception:

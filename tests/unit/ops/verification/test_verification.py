@@ -196,3 +196,16 @@ def test_what_a_process_keeps_is_bounded_and_a_bad_line_does_no_harm() -> None:
         watching.take(MARK + line(number + 2, op, p="long"))
     watching.take("tocsin-trace {")
     assert len(watching._lines["gate", "long"]) == KEPT and watching.counters["trace_illegal"] == 0
+
+
+def test_large_transactions_of_many_partitions_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.ops.verification.watch.MOST_OPS", 1000)
+    events = [["i", f"e{number:03}", {"state": "scheduled"}, "", "1"] for number in range(99)]
+    made = [["i", "gate", gate(state="open", epoch=0), "", "1"], *events]
+    watching = watch(*(line(1, *made, p=f"{number:04d}-x") for number in range(40)))
+    assert [len(kept) for kept in watching._lines.values()] == [1] * 10
+    assert watching.counters["trace_verified"] == 30
+    for number in range(2 * KEPT):
+        op = ["m", "gate", gate(holder="o", bytes=number), str(number + 1), str(number + 2)]
+        watching.take(MARK + line(number + 2, op, p="long"))
+    assert watching._ops == sum(len(line.ops) for kept in watching._lines.values() for line in kept) <= 1000
