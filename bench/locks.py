@@ -1,4 +1,4 @@
-"""Locks: what requests cost, and how many a devhost takes."""
+"""Measures locks: the storage requests of each call, and the calls a second that a devhost serves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def measure(run: Run) -> list[Figure]:
             before = await _timers(app)
         async with devhost(azurite.connection_string) as host:
             figures = await _handover(host)
-            # With those of the costs and of the hand-overs, as many as a tenant may have.
+            # Together with the two other locks, these are as many as a tenant may have.
             figures += await _rates(host, count - 2)
         async with application(azurite.connection_string) as (app, _):
             idle = await _timers(app)
@@ -108,7 +108,7 @@ async def _rates(host: Host, count: int) -> list[Figure]:
 
 
 async def _handover(host: Host) -> list[Figure]:
-    """Measure from the release of a lock to the first waiter's grant."""
+    """Measure the time from the release of a lock to the first waiter's grant."""
     took = []
     async with AsyncClient(host.url, KEY) as client:
         for _ in range(HANDOVERS):
@@ -117,7 +117,7 @@ async def _handover(host: Host) -> list[Figure]:
                     waiting = group.create_task(_acquired(client))
                     while not (await client.call("GET", "locks/handover"))["waiters"]:  # noqa: ASYNC110
                         await asyncio.sleep(0.01)
-                    # Anywhere between two requests of the waiter.
+                    # The release comes at any moment between two requests of the waiter.
                     await asyncio.sleep(0.1 + 0.5 * len(took) / HANDOVERS)
                     released = time.perf_counter()
                 took.append(((await waiting) - released) * 1000)

@@ -31,7 +31,7 @@ began, pause, parent = time.monotonic(), float(sys.argv[2]), os.getppid()
 while time.sleep(pause) or os.getppid() == parent:
     with open(sys.argv[1], errors="replace") as log:
         words = [line.strip() for line in log if line.strip()]
-    print("setup:   %.0f s  %s" % (time.monotonic() - began, words[-1][:100] if words else "still at it"), flush=True)
+    print("setup:   %.0f s  %s" % (time.monotonic() - began, words[-1][:100] if words else "still running"), flush=True)
 ' "$LOG" "${SETUP_PROGRESS:-10}" 9>&- & ticker=$!
   run "$@" >"$LOG" 2>&1 || :
   kill -9 "$ticker" || :

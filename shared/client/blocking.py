@@ -174,8 +174,8 @@ class Client:
     ) -> Lock:
         """Return the lock, which a `with` block holds; see `Lock`.
 
-        `ttl`: validity of a grant, after which others get the lock if this process ends without a word. `wait`: longest time to wait; None:
-        for as long as it takes, zero: not at all. `holder`: name of this process, for people; by default host and process id. `on_lost`:
+        `ttl`: validity of a grant, after which other callers get the lock if this process ends without a release. `wait`: longest time to
+        wait; None: no limit, zero: do not wait. `holder`: name of this process, for people; by default host and process id. `on_lost`: is
         called when the lock is lost, from a thread of its own.
         """
         new_attempt(name, ttl, wait, holder)

@@ -12,7 +12,7 @@
     |   +-- ServerFailed      5xx
     +-- Unreachable           no answer: `sent` is True if the service may have handled the request
     +-- Unreadable            an answer that does not come from this service
-    +-- LockHeld              others hold the lock, or wait before you, and the time to wait is over
+    +-- LockHeld              another caller holds the lock, or waits before you, and the time to wait is over
     +-- LockLost              the grant of a lock has ended: stop what it protects
     +-- BatchStopped          a batch ended early: the finished events, and those in doubt
     +-- BadDelivery           `verify`: the request cannot be trusted
@@ -130,15 +130,15 @@ class Unreadable(TocsinError):
 
 
 class LockHeld(TocsinError):
-    """Others hold the lock, or wait before the caller, and the time to wait is over."""
+    """Another caller holds the lock, or waits before this one, and the time to wait is over."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"the lock {name} is held by another caller; wait for longer, or see `tocsin locks show {name}`")
+        super().__init__(f"the lock {name} is held by another caller; wait longer, or see `tocsin locks show {name}`")
         self.name = name
 
 
 class LockLost(TocsinError):
-    """The grant of a lock has ended while its holder was at work: others may have the lock. token: of the grant."""
+    """The grant of a lock has ended while its holder was at work: another caller may have it. token: of the grant. why: the reason."""
 
     def __init__(self, name: str, token: int, why: str) -> None:
         super().__init__(f"the lock {name} is lost: {why}")

@@ -1,4 +1,4 @@
-"""Name the reasons why a fleet needs a person, for people: "1 partition without an owner"."""
+"""Texts of the reasons why a fleet needs a person, such as "1 partition without an owner"."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WHOLE: Final[Mapping[tuple[str, str], str]] = {
     ("maintenance", "monitors-together"): "both monitors in one fault domain",
     ("maintenance", "domains-down"): "too many fault domains down",
 }
-"""Reasons of the whole fleet: their count says nothing to people."""
+"""Reasons of the whole fleet. They are shown without a count."""
 
 
 def need_text(source: str, what: str, count: int) -> str:

@@ -3,7 +3,7 @@
 rules     decides about one lock: who gets it, who waits, who has lost it. Pure.
 rows      the stored row of a lock
 protocol  applies the rules to storage
-quota     bounds the number of a tenant's locks
+limit     bounds the number of a tenant's locks
 service   serves callers and operators
 routes    `/v1/locks`
 """

@@ -17,7 +17,7 @@ LockName = Annotated[
     StringConstraints(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?$"),
     Shaped("1 to 100 of A-Z a-z 0-9 and inner . _ -"),
 ]
-"""Names of locks: they fit keys and paths."""
+"""The name of a lock: it is a row key, and a part of a path."""
 Holder = Annotated[
     str,
     StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$"),
@@ -41,7 +41,7 @@ class LockIn(Strict):
         DEFAULT_TTL, description="Validity that a new grant gets. A renewal does not change it."
     )
     wait: Maybe[Annotated[Duration, Field(ge=LEAST_WAIT, le=MOST_WAIT)]] = Field(
-        None, description="Wait in the queue of the lock, and ask again within this time or leave it. Missing: do not wait."
+        None, description="Wait in the lock's queue. The caller leaves it unless it asks again within this time. Missing: do not wait."
     )
     token: Maybe[Token] = Field(None, description="Token of the grant to renew. Missing: any grant of this holder and nonce, or a new one.")
     version: Maybe[Version] = Field(
@@ -54,8 +54,8 @@ class LockHeldOut(Strict):
 
     state: Literal["held"] = "held"
     token: int = Field(description="Fencing token: greater than that of every earlier grant of this lock.")
-    valid_ms: int = Field(description="Validity, which the caller counts on its own clock from the SEND of this request.")
-    version: str = Field(description="To be sent with the next renewal.")
+    valid_ms: int = Field(description="Validity in milliseconds. The caller counts it on its own clock, from the SEND of this request.")
+    version: str = Field(description="Send it with the next renewal.")
 
 
 class LockWaitingOut(Strict):
@@ -63,7 +63,7 @@ class LockWaitingOut(Strict):
 
     state: Literal["waiting"] = "waiting"
     ahead: int = Field(description="Waiters before the caller.")
-    retry_ms: int = Field(description="Time after which the caller should ask again.")
+    retry_ms: int = Field(description="Milliseconds after which the caller should ask again.")
 
 
 class LockWaiterOut(Strict):
@@ -77,15 +77,17 @@ class LockOut(Strict):
     """A lock as stored. After its last grant has run out or was released, it is free."""
 
     name: str
-    state: Literal["held", "free", "revoked"] = Field(description="`revoked`: the grant is renewed no more, and runs out.")
-    token: int = Field(description="Of the last grant.")
+    state: Literal["held", "free", "revoked"] = Field(description="`revoked`: the grant cannot be renewed, and runs out.")
+    token: int = Field(description="Token of the last grant.")
     holder: Maybe[str] = Field(None, description="Missing while the lock is free.")
     granted: Maybe[Stamp] = None
     renewed: Maybe[Stamp] = None
-    free_at: Maybe[Stamp] = Field(None, description="When others can get the lock, unless it is renewed or released before.")
+    free_at: Maybe[Stamp] = Field(
+        None, description="Time at which others can get the lock, unless the grant is renewed or released before."
+    )
     waiters: list[LockWaiterOut]
-    note: Maybe[str] = Field(None, description="Why the grant was revoked.")
-    author: Maybe[str] = None
+    note: Maybe[str] = Field(None, description="Reason of the revocation.")
+    author: Maybe[str] = Field(None, description="Prefix of the key that revoked the grant.")
 
 
 class LockList(Strict):
@@ -115,4 +117,4 @@ class LockRevokeIn(Strict):
 class LockRevokedOut(Strict):
     """The outcome of a revocation."""
 
-    free_after_ms: int = Field(description="Time until the lock can be granted again; 0 if nobody holds it.")
+    free_after_ms: int = Field(description="Milliseconds until the lock can be granted again; 0 if nobody holds it.")

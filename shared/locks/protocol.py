@@ -1,7 +1,7 @@
 """Applies decisions of `rules` to the row of a lock: generators without I/O, which a runner carries out. All of them are safe to abandon
 between any two effects, and to repeat.
 
-Every change is a write on the ETag of what it was decided from. A lost answer, like a lost race, leads to another look.
+Every change is a write on the ETag of the row that was read. After a lost answer, as after a lost race, the row is read again.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ RENEWAL_TRIES: Final = 30
 """Attempts of a renewal, which must get through beside many waiters."""
 
 
-class Asked(NamedTuple):
+class AskResult(NamedTuple):
     """The outcome of a request for a lock, and the ETag of the row after it; '' for a refusal."""
 
     outcome: Held | Waiting | LockRefusal | Literal["missing"]
     etag: str = ""
 
 
-def ask(pk: str, name: str, request: LockRequest, wall: Millis, *, create: bool) -> Steps[Asked]:
+def ask(pk: str, name: str, request: LockRequest, wall: Millis, *, create: bool) -> Steps[AskResult]:
     """Grant or renew a lock, or queue the caller.
 
     wall: the wall time, from which new tokens follow. create: make the row if there is none; otherwise the outcome is `missing`.
     Raises `OutcomeUnknown`, `Unavailable`.
     """
 
-    def attempt() -> Steps[Asked | WriteConflict]:
+    def attempt() -> Steps[AskResult | WriteConflict]:
         row = yield from get(TABLE, pk, name)
         if row is None and not create and not request.token:
-            return Asked("missing")
+            return AskResult("missing")
         decided = rules.ask(parse_lock(row) if row is not None else None, request, row.read_at if row is not None else 0, wall)
         if isinstance(decided, str):
-            return Asked(decided)
+            return AskResult(decided)
         if decided.lock is None:
-            return Asked(decided, row.etag if row is not None else "")
+            return AskResult(decided, row.etag if row is not None else "")
         op = Replace(name, decided.lock.props(), row.etag) if row is not None else Insert(name, decided.lock.props())
         answer = yield from write(TABLE, pk, op)
-        return Asked(decided, answer.etags[0]) if isinstance(answer, Applied) else WriteConflict(answer)
+        return AskResult(decided, answer.etags[0]) if isinstance(answer, Applied) else WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, RENEWAL_TRIES if request.token else TRIES)
     if isinstance(ended, WriteConflict):
-        raise _given_up(ended)
+        raise _failure(ended)
     return ended
 
 
 def renew(pk: str, name: str, etag: str) -> Steps[str | None]:
-    """Renew a grant in one request. Return the row's new ETag; None if the row is not as it was when the holder last saw it, or if the
-    answer was lost: `ask` tells what holds now.
+    """Renew a grant in one request. Return the row's new ETag; None if the row has changed since the holder's last request, or if the
+    answer was lost. Call `ask` then, which reads the row.
 
     etag: of the row that the holder's last grant or renewal wrote.
     """
@@ -90,7 +90,7 @@ def release(
 
     ended = yield from retry_steps(attempt, TRIES)
     if isinstance(ended, WriteConflict):
-        raise _given_up(ended)
+        raise _failure(ended)
     return ended
 
 
@@ -110,7 +110,7 @@ def revoke(pk: str, name: str, note: str, author: str) -> Steps[tuple[LockRow, L
 
     ended = yield from retry_steps(attempt, TRIES)
     if isinstance(ended, WriteConflict):
-        raise _given_up(ended)
+        raise _failure(ended)
     return ended
 
 
@@ -119,7 +119,7 @@ def remove(pk: str, rows: Iterable[Row]) -> Steps[int]:
     removed = 0
     for row in rows:
         if rules.may_remove(parse_lock(row), row.timestamp, row.read_at):
-            # One by one: a lock that is used meanwhile must keep its row, and the others not theirs.
+            # One by one: a lock that is used meanwhile keeps its row, and the other rows are removed nevertheless.
             answer = yield from write(TABLE, pk, Delete(row.rk, row.etag))
             removed += isinstance(answer, Applied)
     return removed
@@ -137,10 +137,11 @@ def forget(pk: str) -> Steps[None]:
 
     ended = yield from retry_steps(attempt, TRIES)
     if ended is not None:
-        raise _given_up(ended)
+        raise _failure(ended)
 
 
-def _given_up(conflict: WriteConflict) -> Exception:
+def _failure(conflict: WriteConflict) -> Exception:
+    """Return the error of a call that has used up its attempts."""
     if conflict.answer is LOST:
         return OutcomeUnknown("answers of table storage keep getting lost")
     return Unavailable("other processes keep changing the lock")

@@ -35,7 +35,7 @@ async def locks_put(call: Call[LockService, LockIn]) -> Answer:
     """Acquire a lock, or renew a grant.
 
     200: the caller holds the lock until valid_ms after it SENT this request, by its own clock. 202: it waits, and must ask again. 409
-    lock-held: another holds it, and the caller does not wait. 409 lock-lost: this grant has ended. The call is safe to repeat.
+    lock-held: another caller holds it, and this one does not wait. 409 lock-lost: this grant has ended. The call is safe to repeat.
     """
     answer = await call.service.ask(call.tenant, call.params["lock"], call.body)
     return Answer(200 if isinstance(answer, LockHeldOut) else 202, answer)
@@ -45,7 +45,7 @@ async def locks_put(call: Call[LockService, LockIn]) -> Answer:
 async def locks_delete(call: Call[LockService, None, LockReleaseQuery]) -> Answer:
     """Release a lock, and leave its queue.
 
-    The first waiter gets it when it asks next. A grant that has ended already stays so, and the grants of others stay as they are. The call
+    The first waiter gets it when it asks next. A grant that has ended stays ended, and the grants of other callers do not change. The call
     is safe to repeat. The lock's row stays for at least a day, so that later tokens are greater.
     """
     await call.service.release(call.tenant, call.params["lock"], call.query, call.headers)
@@ -56,8 +56,8 @@ async def locks_delete(call: Call[LockService, None, LockReleaseQuery]) -> Answe
 async def locks_revoke(call: Call[LockService, LockRevokeIn]) -> Answer:
     """Let the grant of a lock run out.
 
-    It is renewed no more. Its holder may believe in it until its validity ends, and nobody gets the lock before. The call is safe to
-    repeat.
+    The grant cannot be renewed any more. Its holder may rely on it until its validity ends, and nobody gets the lock before that. The call
+    is safe to repeat.
     """
     waits = await call.service.revoke(call.tenant, call.params["lock"], call.body.note, call.key.prefix)
     return Answer(202, LockRevokedOut(free_after_ms=waits))

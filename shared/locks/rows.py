@@ -3,7 +3,7 @@
 A tenant's locks are spread over 16 partitions `:locks:{tenant}:{0-f}`, because a partition of storage takes about 2,000 requests a second.
 No fleet's key begins with a colon. The row key is the lock's name.
 
-Moments are the storage service's own time, in milliseconds.
+Times are the storage service's own, in milliseconds.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LockRow:
 
 
 RENEWED: Final[Props] = {"renewed": 0}
-"""The properties that a renewal changes: with this write the grant begins anew."""
+"""The properties that a renewal changes: the validity of the grant counts from this write."""
 
 
 def _pack(waiters: tuple[Waiter, ...]) -> str:
@@ -85,6 +85,6 @@ _LOCK: Final = RowCodec(LockRow, formats={"waiters": Format(_pack, _unpack)}, sp
 
 
 def parse_lock(row: Row) -> LockRow:
-    """Return the lock of a row. `renewed` is the moment itself, never 0."""
+    """Return the lock of a row. Its `renewed` is a time, never 0."""
     props = row.props if row.props["renewed"] else {**row.props, "renewed": row.timestamp}
     return _LOCK.decode(props)

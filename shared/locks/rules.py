@@ -53,14 +53,15 @@ class Waiting(NamedTuple):
 NO_HOLDER: Final = ""
 
 
-def outlasts(ttl: Millis) -> Millis:
-    """Return after how long, from the write of a grant, its holder has certainly stopped to believe in it."""
+def reuse_delay(ttl: Millis) -> Millis:
+    """Return the milliseconds from the write of a grant until another caller can get the lock: its holder has stopped by then, however
+    large the drift."""
     return math.ceil(ttl * (1 + DRIFT) / (1 - DRIFT)) + MARGIN
 
 
 def free_at(lock: LockRow) -> Millis:
-    """Return when the grant has run out for everybody."""
-    return lock.renewed + outlasts(lock.ttl)
+    """Return the time at which the grant has run out for all callers."""
+    return lock.renewed + reuse_delay(lock.ttl)
 
 
 def is_over(lock: LockRow, now: Millis) -> bool:
@@ -80,20 +81,20 @@ def ask(lock: LockRow | None, request: LockRequest, now: Millis, wall: Millis) -
     """Decide a request. lock: None if there is no row; `now` means nothing then."""
     if lock is None:
         return "lock-lost" if request.token else _grant(request, next_token(0, wall), wall, ())
-    mine = _is(lock, request)
+    mine = _is_attempt(lock, request)
     queue = live_waiters(lock, now)
     over = is_over(lock, now)
-    others = any(not _is(each, request) for each in queue)
+    others = any(not _is_attempt(each, request) for each in queue)
     if mine and lock.state == "held" and request.token in (0, lock.token) and not (over and others):
         # Nobody else got the lock since, so the token still fits, even if the grant has run out meanwhile.
         return Held(replace(lock, renewed=0, waiters=queue))
     if request.token or (mine and lock.state != "held"):
         # A request that was under way for long must not bring back what its caller has released.
         return "lock-lost"
-    place = next((number for number, each in enumerate(queue) if _is(each, request)), None)
+    place = next((number for number, each in enumerate(queue) if _is_attempt(each, request)), None)
     if over and (not queue or place == 0):
         silent = lock.holder if lock.state == "held" and not mine else NO_HOLDER
-        rest = tuple(each for each in queue if not _is(each, request))
+        rest = tuple(each for each in queue if not _is_attempt(each, request))
         return _grant(request, next_token(lock.token, wall), now, rest)._replace(taken_from=silent)
     return _queue(lock, request, queue, place, now)
 
@@ -113,7 +114,7 @@ def _queue(lock: LockRow, request: LockRequest, queue: tuple[Waiter, ...], place
     before = queue[place]
     retry = retry_after(place, request.wait)
     if before.timeout == request.wait and now - before.asked < request.wait // 4:
-        # Stored often enough: a waiter that asks as it is told cannot be dropped before its next write.
+        # Stored often enough: a waiter that asks after `retry` cannot be dropped before its next write.
         return Waiting(None, place, retry)
     again = replace(before, timeout=request.wait, asked=now)
     return Waiting(replace(lock, waiters=(*queue[:place], again, *queue[place + 1 :])), place, retry)
@@ -151,7 +152,7 @@ class LockRevoked(NamedTuple):
 
 
 def revoke(lock: LockRow, note: str, author: str, now: Millis) -> LockRevoked:
-    """End a grant for an operator: it is renewed no more, and runs out. Its holder may believe in it until then."""
+    """End a grant for an operator: it cannot be renewed, and runs out. Its holder may rely on it until then."""
     if is_over(lock, now):
         return LockRevoked(None, 0)
     left = free_at(lock) - now
@@ -159,13 +160,13 @@ def revoke(lock: LockRow, note: str, author: str, now: Millis) -> LockRevoked:
 
 
 def may_remove(lock: LockRow, written: Millis, now: Millis) -> bool:
-    """Return True if the row can be removed: it has been left alone for long, and its token is as old. So the token of a new row, which is
-    a wall time, is greater, as long as that clock is less than `KEPT` behind.
+    """Return True if the row can be removed: it was not written for `KEPT`, and its token is as old. So the token of a new row, which is a
+    wall time, is greater, as long as that clock is less than `KEPT` behind.
 
     written: when the row was last written.
     """
     return is_over(lock, now) and now - max(written, lock.token) >= KEPT
 
 
-def _is(one: LockRow | Waiter, request: LockRequest) -> bool:
+def _is_attempt(one: LockRow | Waiter, request: LockRequest) -> bool:
     return one.holder == request.holder and one.nonce == request.nonce

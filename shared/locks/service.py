@@ -20,8 +20,8 @@ from ..tenants.model import Limits
 from ..web.etag import check_if_match, etag_of
 from ..web.problem import conflict, invalid, not_found
 from . import protocol
+from .limit import LockLimit
 from .model import LockHeldOut, LockIn, LockOut, LockReleaseQuery, LockWaiterOut, LockWaitingOut
-from .quota import LockQuota
 from .rows import PARTITIONS, TABLE, LockRow, parse_lock, partition_at, partition_of
 from .rules import Held, LockRequest, Waiting, free_at, is_over, live_waiters
 from .timings import MOST_WAITERS
@@ -29,7 +29,7 @@ from .timings import MOST_WAITERS
 log = logging.getLogger(__name__)
 
 _WHY: Final = {
-    "lock-held": "another caller holds the lock, or is before you; send wait to stand in its queue",
+    "lock-held": "another caller holds the lock, or waits for it; ask again later, or send wait to join the queue",
     "lock-lost": "this grant has ended: stop the work that it protects, and ask for the lock with a new nonce",
     "too-many-waiters": f"a lock has at most {MOST_WAITERS} waiters; ask again later",
 }
@@ -41,27 +41,27 @@ class LockService:
     def __init__(self, tables: Tables, runner: AsyncRunner, clock: Clock, limits: Callable[[str], Awaitable[Limits]]) -> None:
         """limits: returns a tenant's limits."""
         self._tables, self._runner, self._clock = tables, runner, clock
-        self._quota = LockQuota(tables, runner, clock, limits)
+        self._limit = LockLimit(tables, runner, clock, limits)
         self.counters: Counter[str] = Counter()
         """Requests since the start of the process by their outcome; `lock_refused`: without the lock, and not queued."""
 
     async def ask(self, tenant: str, name: str, body: LockIn) -> LockHeldOut | LockWaitingOut:
         """Grant or renew a lock, or queue the caller. Raises 409 `lock-held`, `lock-lost`, `too-many-waiters`, 429, `StorageError`."""
         pk = partition_of(tenant, name)
-        known = _known(body.version) if body.version is not None else None
+        known = _unpack_version(body.version) if body.version is not None else None
         if known is not None and known.token == body.token:
             etag = await self._runner.run(protocol.renew(pk, name, known.etag))
             if etag is not None:
                 self.counters["lock_renewed"] += 1
-                return LockHeldOut(token=known.token, valid_ms=known.ttl, version=_version(known._replace(etag=etag)))
+                return LockHeldOut(token=known.token, valid_ms=known.ttl, version=_pack_version(known._replace(etag=etag)))
         request = LockRequest(body.holder, body.nonce, body.ttl, body.wait or 0, body.token or 0)
         asked = await self._runner.run(protocol.ask(pk, name, request, self._clock.now(), create=False))
         if asked.outcome == "missing":
-            await self._quota.admit(tenant)
+            await self._limit.admit(tenant)
             asked = await self._runner.run(protocol.ask(pk, name, request, self._clock.now(), create=True))
         return self._answer(tenant, name, asked)
 
-    def _answer(self, tenant: str, name: str, asked: protocol.Asked) -> LockHeldOut | LockWaitingOut:
+    def _answer(self, tenant: str, name: str, asked: protocol.AskResult) -> LockHeldOut | LockWaitingOut:
         outcome = asked.outcome
         if isinstance(outcome, Held):
             lock = outcome.lock
@@ -72,7 +72,7 @@ class LockService:
                 extra = {"action": "lock_taken_over", "tenant": tenant, "lock": name, **about}
                 text = "Lock %s of %s goes to %s with token %d: %s did not renew it"
                 log.info(text, name, tenant, lock.holder, lock.token, outcome.taken_from, extra=extra)
-            return LockHeldOut(token=lock.token, valid_ms=lock.ttl, version=_version(_Version(lock.token, lock.ttl, asked.etag)))
+            return LockHeldOut(token=lock.token, valid_ms=lock.ttl, version=_pack_version(_Version(lock.token, lock.ttl, asked.etag)))
         if isinstance(outcome, Waiting):
             self.counters["lock_waiting"] += 1
             return LockWaitingOut(ahead=outcome.ahead, retry_ms=outcome.retry)
@@ -103,7 +103,7 @@ class LockService:
             log.info("Lock %s of %s is released by its token, held by %s", name, tenant, before.holder, extra=extra)
 
     async def revoke(self, tenant: str, name: str, note: str, author: str) -> Millis:
-        """Let a grant run out. Returns the milliseconds until the lock can be granted. Raises 404, `StorageError`."""
+        """Let a grant run out. Return the milliseconds until the lock can be granted. Raises 404, `StorageError`."""
         done = await self._runner.run(protocol.revoke(partition_of(tenant, name), name, note, author))
         if done is None:
             raise not_found("lock")
@@ -148,7 +148,7 @@ class LockService:
         """Remove all locks of a tenant that ends. Raises `StorageError`; can be repeated."""
         for number in range(len(PARTITIONS)):
             await self._runner.run(protocol.forget(partition_at(tenant, number)))
-        self._quota.forget(tenant)
+        self._limit.forget(tenant)
 
 
 def lock_out(name: str, lock: LockRow, now: Millis) -> LockOut:
@@ -172,19 +172,19 @@ def lock_out(name: str, lock: LockRow, now: Millis) -> LockOut:
 
 
 class _Version(NamedTuple):
-    """What a renewal needs to know of the row to be one write: the grant's token and validity, and the row's ETag."""
+    """The data with which a renewal is one write: the grant's token and validity, and the row's ETag."""
 
     token: int
     ttl: Millis
     etag: str
 
 
-def _version(known: _Version) -> str:
+def _pack_version(known: _Version) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(tuple(known))).decode().rstrip("=")
 
 
-def _known(version: str) -> _Version | None:
-    """Return what `_version` packed; None for any other text: a version only saves a request."""
+def _unpack_version(version: str) -> _Version | None:
+    """Return what `_pack_version` packed; None for any other text: a version only saves a request."""
     try:
         token, ttl, etag = orjson.loads(base64.urlsafe_b64decode(version + "=" * (-len(version) % 4)))
     except (binascii.Error, ValueError, TypeError):

@@ -23,7 +23,7 @@ MOST_WAITERS: Final = 100
 """Waiters of one lock. They are one property of its row, which may have 32 Ki characters."""
 
 FIRST_RETRY: Final[Millis] = 500
-"""Pause after which the first waiter should ask again. It is how late a released lock can be taken."""
+"""Pause after which the first waiter should ask again. A released lock stays free at most this long while somebody waits."""
 RETRY_STEP: Final[Millis] = 500
 """The pause of each further waiter is longer by this."""
 MOST_RETRY: Final[Millis] = 5_000
@@ -31,7 +31,7 @@ MOST_RETRY: Final[Millis] = 5_000
 
 KEPT: Final[Millis] = 86_400_000
 """A lock that nobody holds keeps its row for at least this long after the last write. It is longer than any error of a wall clock that goes
-unnoticed, because the tokens of a row that is made anew begin with the wall time."""
+unnoticed, because the tokens of a new row begin with the wall time."""
 REMOVED_AT_ONCE: Final = 25
 """Rows of old locks that one call removes in each of the 16 partitions, one after the other, when the tenant has as many as it may."""
 COUNT_FRESH_FOR: Final = 30.0

@@ -14,7 +14,7 @@ from ..delivery.notices import Notify, notify_nobody
 from ..engine.async_runner import AsyncRunner
 from ..storage.ports import Props, Row
 from ..tenants.store import TenantDirectory
-from .key_rules import NO_SPAN, Asker, KeyLine, Span, grant, line_of_event, line_of_schedule, span_of, ticket_of
+from .key_rules import NOT_BUSY, Asker, BusySpan, KeyLine, busy_span, grant, line_of_event, line_of_schedule, ticket_of
 from .keys import Address, shard_tenant
 from .overlap import ONE_BY_ONE, OVERLAP, has_line, overlap_of
 from .protocol.dispatch import ShardMessage, send
@@ -44,10 +44,10 @@ class TurnQuestion(NamedTuple):
     ended: Mapping[str, Address | None]
     skippable: frozenset[str] = frozenset()
     skipped: frozenset[str] = frozenset()
-    busy: Span = NO_SPAN
+    busy: BusySpan = NOT_BUSY
 
 
-class SkippedOccurrences(NamedTuple):
+class SkipFigures(NamedTuple):
     """The occurrences of a schedule that were skipped: their number, and the due time of the last; 0 for none."""
 
     number: int
@@ -107,7 +107,7 @@ class KeyLines:
             limits = await self.limits(tenant, row.props)
             if limits is not None:
                 line, overlap = line_of_event(tenant, row.props), overlap_of(row.props)
-                busy = span_of(row.props) if overlap is not None and overlap.notes_ends else NO_SPAN
+                busy = busy_span(row.props) if overlap is not None and overlap.notes_ends else NOT_BUSY
                 await self._tell(line, await self._runner.run(end_ticket(line, ticket_of(row.props, limits), limits, now, busy)))
         except StorageError as error:
             log.debug("A ticket stays until an event behind it looks: %s", error, extra={"action": "ticket_kept"})
@@ -119,7 +119,7 @@ class KeyLines:
         steps = exchange(line, asker, limits, self._clock.now(), wanted=wanted, held=held, ended=ended, **more)
         answer: TurnAnswer = await self._limited(steps)
         if None in ended.values():
-            # A turn that is given back keeps its place and lets nobody else begin: told of it, this very shard would wake at once.
+            # An event whose turn is given back keeps its place, and no other one begins. Otherwise this very shard would wake at once.
             await self._tell(line, answer)
         return answer
 
@@ -162,13 +162,13 @@ class KeyLines:
         ahead = turns[0] if mine in turns else found.behind[0] if found.behind else ""
         return shown | ({"behind": ahead.partition(":")[2]} if ahead else {})
 
-    async def skipped(self, tenant: str, schedule: str) -> SkippedOccurrences:
+    async def skipped(self, tenant: str, schedule: str) -> SkipFigures:
         """Return the figures of a schedule that skips. Raises `StorageError`."""
         state = (await self._runner.run(read_line(line_of_schedule(tenant, schedule)))).state
-        return SkippedOccurrences(state.skips, state.last_skip)
+        return SkipFigures(state.skips, state.last_skip)
 
     async def forget_skips(self, tenant: str, schedule: str) -> None:
-        """Set the figures of a schedule that was deleted back, so that a new one of its name does not show them."""
+        """Reset the figures of a deleted schedule, so that a new one of its name does not show them."""
         try:
             await self._runner.run(forget_skips(line_of_schedule(tenant, schedule)))
         except StorageError as error:

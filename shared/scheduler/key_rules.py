@@ -60,7 +60,7 @@ def line_of_schedule(tenant: str, schedule: str) -> KeyLine:
 
 
 def line_of_event(tenant: str, props: Mapping[str, Any]) -> KeyLine:
-    """Return the line of an event with an ordering key, or of such a schedule."""
+    """Return the line of an event that has an ordering key, or is of a schedule whose occurrences do not overlap."""
     overlap = overlap_of(props)
     if overlap is not None:
         return line_of_schedule(tenant, overlap.schedule)
@@ -84,8 +84,9 @@ class Turn(NamedTuple):
         return parse_address(self.address).shard
 
 
-class Span(NamedTuple):
-    """The time in which an event of a schedule that skips, or several without a gap, was due and had not ended: [since, until)."""
+class BusySpan(NamedTuple):
+    """The time in which an event of a schedule that skips, or several of them without a gap, were due and had not ended: [since, until), in
+    milliseconds."""
 
     since: Millis = 0
     until: Millis = 0
@@ -96,16 +97,16 @@ class Span(NamedTuple):
     def __contains__(self, at: object) -> bool:
         return isinstance(at, int) and self.since <= at < self.until
 
-    def joined(self, other: Span) -> Span:
-        """Return both as one if they touch, otherwise the later one."""
+    def joined(self, other: BusySpan) -> BusySpan:
+        """Return one span for both if they touch, otherwise the later one."""
         if not other or not self:
             return other or self
         if other.since <= self.until and self.since <= other.until:
-            return Span(min(self.since, other.since), max(self.until, other.until))
+            return BusySpan(min(self.since, other.since), max(self.until, other.until))
         return max(self, other, key=lambda span: span.until)
 
 
-NO_SPAN = Span()
+NOT_BUSY = BusySpan()
 
 
 class LineState(NamedTuple):
@@ -117,7 +118,7 @@ class LineState(NamedTuple):
 
     turns: tuple[Turn, ...] = ()
     free: Millis = 0
-    busy: Span = NO_SPAN
+    busy: BusySpan = NOT_BUSY
     skips: int = 0
     last_skip: Millis = 0
 
@@ -127,8 +128,8 @@ class LineState(NamedTuple):
         later = {"since": self.busy.since, "until": self.busy.until, "skips": self.skips, "last_skip": self.last_skip}
         return found | {name: value for name, value in later.items() if value}
 
-    def with_end(self, busy: Span, skipped: Iterable[str] = ()) -> LineState:
-        """Return the state after events have ended that were busy so long, and after these tickets of skipped occurrences were removed."""
+    def with_end(self, busy: BusySpan, skipped: Iterable[str] = ()) -> LineState:
+        """Return the state after the end of events that were busy in this span, and without these tickets of skipped occurrences."""
         times = [ticket_time(ticket) for ticket in skipped]
         return self._replace(busy=self.busy.joined(busy), skips=self.skips + len(times), last_skip=max([self.last_skip, *times]))
 
@@ -137,18 +138,18 @@ def parse_line(props: Mapping[str, Any]) -> LineState:
     """Parse `LineState.props`."""
     turns = tuple(Turn(*turn) for turn in orjson.loads(str(props["turns"])))
     since, until, *later = (int(props.get(name, 0)) for name in ("since", "until", "skips", "last_skip"))
-    return LineState(turns, int(props["free"]), Span(since, until), *later)
+    return LineState(turns, int(props["free"]), BusySpan(since, until), *later)
 
 
-def span_of(props: Mapping[str, Any]) -> Span:
+def busy_span(props: Mapping[str, Any]) -> BusySpan:
     """Return the span in which an ended event was due and had not ended.
 
     One that was cancelled before any owner claimed it has none: a schedule that is changed takes its events back so, and stores the same
     occurrences again.
     """
     if props["state"] == "cancelled" and "epoch" not in props:
-        return NO_SPAN
-    return Span(int(props["due"]), int(props.get("ended", 0)))
+        return NOT_BUSY
+    return BusySpan(int(props["due"]), int(props.get("ended", 0)))
 
 
 def ticket_of(props: Mapping[str, Any], limits: KeyLimits) -> str:
@@ -187,7 +188,7 @@ class Grant(NamedTuple):
     outdated: bool = False
     """A later owner has the shard."""
     skipped: Mapping[str, str] = NO_SKIPS
-    """Tickets of occurrences that are due, and before which one has not ended; with that one's ticket, '' if it has ended since."""
+    """Tickets of due occurrences before which another one had not ended, with the ticket of that one; '' if it has ended since."""
 
 
 def grant(

@@ -64,7 +64,7 @@ def split(first: Millis, end: Millis, spans: Iterable[Span]) -> dict[LateReason,
     """Return the parts of the time from `first` to `end` that the spans cover, each instant counted once."""
     found: dict[LateReason, Millis] = {}
     free = [(first, end)] if end > first else []
-    # Every event of a herd is late: most spans are over before its time, and are passed over first.
+    # Among many events due at one time all are late, and most spans end before an event's time: those are left out first.
     touching = [span for span in spans if span.first < end and span.end > first]
     for span in sorted(touching, key=lambda span: _RANKS[span.reason]):
         left: list[tuple[Millis, Millis]] = []

@@ -5,7 +5,7 @@ id and not the channel, and no user can name it.
 
     queue    each waits until those before it have ended
     skip     an occurrence is skipped if one before it has not ended when it becomes due
-    wait     an event of a schedule that skips which a user asked for, or fired: it waits, and others are skipped for it
+    wait     an event that a user asked for or fired, of a schedule that skips: it waits, and occurrences are skipped because of it
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ SKIPPED: Final = "skipped"
 KEY: Final = "key"
 """Property of an event row: its ordering key. An event has this or `OVERLAP`, or neither."""
 ONE_BY_ONE: Final = KeyLimits(ordered=True)
-"""The limits of such a line, whatever the channel says: a failed event blocks it until it has ended."""
+"""The limits of such a line, whatever those of the channel are: a failed event blocks it until it has ended."""
 
 type OverlapPolicy = Literal["allow", "skip", "queue"]
 type LineKind = Literal["queue", "skip", "wait"]
 
 
 class Overlap(NamedTuple):
-    """The value of `OVERLAP`."""
+    """The value of `OVERLAP`: how the event stands in the line, and the id of its schedule."""
 
     kind: LineKind
     schedule: str
 
     @property
     def text(self) -> str:
+        """The value as stored."""
         return f"{self.kind}:{self.schedule}"
 
     @property
     def notes_ends(self) -> bool:
-        """Return True if the line must know when its last event ended, because others are skipped for that."""
+        """True if the line must know when its last event ended, because occurrences are skipped for it."""
         return self.kind != "queue"
 
 
@@ -60,7 +61,7 @@ def asked_props(props: Mapping[str, Any]) -> Props:
 
 
 def overlap_of(props: Mapping[str, Any]) -> Overlap | None:
-    """Return how an event stands in the line of its schedule, or None."""
+    """Return how an event stands in the line of its schedule; None if it stands in none."""
     if OVERLAP not in props:
         return None
     kind, _, schedule = str(props[OVERLAP]).partition(":")

@@ -283,7 +283,7 @@ CLAIM_TAKEN_OVER_AT_LATEST = 240.0
 """The same for a process that claims the same occurrences at each tick, and does not manage to store them."""
 SCHEDULE_COUNT_FRESH_FOR = 5.0
 """Seconds for which a count of a tenant's schedules is used again."""
-SCHEDULE_QUOTA_RETRY = 10.0
+SCHEDULE_LIMIT_RETRY = 10.0
 """Seconds in `Retry-After` when a tenant has too many schedules."""
 
 # Mirrored accounts.

@@ -1,4 +1,4 @@
-"""What each type of problem means, and what to do: the codes at the end of `type` in RFC 9457 documents.
+"""The meaning of each problem type, and what to do: the codes at the end of `type` in RFC 9457 documents.
 
 `python -m devhost.problem_page` writes docs/reference/problems.md from this table.
 """
@@ -9,14 +9,14 @@ from typing import Final
 
 MEANINGS: Final[dict[str, str]] = {
     "already-approved": "The maintenance event is approved and can no longer be held.",
-    "already-ended": "The turn has ended by itself.",
+    "already-ended": "The turn has already ended.",
     "already-final": "The event has ended. Read its state; schedule a new event under another id.",
     "already-firing": "A delivery of the event is under way. Read the event again in a few seconds.",
     "already-started": "The maintenance has begun, so it can be neither approved nor held.",
     "attempt-unsettled": "The outcome of the attempt is being stored. Repeat the call after `Retry-After`.",
     "busy": "The process works on as many request bodies as it may. Repeat the request after `Retry-After`.",
     "calendar-in-use": "A schedule names the calendar. Change the schedule first.",
-    "changed-meanwhile": "Others changed the same row several times in a row. Repeat the request.",
+    "changed-meanwhile": "Other requests kept changing the same row. Repeat the request.",
     "content-too-large": "The body exceeds a limit, which the detail names. Send less.",
     "empty-body": "The route needs a body.",
     "events-left": "Events of the deleted tenant are still kept. Wait, use another name, or hand them over with `?inherit=true`.",
@@ -27,15 +27,15 @@ MEANINGS: Final[dict[str, str]] = {
     "invalid-content": "A value is wrong. `errors` names each place with the reason.",
     "job-ended": "The bulk job is cancelled, or its count is over an hour old. Create another one.",
     "late": "The turn is over, so its checkpoint does not count. Take the next turn.",
-    "lease-lost": "The approval was given to another node meanwhile, or its event is gone. Nothing is to be done.",
+    "lease-lost": "The approval was given to another node meanwhile, or its event is gone. Do nothing.",
     "length-required": "The request has no `Content-Length`.",
-    "lock-held": "Another caller holds the lock, or waits for it. Ask later, or send `wait` to stand in its queue.",
+    "lock-held": "Another caller holds the lock, or waits for it. Ask again later, or send `wait` to join its queue.",
     "lock-lost": "This grant of the lock has ended. Stop the work that it protects, and ask for the lock with a new nonce.",
     "made-elsewhere": "The schedule was made through the other API (Tocsin's or BigBen's). Use another id, or delete it first.",
     "malformed-json": "The body is not JSON; the detail names the place.",
     "missing-scope": "The key lacks the scope that the detail names. Use another key.",
     "name-in-use": "Another incarnation has this name. Repeat the request with the same incarnation after `Retry-After`.",
-    "no-destination": "The server that shall take the partitions cannot, for the reason in the detail. Name another one.",
+    "no-destination": "The named server cannot take the partitions, for the reason in the detail. Name another one.",
     "not-confirmed": "This is not the confirmation of the job's count. Read the job again.",
     "not-dead": "Only dead events can be redriven.",
     "not-drained": "The server is not drained.",
@@ -52,7 +52,7 @@ MEANINGS: Final[dict[str, str]] = {
     "not-your-tenant": "The key belongs to another tenant. Only admin keys may name one.",
     "offline": "Partitions are offline. Bring them online before a resize.",
     "payload-too-large": "The payload exceeds the limit of its tenant or channel.",
-    "precondition-failed": "It has changed since you read it. Read it again and repeat the change.",
+    "precondition-failed": "The resource has changed since you read it. Read it again and repeat the change.",
     "prohibited": "A manual control prohibits this. Permit it first.",
     "resizing": "A resize to another number is in progress. Wait until it ends.",
     "rows-missing": "Rows of partitions are missing or cannot be read. Restore them with a PUT of the fleet.",

@@ -9,20 +9,20 @@ from typing import Any
 from shared.core.clock import Millis
 from shared.scheduler import key_lines, key_rules
 from shared.scheduler.firing import keyed
-from shared.scheduler.key_rules import NO_SPAN, LineState, Span
+from shared.scheduler.key_rules import NOT_BUSY, BusySpan, LineState
 from shared.scheduler.protocol import key_turns
 from tests.model.checking.mutants import patched
 
 
-def ends_forgotten(state: LineState, busy: Span, skipped: Any = ()) -> LineState:
+def ends_forgotten(state: LineState, busy: BusySpan, skipped: Any = ()) -> LineState:
     """A line that does not keep when its last event ended: an occurrence whose owner looks later is not skipped."""
-    return _with_end(state, NO_SPAN, skipped)
+    return _with_end(state, NOT_BUSY, skipped)
 
 
-def every_end_counts(props: Mapping[str, Any]) -> Span:
+def every_end_counts(props: Mapping[str, Any]) -> BusySpan:
     """An end for which all that were due before it are skipped, although they were ahead of that event, or are its successors."""
     ended: Millis = int(props.get("ended", 0))
-    return Span(0, ended)
+    return BusySpan(0, ended)
 
 
 def no_limits(*_: Any) -> bool:
@@ -34,7 +34,7 @@ _with_end = LineState.with_end
 type Place = tuple[object, str]
 OVERLAP_PLANTED: dict[str, tuple[int, list[tuple[Place, Callable[..., Any]]]]] = {
     "an end is forgotten": (9, [((LineState, "with_end"), ends_forgotten)]),
-    "an end counts for those ahead": (9, [((where, "span_of"), every_end_counts) for where in (key_rules, key_lines, key_turns, keyed)]),
+    "an end counts for those ahead": (9, [((where, "busy_span"), every_end_counts) for where in (key_rules, key_lines, key_turns, keyed)]),
     "nobody lines up": (0, [((key_lines, "has_line"), no_limits), ((keyed, "has_line"), no_limits)]),
 }
 """By bug: the first seed to play, shortly before one that shows the bug, and what to patch."""

@@ -26,7 +26,7 @@ export type NewFanout = Planned<Omit<Schemas["EventIn"], "channel" | "channels">
 export type EventChange = Dates<Schemas["EventPatch"]>;
 export type NewSchedule = Dates<Schemas["ScheduleIn"]>;
 export type Lock = Schemas["LockOut"];
-export type LockAsk = Schemas["LockIn"];
+export type LockRequest = Schemas["LockIn"];
 export type LockAnswer = Schemas["LockHeldOut"] | Schemas["LockWaitingOut"];
 export type EventFilter = Dates<Query<"events_list">>;
 export type DeadFilter = Dates<Query<"dead_letters_list">>;
@@ -349,7 +349,7 @@ export class Jobs {
   }
 }
 
-/** Locks, as the API has them: the caller renews its grant at a third of `valid_ms`, and counts that from before the request. */
+/** Locks, as the API has them: the caller renews its grant after a third of `valid_ms`, and counts `valid_ms` from before the request. */
 export class Locks {
   readonly #send: Send;
   constructor(send: Send) {
@@ -357,8 +357,8 @@ export class Locks {
   }
 
   /** Acquire or renew a lock. `state` is `held`, or `waiting`: ask again after `retry_ms`. Throws `Refused` with `lock-held`, `lock-lost`. */
-  async ask(lock: string, ask: LockAsk, options?: CallOptions): Promise<LockAnswer> {
-    return document(await this.#send({ method: "PUT", path: `locks/${name(lock)}`, body: ask, ...options }));
+  async ask(lock: string, request: LockRequest, options?: CallOptions): Promise<LockAnswer> {
+    return document(await this.#send({ method: "PUT", path: `locks/${name(lock)}`, body: request, ...options }));
   }
 
   /** Release the grant, and leave the queue. */

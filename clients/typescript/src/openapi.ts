@@ -333,13 +333,13 @@ export interface paths {
         get: operations["locks_get"];
         /**
          * Acquire a lock, or renew a grant
-         * @description 200: the caller holds the lock until valid_ms after it SENT this request, by its own clock. 202: it waits, and must ask again. 409 lock-held: another holds it, and the caller does not wait. 409 lock-lost: this grant has ended. The call is safe to repeat.
+         * @description 200: the caller holds the lock until valid_ms after it SENT this request, by its own clock. 202: it waits, and must ask again. 409 lock-held: another caller holds it, and this one does not wait. 409 lock-lost: this grant has ended. The call is safe to repeat.
          */
         put: operations["locks_put"];
         post?: never;
         /**
          * Release a lock, and leave its queue
-         * @description The first waiter gets it when it asks next. A grant that has ended already stays so, and the grants of others stay as they are. The call is safe to repeat. The lock's row stays for at least a day, so that later tokens are greater.
+         * @description The first waiter gets it when it asks next. A grant that has ended stays ended, and the grants of other callers do not change. The call is safe to repeat. The lock's row stays for at least a day, so that later tokens are greater.
          */
         delete: operations["locks_delete"];
         options?: never;
@@ -358,7 +358,7 @@ export interface paths {
         put?: never;
         /**
          * Let the grant of a lock run out
-         * @description It is renewed no more. Its holder may believe in it until its validity ends, and nobody gets the lock before. The call is safe to repeat.
+         * @description The grant cannot be renewed any more. Its holder may rely on it until its validity ends, and nobody gets the lock before that. The call is safe to repeat.
          */
         post: operations["locks_revoke"];
         delete?: never;
@@ -1137,9 +1137,9 @@ export interface components {
             state?: "held";
             /** @description Fencing token: greater than that of every earlier grant of this lock. */
             token: number;
-            /** @description Validity, which the caller counts on its own clock from the SEND of this request. */
+            /** @description Validity in milliseconds. The caller counts it on its own clock, from the SEND of this request. */
             valid_ms: number;
-            /** @description To be sent with the next renewal. */
+            /** @description Send it with the next renewal. */
             version: string;
         };
         /** @description A request for a lock, or the renewal of a grant. */
@@ -1154,7 +1154,7 @@ export interface components {
              */
             ttl?: string;
             /**
-             * @description Wait in the queue of the lock, and ask again within this time or leave it. Missing: do not wait.
+             * @description Wait in the lock's queue. The caller leaves it unless it asks again within this time. Missing: do not wait.
              * @example PT30S
              */
             wait?: string;
@@ -1172,11 +1172,11 @@ export interface components {
         LockOut: {
             name: string;
             /**
-             * @description `revoked`: the grant is renewed no more, and runs out.
+             * @description `revoked`: the grant cannot be renewed, and runs out.
              * @enum {string}
              */
             state: "held" | "free" | "revoked";
-            /** @description Of the last grant. */
+            /** @description Token of the last grant. */
             token: number;
             /** @description Missing while the lock is free. */
             holder?: string;
@@ -1192,13 +1192,14 @@ export interface components {
             renewed?: string;
             /**
              * Format: date-time
-             * @description When others can get the lock, unless it is renewed or released before.
+             * @description Time at which others can get the lock, unless the grant is renewed or released before.
              * @example 2026-11-21T10:21:55.250Z
              */
             free_at?: string;
             waiters: components["schemas"]["LockWaiterOut"][];
-            /** @description Why the grant was revoked. */
+            /** @description Reason of the revocation. */
             note?: string;
+            /** @description Prefix of the key that revoked the grant. */
             author?: string;
         };
         /** @description The reason for a revocation. */
@@ -1207,7 +1208,7 @@ export interface components {
         };
         /** @description The outcome of a revocation. */
         LockRevokedOut: {
-            /** @description Time until the lock can be granted again; 0 if nobody holds it. */
+            /** @description Milliseconds until the lock can be granted again; 0 if nobody holds it. */
             free_after_ms: number;
         };
         /** @description A waiter of a lock. */
@@ -1228,7 +1229,7 @@ export interface components {
             state?: "waiting";
             /** @description Waiters before the caller. */
             ahead: number;
-            /** @description Time after which the caller should ask again. */
+            /** @description Milliseconds after which the caller should ask again. */
             retry_ms: number;
         };
         /** @enum {string} */

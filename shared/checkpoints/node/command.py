@@ -52,7 +52,7 @@ class CommandOutcome:
 
 
 class GuardedTurn(Protocol):
-    """What a program may run in: a turn, or a lock, which has a new end with each renewal."""
+    """The turn or the lock within which a program runs. The end of a lock moves with each renewal."""
 
     @property
     def epoch(self) -> int: ...
@@ -60,7 +60,7 @@ class GuardedTurn(Protocol):
     def lost(self) -> str | None: ...
     @property
     def until(self) -> float:
-        """When no process of the program may run any more, in seconds of the steady clock."""
+        """The time from which no process of the program may run, in seconds of the steady clock."""
 
 
 async def run_in(turn: GuardedTurn, command: Sequence[str], *, grace: float, environment: Mapping[str, str]) -> CommandOutcome:

@@ -19,7 +19,7 @@ OnDead = Annotated[str | None, typer.Option(help="Channel of a callback if the e
 
 
 class Removable(StrEnum):
-    """What can be taken away from an event."""
+    """A member of an event that `--remove` removes."""
 
     EXPIRES = "expires"
     TARGET = "target"
@@ -28,15 +28,15 @@ class Removable(StrEnum):
 
     @property
     def field(self) -> str:
-        """Return the name of its member of an event."""
+        """The member's name in the API."""
         return self.value.replace("-", "_")
 
 
-Remove = Annotated[list[Removable] | None, typer.Option(help="What to take away from the event. Repeatable.")]
+Remove = Annotated[list[Removable] | None, typer.Option(help="Member to remove from the event. Repeatable.")]
 
 
 def target_of(path: str | None, query: list[str] | None, method: str | None, header: list[str] | None) -> Mapping[str, Any] | None:
-    """Return an event's target as the API takes it; None if no option of it is given."""
+    """Return an event's target as the API takes it; None without any of these options."""
     parts: dict[str, Any] = {"path": path, "query": parse_pairs(query or [], "--query") or None, "method": method}
     parts["headers"] = parse_pairs(header or [], "--header") or None
     return {name: value for name, value in parts.items() if value is not None} or None

@@ -59,7 +59,7 @@ def release(
 ) -> None:
     """Free a lock at once, because its holder is known to have stopped.
 
-    If the holder still runs, two processes work at a time: use revoke then.
+    If the holder still runs, two processes then work at the same time. Use revoke if you are not sure.
 
     Examples:
         tocsin locks release nightly --token 1795256515250 --yes
@@ -88,12 +88,12 @@ def run(
     tenant: Tenant = None,
     allow_plain_http: AllowPlainHttp = False,
     ttl: Annotated[
-        str, duration_option("Validity of a grant: if this machine vanishes, others get the lock soon after, such as 30s.")
+        str, duration_option("Validity of a grant: if this machine stops, another process gets the lock soon after it, such as 30s.")
     ] = "PT30S",
     wait: Annotated[
         str | None, duration_option("Longest time to wait for the lock, such as 10m; 0s: do not wait. Default: no limit.")
     ] = None,
-    holder: Annotated[str | None, typer.Option(help="Name shown to others. Default: host and process.")] = None,
+    holder: Annotated[str | None, typer.Option(help="Name of this process, for people. Default: host and process id.")] = None,
     grace: Annotated[float, typer.Option(min=0, max=30, help=_GRACE_HELP)] = 10.0,
     json: Annotated[bool, typer.Option("--json", help="Report on standard error in lines of JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Report only failures.")] = False,

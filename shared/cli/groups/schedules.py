@@ -15,7 +15,7 @@ from ..terminal.times import duration_option, time_option
 from .events_fanouts import Channels, channel_fields
 
 _HELP = "Manage recurring schedules: cron expressions and fixed intervals, in any time zone."
-_OVERLAP_HELP = "What becomes of an occurrence that is due before the last one has ended: it is delivered, skipped, or waits."
+_OVERLAP_HELP = "Whether an occurrence that is due before the last one has ended is delivered (allow), is skipped, or waits (queue)."
 _ONCE_HELP = "Only the first occurrence in each hour, day, week or month counts."
 _WITHIN_HELP = "With --catch-up: skip occurrences missed longer ago than this duration, such as 1h."
 Id = Annotated[str, typer.Argument(help="Id of the schedule, such as nightly.", show_default=False)]

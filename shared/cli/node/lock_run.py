@@ -21,8 +21,8 @@ from ..failures import CommandFailed, to_command_failure
 from .programs import print_report, program_environment, run_until_signal
 
 GRACE_PART: Final = 1 / 4
-"""Largest part of the validity that the program may have between SIGTERM and SIGKILL. Renewals come at a third of it, so a grant that is
-renewed never comes near."""
+"""Largest part of the validity that the program may have between SIGTERM and SIGKILL. A grant is renewed after a third of it, so a program
+is not ended while renewals succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class LockRun:
 
 
 class _LockTurn:
-    """A held lock, as the guard of the program sees it: its end moves with each renewal."""
+    """A held lock as the `GuardedTurn` of the program: its end moves with each renewal."""
 
     lost: str | None = None
 

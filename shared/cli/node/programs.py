@@ -1,4 +1,4 @@
-"""What the commands that run a program share: reports on standard error, the program's environment, and signals."""
+"""Shared parts of the commands that run a program: reports on standard error, the program's environment, and signals."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ...core.errors import TocsinError
 from ..errors import LockLost
 from ..exchange import CallSteps
 from . import rules
-from .rules import LockAsk, LockEnded, LockGrant
+from .rules import LockAttempt, LockEnded, LockGrant
 
 log = logging.getLogger(__name__)
 
@@ -35,21 +35,21 @@ class Lock:
                 write(row, token=lock.token)
 
     The block is not interrupted when the lock is lost: only the program knows where it can stop. So it calls `check` before each step that
-    others must not do at the same time. The end of the block raises `LockLost` too, unless another exception is on its way. Each `with`
+    no other process may do at the same time. The end of the block raises `LockLost` too, unless it raises something else. Each `with`
     block is an attempt of its own. A lock cannot be entered twice at a time, and does not survive `os.fork`.
     """
 
     def __init__(
         self,
-        ask: Callable[[], LockAsk],
+        make: Callable[[], LockAttempt],
         run: StepsRunner,
         retries: int,
         on_lost: Callable[[], None] | None,
         clock: Callable[[], float],
     ) -> None:
-        """ask: returns a new attempt. clock: seconds that advance while the machine sleeps."""
-        self._make, self._run, self._retries, self._on_lost, self._clock = ask, run, retries, on_lost, clock
-        self._ask: LockAsk | None = None
+        """make: returns a new attempt. clock: seconds that advance while the machine sleeps."""
+        self._make, self._run, self._retries, self._on_lost, self._clock = make, run, retries, on_lost, clock
+        self._attempt: LockAttempt | None = None
         self._grant: LockGrant | None = None
         self._why = ""
         self._over = False
@@ -62,13 +62,13 @@ class Lock:
 
     @property
     def lost(self) -> bool:
-        """True as soon as others may get the lock. It stays true until the end of the block."""
+        """True as soon as another caller may get the lock, and then until the end of the block."""
         with self._changed:
             return self._is_lost(self._held())
 
     @property
     def until(self) -> float:
-        """When its holder must stop if no renewal succeeds, in seconds of the client's clock; by default `tocsin.core.clock.steady`."""
+        """The end of the grant if no renewal succeeds, in seconds of the client's clock; by default `tocsin.core.clock.steady`."""
         return self._held().ends
 
     def remaining(self) -> float:
@@ -86,31 +86,31 @@ class Lock:
 
     def __enter__(self) -> Self:
         """Wait for the lock. Raises `LockHeld` when the time is over, and the errors of every operation."""
-        if self._ask is not None:
+        if self._attempt is not None:
             raise RuntimeError("this lock is in use: make another one with client.lock")
-        self._ask = ask = self._make()
+        self._attempt = attempt = self._make()
         try:
-            self._grant = self._run(rules.acquire(ask, self._retries, self._clock, random.random))
+            self._grant = self._run(rules.acquire(attempt, self._retries, self._clock, random.random))
             self._why, self._over = "", False
             for work in (self._renew, self._watch) if self._on_lost is not None else (self._renew,):
-                threading.Thread(target=work, args=(ask,), name=f"tocsin lock {ask.name}", daemon=True).start()
+                threading.Thread(target=work, args=(attempt,), name=f"tocsin lock {attempt.name}", daemon=True).start()
         except BaseException:
-            # It may wait in the queue, or have got a grant whose answer is lost.
-            self._ask = self._grant = None
-            self._release(ask)
+            # The attempt may be in the queue, or have a grant whose answer was lost.
+            self._attempt = self._grant = None
+            self._release(attempt)
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        ask, grant = self._ask, self._held()
-        assert ask is not None
+        attempt, grant = self._attempt, self._held()
+        assert attempt is not None
         with self._changed:
             lost = self._lost(grant) if self._is_lost(grant) else None
             self._over = True
             self._changed.notify_all()
-        # A renewal that is under way does no harm after the release: its attempt has ended.
-        self._release(ask)
-        self._ask = self._grant = None
+        # A renewal that arrives after the release changes nothing: its attempt has ended.
+        self._release(attempt)
+        self._attempt = self._grant = None
         if lost is not None and kind is None:
             raise lost
 
@@ -126,32 +126,32 @@ class Lock:
         return bool(self._why)
 
     def _lost(self, grant: LockGrant) -> LockLost:
-        assert self._ask is not None
-        return LockLost(self._ask.name, grant.token, self._why)
+        assert self._attempt is not None
+        return LockLost(self._attempt.name, grant.token, self._why)
 
-    def _release(self, ask: LockAsk) -> None:
+    def _release(self, attempt: LockAttempt) -> None:
         # The grant runs out if this fails.
         with contextlib.suppress(TocsinError):
-            self._run(rules.release(ask))
+            self._run(rules.release(attempt))
 
-    def _current(self, ask: LockAsk) -> LockGrant | None:
+    def _current(self, attempt: LockAttempt) -> LockGrant | None:
         """Return the grant while it is worth a renewal. Call with `_changed` held."""
-        return None if self._over or self._ask is not ask or self._grant is None or self._is_lost(self._grant) else self._grant
+        return None if self._over or self._attempt is not attempt or self._grant is None or self._is_lost(self._grant) else self._grant
 
-    def _renew(self, ask: LockAsk) -> None:
+    def _renew(self, attempt: LockAttempt) -> None:
         failures = 0
         while True:
             with self._changed:
-                grant = self._current(ask)
+                grant = self._current(attempt)
                 if grant is not None:
                     self._changed.wait(rules.renewal_pause(grant, failures, self._clock(), random.random()))
-                    grant = self._current(ask)
+                    grant = self._current(attempt)
                 if grant is None:
                     return
-            found = self._try_renewal(ask, grant)
+            found = self._try_renewal(attempt, grant)
             failures = 0 if isinstance(found, LockGrant) else failures + 1
             with self._changed:
-                if self._current(ask) is None:
+                if self._current(attempt) is None:
                     return
                 if isinstance(found, LockGrant):
                     self._grant = found
@@ -159,22 +159,22 @@ class Lock:
                     self._why = found.why
                 self._changed.notify_all()
 
-    def _try_renewal(self, ask: LockAsk, grant: LockGrant) -> LockGrant | LockEnded | None:
+    def _try_renewal(self, attempt: LockAttempt, grant: LockGrant) -> LockGrant | LockEnded | None:
         try:
-            return self._run(rules.renew(ask, grant, self._clock))
+            return self._run(rules.renew(attempt, grant, self._clock))
         except TocsinError:
             return None
         except Exception:
-            # For example, the client is closed. Nobody reads what a thread raises; the validity ends, and that the holder notices.
-            log.exception("Lock %s is not renewed", ask.name, extra={"action": "lock_not_renewed", "lock": ask.name})
+            # For example, the client is closed. Nobody reads what a thread raises. The validity ends, which the holder notices.
+            log.exception("Lock %s is not renewed", attempt.name, extra={"action": "lock_not_renewed", "lock": attempt.name})
             return None
 
-    def _watch(self, ask: LockAsk) -> None:
+    def _watch(self, attempt: LockAttempt) -> None:
         """Call `on_lost` when the lock is lost, even if a renewal hangs."""
         with self._changed:
-            while (grant := self._current(ask)) is not None:
+            while (grant := self._current(attempt)) is not None:
                 self._changed.wait(max(0.0, grant.ends - self._clock()))
-            if self._over or self._ask is not ask:
+            if self._over or self._attempt is not attempt:
                 return
         assert self._on_lost is not None
         self._on_lost()

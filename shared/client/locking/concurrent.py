@@ -15,7 +15,7 @@ from ...core.errors import TocsinError
 from ..errors import LockLost
 from ..exchange import CallSteps
 from . import rules
-from .rules import LockAsk, LockEnded, LockGrant
+from .rules import LockAttempt, LockEnded, LockGrant
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +41,18 @@ class AsyncLock:
 
     def __init__(
         self,
-        ask: Callable[[], LockAsk],
+        make: Callable[[], LockAttempt],
         run: AsyncStepsRunner,
         retries: int,
         on_lost: Callable[[], None] | None,
         clock: Clock,
     ) -> None:
-        """ask: returns a new attempt. clock: its seconds should advance while the machine sleeps, as those of `SystemClock.steady` do."""
-        self._make, self._run, self._retries, self._on_lost = ask, run, retries, on_lost
+        """make: returns a new attempt. clock: its seconds should advance while the machine sleeps, as those of `SystemClock.steady` do."""
+        self._make, self._run, self._retries, self._on_lost = make, run, retries, on_lost
         self._clock: Callable[[], float] = getattr(clock, "steady", clock.monotonic)
-        # The clock of the test kit moves for whoever sleeps, except here.
+        # `sleep` of the test kit's clock moves it; `idle` does not.
         self._sleep: Callable[[float], Awaitable[None]] = getattr(clock, "idle", clock.sleep)
-        self._ask: LockAsk | None = None
+        self._attempt: LockAttempt | None = None
         self._grant: LockGrant | None = None
         self._why = ""
         self._limit: asyncio.Timeout | None = None
@@ -65,7 +65,7 @@ class AsyncLock:
 
     @property
     def lost(self) -> bool:
-        """True as soon as others may get the lock. It stays true until the end of the block."""
+        """True as soon as another caller may get the lock, and then until the end of the block."""
         grant = self._held()
         if not self._why and self._clock() >= grant.ends:
             self._lose("its validity is over, and no renewal has succeeded")
@@ -73,7 +73,7 @@ class AsyncLock:
 
     @property
     def until(self) -> float:
-        """When its holder must stop if no renewal succeeds, in seconds of the client's clock; by default `tocsin.core.clock.steady`."""
+        """The end of the grant if no renewal succeeds, in seconds of the client's clock; by default `tocsin.core.clock.steady`."""
         return self._held().ends
 
     def remaining(self) -> float:
@@ -87,19 +87,19 @@ class AsyncLock:
 
     async def __aenter__(self) -> Self:
         """Wait for the lock. Raises `LockHeld` when the time is over, and the errors of every operation."""
-        if self._ask is not None:
+        if self._attempt is not None:
             raise RuntimeError("this lock is in use: make another one with client.lock")
-        self._ask, self._why = self._make(), ""
+        self._attempt, self._why = self._make(), ""
         try:
-            self._grant = await self._run(rules.acquire(self._ask, self._retries, self._clock, random.random))
+            self._grant = await self._run(rules.acquire(self._attempt, self._retries, self._clock, random.random))
             self._limit = asyncio.timeout(None)
             await self._limit.__aenter__()
         except BaseException:
-            # It may wait in the queue, or have got a grant whose answer is lost.
+            # The attempt may be in the queue, or have a grant whose answer was lost.
             await self._end()
             raise
-        name = f"tocsin lock {self._ask.name}"
-        self._tasks = [asyncio.create_task(work, name=name) for work in (self._renew(self._ask), self._watch())]
+        name = f"tocsin lock {self._attempt.name}"
+        self._tasks = [asyncio.create_task(work, name=name) for work in (self._renew(self._attempt), self._watch())]
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -122,8 +122,8 @@ class AsyncLock:
         return self._grant
 
     def _lost(self) -> LockLost:
-        assert self._ask is not None
-        return LockLost(self._ask.name, self._held().token, self._why)
+        assert self._attempt is not None
+        return LockLost(self._attempt.name, self._held().token, self._why)
 
     def _lose(self, why: str) -> None:
         self._why = why
@@ -139,18 +139,18 @@ class AsyncLock:
 
     async def _end(self) -> None:
         """Release the lock. It runs out if this fails."""
-        ask, self._ask, self._grant = self._ask, None, None
-        assert ask is not None
+        attempt, self._attempt, self._grant = self._attempt, None, None
+        assert attempt is not None
         with contextlib.suppress(TocsinError):
-            await self._run(rules.release(ask))
+            await self._run(rules.release(attempt))
 
-    async def _renew(self, ask: LockAsk) -> None:
+    async def _renew(self, attempt: LockAttempt) -> None:
         failures = 0
         while not self.lost:
             await self._sleep(rules.renewal_pause(self._held(), failures, self._clock(), random.random()))
             if self.lost:
                 return
-            found = await self._try_renewal(ask)
+            found = await self._try_renewal(attempt)
             failures = 0 if isinstance(found, LockGrant) else failures + 1
             if self.lost:
                 return
@@ -159,13 +159,13 @@ class AsyncLock:
             elif isinstance(found, LockEnded):
                 self._lose(found.why)
 
-    async def _try_renewal(self, ask: LockAsk) -> LockGrant | LockEnded | None:
+    async def _try_renewal(self, attempt: LockAttempt) -> LockGrant | LockEnded | None:
         grant = self._held()
         try:
-            return await self._run(rules.renew(ask, grant, self._clock))
+            return await self._run(rules.renew(attempt, grant, self._clock))
         except TocsinError:
             return None
         except Exception:
-            # For example, the client is closed. Nobody reads what a task raises; the validity ends, and the block with it.
-            log.exception("Lock %s is not renewed", ask.name, extra={"action": "lock_not_renewed", "lock": ask.name})
+            # For example, the client is closed. Nobody reads what a task raises. The validity ends, and the block with it.
+            log.exception("Lock %s is not renewed", attempt.name, extra={"action": "lock_not_renewed", "lock": attempt.name})
             return None

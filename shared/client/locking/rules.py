@@ -22,12 +22,12 @@ from ..calls import encode
 from ..errors import LockHeld, Refused, Unreachable, Unreadable
 from ..exchange import ApiCall, ApiReply, CallSteps, ConnectionFailure, RetrySettings, SendCall, Sleep, exchange, read_empty, refusal
 
-WINDOW: Final = timedelta(seconds=15)
+WAITER_TIMEOUT: Final = timedelta(seconds=15)
 """A waiter that does not ask again within this time leaves the queue. It asks at least every 4 s."""
 SILENCE: Final = 60.0
 """Seconds without an answer after which a waiter gives up."""
 RENEW_AT: Final = 1 / 3
-"""Part of the validity after which a grant is renewed: two more tries fit in the rest."""
+"""Part of the validity after which a grant is renewed. Two more tries fit in the rest."""
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 5.0
 """Seconds between tries without an answer, with full jitter."""
@@ -37,11 +37,12 @@ RELEASE: Final = RetrySettings(retries=1)
 RELEASE_TIMEOUT: Final = 5.0
 """Seconds. A release that fails does no harm: the grant runs out."""
 
-type Steady = Callable[[], float]
+type SteadyClock = Callable[[], float]
+"""Returns the seconds of a clock that goes on while the machine sleeps."""
 
 
-class LockAsk(NamedTuple):
-    """An attempt to hold a lock. wait: seconds for which it waits, None for as long as it takes."""
+class LockAttempt(NamedTuple):
+    """An attempt to hold a lock. wait: seconds for which it waits at most; None for no limit."""
 
     name: str
     holder: str
@@ -51,8 +52,8 @@ class LockAsk(NamedTuple):
 
 
 class LockGrant(NamedTuple):
-    """A grant. sent: when the request was sent whose answer brought it. ends: when its holder must stop. Both in seconds of the steady
-    clock. version: to be sent with the next renewal."""
+    """A grant. sent: time at which the request for it was sent. ends: time at which its holder must stop. Both in seconds of the steady
+    clock. version: is sent with the next renewal."""
 
     token: int
     sent: float
@@ -60,17 +61,17 @@ class LockGrant(NamedTuple):
     version: str
 
     def renew_at(self) -> float:
-        """Return when to renew it."""
+        """Return the time at which to renew the grant."""
         return self.sent + (self.ends - self.sent) * RENEW_AT
 
 
 class LockEnded(NamedTuple):
-    """The service says that the grant has ended. why: for people."""
+    """The end of a grant, as the service has answered. why: the reason, for people."""
 
     why: str
 
 
-def new_attempt(name: str, ttl: timedelta, wait: timedelta | None, holder: str | None) -> LockAsk:
+def new_attempt(name: str, ttl: timedelta, wait: timedelta | None, holder: str | None) -> LockAttempt:
     """Return an attempt with a nonce of its own. Raises TypeError and ValueError for arguments that cannot be sent."""
     for what, given in (("ttl", ttl), ("wait", wait)):
         if given is not None and not isinstance(given, timedelta):
@@ -82,23 +83,23 @@ def new_attempt(name: str, ttl: timedelta, wait: timedelta | None, holder: str |
     if not name or "/" in name:
         raise ValueError(f"{name[:40]!r} is not the name of a lock: 1 to 100 of A-Z a-z 0-9 and inner . _ -")
     own = f"{socket.gethostname()[:50]}/{os.getpid()}" if holder is None else holder
-    return LockAsk(name, own, uuid.uuid4().hex, ttl, None if wait is None else wait.total_seconds())
+    return LockAttempt(name, own, uuid.uuid4().hex, ttl, None if wait is None else wait.total_seconds())
 
 
-def acquire(ask: LockAsk, retries: int, now: Steady, chance: Callable[[], float]) -> CallSteps[LockGrant]:
+def acquire(attempt: LockAttempt, retries: int, now: SteadyClock, chance: Callable[[], float]) -> CallSteps[LockGrant]:
     """Wait for the lock. Raises `LockHeld` when the time is over, `Refused`, `Unreachable`, `Unreadable`.
 
-    retries: after which `Unreachable` is raised if the service has never answered. Later, silence of a minute is waited out.
+    retries: tries after the first, if the service has never answered. Once it has answered, a minute without an answer ends the wait.
     """
-    until = None if ask.wait is None else now() + ask.wait
+    until = None if attempt.wait is None else now() + attempt.wait
     failures, answered = 0, None
     while True:
         sent = now()
         last = until is not None and sent >= until
-        result: ApiReply | ConnectionFailure = yield SendCall(_put(ask, wait=not last))
+        result: ApiReply | ConnectionFailure = yield SendCall(_put(attempt, wait=not last))
         if not isinstance(result, ConnectionFailure) and result.status < 500 and result.status != 429:
             failures, answered = 0, now()
-            found = _read(result, ask, sent)
+            found = _read(result, attempt, sent)
             if isinstance(found, LockGrant):
                 return found
             pause = found
@@ -106,58 +107,58 @@ def acquire(ask: LockAsk, retries: int, now: Steady, chance: Callable[[], float]
             failures += 1
             over = failures > retries if answered is None else now() - answered >= SILENCE
             if over or last:
-                raise _failure(result, ask)
+                raise _failure(result, attempt)
             pause = _pause(result, failures, chance)
         if last:
-            raise LockHeld(ask.name)
+            raise LockHeld(attempt.name)
         yield Sleep(pause if until is None else min(pause, max(0.0, until - now())))
 
 
-def renew(ask: LockAsk, grant: LockGrant, now: Steady) -> CallSteps[LockGrant | LockEnded | None]:
-    """Renew a grant. None: this try brought nothing, and another one may."""
+def renew(attempt: LockAttempt, grant: LockGrant, now: SteadyClock) -> CallSteps[LockGrant | LockEnded | None]:
+    """Renew a grant. Return None if this try failed and the next one may succeed."""
     sent = now()
-    body = {"holder": ask.holder, "nonce": ask.nonce, "ttl": format_duration(_millis(ask.ttl)), "token": grant.token}
+    body = {"holder": attempt.holder, "nonce": attempt.nonce, "ttl": format_duration(_millis(attempt.ttl)), "token": grant.token}
     left = max(0.5, min(grant.ends - sent, (grant.ends - grant.sent) * RENEW_AT))
     result: ApiReply | ConnectionFailure = yield SendCall(
-        ApiCall("PUT", _path(ask.name), lambda reply: reply, body=encode({**body, "version": grant.version}), timeout=left)
+        ApiCall("PUT", _path(attempt.name), lambda reply: reply, body=encode({**body, "version": grant.version}), timeout=left)
     )
     if isinstance(result, ConnectionFailure):
         return None
     if result.status == 200:
         found = _grant(result, sent)
         return found if found.token == grant.token else LockEnded("the service has given out another grant")
-    refused = refusal(result, f"PUT {_path(ask.name)}")
+    refused = refusal(result, f"PUT {_path(attempt.name)}")
     return LockEnded(refused.detail) if refused.code == "lock-lost" else None
 
 
 def renewal_pause(grant: LockGrant, failures: int, now: float, chance: float) -> float:
-    """Return the seconds until the next renewal. failures: tries since the last renewal."""
+    """Return the seconds until the next renewal. failures: failed tries since the last renewal."""
     if not failures:
         return max(0.0, grant.renew_at() - now)
     pause = backoff.exponential(FIRST_PAUSE, failures - 1, (grant.ends - grant.sent) * RENEW_AT / 2) * chance
     return max(0.0, min(pause, grant.ends - now))
 
 
-def release(ask: LockAsk) -> CallSteps[None]:
+def release(attempt: LockAttempt) -> CallSteps[None]:
     """Release the lock, and leave its queue. Raises `Refused`, `Unreachable`, `Unreadable`."""
-    query = {"holder": ask.holder, "nonce": ask.nonce}
-    return exchange(ApiCall("DELETE", _path(ask.name), read_empty, query=query, timeout=RELEASE_TIMEOUT), RELEASE, lambda: 1.0)
+    query = {"holder": attempt.holder, "nonce": attempt.nonce}
+    return exchange(ApiCall("DELETE", _path(attempt.name), read_empty, query=query, timeout=RELEASE_TIMEOUT), RELEASE, lambda: 1.0)
 
 
-def _put(ask: LockAsk, *, wait: bool) -> ApiCall[Any]:
-    body: dict[str, Any] = {"holder": ask.holder, "nonce": ask.nonce, "ttl": format_duration(_millis(ask.ttl))}
+def _put(attempt: LockAttempt, *, wait: bool) -> ApiCall[Any]:
+    body: dict[str, Any] = {"holder": attempt.holder, "nonce": attempt.nonce, "ttl": format_duration(_millis(attempt.ttl))}
     if wait:
-        body["wait"] = format_duration(_millis(WINDOW))
-    return ApiCall("PUT", _path(ask.name), lambda reply: reply, body=encode(body))
+        body["wait"] = format_duration(_millis(WAITER_TIMEOUT))
+    return ApiCall("PUT", _path(attempt.name), lambda reply: reply, body=encode(body))
 
 
-def _read(reply: ApiReply, ask: LockAsk, sent: float) -> LockGrant | float:
+def _read(reply: ApiReply, attempt: LockAttempt, sent: float) -> LockGrant | float:
     """Return the grant, or the seconds until the next try. Raises `Refused`, `Unreadable`."""
     if reply.status == 200:
         return _grant(reply, sent)
     if reply.status == 202:
         return float(_document(reply, "retry_ms")["retry_ms"]) / 1000
-    refused = refusal(reply, f"PUT {_path(ask.name)}")
+    refused = refusal(reply, f"PUT {_path(attempt.name)}")
     if refused.code in ("lock-held", "too-many-waiters"):
         return REFUSED_PAUSE
     raise refused
@@ -178,10 +179,10 @@ def _document(reply: ApiReply, *names: str) -> dict[str, Any]:
     return found
 
 
-def _failure(result: ApiReply | ConnectionFailure, ask: LockAsk) -> Refused | Unreachable:
+def _failure(result: ApiReply | ConnectionFailure, attempt: LockAttempt) -> Refused | Unreachable:
     if isinstance(result, ConnectionFailure):
         return Unreachable(result.why, sent=result.sent)
-    return refusal(result, f"PUT {_path(ask.name)}")
+    return refusal(result, f"PUT {_path(attempt.name)}")
 
 
 def _pause(result: ApiReply | ConnectionFailure, failures: int, chance: Callable[[], float]) -> float:

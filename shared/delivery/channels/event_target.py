@@ -45,13 +45,13 @@ _OURS = frozenset(
         *("trailer", "trailers", "upgrade", "expect", "http2-settings", "via", "forwarded"),
         # Some servers take the path, the host or the method of a request from these.
         *("x-original-url", "x-rewrite-url", "x-original-host", "x-host", "x-http-method", "x-http-method-override", "x-method-override"),
-        # From these, some take the address of the caller.
+        # Some servers take the caller's address from these.
         *("x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip", "fastly-client-ip"),
     )
 )
 _OUR_FAMILIES = (
     *("ce-", "webhook-", "tocsin-", "proxy-", "x-forwarded-"),
-    # The front ends of Azure and of other proxies tell by these who the caller is, and which certificate it has presented.
+    # Front ends of Azure, and other proxies, name the caller and its certificate in these.
     *("x-ms-client-principal", "x-ms-token-", "x-arr-", "x-azure-", "x-client-cert", "x-ssl-client", "ssl-client-"),
 )
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,126}[A-Za-z0-9])?")

@@ -188,10 +188,10 @@ class Lanes:
         elif lane.waiting:
             keeper.set()
 
-    async def _keep(self, lane: Lane, stir: asyncio.Event) -> None:
+    async def _keep(self, lane: Lane, wake: asyncio.Event) -> None:
         try:
             while lane.limits and (lane.waiting or lane.in_flight):
-                await self._refill(lane, stir)
+                await self._refill(lane, wake)
                 # Deliveries may have come while shares were given back.
                 await self._return(lane)
             # Without limits, deliveries in line need not wait for them any more.
@@ -200,10 +200,10 @@ class Lanes:
             # Here and not when the end of the task is noticed: a delivery that comes in between would have no keeper.
             del self._keepers[lane]
 
-    async def _refill(self, lane: Lane, stir: asyncio.Event) -> None:
+    async def _refill(self, lane: Lane, wake: asyncio.Event) -> None:
         while lane.limits and (lane.waiting or lane.in_flight):
             pause = LEAST_PAUSE
-            stir.clear()
+            wake.clear()
             try:
                 for limit in lane.limits:
                     if (lane.waiting and not limit.ready()) or (isinstance(limit, SharedSlots) and limit.stale()):
@@ -213,10 +213,10 @@ class Lanes:
                 log.debug("A limit of %s/%s could not be read: %s", lane.tenant, lane.name, error, extra={"action": "limit_unread"})
             self._share_out(lane.tenant)
             timer = asyncio.ensure_future(self._clock.sleep(min(pause, rules.AHEAD)))
-            stirred = asyncio.ensure_future(stir.wait())
-            await asyncio.wait((timer, stirred), return_when=asyncio.FIRST_COMPLETED)
+            woken = asyncio.ensure_future(wake.wait())
+            await asyncio.wait((timer, woken), return_when=asyncio.FIRST_COMPLETED)
             timer.cancel()
-            stirred.cancel()
+            woken.cancel()
 
     async def _return(self, lane: Lane) -> None:
         for limit in lane.limits:

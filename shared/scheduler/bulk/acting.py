@@ -54,7 +54,7 @@ class Acting:
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
     async def act(self, tenant: str, job_id: str, job: BulkJob, chosen: EventFilter, addresses: Sequence[Address]) -> list[Result]:
-        """Carry the job's action out on events of one shard, of which at most 100. Raises `StorageError`: then repeat it."""
+        """Carry out the job's action on at most 100 events of one shard. Raises `StorageError`; repeat the call then."""
         if job.action == "redrive":
             async with self._at_once:
                 return await self._redrive(tenant, chosen, addresses)

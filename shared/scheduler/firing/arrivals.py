@@ -53,7 +53,7 @@ class Arrivals:
         self.pending: deque[Arrival] = deque()
         self.running: Sized = ()
         """The owner's deliveries."""
-        self.stir: Callable[[], None] = lambda: None
+        self.wake_owner: Callable[[], None] = lambda: None
         """Wakes the owner."""
         self._next = 0
         self._counted = 0
@@ -113,7 +113,7 @@ class Arrivals:
         result: asyncio.Future[str | StorageError | None] = asyncio.get_running_loop().create_future()
         self.pending.append(Arrival(Entry(row, event.props, event.size), result))
         self.recount()
-        self.stir()
+        self.wake_owner()
         return row, result
 
     def leave_out_named(self) -> None:

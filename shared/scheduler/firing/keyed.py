@@ -17,7 +17,7 @@ from ...delivery.channels.model import KeyLimits
 from ...storage.ports import Props, Row
 from .. import rules
 from ..key_lines import KeyLines, TurnQuestion, first_look
-from ..key_rules import NO_SPAN, TURN_USED, Asker, KeyLine, Span, line_of_event, span_of, ticket_of, ticket_time
+from ..key_rules import NOT_BUSY, TURN_USED, Asker, BusySpan, KeyLine, busy_span, line_of_event, ticket_of, ticket_time
 from ..keys import Address
 from ..overlap import OVERLAP, SKIPPED, has_line, may_skip, overlap_of, skipped_props
 from ..protocol.owning import OwnerSession
@@ -44,11 +44,11 @@ class _Line:
     ended: dict[str, Address | None] = field(default_factory=dict)
     """Tickets whose turns are to be ended; see `exchange`."""
     skips: dict[str, str] = field(default_factory=dict)
-    """Occurrences that are to be skipped, and the event ahead of each, '' if it has ended."""
+    """Occurrences that are to be skipped, with the id of the event ahead of each; '' if that one has ended."""
     skipped: set[str] = field(default_factory=set)
     """Those of `ended` that were skipped."""
-    busy: Span = NO_SPAN
-    """Of a schedule that skips: when its events here were due and had not ended."""
+    busy: BusySpan = NOT_BUSY
+    """The span in which events of this owner were due and had not ended. Used for a schedule that skips."""
     look: Millis = 0
     """Time at which to ask again."""
     tries: int = 0
@@ -59,15 +59,18 @@ class _Line:
 class KeyedEvents:
     """The keyed events of one owner."""
 
-    def __init__(self, session: OwnerSession, tenant: str, lines: KeyLines, clock: Clock, waits: Waits, stir: Callable[[], None]) -> None:
-        """stir: wakes the owner."""
-        self._session, self._tenant, self._lines, self._clock, self._waits, self._stir = session, tenant, lines, clock, waits, stir
+    def __init__(
+        self, session: OwnerSession, tenant: str, lines: KeyLines, clock: Clock, waits: Waits, wake_owner: Callable[[], None]
+    ) -> None:
+        """wake_owner: wakes the owner of the shard."""
+        self._session, self._tenant, self._lines, self._clock, self._waits = session, tenant, lines, clock, waits
+        self._wake_owner = wake_owner
         self._mine: dict[KeyLine, _Line] = {}
         self._lined: dict[str, _Line] = {}
         """The line of each row that has been asked for."""
         self._considered: frozenset[str] = frozenset()
-        self._told = set[str]()
-        """Skipped occurrences of which the tenant was told."""
+        self._notified = set[str]()
+        """Skipped occurrences about which the tenant was notified."""
         self.woken = False
         """A turn has come free, or may have."""
         self.urgent = False
@@ -77,7 +80,7 @@ class KeyedEvents:
         """See `WaitingOwner`."""
         if (mine := self._mine.get(line)) is not None:
             mine.look, mine.tries, mine.woken, self.woken = 0, 0, True, True
-            self._stir()
+            self._wake_owner()
 
     def begin(self) -> None:
         """Begin a round of the owner's loop."""
@@ -120,7 +123,7 @@ class KeyedEvents:
                 mine.rows[rk] = None
                 self._lined[rk] = mine
                 if self._session.epoch > 1:
-                    self._waited(self._session.rows[rk])
+                    self._note_former_wait(self._session.rows[rk])
             wanted.setdefault(mine.line, []).append(rk)
         for line, rows in wanted.items():
             mine = self._mine[line]
@@ -137,13 +140,13 @@ class KeyedEvents:
         self.urgent = bool(found) or any(mine.turns for mine in self._mine.values())
         return found
 
-    def _waited(self, row: Row) -> None:
-        """Note how an event has waited at a former owner: if it was due then, it waited for its key, or for its channel."""
+    def _note_former_wait(self, row: Row) -> None:
+        """Note that an event waited at a former owner: if it was due then, it waited for its key, or for its channel."""
         due, lost_at = rules.due_at(row.props), self._session.lost_at
         if lost_at is None:
             self._waits.keyed(str(row.props["id"]), due)
             return
-        # Until it was claimed, or the owner disappeared.
+        # It waited until it was claimed, or until the owner disappeared.
         until = row.timestamp if row.props["state"] == "firing" else lost_at
         if due < until:
             self._waits.keyed(str(row.props["id"]), due, until)
@@ -154,7 +157,7 @@ class KeyedEvents:
         return rk not in mine.turns and rk not in mine.skips and int(props["due"]) <= now and may_skip(props)
 
     async def skips(self) -> dict[str, rules.RowOutcome]:
-        """Return the ends of the occurrences that are skipped. Their tenant is told before they are stored."""
+        """Return the outcomes of the occurrences that are skipped. Their tenant is notified before they are stored."""
         found: dict[str, rules.RowOutcome] = {}
         for mine in self._mine.values():
             for rk, behind in mine.skips.items():
@@ -162,13 +165,13 @@ class KeyedEvents:
                 if not may_skip(props) or (overlap := overlap_of(props)) is None:
                     continue
                 change = skipped_props(props, behind, self._clock.now())
-                if rk not in self._told:
+                if rk not in self._notified:
                     try:
                         await self._lines.notify(self._tenant, "schedule.missed", overlap.schedule, f"{props['id']}: {change['error']}")
                     except StorageError as error:
                         log.debug("A skipped occurrence waits for its notice: %s", error, extra={"action": "notice_postponed"})
                         continue
-                    self._told.add(rk)
+                    self._notified.add(rk)
                 found[rk] = rules.RowOutcome("lapsed", change)
         return found
 
@@ -282,7 +285,7 @@ class KeyedEvents:
             if now.get(SKIPPED):
                 mine.skipped.add(ticket)
             elif over and (overlap := overlap_of(now)) is not None and overlap.notes_ends:
-                mine.busy = mine.busy.joined(span_of(now))
+                mine.busy = mine.busy.joined(busy_span(now))
             mine.ended[ticket] = None if over else Address(self._session.shard, rk)
             if not over:
                 # It is ahead of those that were to follow it.

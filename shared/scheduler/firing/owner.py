@@ -41,9 +41,9 @@ from ..timings import (
 )
 from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, unclaimed
-from .crews import Crew
 from .due_times import DueTimes
 from .keyed import KeyedEvents
+from .lane_workers import LaneWorkers
 from .owed_outcomes import OwedOutcomes
 from .unowned import UnownedEvents
 
@@ -82,7 +82,7 @@ class Owner:
         self._started = clock.monotonic()
         self._running: dict[str, asyncio.Task[None] | Lane] = {}
         """Claimed events whose attempt has not ended, with its task; with its lane until it has one."""
-        self._crews: dict[Lane, Crew] = {}
+        self._workers: dict[Lane, LaneWorkers] = {}
         self._due_times = DueTimes(clock, self._begin)
         self._paused: set[str] = set()
         """Channels of claimable events that were paused when flow control was last asked."""
@@ -93,14 +93,14 @@ class Owner:
         self._outcomes: dict[str, rules.RowOutcome] = {}
         self._oldest_outcome = self._started
         """Monotonic time at which the oldest of the outcomes came."""
-        self._stir = asyncio.Event()
+        self._woken = asyncio.Event()
         self._owed = OwedOutcomes(clock, tell, self._add_outcome)
         waits = attempts.waits
-        self._keyed = KeyedEvents(session, self._tenant, lines, clock, waits, self._stir.set) if lines is not None else None
+        self._keyed = KeyedEvents(session, self._tenant, lines, clock, waits, self._woken.set) if lines is not None else None
         self._unowned = UnownedEvents(attempts, clock, succeeds=session.epoch > 1 and not session.succeeds_lost)
         self._arrivals = arrivals
         if arrivals is not None:
-            arrivals.running, arrivals.stir = self._running, self._stir.set
+            arrivals.running, arrivals.wake_owner = self._running, self._woken.set
 
     async def run(self) -> None:
         """Serve until the shard rests, is finished, or is lost. Raises `StorageError` if storage stays away; a sweep then repairs."""
@@ -247,7 +247,7 @@ class Owner:
         if not self._outcomes:
             self._oldest_outcome = self._clock.monotonic()
             # Only the first: waking the loop for each delivery took a sixth of a delivery's time.
-            self._stir.set()
+            self._woken.set()
         self._outcomes[rk] = outcome
 
     async def _step(self, outcomes: Mapping[str, rules.RowOutcome], claims: list[str]) -> bool:
@@ -326,18 +326,18 @@ class Owner:
     def _begin(self, event: tuple[Row, Lane]) -> None:
         """Attempt the delivery of a claimed event, which is due."""
         row, lane = event
-        crew = self._crews.get(lane)
-        if crew is None:
-            crew = self._crews[lane] = Crew(lane, self, self._clock, self._deliver, self._running, self._attempts.waiting)
-        crew.begin(row)
+        workers = self._workers.get(lane)
+        if workers is None:
+            workers = self._workers[lane] = LaneWorkers(lane, self, self._clock, self._deliver, self._running, self._attempts.waiting)
+        workers.begin(row)
 
     def _cancel(self, rk: str, begun: asyncio.Task[None] | Lane) -> None:
         if isinstance(begun, asyncio.Task):
             begun.cancel()
             return
         begun.leave(self)
-        if begun in self._crews:
-            self._crews[begun].drop(rk)
+        if begun in self._workers:
+            self._workers[begun].drop(rk)
 
     def _held(self) -> str | None:
         """Return the numbers of events that blocked channels hold, as the held row has them; None if that is not known."""
@@ -364,8 +364,8 @@ class Owner:
             left = ends - self._clock.monotonic()
             if left <= 0:
                 return
-            self._stir.clear()
-            ways = (asyncio.ensure_future(self._clock.sleep(left)), asyncio.ensure_future(self._stir.wait()))
+            self._woken.clear()
+            ways = (asyncio.ensure_future(self._clock.sleep(left)), asyncio.ensure_future(self._woken.wait()))
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -403,7 +403,7 @@ class Owner:
                 del self._running[row.rk]
                 self._recount()
             if self._all_ended():
-                self._stir.set()
+                self._woken.set()
 
     async def _rest(self, wake: Millis | None, todo: rules.Agenda) -> None:
         if wake is None:

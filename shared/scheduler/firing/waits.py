@@ -1,4 +1,4 @@
-"""What one owner observes of the times in which its events wait, so that a late event can say why."""
+"""The observations of one owner about when and why its events wait, from which a late event gets its reasons."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Waits:
         self._before = Span(before, 0, clock.now() - round((clock.monotonic() - taken_at) * 1000))
         self._storage: deque[Span] = deque(maxlen=MOST_SPANS)
         self._full: dict[str, deque[Span]] = {}
-        """Of each channel, when it could take no more."""
+        """By channel: when it could take no more."""
         self._keyed: dict[str, Millis] = {}
-        """Since when events wait for their ordering keys, by id."""
+        """By event: the time since which it waits for its ordering key."""
         self._lost: dict[str, Millis] = {}
-        """Until when they waited so at an owner that has disappeared, by id."""
+        """By event: the time until which it waited for its key at an owner that has disappeared."""
         self._unowned: dict[str, Millis] = {}
-        """Since when events wait for the owners of their partitions, by id."""
+        """By event: the time since which it waits for the owner of its partition."""
         self.storage(taken_at)
 
     def storage(self, began: float) -> None:

@@ -1,7 +1,7 @@
 """The line of an ordering key in storage (`key_rules`).
 
-    TocsinLimits, key:{00..3f}     {line}                  the turns, and the rate; absent while nobody has a turn. Of a schedule that skips
-                                                           it stays: when events had not ended, and how many occurrences were skipped
+    TocsinLimits, key:{00..3f}     {line}                  the turns, and the rate; absent while no turn is given. That of a schedule that
+                                                           skips stays, with its last busy span and its count of skipped occurrences
                                    {line}:{ticket}         one row for each event that waits; `at`: where the event is, or was
 
 A ticket is inserted before its event is stored, and removed in the transaction that ends its turn. Every change of turns is one
@@ -27,18 +27,18 @@ from ...storage.names import IDS, LIMITS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Row, Upsert, WriteRefused
 from ..key_rules import (
     NO_SKIPS,
-    NO_SPAN,
+    NOT_BUSY,
     TURN_LASTS,
     YOUNG,
     Asker,
+    BusySpan,
     KeyLine,
     LineState,
-    Span,
     Turn,
+    busy_span,
     grant,
     line_of_event,
     parse_line,
-    span_of,
     ticket_of,
 )
 from ..keys import Address, id_partition, id_row_key, parse_address, shard_tenant
@@ -102,7 +102,7 @@ def exchange(
     ended: Mapping[str, Address | None],
     skippable: frozenset[str] = frozenset(),
     skipped: frozenset[str] = frozenset(),
-    busy: Span = NO_SPAN,
+    busy: BusySpan = NOT_BUSY,
 ) -> Steps[TurnAnswer]:
     """End turns of the asker, and ask for others. The asker has no other turns than `held` and the granted ones then.
 
@@ -139,7 +139,7 @@ def exchange(
             continue
         shards = [parse_address(str(seen.tickets[ticket].props["at"])).shard for ticket in found.following if ticket in seen.tickets]
         behind = found.behind[0].partition(":")[2] if found.behind else ""
-        # The ticket of one that is skipped was read: its removal counts it, once.
+        # Only tickets that were read: the removal of a ticket counts a skipped occurrence, once.
         skips = {ticket: ahead.partition(":")[2] for ticket, ahead in found.skipped.items() if ticket in seen.tickets}
         return TurnAnswer(found.granted, tuple(dict.fromkeys(shards)), found.again, behind=behind, skipped=skips)
     return TurnAnswer({}, again=now + 1_000)
@@ -182,18 +182,18 @@ def _clear_stale(line: KeyLine, seen: SeenLine, tickets: Sequence[str], limits: 
     return False
 
 
-class Stale(NamedTuple):
+class StaleTicket(NamedTuple):
     """Which of an event's ticket and turn count no more."""
 
     ticket: bool
     turn: bool
-    busy: Span = NO_SPAN
+    busy: BusySpan = NOT_BUSY
     """Of a schedule that skips: when the event was due, and ended."""
     skipped: bool = False
     """The event was skipped."""
 
 
-def find_stale(line: KeyLine, ticket: str, row: Row | None, turn: Turn | None, limits: KeyLimits, now: Millis) -> Steps[Stale]:
+def find_stale(line: KeyLine, ticket: str, row: Row | None, turn: Turn | None, limits: KeyLimits, now: Millis) -> Steps[StaleTicket]:
     """Look at the event itself."""
     place = parse_address(str(row.props["at"]) if row is not None else turn.address if turn is not None else "/")
     event_id = ticket.partition(":")[2]
@@ -205,21 +205,21 @@ def find_stale(line: KeyLine, ticket: str, row: Row | None, turn: Turn | None, l
     old = row is not None and row.read_at - row.timestamp >= YOUNG
     turn_over = turn is not None and now - turn.at >= TURN_LASTS
     if event is None or event.props["id"] != event_id:
-        return Stale(old, turn_over)
+        return StaleTicket(old, turn_over)
     props = event.props
     if props["state"] in FINAL:
         # A claim cannot follow, and an attempt has ended.
-        # Counted by one of its tickets only: a change that was refused may have left another.
+        # Only one of its tickets counts it: a change that was refused may have left another.
         skipped = bool(props.get(SKIPPED)) and ticket_of(props, limits) == ticket
         counts = (overlap := overlap_of(props)) is not None and overlap.notes_ends and not props.get(SKIPPED)
-        return Stale(ticket=True, turn=turn is not None, busy=span_of(props) if counts else NO_SPAN, skipped=skipped)
+        return StaleTicket(ticket=True, turn=turn is not None, busy=busy_span(props) if counts else NOT_BUSY, skipped=skipped)
     elsewhere = line_of_event(shard_tenant(event.pk), props) != line
     if props["state"] == "firing" and not elsewhere:
-        return Stale(ticket=False, turn=False)
-    return Stale(old and (elsewhere or ticket_of(props, limits) != ticket), turn_over)
+        return StaleTicket(ticket=False, turn=False)
+    return StaleTicket(old and (elsewhere or ticket_of(props, limits) != ticket), turn_over)
 
 
-def end_ticket(line: KeyLine, ticket: str, limits: KeyLimits, now: Millis, busy: Span = NO_SPAN) -> Steps[TurnAnswer]:
+def end_ticket(line: KeyLine, ticket: str, limits: KeyLimits, now: Millis, busy: BusySpan = NOT_BUSY) -> Steps[TurnAnswer]:
     """Remove the ticket of an event that was cancelled, moved or completed; the answer says who follows. busy: see `exchange`."""
     if busy:
         return (yield from exchange(line, Asker(), limits, now, wanted={}, held={}, ended={ticket: None}, busy=busy))
@@ -228,6 +228,6 @@ def end_ticket(line: KeyLine, ticket: str, limits: KeyLimits, now: Millis, busy:
 
 
 def forget_skips(line: KeyLine) -> Steps[None]:
-    """Set the figures of a schedule that skips back."""
+    """Reset the figures of a schedule that skips."""
     while (own := (yield from read_line(line)).row) is not None and own.props.get("skips"):
         yield from write(LIMITS, line.partition, Merge(own.rk, {"skips": 0, "last_skip": 0}, own.etag))

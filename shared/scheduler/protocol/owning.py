@@ -228,7 +228,7 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
             continue  # a row that is gone needs nothing
         props = session.rows[rk].props
         if _applies(outcome, props, session.epoch):
-            # Of an occurrence that is skipped, notices tell as of one that its schedule missed.
+            # A skipped occurrence has the notice of a missed one.
             notices = session.notices and SKIPPED not in outcome.props
             changes[rk] = {"state": outcome.state, **outcome.props, **owed_after(props, outcome.state, notices)}
         elif props.get(OWED) and outcome.state == props["state"]:

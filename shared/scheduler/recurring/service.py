@@ -33,8 +33,8 @@ from .calendar_changes import CalendarChanges, names_of
 from .calendars import Calendars
 from .chain import Chain, at_once, occurrence, schedule_durability
 from .definition import Definition, backfill_id
+from .limits import ScheduleLimits
 from .model import MAX_BACKFILL, MAX_FANOUT_ID, BackfillIn, Recurrence, ScheduleIn
-from .quota import Quota
 from .store import ScheduleDefinitions, SchedulePosition
 from .timing import occurrences
 
@@ -105,7 +105,7 @@ class Recurring:
     ) -> None:
         self._clock, self._ids, self._directory, self._ingest, self._writer = clock, ids, directory, ingest, writer
         self._store = ScheduleDefinitions(tables)
-        self._quota = Quota(self._store, clock)
+        self._limits = ScheduleLimits(self._store, clock)
         self.calendars = CalendarChanges(self._store, Calendars(tables), directory, ids, self._change)
         """Calendars, and the schedules that follow them."""
         self.chain = Chain(self._store, writer, changes, lookup, directory, clock, notify)
@@ -135,8 +135,8 @@ class Recurring:
         await self._ingest.callback_channels(tenant, spec)
         there = await self._store.get(tenant, schedule)
         if there is None or not _lives(there, uid):
-            await self._quota.check(tenant, uid, home.spec.limits.schedules)
-        await self._quota.check_rate(tenant, uid, home.spec.limits.events_per_second, schedule, spec)
+            await self._limits.check(tenant, uid, home.spec.limits.schedules)
+        await self._limits.check_rate(tenant, uid, home.spec.limits.events_per_second, schedule, spec)
         new = False
 
         def change(old: Definition | None, now: Millis) -> Definition | None:
@@ -166,7 +166,7 @@ class Recurring:
             return StoredSchedule(there, now), False
         found = await self._change(tenant, schedule, change)
         if new:
-            self._quota.made(tenant, uid)
+            self._limits.made(tenant, uid)
         if names_of(spec) and await self.calendars.follow(tenant, uid, schedule):
             # A calendar, perhaps an empty one, was changed meanwhile, and that call may not have seen this schedule.
             found = await self.get(tenant, schedule)
@@ -192,7 +192,7 @@ class Recurring:
         stays.
         """
         await self._switch(tenant, schedule, headers, lambda found, now: rules.deleted(found, now, self._ids.name()))
-        self._quota.ended(tenant, await self._directory.uid(tenant), schedule)
+        self._limits.ended(tenant, await self._directory.uid(tenant), schedule)
 
     async def pause(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS) -> StoredSchedule:
         """Pause the schedule, with the same guarantee as `delete`. Raises 404, 412."""

@@ -54,7 +54,7 @@ def ticket_after_event() -> list[Patch]:
 def claimed_counts_as_stale() -> list[Patch]:
     def find_stale(*_: Any) -> Any:
         yield from ()
-        return key_turns.Stale(ticket=True, turn=True)
+        return key_turns.StaleTicket(ticket=True, turn=True)
 
     return [(key_turns, "find_stale", find_stale)]
 
@@ -62,7 +62,7 @@ def claimed_counts_as_stale() -> list[Patch]:
 def nothing_is_stale() -> list[Patch]:
     def find_stale(*_: Any) -> Any:
         yield from ()
-        return key_turns.Stale(ticket=False, turn=False)
+        return key_turns.StaleTicket(ticket=False, turn=False)
 
     return [(key_turns, "find_stale", find_stale)]
 

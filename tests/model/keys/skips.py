@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shared.scheduler import rules
-from shared.scheduler.key_rules import NO_SPAN, Asker, LineState, Span, line_of_schedule, span_of, ticket_of
+from shared.scheduler.key_rules import NOT_BUSY, Asker, BusySpan, LineState, busy_span, line_of_schedule, ticket_of
 from shared.scheduler.keys import Address, event_row, index_key, index_partition, shard_key
 from shared.scheduler.overlap import ONE_BY_ONE, OVERLAP, may_skip, skipped_props
 from shared.scheduler.protocol import dispatch, gate, key_turns, owning
@@ -104,7 +104,7 @@ def owner(name: str, text: str) -> Any:
             return ()
         after = session.rows[rk].props
         over = after["state"] in rules.FINAL
-        busy = span_of(after) if over else NO_SPAN
+        busy = busy_span(after) if over else NOT_BUSY
         yield from key_turns.exchange(
             LINE, asker, ONE_BY_ONE, now, wanted={}, held={}, ended={ticket: None if over else here}, busy=busy
         )
@@ -176,8 +176,8 @@ PLAYS: dict[str, Callable[[int], Play]] = {
 def end_forgotten() -> list[Patch]:
     plain = LineState.with_end
 
-    def with_end(state: LineState, busy: Span, skipped: Any = ()) -> LineState:
-        return plain(state, NO_SPAN, skipped)
+    def with_end(state: LineState, busy: BusySpan, skipped: Any = ()) -> LineState:
+        return plain(state, NOT_BUSY, skipped)
 
     return [(LineState, "with_end", with_end)]
 

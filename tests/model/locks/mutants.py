@@ -29,7 +29,7 @@ def no_margin() -> list[Patch]:
 
 
 def no_drift() -> list[Patch]:
-    return [(rules, "outlasts", lambda ttl: ttl + rules.MARGIN)]
+    return [(rules, "reuse_delay", lambda ttl: ttl + rules.MARGIN)]
 
 
 def from_the_answer() -> list[Patch]:

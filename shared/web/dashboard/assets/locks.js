@@ -1,4 +1,4 @@
-// The panel of locks: who holds them, and who waits. It is there only while the tenant has locks.
+// The panel of locks: who holds them, and who waits. It is shown only while the tenant has locks.
 
 import { all } from "./api.js";
 import { badge, el, moment, own, plural, table } from "./dom.js";

@@ -18,7 +18,7 @@ function hint(error) {
 export class Panel {
   /**
    * spec: `id`, `title`, `view` (the tab), `needs` (the scope with which a key reads it), `every(ctx)` (ms between loads; Infinity: only when asked), `still(data)` (a text; the view is not touched while it
-   * stays the same), `fleet` (true if it shows a fleet, "list" if it shows all), `rare` (true if it is there only while it has data), `tools(ctx, refresh)` -> a node above the data that stays in every state, `load(ctx, signal)` -> data, `empty(data)` -> a text or null,
+   * stays the same), `fleet` (true if it shows a fleet, "list" if it shows all), `rare` (true if it is shown only while it has data), `tools(ctx, refresh)` -> a node above the data that stays in every state, `load(ctx, signal)` -> data, `empty(data)` -> a text or null,
    * `build(body, ctx, refresh)` -> `{show(data, ctx), end()}`.
    */
   constructor(spec, ctx) {

@@ -36,7 +36,7 @@ async def test_tenant_has_as_many_schedules_as_its_limit_says_and_can_replace_th
 
 
 async def test_tenant_without_a_limit_of_its_own_has_the_products(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.scheduler.recurring.quota.MOST_SCHEDULES", 1)
+    monkeypatch.setattr("shared.scheduler.recurring.limits.MOST_SCHEDULES", 1)
     await put(world.demo, "one", cron="0 0 1 6 *")
     assert "may have 1 schedule" in (await refused(world.demo, "two")).json()["detail"]
 
@@ -44,7 +44,7 @@ async def test_tenant_without_a_limit_of_its_own_has_the_products(world: World, 
 async def test_another_instance_counts_what_is_stored(world: World) -> None:
     client = await world.tenant("acme", limits={"schedules": 1})
     await put(client, "one", cron="0 0 1 6 *")
-    world.app.scheduler.recurring._quota._known.clear()
+    world.app.scheduler.recurring._limits._known.clear()
     assert (await refused(client, "two")).status == 429
 
 
@@ -81,7 +81,7 @@ async def test_summed_rate_of_a_tenants_schedules_is_bounded_when_they_are_made(
     assert (await client.delete("/api/v1/schedules/a")).status == 204
     assert (await client.put("/api/v1/schedules/d", every)).status == 201
     # Other processes count what is stored.
-    world.app.scheduler.recurring._quota._rates.clear()
+    world.app.scheduler.recurring._limits._rates.clear()
     assert (await client.put("/api/v1/schedules/a", every)).status == 429
     # Tenants without the limit are free.
     other = await world.tenant("other")

@@ -13,7 +13,7 @@ SPARE = 8
 """Tasks beyond the deliveries that a channel may have in flight, so that one waits in line whenever a delivery ends."""
 
 
-class Crew:
+class LaneWorkers:
     """Runs deliveries in no more tasks than the channel can use. Further due events are held, and a task that is free takes the next one.
 
     deliver: attempts one delivery; raises nothing but cancellation. running: gets the task of each event that has one.

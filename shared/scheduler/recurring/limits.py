@@ -9,7 +9,7 @@ from ...core.clock import Clock, Millis
 from ...core.readable import count_of
 from ...tenants.model import MOST_SCHEDULES
 from ...web.problem import too_many
-from ..timings import SCHEDULE_COUNT_FRESH_FOR, SCHEDULE_QUOTA_RETRY
+from ..timings import SCHEDULE_COUNT_FRESH_FOR, SCHEDULE_LIMIT_RETRY
 from .model import Recurrence
 from .store import ScheduleDefinitions
 from .timing import occurrences
@@ -24,7 +24,7 @@ PAUSE_EVERY = 25
 """Schedules that are looked at before other tasks may run."""
 
 
-class Quota:
+class ScheduleLimits:
     """Counts schedules before one is made. One per process: several may admit a few too many within `SCHEDULE_COUNT_FRESH_FOR`."""
 
     def __init__(self, store: ScheduleDefinitions, clock: Clock) -> None:
@@ -41,7 +41,7 @@ class Quota:
                 del self._known[next(iter(self._known))]
             known = self._known[tenant, uid] = self._clock.monotonic(), await self._store.count(tenant, uid)
         if known[1] >= most:
-            raise too_many(SCHEDULE_QUOTA_RETRY, f"the tenant may have {count_of(most, 'schedule')}", "schedules")
+            raise too_many(SCHEDULE_LIMIT_RETRY, f"the tenant may have {count_of(most, 'schedule')}", "schedules")
 
     def made(self, tenant: str, uid: str) -> None:
         """Count a schedule that was made, until the next read."""
@@ -70,7 +70,7 @@ class Quota:
         total = sum(known[1].values()) - known[1].get(schedule, 0.0) + rate
         if rate > known[1].get(schedule, 0.0) and total > limit * (1 + 1e-9):
             detail = f"the tenant's schedules would have {total:.3g} occurrences per second; its limit of events per second is {limit:g}"
-            raise too_many(SCHEDULE_QUOTA_RETRY, detail, "events_per_second")
+            raise too_many(SCHEDULE_LIMIT_RETRY, detail, "events_per_second")
         known[1][schedule] = rate
 
     def ended(self, tenant: str, uid: str | None, schedule: str) -> None:

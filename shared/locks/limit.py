@@ -23,17 +23,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _LockCount:
-    """A tenant's locks. at: monotonic seconds of the count. count: with those admitted since. futile_until: no row is old enough to be
-    removed before. one_at_a_time: so that requests that come together do not count each for itself."""
+    """A tenant's locks. at: monotonic seconds of the count. count: with those admitted since. nothing_old_until: monotonic seconds before
+    which no row is old enough to be removed. one_at_a_time: held while locks are counted, so that simultaneous requests share a count."""
 
     at: float = -math.inf
     count: int = 0
-    futile_until: float = -math.inf
+    nothing_old_until: float = -math.inf
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class LockQuota:
-    """Admits new locks. Several processes may admit a few too many, because each counts at most every 30 s."""
+class LockLimit:
+    """Admits new locks up to the tenant's limit. Several processes together may admit a few more: each counts once in 30 s."""
 
     def __init__(self, tables: Tables, runner: AsyncRunner, clock: Clock, limits: Callable[[str], Awaitable[Limits]]) -> None:
         """limits: returns a tenant's limits."""
@@ -51,14 +51,14 @@ class LockQuota:
             if self._clock.monotonic() - known.at >= COUNT_FRESH_FOR:
                 known.count = sum(await asyncio.gather(*(self._count(tenant, number) for number in range(len(PARTITIONS)))))
                 known.at = self._clock.monotonic()
-            if known.count >= most > 0 and self._clock.monotonic() >= known.futile_until:
+            if known.count >= most > 0 and self._clock.monotonic() >= known.nothing_old_until:
                 removed = await self._remove_old(tenant)
                 known.count -= removed
                 if not removed:
-                    # All rows were read. A tenant that asks for too many locks all the time must not have this done for each request.
-                    known.futile_until = self._clock.monotonic() + COUNT_FRESH_FOR
+                    # All rows were read. A tenant that keeps asking for too many locks must not cause that for each request.
+                    known.nothing_old_until = self._clock.monotonic() + COUNT_FRESH_FOR
             if known.count >= most:
-                raise too_many(LIMIT_RETRY, f"the tenant may have {most:,} locks; one that is not used for a day makes room", "locks")
+                raise too_many(LIMIT_RETRY, f"the tenant may have {most:,} locks; those that are unused for a day are removed", "locks")
             known.count += 1
 
     def forget(self, tenant: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 from shared.core.clock import SettableClock
 from shared.delivery.flow.lane import Lane
-from shared.scheduler.firing.crews import SPARE, Crew
+from shared.scheduler.firing.lane_workers import SPARE, LaneWorkers
 from shared.storage.ports import Row
 
 MOST = 4
@@ -21,13 +21,13 @@ class Deliveries:
         self.running: dict[str, asyncio.Task[None] | Lane] = {}
         self.waiting: set[str] = set()
         self.ends: dict[str, asyncio.Event] = {}
-        self.crew = Crew(self.lane, self, SettableClock(), self._deliver, self.running, self.waiting)
+        self.workers = LaneWorkers(self.lane, self, SettableClock(), self._deliver, self.running, self.waiting)
 
     def begin(self, count: int) -> None:
         for number in range(count):
             self.lane.enter(self)
             self.running[f"e{number}"] = self.lane
-            self.crew.begin(Row("pk", f"e{number}", {}, "", 0, 0))
+            self.workers.begin(Row("pk", f"e{number}", {}, "", 0, 0))
 
     async def _deliver(self, row: Row, lane: Lane) -> None:
         self.begun.append(row.rk)
@@ -65,7 +65,7 @@ async def test_a_task_that_is_free_takes_the_next_event_in_order() -> None:
 async def test_a_task_that_is_cancelled_leaves_its_place_to_the_next_event() -> None:
     made = Deliveries()
     made.begin(MOST + SPARE + 2)
-    made.crew.drop("e12")
+    made.workers.drop("e12")
     made.lane.leave(made)
     task = made.running["e5"]
     assert isinstance(task, asyncio.Task)
