@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
 
 _HEAD = """# Settings
 
-Look up here each environment variable that the app and nodes read.
+Look up here each environment variable that the app and nodes read, except those that the platform sets.
 On Azure `infra/main.bicep` writes them ([parameters](deployment.md#parameters)); on your machine `local.settings.json` has them.
 An empty setting counts as not set.
 With a value out of range or an unsafe combination, [the app does not start](../explain/security.md#settings-that-stop-the-start).
@@ -27,12 +27,13 @@ With a value out of range or an unsafe combination, [the app does not start](../
 | --- | --- | --- | --- |
 """
 
+_NOT_SET_BY_HAND = {"WEBSITE_HOSTNAME", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "TOCSIN_BUCKET_SECONDS"}
+"""Settings that the platform sets, or that take one value only."""
 
 _NODES = """
 ## Nodes
 
-The [agent](agent.md) and servers with a [keeper](../how-to/serve-partitions.md) read these from their environment.
-[Send the logs of a node](../how-to/node-logs.md) shows how to use them.
+The agent and servers with a keeper [send their log lines](../how-to/node-logs.md) by these.
 
 | setting | meaning |
 | --- | --- |
@@ -41,7 +42,7 @@ The [agent](agent.md) and servers with a [keeper](../how-to/serve-partitions.md)
 
 def page() -> str:
     """The whole page."""
-    app = "".join(_row(name, info) for name, info in Settings.model_fields.items())
+    app = "".join(_row(name, info) for name, info in Settings.model_fields.items() if env_name(name) not in _NOT_SET_BY_HAND)
     nodes = "".join(f"| `{each.name}` | {each.meaning}{' Secret.' if each.secret else ''} |\n" for each in NODE_SETTINGS)
     return _HEAD + app + _NODES + nodes
 
@@ -66,7 +67,7 @@ def _default(value: Any) -> str:
 
 
 def _range(info: FieldInfo) -> str:
-    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    words = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     parts = [f"{words[bound]} {getattr(each, bound):,}" for each in info.metadata for bound in words if hasattr(each, bound)]
     if "Literal" in str(info.annotation):
         parts = [", ".join(f"`{choice}`" for choice in getattr(info.annotation, "__args__", ()) if choice)]

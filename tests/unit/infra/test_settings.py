@@ -176,7 +176,7 @@ def test_the_page_of_settings_is_up_to_date() -> None:
 def test_every_setting_is_explained() -> None:
     for name, info in Settings.model_fields.items():
         assert (info.description or "").endswith((".", ")")) or "`" in (info.description or ""), name
-    assert "| `TOCSIN_FIRE_BYTES` | `67108864` | at least 1,048,576 |" in settings_page.page()
+    assert "| `TOCSIN_FIRE_BYTES` | `67108864` | ≥ 1,048,576 |" in settings_page.page()
     assert SECRET not in settings_page.page()
 
 
