@@ -57,6 +57,15 @@ def ask(pk: str, name: str, request: LockRequest, wall: Millis, *, create: bool)
     return ended
 
 
+def look(pk: str, name: str, request: LockRequest) -> Steps[AskResult | None]:
+    """Return the answer to a request that changes nothing; None if `ask` has to write. Raises `Unavailable`."""
+    row = yield from get(TABLE, pk, name)
+    decided = rules.ask(parse_lock(row), request, row.read_at, 0) if row is not None else None
+    if isinstance(decided, str) or (isinstance(decided, Waiting) and decided.lock is None):
+        return AskResult(decided)
+    return None
+
+
 def renew(pk: str, name: str, etag: str) -> Steps[str | None]:
     """Renew a grant in one request. Return the row's new ETag; None if the row has changed since the holder's last request, or if the
     answer was lost. Call `ask` then, which reads the row.

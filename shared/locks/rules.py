@@ -113,7 +113,7 @@ def _queue(lock: LockRow, request: LockRequest, queue: tuple[Waiter, ...], place
         return Waiting(replace(lock, waiters=joined), len(queue), retry_after(len(queue), request.wait))
     before = queue[place]
     retry = retry_after(place, request.wait)
-    if before.timeout == request.wait and now - before.asked < request.wait // 4:
+    if before.timeout == request.wait and now - before.asked < request.wait // 2:
         # Stored often enough: a waiter that asks after `retry` cannot be dropped before its next write.
         return Waiting(None, place, retry)
     again = replace(before, timeout=request.wait, asked=now)
@@ -127,8 +127,8 @@ def retry_after(ahead: int, wait: Millis) -> Millis:
 
 def live_waiters(lock: LockRow, now: Millis) -> tuple[Waiter, ...]:
     """Return the waiters that have asked within their own time-outs, by the clocks of storage."""
-    # `asked` may be a quarter of the time-out old at the waiter's latest request, see `_queue`.
-    return tuple(each for each in lock.waiters if now - each.asked < each.timeout + each.timeout // 4 + MARGIN)
+    # `asked` may be half of the time-out old at the waiter's latest request, see `_queue`.
+    return tuple(each for each in lock.waiters if now - each.asked < each.timeout + each.timeout // 2 + MARGIN)
 
 
 def release(lock: LockRow, holder: str, nonce: str, token: int = 0) -> LockRow | None:

@@ -6,14 +6,16 @@ import asyncio
 import base64
 import binascii
 import logging
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import orjson
 
 from ..core.clock import Clock, Millis
-from ..core.errors import Problem
+from ..core.errors import Problem, Rejected
 from ..engine.async_runner import AsyncRunner
 from ..storage.ports import MAX_PAGE, Row, Tables
 from ..tenants.model import Limits
@@ -36,12 +38,13 @@ _WHY: Final = {
 
 
 class LockService:
-    """Serves locks. One per process; its only state is how many locks the tenants have."""
+    """Serves locks. One per process; keeps how many locks the tenants have, and whose turn it is to write the row of a lock."""
 
     def __init__(self, tables: Tables, runner: AsyncRunner, clock: Clock, limits: Callable[[str], Awaitable[Limits]]) -> None:
         """limits: returns a tenant's limits."""
         self._tables, self._runner, self._clock = tables, runner, clock
         self._limit = LockLimit(tables, runner, clock, limits)
+        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self.counters: Counter[str] = Counter()
         """Requests since the start of the process by their outcome; `lock_refused`: without the lock, and not queued."""
 
@@ -50,16 +53,31 @@ class LockService:
         pk = partition_of(tenant, name)
         known = _unpack_version(body.version) if body.version is not None else None
         if known is not None and known.token == body.token:
-            etag = await self._runner.run(protocol.renew(pk, name, known.etag))
+            try:
+                etag = await self._runner.run(protocol.renew(pk, name, known.etag))
+            except Rejected:
+                # Storage takes no such ETag: the caller has made the version up.
+                etag = None
             if etag is not None:
                 self.counters["lock_renewed"] += 1
                 return LockHeldOut(token=known.token, valid_ms=known.ttl, version=_pack_version(known._replace(etag=etag)))
         request = LockRequest(body.holder, body.nonce, body.ttl, body.wait or 0, body.token or 0)
-        asked = await self._runner.run(protocol.ask(pk, name, request, self._clock.now(), create=False))
-        if asked.outcome == "missing":
-            await self._limit.admit(tenant)
-            asked = await self._runner.run(protocol.ask(pk, name, request, self._clock.now(), create=True))
-        return self._answer(tenant, name, asked)
+        return self._answer(tenant, name, await self._ask(tenant, pk, name, request))
+
+    async def _ask(self, tenant: str, pk: str, name: str, request: LockRequest) -> protocol.AskResult:
+        if request.token:
+            # A renewal does not stand behind callers that wait for the lock.
+            return await self._runner.run(protocol.ask(pk, name, request, self._clock.now(), create=False))
+        # One after the other: callers that write at the same time fail all but one, and a hundred of them do little else.
+        turn = self._turns.setdefault((pk, name), asyncio.Lock())
+        if turn.locked() and (answer := await self._runner.run(protocol.look(pk, name, request))) is not None:
+            return answer
+        async with turn:
+            asked = await self._runner.run(protocol.ask(pk, name, request, self._clock.now(), create=False))
+            if asked.outcome == "missing":
+                await self._limit.admit(tenant)
+                asked = await self._runner.run(protocol.ask(pk, name, request, self._clock.now(), create=True))
+            return asked
 
     def _answer(self, tenant: str, name: str, asked: protocol.AskResult) -> LockHeldOut | LockWaitingOut:
         outcome = asked.outcome
@@ -179,6 +197,10 @@ class _Version(NamedTuple):
     etag: str
 
 
+_ETAG: Final = re.compile(r'W/"[^"]{1,100}"')
+"""One ETag, and no list of several."""
+
+
 def _pack_version(known: _Version) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(tuple(known))).decode().rstrip("=")
 
@@ -189,5 +211,5 @@ def _unpack_version(version: str) -> _Version | None:
         token, ttl, etag = orjson.loads(base64.urlsafe_b64decode(version + "=" * (-len(version) % 4)))
     except (binascii.Error, ValueError, TypeError):
         return None
-    known = type(token) is int and type(ttl) is int and isinstance(etag, str) and etag.startswith("W/")
+    known = type(token) is int and type(ttl) is int and isinstance(etag, str) and _ETAG.fullmatch(etag) is not None
     return _Version(token, ttl, etag) if known else None

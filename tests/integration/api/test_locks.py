@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from base64 import urlsafe_b64encode
 from typing import Any
 
+import pytest
+
 from shared.storage.names import TURNS
+from shared.storage.ports import Row
 from tests.unit.scheduler.harness import Client, World
 
 
@@ -87,6 +92,35 @@ async def test_waiters_get_the_lock_in_order_and_those_that_left_are_passed_over
     assert (status, answer["state"]) == (200, "held")
     shown = (await demo.get("/api/v1/locks/nightly")).json()
     assert (shown["holder"], shown["waiters"]) == ("d", [])
+
+
+async def test_callers_that_come_together_to_one_process_write_one_after_the_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    demo, counts = world.demo, world.tables.transactions
+    read = world.tables.get
+
+    async def get(*key: str) -> Row | None:
+        row = await read(*key)
+        await asyncio.sleep(0)  # the others go on
+        return row
+
+    monkeypatch.setattr(world.tables, "get", get)
+    assert (await ask(demo, "a", ttl="PT1H"))[0] == 200
+
+    async def costs(*asks: Any) -> tuple[int, list[Any]]:
+        before = counts["write"]
+        answers = await asyncio.gather(*asks)
+        return counts["write"] - before, answers
+
+    def waiters() -> list[Any]:
+        return [ask(demo, f"w{number}", wait="PT20S") for number in range(40)]
+
+    writes, answers = await costs(*waiters())
+    assert writes == 40, "no write is refused, because another caller was faster"
+    assert sorted(answer["ahead"] for _, answer in answers) == list(range(40))
+    await world.clock.advance(8)
+    assert (await costs(*waiters()))[0] == 0, "a request is stored when half of the time-out is over"
+    await world.clock.advance(4)
+    assert (await costs(*waiters()))[0] == 40
 
 
 async def test_a_revoked_grant_ends_only_when_its_holder_has_stopped(world: World) -> None:
@@ -178,7 +212,9 @@ async def test_bad_requests_are_refused(world: World) -> None:
         assert (await ask(world.demo, "a", lock=name))[0] == 422, name
     assert (await world.demo.delete("/api/v1/locks/x?holder=a")).status == 422
     # A version that nobody gave out counts as none.
-    assert code(await ask(world.demo, "a", token=5, version="WzVd")) == (409, "lock-lost")
+    for made_up in ([5], [5, 1000, 'W/"\r\nx"'], [5, 1000, "*"], [5, 1000, 'W/"x", *'], [5, 1000, "W/" + '"' * 90]):
+        version = urlsafe_b64encode(json.dumps(made_up).encode()).decode().rstrip("=")
+        assert code(await ask(world.demo, "a", token=5, version=version)) == (409, "lock-lost"), made_up
     assert not [row for row in world.dump() if row[0] == TURNS]
 
 

@@ -63,10 +63,10 @@ def test_the_hole_is_found(mutant: Mutant) -> None:
 @pytest.mark.parametrize("wait", [LEAST_WAIT, 15_000, MOST_WAIT])
 @pytest.mark.parametrize("late", [0, MARGIN])
 def test_a_waiter_that_asks_within_its_time_keeps_its_place(wait: int, late: int) -> None:
-    """Its requests are a little less than a quarter of `wait`, and then `wait`, apart: the first is not stored."""
+    """Its requests are a little less than half of `wait`, and then `wait`, apart: the first is not stored."""
     lock = LockRow(1, "held", "h", "n", MOST_WAIT, 0, 0, (Waiter("a", "1", wait, 0, 0),))
     request = LockRequest("a", "1", 2000, wait)
-    first = wait // 4 - 1
+    first = wait // 2 - 1
     assert ask(lock, request, first, 0) == Waiting(None, 0, retry_after(0, wait))
     assert live_waiters(lock, first + wait - 1 + late)
     assert not live_waiters(lock, 2 * wait + MARGIN)
