@@ -15,7 +15,7 @@ from ..storage.ports import Tables
 from ..tenants.model import MOST_LOCKS, Limits
 from ..web.problem import too_many
 from . import protocol
-from .rows import PARTITIONS, TABLE, partition_at
+from .rows import PARTITIONS, TABLE, WITHOUT_WAITERS, partition_at
 from .timings import COUNT_FRESH_FOR, KEPT, LIMIT_RETRY, MOST_COUNTED, REMOVED_AT_ONCE
 
 log = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ class LockLimit:
         return removed
 
     async def _remove_in(self, pk: str) -> int:
-        rows = await load_rows(self._tables, TABLE, pk, "", "~")
+        # Without the waiters, of which a row may have 30 kB: nobody has waited for a day.
+        rows = await load_rows(self._tables, TABLE, pk, "", "~", WITHOUT_WAITERS)
         old = [row for row in rows if row.read_at - row.timestamp >= KEPT]
         return await self._runner.run(protocol.remove(pk, old[:REMOVED_AT_ONCE]))

@@ -69,6 +69,8 @@ class LockRow:
         return _LOCK.encode(self)
 
 
+WITHOUT_WAITERS: Final = ("token", "state", "holder", "nonce", "ttl", "granted", "renewed")
+"""The properties of a lock that nobody waits for."""
 RENEWED: Final[Props] = {"renewed": 0}
 """The properties that a renewal changes: the validity of the grant counts from this write."""
 

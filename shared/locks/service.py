@@ -17,15 +17,16 @@ import orjson
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem, Rejected
 from ..engine.async_runner import AsyncRunner
-from ..storage.ports import MAX_PAGE, Row, Tables
+from ..storage.ports import Tables
 from ..tenants.model import Limits
 from ..web.etag import check_if_match, etag_of
 from ..web.problem import conflict, invalid, not_found
 from . import protocol
 from .limit import LockLimit
-from .model import LockHeldOut, LockIn, LockOut, LockReleaseQuery, LockWaiterOut, LockWaitingOut
-from .rows import PARTITIONS, TABLE, LockRow, parse_lock, partition_at, partition_of
-from .rules import Held, LockRequest, Waiting, free_at, is_over, live_waiters
+from .listing import list_locks, lock_out
+from .model import LockHeldOut, LockIn, LockOut, LockReleaseQuery, LockWaitingOut
+from .rows import PARTITIONS, TABLE, parse_lock, partition_at, partition_of
+from .rules import Held, LockRequest, Waiting
 from .timings import MOST_WAITERS
 
 log = logging.getLogger(__name__)
@@ -143,50 +144,13 @@ class LockService:
 
     async def page(self, tenant: str, limit: int, after: str = "") -> tuple[list[LockOut], str | None]:
         """Return locks by name after `after`, and the last name if there are more. Raises `StorageError`."""
-        # `!` sorts before every character of a name.
-        first = after + "!" if after else ""
-        found = await asyncio.gather(*(self._first(tenant, number, first, limit + 1) for number in range(len(PARTITIONS))))
-        rows = sorted((row for part in found for row in part), key=lambda row: row.rk)
-        items = [lock_out(row.rk, parse_lock(row), row.read_at) for row in rows[:limit]]
-        return items, rows[limit - 1].rk if len(rows) > limit else None
-
-    async def _first(self, tenant: str, number: int, first: str, most: int) -> list[Row]:
-        rows: list[Row] = []
-        cursor: str | None = None
-        while True:
-            page = await self._tables.query(
-                TABLE, partition_at(tenant, number), first=first, limit=min(MAX_PAGE, most - len(rows)), cursor=cursor
-            )
-            rows += page.rows
-            cursor = page.next
-            if cursor is None or len(rows) >= most:
-                return rows
+        return await list_locks(self._tables, tenant, limit, after)
 
     async def forget(self, tenant: str) -> None:
         """Remove all locks of a tenant that ends. Raises `StorageError`; can be repeated."""
         for number in range(len(PARTITIONS)):
             await self._runner.run(protocol.forget(partition_at(tenant, number)))
         self._limit.forget(tenant)
-
-
-def lock_out(name: str, lock: LockRow, now: Millis) -> LockOut:
-    """Return a lock as the API shows it. now: the storage service's time."""
-    waiters = [LockWaiterOut(holder=each.holder, since=each.since) for each in live_waiters(lock, now)]
-    if is_over(lock, now):
-        return LockOut(name=name, state="free", token=lock.token, waiters=waiters)
-    revoked = lock.state == "revoked"
-    return LockOut(
-        name=name,
-        state=lock.state,
-        token=lock.token,
-        holder=lock.holder,
-        granted=lock.granted,
-        renewed=lock.renewed,
-        free_at=free_at(lock),
-        waiters=waiters,
-        note=lock.note if revoked else None,
-        author=lock.author if revoked else None,
-    )
 
 
 class _Version(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shared.locks import listing
 from shared.storage.names import TURNS
 from shared.storage.ports import Row
 from tests.unit.scheduler.harness import Client, World
@@ -167,6 +168,27 @@ async def test_locks_are_listed_by_name_and_belong_to_their_tenant(world: World)
     assert (await other.get("/api/v1/locks")).json()["items"] == []
     assert (await other.get("/api/v1/locks/job-1")).status == 404
     assert (await held(other, "b", lock="job-1"))["state"] == "held"
+
+
+async def test_a_page_of_locks_ends_early_when_many_wait_for_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MOST_SHOWN", 5)
+    monkeypatch.setattr(listing, "AT_ONCE", 2)
+    names = sorted(f"job-{number}" for number in range(70))
+    for each in names:
+        await held(world.demo, "a", lock=each)
+    for each in names[20:40]:
+        for waiter in "bcd":
+            await ask(world.demo, waiter, lock=each, wait="PT1M")
+    before = world.tables.transactions["query"]
+    pages = list[list[dict[str, Any]]]()
+    cursor: str | None = ""
+    while cursor is not None:
+        body = (await world.demo.get(f"/api/v1/locks?limit=1000{cursor}")).json()
+        pages.append(body["items"])
+        cursor = f"&cursor={body['next']}" if body["next"] else None
+    assert [each["name"] for page in pages for each in page] == names
+    assert [len(page) for page in pages] == [22, *[2] * 9, 30]
+    assert world.tables.transactions["query"] - before < 16 * 2 * len(pages), "few reads, of two rows each"
 
 
 async def test_tokens_grow_over_the_removal_of_a_row(world: World) -> None:
