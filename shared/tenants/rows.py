@@ -70,7 +70,7 @@ FORMER_RETRY = Retry.model_validate({"attempts": 8, "first": "PT5S", "max": "PT1
 """Former versions stored all four figures of every tenant; these are what a tenant got that named none."""
 
 
-ADDED_LIMITS: Final = ("fleets", "agents", "servers")
+ADDED_LIMITS: Final = ("fleets", "agents", "servers", "locks")
 """Limits that former versions refuse in the body. They have a property of their own; former versions use the product's limits."""
 
 
