@@ -23,13 +23,17 @@ from typing import Any, Final, Literal
 
 from ..core.clock import Millis, to_datetime, to_millis, to_text
 from ..core.durations import parse_time
-from .snapshot import MAX_EVENTS, BadSnapshot, Snapshot
+from .snapshot import MAX_EVENTS, MAX_WINDOW, BadSnapshot, Snapshot
 
 ANNOUNCED_BEFORE: Final[Millis] = 15 * 60_000
 """From the announcement of maintenance to its NotBefore: Azure's least notice of a freeze or reboot, in milliseconds."""
 LASTS: Final[Millis] = 600_000
 """Milliseconds of a maintenance or an outage without a duration."""
 MAX_CHANGES: Final = 50
+LONGEST: Final[Millis] = MAX_WINDOW
+"""Longest duration in a change, in milliseconds."""
+MAX_LENGTH: Final = 60
+"""Characters of a duration."""
 _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?", re.ASCII)
 _CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 
@@ -129,10 +133,13 @@ OPTIONS: Final[Mapping[str, str]] = {
 def parse_duration_text(text: str) -> Millis:
     """Return a duration such as 2s, 300ms, 1h30m in milliseconds. Raises `BadChange`."""
     found = _DURATION.fullmatch(text.strip().lower())
-    if found is None or not text.strip():
-        raise BadChange(f"{text!r} is not a duration such as 2s, 300ms or 10m")
+    if found is None or not text.strip() or len(text) > MAX_LENGTH:
+        raise BadChange(f"{text[:MAX_LENGTH]!r} is not a duration such as 2s, 300ms or 10m")
     hours, minutes, seconds, millis = (float(part or 0) for part in found.groups())
-    return round(hours * 3_600_000 + minutes * 60_000 + seconds * 1000 + millis)
+    found_ms = round(hours * 3_600_000 + minutes * 60_000 + seconds * 1000 + millis)
+    if found_ms > LONGEST:
+        raise BadChange(f"{text} is longer than a day, the longest window")
+    return found_ms
 
 
 class _Reader:
@@ -229,7 +236,7 @@ class _Reader:
         target, when = _halves(text)
         name, _, amount = target.partition("=")
         rate = None if amount == "none" else _number(amount.removesuffix("/s"))
-        if rate is not None and not 0 < rate <= 1e6:
+        if rate is not None and not 0.001 <= rate <= 1e6:
             raise BadChange(f"{amount!r} is not a rate from 0.001/s to 1000000/s")
         return RateChange(self.channel(name), rate, self.time(when))
 
@@ -259,8 +266,8 @@ def _number(text: str) -> float:
 
 
 def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MAX_EVENTS:
-        raise BadChange(f"{text!r} is not a count from 1 to {MAX_EVENTS:,}")
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 0 < int(text) <= MAX_EVENTS:
+        raise BadChange(f"{text[:20]!r} is not a count from 1 to {MAX_EVENTS:,}")
     return int(text)
 
 
