@@ -34,10 +34,10 @@ def answers(contract: dict[str, Any]) -> dict[str, set[str]]:
 
 def page() -> str:
     """The whole page. Raises KeyError for a code without a meaning."""
-    rows = []
-    for code, statuses in sorted(answers(build()).items()):
-        rows.append(f"- `{code}` ({', '.join(sorted(statuses))}): {MEANINGS[code]}\n")
-    return _HEAD + "".join(rows)
+    found = sorted(answers(build()).items())
+    rows = [f"- `{code}` ({', '.join(sorted(statuses))}): {MEANINGS[code]}\n" for code, statuses in found if MEANINGS[code]]
+    plain = ", ".join(f"`{code}`" for code, _ in found if not MEANINGS[code])
+    return f"{_HEAD}{''.join(rows)}\nThe `detail` of these says it all: {plain}.\n"
 
 
 if __name__ == "__main__":
