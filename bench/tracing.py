@@ -34,20 +34,23 @@ from .report import Figure
 from .tools.stage import Run
 
 USD_PER_GB: Final = (2.30, 2.76)
-"""Ingestion of logs, as Azure Monitor asks for it in the cheapest and in the dearest of common regions."""
+"""Price of a GB of logs in Azure Monitor, in the cheapest and in the dearest of common regions."""
 PREFIX: Final = 60
-"""Bytes of time, level and logger's name that a log has before each line, about."""
+"""Bytes that a log has before each line: time, level and the logger's name, about."""
 HOUR: Final = timedelta(hours=1)
 
 
 class TimedTrace(TransitionTrace):
-    """A trace that counts its lines, their bytes, and its own CPU time."""
+    """A trace that counts its lines, their bytes (`size`), and its own CPU time."""
+
+    lines: int
+    size: int
 
     def __init__(self, share: float, watch: Callable[[str], object] | None = None) -> None:
         log = logging.getLogger(f"{__name__}.lines")
 
         def put(line: str) -> None:
-            self.lines, self.bytes = self.lines + 1, self.bytes + len(line) + PREFIX
+            self.lines, self.size = self.lines + 1, self.size + len(line) + PREFIX
             log.info("%s", line, extra={"action": "protocol_step"})
             if watch is not None:
                 watch(line)
@@ -56,7 +59,8 @@ class TimedTrace(TransitionTrace):
         self.reset()
 
     def reset(self) -> None:
-        self.lines = self.bytes = self._calls = 0
+        """Set the counts to 0."""
+        self.lines = self.size = self._calls = 0
         self._spent = 0.0
 
     @property
@@ -76,11 +80,11 @@ class TimedTrace(TransitionTrace):
     def kind(self, table: str, pk: str) -> str | None:
         return self.timed(super().kind, table, pk)
 
-    def read(self, kind: str, pk: str, rows: Sequence[Row]) -> None:
-        self.timed(super().read, kind, pk, rows)
+    def record_read(self, kind: str, pk: str, rows: Sequence[Row]) -> None:
+        self.timed(super().record_read, kind, pk, rows)
 
-    def wrote(self, kind: str, pk: str, ops: Sequence[Op], answer: Any) -> None:
-        self.timed(super().wrote, kind, pk, ops, answer)
+    def record_write(self, kind: str, pk: str, ops: Sequence[Op], answer: Any) -> None:
+        self.timed(super().record_write, kind, pk, ops, answer)
 
 
 @cache
@@ -170,11 +174,11 @@ async def measure(run: Run) -> list[Figure]:
         await asyncio.to_thread(_heartbeats, beat, beats)
     whole, sampled = traces["all"], traces["sampled:0.01"]
     return [
-        Figure("trace of an event in bulk", whole.bytes / bulk, "bytes", note=_price(whole.bytes / bulk)),
+        Figure("trace of an event in bulk", whole.size / bulk, "bytes", note=_price(whole.size / bulk)),
         Figure(
-            "trace of a lone event", single.bytes / lone, "bytes", note=f"{single.lines / lone:.1f} lines; {_price(single.bytes / lone)}"
+            "trace of a lone event", single.size / lone, "bytes", note=f"{single.lines / lone:.1f} lines; {_price(single.size / lone)}"
         ),
-        Figure("trace of a heartbeat", beat.bytes / beats, "bytes", note=f"of a server with the library; {_price(beat.bytes / beats)}"),
+        Figure("trace of a heartbeat", beat.size / beats, "bytes", note=f"of a server with the library; {_price(beat.size / beats)}"),
         Figure("CPU of the service, an event in bulk, trace off", plain / bulk * 1e6, "us", note="from its POST to its end"),
         Figure(
             "CPU of the trace, sampled:0.01",

@@ -1,5 +1,5 @@
-"""Which changes of a fleet's turn are legal. Pure: the model checker judges its worlds by these functions, and `tocsin verify-trace` judges
-what production has logged. Each returns a sentence that names the broken rule, or ''.
+"""Judges which changes of a fleet's turn are legal. Pure: the model checker judges its worlds by these functions, and `tocsin verify-trace`
+judges what production has logged. Each returns a sentence that names the broken rule, or ''.
 """
 
 from __future__ import annotations

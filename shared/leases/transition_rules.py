@@ -1,4 +1,4 @@
-"""Which changes of servers' and partitions' rows are legal. Pure: the model checker judges its worlds by these functions, and
+"""Judges which changes of servers' and partitions' rows are legal. Pure: the model checker judges its worlds by these functions, and
 `tocsin verify-trace` judges what production has logged. Each returns a sentence that names the broken rule, or ''.
 """
 
@@ -11,7 +11,7 @@ from .rows import Partition, Server
 from .rules import has_ended, may_replace
 
 STEP: Final[Millis] = 2000
-"""Milliseconds by which an age by the service's times may be too small: its `Date` has steps of a second, and its clocks differ by one."""
+"""Milliseconds by which an age by the service's times may be too small: `Date` has whole seconds, and its clocks differ by one."""
 
 
 def judge_server(
@@ -71,7 +71,7 @@ def judge_partition(before: Partition | None, after: Partition, owner: Server | 
         return _judge_claim(before, after, owner, writer, known=known)
     released = writer is not None and writer.incarnation == before.incarnation
     if not released and known and not has_ended(before.incarnation, owner):
-        return f"partition {after.number} is taken from {before.owner}, which lives"
+        return f"partition {after.number} is taken from {before.owner}, which has not ended"
     return ""
 
 

@@ -1,8 +1,8 @@
-"""Which changes of a gate and of its event rows are legal. Pure: the model checker judges its worlds by these functions, and
+"""Judges which changes of a gate and of its event rows are legal. Pure: the model checker judges its worlds by these functions, and
 `tocsin verify-trace` judges what production has logged.
 
-Each function returns a sentence that names the broken rule, or '' for a legal change. They judge what is stored, whoever asks; a change
-that no rule of the protocol makes is illegal, whatever led to it.
+Each function returns a sentence that names the broken rule, or '' for a legal change. A change that no rule of
+the protocol makes is illegal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def judge_gate(before: Gate | None, after: Gate, age: Millis | None = None) -> s
     if before.state == "done":
         return f"{after.holder} takes a gate that is done"
     if age is not None and not may_take(before, age) and not process_of(before):
-        return f"{after.holder} takes the gate of {before.holder}, which was written {age} ms before, and whose end nobody can have proven"
+        return f"{after.holder} takes the gate of {before.holder}, which was written {age} ms before, and whose end is not proven"
     return ""
 
 
@@ -39,7 +39,7 @@ def _judge_holder(before: Gate, after: Gate) -> str:
     """Judge a write within an epoch: its holder's, or a seal."""
     sealed = before.state == after.state == "open" and not after.holder
     if after.holder != before.holder and not sealed:
-        return f"{after.holder or 'nobody'} writes the gate that {before.holder or 'nobody'} holds at epoch {before.epoch}, without a take"
+        return f"the gate's holder goes from {before.holder or 'none'} to {after.holder or 'none'} at epoch {before.epoch}, without a take"
     if before.state != after.state and (before.state != "owned" or after.state == "open"):
         return f"the gate goes from {before.state} to {after.state} at epoch {before.epoch}, without a take"
     if before.state == "done" and after.counts != before.counts:
@@ -78,7 +78,7 @@ def judge_settlement(rk: str, before: Mapping[str, Any] | None, after: Mapping[s
 
 def judge_rest(gate: Gate, states: Iterable[str], unseen: Mapping[str, int] = Counter()) -> str:
     """Judge the counts of a gate that rests. states: of all its event rows. unseen: numbers of rows that receivers have ended since the
-    owner last looked. Rows that users have cancelled or moved since are counted by whoever meets them."""
+    owner last looked. Rows that users have cancelled or moved since are counted by the next owner."""
     listed = sorted(states)
     found, after = tally(listed), gate.counts
     fits = after.accepted == found.accepted and found.delivered - unseen.get("delivered", 0) <= after.delivered <= found.delivered

@@ -1,7 +1,7 @@
 """The protocol trace: one log line for each transaction that changes a gate, a lease or a turn, so that it can be verified afterwards.
 
-`TracedTables` and `TracedBlockingTables` stand before the tables of a process. They record what was written, on which ETag, which ETag came
-of it, and the rows that the process had read for it, which `ops.verification` replays through the rules of the protocols. A partition (a
+`TracedTables` and `TracedBlockingTables` stand before the tables of a process. They record what was written, the ETags before and after,
+and the rows that the process had read for it, which `ops.verification` replays through the rules of the protocols. A partition (a
 shard, or a fleet with its turns) is traced whole or not at all, by every process alike. Refused writes change nothing and are left out.
 
 A line is `tocsin-trace ` and a JSON object:
@@ -60,7 +60,7 @@ _LEFT_OUT: Final = frozenset(
 _DEFINITION: Final = "rest"
 """The property with the parts of a fleet's definition. Turns depend on the part `checkpoints`; others name addresses and commands."""
 _UNTRACED: Final = ("i:", "x:")
-"""Row keys of fleets that say what operators want. They give nobody anything."""
+"""Prefixes of a fleet's row keys with the requests of operators, which give no server a partition."""
 _SETTING: Final = re.compile(r"off|all|sampled:(0(\.\d{1,9})?|1(\.0*)?|\.\d{1,9})")
 
 
@@ -81,7 +81,7 @@ def is_sampled(partition: str, share: float) -> bool:
     return zlib.crc32(partition.encode()) < share * 2**32
 
 
-def kept(kind: str, rk: str, props: Mapping[str, Any]) -> dict[str, Any]:
+def traced_props(kind: str, rk: str, props: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of a row that a trace keeps."""
     if kind == "gate" and rk != GATE:
         found = {name: props[name] for name in _EVENT if name in props}
@@ -102,7 +102,7 @@ def _without_others(definition: str) -> str:
 
 
 def open_trace(setting: str, now: Callable[[], Millis], watch: Callable[[str], object] | None = None) -> TransitionTrace | None:
-    """Return a trace under a name of its own, or None if TOCSIN_TRACE is off. Raises ValueError for a wrong setting.
+    """Return a trace with a new process name, or None if TOCSIN_TRACE is off. Raises ValueError for a wrong setting.
 
     watch: is called with each line after it was logged.
     """
@@ -157,24 +157,24 @@ class TransitionTrace:
             return None
         known, sampled = self._known
         if known != pk:
-            # Calls about one partition come together, and a hash of its name is not free.
+            # Calls about one partition come one after the other; this saves most hashes of its name.
             sampled = is_sampled(pk, self.share)
             self._known = pk, sampled
         return kind if sampled else None
 
-    def read(self, kind: str, pk: str, rows: Sequence[Row]) -> None:
-        """Remember rows that were read. Of a shard this is the gate alone."""
+    def record_read(self, kind: str, pk: str, rows: Sequence[Row]) -> None:
+        """Remember rows that were read; of a shard, the gate alone."""
         with self._lock:
             for row in rows:
                 if kind != "gate" or row.rk == GATE:
                     key = kind, pk, row.rk
-                    self._rows[key] = SeenRow(kept(kind, row.rk, row.props), row.etag, row.read_at - row.timestamp)
+                    self._rows[key] = SeenRow(traced_props(kind, row.rk, row.props), row.etag, row.read_at - row.timestamp)
                     self._rows.move_to_end(key)
             while len(self._rows) > MOST_ROWS:
                 self._rows.popitem(last=False)
 
-    def wrote(self, kind: str, pk: str, ops: Sequence[Op], answer: Applied | WriteRefused | None) -> None:
-        """Log one transaction. answer: None if it was lost. Never raises: a trace must not change what it watches."""
+    def record_write(self, kind: str, pk: str, ops: Sequence[Op], answer: Applied | WriteRefused | None) -> None:
+        """Log one transaction. answer: None if it was lost. Never raises: a trace must not disturb the process."""
         if isinstance(answer, WriteRefused):
             return
         try:
@@ -190,9 +190,9 @@ class TransitionTrace:
         for at, op in enumerate(ops):
             if kind == "lease" and op.rk.startswith(_UNTRACED):
                 continue
-            required = short(op.etag) if isinstance(op, Merge | Replace | Delete) else ""
-            given = short(etags[at]) if etags is not None else ""
-            props = {} if isinstance(op, Delete) else kept(kind, op.rk, op.props)
+            required = short_etag(op.etag) if isinstance(op, Merge | Replace | Delete) else ""
+            given = short_etag(etags[at]) if etags is not None else ""
+            props = {} if isinstance(op, Delete) else traced_props(kind, op.rk, op.props)
             found.append([_LETTERS[type(op)], op.rk, props, "=" if required and required == before else required])
             found[-1].append("=" if given and given == after else given)
             before, after = required, given
@@ -200,7 +200,7 @@ class TransitionTrace:
             return ""
         with self._lock:
             self._number += 1
-            seen = self._evidence(kind, pk, ops)
+            seen = self._seen_rows(kind, pk, ops)
             document: dict[str, Any] = {"v": VERSION, "by": self.by, "n": self._number, "at": self._now(), "k": kind, "p": pk}
         if etags is None:
             document["a"] = "lost"
@@ -213,15 +213,15 @@ class TransitionTrace:
             text = orjson.dumps(document | {"cut": len(found) - len(document["o"])}).decode()
         return text
 
-    def _evidence(self, kind: str, pk: str, ops: Sequence[Op]) -> dict[str, Any]:
-        """Return the rows that the decision rests on: those that the transaction is conditional on, and the ones that these name."""
+    def _seen_rows(self, kind: str, pk: str, ops: Sequence[Op]) -> dict[str, Any]:
+        """Return the rows on which the decision is based: those that the transaction is conditional on, and the rows that these name."""
         seen: dict[str, Any] = {}
 
         def add(rk: str, etag: str | None = None) -> SeenRow | None:
             row = self._rows.get((kind, pk, rk))
             if row is None or (etag is not None and row.etag != etag):
                 return None
-            seen[rk] = [row.props, short(row.etag), row.age]
+            seen[rk] = [row.props, short_etag(row.etag), row.age]
             return row
 
         for op in ops:
@@ -234,15 +234,15 @@ class TransitionTrace:
         if kind == "lease" and any(isinstance(op, Merge) and op.props.get("state") == "dead" for op in ops):
             add("fleet")
         if kind == "turn" and any(op.rk == "turn" for op in ops) and (fleet := self._rows.get(("lease", pk, "fleet"))) is not None:
-            seen["fleet"] = [fleet.props, short(fleet.etag), fleet.age]
+            seen["fleet"] = [fleet.props, short_etag(fleet.etag), fleet.age]
         return seen
 
 
 _DIGITS: Final = str.maketrans("", "", "-:.TZ%'\"")
 
 
-def short(etag: str) -> str:
-    """Return a shorter text that tells ETags of one row apart as the ETag does: the service's name a time of 100 ns."""
+def short_etag(etag: str) -> str:
+    """Return a shorter text that differs whenever the ETags of one row differ. The service's ETags contain a time, exact to 100 ns."""
     if etag.startswith("W/\"datetime'"):
         return etag[12:].replace("%3A", "").translate(_DIGITS)
     return etag
@@ -262,7 +262,7 @@ class TracedTables:
         """See `ports.Tables.get`."""
         row = await self.inner.get(table, pk, rk)
         if row is not None and (kind := self.trace.kind(table, pk)) is not None:
-            self.trace.read(kind, pk, (row,))
+            self.trace.record_read(kind, pk, (row,))
         return row
 
     async def query(
@@ -280,7 +280,7 @@ class TracedTables:
         """See `ports.Tables.query`."""
         page = await self.inner.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
         if select is None and (kind := self.trace.kind(table, pk)) is not None and kind != "gate":
-            self.trace.read(kind, pk, page.rows)
+            self.trace.record_read(kind, pk, page.rows)
         return page
 
     async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
@@ -291,9 +291,9 @@ class TracedTables:
         try:
             answer = await self.inner.write(table, pk, ops)
         except OutcomeUnknown:
-            self.trace.wrote(kind, pk, ops, None)
+            self.trace.record_write(kind, pk, ops, None)
             raise
-        self.trace.wrote(kind, pk, ops, answer)
+        self.trace.record_write(kind, pk, ops, answer)
         return answer
 
     async def ensure(self, tables: Sequence[str]) -> None:
@@ -318,14 +318,14 @@ class TracedBlockingTables:
         """See `BlockingTables.get`."""
         row = self.inner.get(table, pk, rk, timeout=timeout)
         if row is not None and (kind := self.trace.kind(table, pk)) is not None:
-            self.trace.read(kind, pk, (row,))
+            self.trace.record_read(kind, pk, (row,))
         return row
 
     def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None, timeout: float) -> Page:
         """See `BlockingTables.query`."""
         page = self.inner.query(table, pk, first=first, end=end, cursor=cursor, timeout=timeout)
         if (kind := self.trace.kind(table, pk)) is not None:
-            self.trace.read(kind, pk, page.rows)
+            self.trace.record_read(kind, pk, page.rows)
         return page
 
     def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
@@ -336,9 +336,9 @@ class TracedBlockingTables:
         try:
             answer = self.inner.write(table, pk, ops, timeout=timeout)
         except OutcomeUnknown:
-            self.trace.wrote(kind, pk, ops, None)
+            self.trace.record_write(kind, pk, ops, None)
             raise
-        self.trace.wrote(kind, pk, ops, answer)
+        self.trace.record_write(kind, pk, ops, answer)
         return answer
 
     def ensure(self, table: str, *, timeout: float) -> None:

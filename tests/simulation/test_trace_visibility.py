@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.ops.verification.verify import Verdict, verify
+from shared.ops.verification.verify import TraceVerdict, verify
 from tests.model.leases import test_lease_protocol, test_lease_resizing, test_remote_leases
 from tests.model.shards.test_shard_mutants import EXPECTED as SHARDS
 from tests.model.turns import test_turn_protocol
@@ -22,7 +22,7 @@ from .history import simulate
 from .leases import planted as leases
 from .leases.history import ROLLBACK
 from .leases.history import simulate as simulate_leases
-from .trace_visibility import SIMULATED, Seen
+from .trace_visibility import SIMULATED, VisibleBug
 from .traced import traced_checkpoints, traced_leases, traced_scheduler
 
 PLANTED: dict[str, tuple[Iterable[str], Callable[[str], AbstractContextManager[Any]]]] = {
@@ -30,13 +30,13 @@ PLANTED: dict[str, tuple[Iterable[str], Callable[[str], AbstractContextManager[A
     "leases": (leases.PLANTED | leases.ROLLBACK_PLANTED, leases.planted),
     "turns": (turns.PLANTED, turns.planted),
 }
-SEEN = [(kind, bug, found) for kind, bugs in SIMULATED.items() for bug, found in bugs.items() if isinstance(found, Seen)]
-UNSEEN = [(kind, bug) for kind, bugs in SIMULATED.items() for bug, found in bugs.items() if not isinstance(found, Seen)]
+SEEN = [(kind, bug, found) for kind, bugs in SIMULATED.items() for bug, found in bugs.items() if isinstance(found, VisibleBug)]
+UNSEEN = [(kind, bug) for kind, bugs in SIMULATED.items() for bug, found in bugs.items() if not isinstance(found, VisibleBug)]
 HUNTED = {"shards": 12, "leases": 40, "turns": 1}
 """Seeds in which a bug that a trace does not show is looked for."""
 
 
-def verdict(kind: str, bug: str, seed: int) -> Verdict:
+def verdict(kind: str, bug: str, seed: int) -> TraceVerdict:
     """Return what the trace of a history with the bug shows."""
     with PLANTED[kind][1](bug):
         if kind == "shards":
@@ -57,7 +57,7 @@ def test_the_table_names_every_bug_of_the_simulators(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "bug", "found"), SEEN, ids=[f"{kind}: {bug}" for kind, bug, _ in SEEN])
-def test_a_trace_shows_it(kind: str, bug: str, found: Seen) -> None:
+def test_a_trace_shows_it(kind: str, bug: str, found: VisibleBug) -> None:
     illegal = verdict(kind, bug, found.seed).illegal
     assert any(found.rule in rule for step in illegal for rule in step.rules), illegal
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared.ops.verification.verify import Verdict, verify
+from shared.ops.verification.verify import TraceVerdict, verify
 
 from .__main__ import KINDS
 from .checkpoints.history import simulate as simulate_turns
@@ -16,12 +16,12 @@ from .traced import traced_checkpoints, traced_leases, traced_scheduler
 from .world.keyed_histories import simulate_keys
 
 
-def broken(verdict: Verdict) -> str:
+def broken(verdict: TraceVerdict) -> str:
     return "\n".join(f"{step.partition}: {'; '.join(step.rules)}: {step.step}" for step in verdict.illegal)
 
 
 def test_histories_of_shards_verify_with_crashes_lost_answers_and_lost_lines() -> None:
-    steps = bridged = 0
+    steps = inferred = 0
     for seed in range(25):
         with traced_scheduler() as traces:
             simulate(seed)
@@ -30,8 +30,8 @@ def test_histories_of_shards_verify_with_crashes_lost_answers_and_lost_lines() -
         # The log loses every fifth line: gaps, and no violation.
         left = verify([line for number, line in enumerate(traces.lines()) if number % 5])
         assert not left.illegal, f"seed {seed}, with lines lost: {broken(left)}"
-        steps, bridged = steps + verdict.steps["gate"], bridged + verdict.bridged
-    assert steps > 500 and bridged
+        steps, inferred = steps + verdict.steps["gate"], inferred + verdict.inferred
+    assert steps > 500 and inferred
 
 
 def test_histories_of_leases_and_turns_verify() -> None:

@@ -1,4 +1,4 @@
-"""Which planted bugs a trace shows, by what is found, and why it cannot show the others.
+"""The planted bugs that a trace shows, with the sentence that names each, and the reason why it cannot show the others.
 
 A trace has the rows of gates, events' states, leases and turns. It has no deliveries, no beliefs of a process, no rows of lists, and it
 shows what was done, not what was left undone.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 
-class Seen(NamedTuple):
-    """A bug that the traces of simulated histories show. seed: of the first of them. rule: words of the sentence that names it."""
+class VisibleBug(NamedTuple):
+    """A bug that the traces of simulated histories show. seed: seed of the first such history. rule: a part of the sentence about it."""
 
     seed: int
     rule: str
@@ -21,25 +21,25 @@ BELIEF: Final = "A process acts on what it believes. The rows are those of a cor
 DELIVERY: Final = "A delivery is no row: it begins too early, or without its claim, and the rows change in order."
 LISTS: Final = "Rows of lists, the index, the ledger, ids and the ingest queue are not traced."
 COPIES: Final = "Each shard's rows are legal. The event is alive in two shards, whose traces do not name it."
-CALLBACKS: Final = "What is owed to a channel for outcomes is no property that the trace keeps."
-PROOF: Final = "Whether a process has ended is known on its machine, by its lock on a file; storage has no trace of it."
-TOKENS: Final = "Tokens stand in the application's own tables, which are not traced."
-WORK: Final = "Tokens and deadlines of long work are no properties that the trace keeps."
+CALLBACKS: Final = "The trace does not keep the property with the callbacks that are still owed."
+PROOF: Final = "The proof that a process has ended is a lock on a file of its machine, which storage does not show."
+TOKENS: Final = "Tokens are in the application's own tables, which are not traced."
+WORK: Final = "The trace does not keep the tokens and deadlines of long work."
 CUT: Final = "The simulated history ends at the broken promise, before the step. Real processes go on: test_real_traces.py."
 CLOCK: Final = "Ages by storage's times are exact to 2 s, and the T of these short profiles is 4 s."
 CONSTANT: Final = "The patch also changes the constant that the judge reads, as it runs in the same process here."
 
-SIMULATED: Final[dict[str, dict[str, Seen | str]]] = {
+SIMULATED: Final[dict[str, dict[str, VisibleBug | str]]] = {
     "shards": {
         "claims are not written": CUT,
         "nothing is sealed": COPIES,
         "a lost answer means stored": COPIES,
         "a lost answer means refused": COPIES,
-        "retries are forgotten at the finish": Seen(0, "open events"),
-        "what is being delivered may be cancelled": Seen(1, "without the gate"),
+        "retries are forgotten at the finish": VisibleBug(0, "open events"),
+        "what is being delivered may be cancelled": VisibleBug(1, "without the gate"),
         "shards are not filed": LISTS,
-        "the gate is written unconditionally": Seen(0, "whatever its ETag"),
-        "claims are unconditional": Seen(21, "leaves the final state"),
+        "the gate is written unconditionally": VisibleBug(0, "whatever its ETag"),
+        "claims are unconditional": VisibleBug(21, "leaves the final state"),
         "a move points before it copies": COPIES,
         "an id is taken over unseen": LISTS,
         "a rest is refiled in two steps": LISTS,
@@ -48,38 +48,38 @@ SIMULATED: Final[dict[str, dict[str, Seen | str]]] = {
         "pauses are not looked at": DELIVERY,
         "owners start without a beat": DELIVERY,
         "dead owners keep their shards": UNDONE,
-        "counts are added up": Seen(1, "open events"),
+        "counts are added up": VisibleBug(1, "open events"),
         "a cancel does not take the id of a queued event": LISTS,
         "shards are finished while callbacks are owed": CALLBACKS,
         "callbacks are noted before they are stored": CALLBACKS,
         "events of the ingest queue do not come again": LISTS,
     },
     "leases": {
-        "claim without fencing first": Seen(33, "which has not ended"),
+        "claim without fencing first": VisibleBug(33, "which has not ended"),
         "validity from the answer instead of the send": BELIEF,
         "age from the request instead of the receipt": BELIEF,
         "resume without proof": PROOF,
-        "a beat without its ETag": Seen(0, "whatever its ETag"),
-        "a beat that takes its row back": Seen(0, "whatever its ETag"),
+        "a beat without its ETag": VisibleBug(0, "whatever its ETag"),
+        "a beat that takes its row back": VisibleBug(0, "whatever its ETag"),
         "a lost claim taken for granted": BELIEF,
         "V above T": BELIEF,
         "T too short": CLOCK,
         "owns without a deadline": BELIEF,
         "serves while it hands off": BELIEF,
         "refusals prolong validity": BELIEF,
-        "claims without the partition's ETag": Seen(0, "whatever its ETag"),
+        "claims without the partition's ETag": VisibleBug(0, "whatever its ETag"),
         "the epoch is not raised": CUT,
         "writes without their token": TOKENS,
         "tokens are never taken away": TOKENS,
         "orders keep the dead alive": UNDONE,
         "lost claims are read back once": UNDONE,
         "plans are not looked after": UNDONE,
-        "an own row that went backwards is taken as it is": Seen(0, "storage has lost a write"),
+        "an own row that went backwards is taken as it is": VisibleBug(0, "storage has lost a write"),
     },
     "turns": {
-        "the next grant right after a revoke": Seen(0, "may work on"),
-        "a turn freed by a new process of its holder": Seen(0, "may work on"),
-        "latest replaced by an older one": Seen(0, "goes back"),
+        "the next grant right after a revoke": VisibleBug(0, "may work on"),
+        "a turn freed by a new process of its holder": VisibleBug(0, "may work on"),
+        "latest replaced by an older one": VisibleBug(0, "goes back"),
         "the limit is forgotten": BELIEF,
         "who is passed over is forgotten": "It is unfair, and each grant is legal.",
         "always the first": "It is unfair, and each grant is legal.",

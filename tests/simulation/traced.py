@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shared.engine.effects import Get, Load, Write
-from shared.ops.verification.lines import Reading, TraceLine, read_text
+from shared.ops.verification.lines import TraceLine, TraceReading, read_text
 from shared.storage.ports import Applied, Row
 from shared.storage.transition_trace import TracedTables, TransitionTrace
 from tests.model.checking.mutants import patched
@@ -28,7 +28,7 @@ class Traces:
         self._processes: dict[Any, TransitionTrace] = {}
 
     def of(self, process: Any, name: str, now: Any) -> TransitionTrace:
-        """The trace of a process, one for each object."""
+        """Return the trace of a process, one for each object."""
         if id(process) not in self._processes:
             by = f"{name}-{len(self._processes)}"
             # The object is kept: another one must not get its number.
@@ -38,8 +38,8 @@ class Traces:
         return self._processes[id(process)]
 
     def lines(self) -> list[TraceLine]:
-        """What a reader of the log finds."""
-        reading = Reading()
+        """Return the lines that a reader of the log finds."""
+        reading = TraceReading()
         for text in self.texts:
             read_text(reading, text.encode())
         assert not reading.unreadable
@@ -103,8 +103,8 @@ def observe(trace: TransitionTrace, effect: Any, answer: Any) -> None:
         return
     if isinstance(effect, Write):
         if isinstance(answer, Applied) or type(answer).__name__ in ("Lost", "WriteRefused"):
-            trace.wrote(kind, effect.pk, effect.ops, None if type(answer).__name__ == "Lost" else answer)
+            trace.record_write(kind, effect.pk, effect.ops, None if type(answer).__name__ == "Lost" else answer)
     elif isinstance(answer, Row):
-        trace.read(kind, effect.pk, (answer,))
+        trace.record_read(kind, effect.pk, (answer,))
     elif isinstance(answer, list):
-        trace.read(kind, effect.pk, answer)
+        trace.record_read(kind, effect.pk, answer)

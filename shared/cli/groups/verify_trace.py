@@ -23,12 +23,12 @@ from ..terminal.documents import to_json
 from ..terminal.output import Screen
 
 if TYPE_CHECKING:
-    from ...ops.verification.lines import Reading
-    from ...ops.verification.verify import IllegalStep, Verdict
+    from ...ops.verification.lines import TraceReading
+    from ...ops.verification.verify import IllegalStep, TraceVerdict
 
 _GZIP: Final = b"\x1f\x8b"
-_TELL_EVERY: Final = 16 * 1024 * 1024
-"""Bytes between two changes of the line that says how far the command is."""
+_REPORT_EVERY: Final = 16 * 1024 * 1024
+"""Bytes of input between two changes of the line that shows the progress."""
 _KINDS: Final = {"gate": "shards", "lease": "fleets", "turn": "turns of fleets"}
 _ONE: Final = {"gate": "shard", "lease": "fleet", "turn": "turns of fleet"}
 
@@ -55,13 +55,13 @@ def verify_trace(
         tocsin verify-trace -
         tocsin verify-trace export.json --json
     """
-    from ...ops.verification.lines import Reading
+    from ...ops.verification.lines import TraceReading
     from ...ops.verification.spool import TraceSpool
     from ...ops.verification.verify import verify_spool
 
     activity = Activity("Reading")
     with activity.during(), TraceSpool() as spool:
-        reading = Reading(put=spool.add)
+        reading = TraceReading(put=spool.add)
         for path in files:
             _read(reading, path, activity)
         verdict = verify_spool(spool, lambda done, of: activity.update(f"Verifying: part {done + 1} of {of}"))
@@ -86,15 +86,15 @@ def verify_trace(
         raise typer.Exit(Exit.USAGE)
 
 
-def _read(reading: Reading, path: Path, activity: Activity) -> None:
+def _read(reading: TraceReading, path: Path, activity: Activity) -> None:
     from ...ops.verification.lines import LONGEST_DOCUMENT, read_lines
 
-    told = 0
+    reported = 0
     try:
         with _opened(path) as file:
             for done in read_lines(reading, iter(lambda: file.readline(LONGEST_DOCUMENT + 1), b"")):
-                if done - told >= _TELL_EVERY:
-                    told = done
+                if done - reported >= _REPORT_EVERY:
+                    reported = done
                     activity.update(f"Reading {path}: {done >> 20:,} MB")
     except (OSError, EOFError, zlib.error, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -114,7 +114,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             yield file
 
 
-def _document(verdict: Verdict, reading: Reading, limit: int) -> dict[str, Any]:
+def _document(verdict: TraceVerdict, reading: TraceReading, limit: int) -> dict[str, Any]:
     found = verdict.document() | {"truncated": reading.truncated, "unreadable": reading.unreadable, "newer": reading.newer}
     return found | {"illegal": [_step(step) for step in verdict.illegal[:limit]], "illegal_steps": len(verdict.illegal)}
 
@@ -124,7 +124,7 @@ def _step(step: IllegalStep) -> dict[str, Any]:
     return {"at": to_text(step.at), **{name: getattr(step, name) for name in names}}
 
 
-def _show(screen: Screen, verdict: Verdict, reading: Reading, limit: int) -> None:
+def _show(screen: Screen, verdict: TraceVerdict, reading: TraceReading, limit: int) -> None:
     total = count_of(sum(verdict.steps.values()), "step")
     if verdict.illegal:
         number = len(verdict.illegal)
@@ -154,10 +154,10 @@ def _show(screen: Screen, verdict: Verdict, reading: Reading, limit: int) -> Non
         screen.line(f"{len(verdict.illegal) - limit:,} more: --limit shows them.")
 
 
-def _notes(verdict: Verdict, reading: Reading) -> Iterator[str]:
-    """Yield what the trace does not show."""
-    if verdict.bridged:
-        yield f"{count_of(verdict.bridged, 'transaction')} whose answer was lost: later readings show that they were applied."
+def _notes(verdict: TraceVerdict, reading: TraceReading) -> Iterator[str]:
+    """Yield sentences about what the trace lacks."""
+    if verdict.inferred:
+        yield f"{count_of(verdict.inferred, 'transaction')} whose answer was lost: later readings show that they were applied."
     if verdict.gaps:
         yield f"{count_of(verdict.gaps, 'gap')}: a step before is not in the trace, and what it did is not judged."
     if verdict.missing or reading.truncated:

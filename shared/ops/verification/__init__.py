@@ -1,4 +1,4 @@
-"""Verification of what the protocols did in production: replays the lines of `storage.transition_trace` through the rules of the protocols.
+"""Verifies what the protocols did in production: replays the lines of `storage.transition_trace` through the rules of the protocols.
 
 lines      trace lines out of logs, exports and files
 spool      the lines of a trace that may be larger than memory

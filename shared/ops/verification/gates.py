@@ -10,20 +10,20 @@ from ...scheduler.keys import FIRST_EVENT
 from ...scheduler.protocol.gate import Gate, parse_gate
 from ...storage.ports import ANY
 from ...storage.transition_trace import GATE
-from .history import Change, History
+from .history import PartitionHistory, RowChange
 from .lines import TraceLine
 
 
 class GateJudge:
     """Judges the transactions of one shard, in order."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: PartitionHistory) -> None:
         self._history = history
         self._epochs: dict[tuple[str, int], str] = {}
         self._begun = self._works = False
         self._done: tuple[TraceLine, Gate] | None = None
 
-    def judge(self, line: TraceLine, changes: Sequence[Change]) -> Iterator[str]:
+    def judge(self, line: TraceLine, changes: Sequence[RowChange]) -> Iterator[str]:
         """Yield the rules that a transaction breaks."""
         gate: Gate | None = None
         for change in changes:
@@ -39,7 +39,7 @@ class GateJudge:
             self._done = (line, gate) if gate.state == "done" and self._done is None else self._done
             yield from self._rests(gate)
 
-    def _gate(self, line: TraceLine, change: Change) -> Iterator[str]:
+    def _gate(self, line: TraceLine, change: RowChange) -> Iterator[str]:
         after, before = _parsed(change.after), _parsed(change.before)
         if change.op.verb == "u" or (change.op.required == ANY and change.op.verb != "d"):
             yield "the gate is written whatever its ETag: a process that has lost the shard could do so too"
@@ -57,7 +57,7 @@ class GateJudge:
         if after.epoch and after.holder:
             self._epochs.setdefault((line.partition, after.epoch), after.holder)
 
-    def _event(self, change: Change, gate: Gate | None) -> Iterator[str]:
+    def _event(self, change: RowChange, gate: Gate | None) -> Iterator[str]:
         assert change.after is not None
         before = change.before if change.known else None
         if "state" not in change.after:

@@ -1,11 +1,12 @@
-"""The transactions of one partition, in the order that storage proves.
+"""The transactions of one partition, in the order that the ETags prove.
 
 Each operation is conditional on an ETag, and was answered with a new one: the ETags of a row are a chain, and a transaction that writes
-several rows ties their chains together. Wall clocks decide only between transactions of which no ETag says which was first; no rule
-compares such transactions.
+several rows ties their chains together. Wall clocks decide only between transactions whose order no ETag proves; no rule compares
+such transactions.
 
-A trace can have gaps: sampling began late, a process was killed before it could log, lines were lost. A gap is where a transaction
-names an ETag that no line has given. It is no violation. The row as its writer had read it, which the line has, is then the state before.
+A trace can have gaps: sampling began late, a process was killed before it could log, lines were lost. A gap is a place
+where a transaction names an ETag that no line has given. It is no violation. The line has the row as its writer had read it: this is then
+the state before.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class RowVersion(NamedTuple):
     by: str
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """An operation with its row before and after. known: False if the state before is not known."""
 
     op: TracedOp
@@ -49,7 +50,7 @@ _NOTHING = RowVersion("", None, True, 0, "")
 
 
 @dataclass(slots=True)
-class History:
+class PartitionHistory:
     """The replay of one partition: the rows as the trace shows them up to now."""
 
     lines: Sequence[TraceLine]
@@ -57,13 +58,13 @@ class History:
     last: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The last content of each row, also of removed ones."""
     gaps: int = 0
-    """Transactions whose row before is not what the trace shows."""
-    bridged: int = 0
+    """Transactions whose former row is not the one that the trace shows."""
+    inferred: int = 0
     """Transactions with a lost answer that were applied, as the ETag after them shows."""
     whole: bool = True
     """True while every change of every row since its creation is known."""
     broken: str = ""
-    """The reason why no store can have applied the transaction replayed last."""
+    """The reason why no store can have applied the latest transaction; '' if there is none."""
     _lost: dict[tuple[str, str], list[TraceLine]] = field(default_factory=lambda: defaultdict(list))
     _taken: dict[tuple[str, str], TraceLine] = field(default_factory=dict)
     _given: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
@@ -78,14 +79,14 @@ class History:
                 elif op.given:
                     self._given[op.rk, op.given] += 1
 
-    def replay(self, line: TraceLine) -> list[Change]:
+    def replay(self, line: TraceLine) -> list[RowChange]:
         """Apply one transaction, and return its changes."""
         self.broken = ""
         if line.cut:
             self.whole = False
         return [self._change(line, op) for op in line.ops]
 
-    def _change(self, line: TraceLine, op: TracedOp) -> Change:
+    def _change(self, line: TraceLine, op: TracedOp) -> RowChange:
         former = self.rows.get(op.rk)
         before, known = self._before(line, op, former)
         after: dict[str, Any] | None
@@ -101,7 +102,7 @@ class History:
         since = former.by if former is not None and former.etag == op.required else ""
         self._store(op.rk, RowVersion(op.given, after, complete, ordinal, line.by))
         self.ordinals[op.rk, op.given] = ordinal
-        return Change(op, before, after, known, complete, line.seen.get(op.rk), since)
+        return RowChange(op, before, after, known, complete, line.seen.get(op.rk), since)
 
     def _before(self, line: TraceLine, op: TracedOp, former: RowVersion | None) -> tuple[dict[str, Any] | None, bool]:
         """Return the row before an operation, and True if it is known."""
@@ -113,7 +114,7 @@ class History:
         if former is not None and former.etag in (op.required, ""):
             return former.props, former.complete
         seen = line.seen.get(op.rk)
-        if self._bridge(op, former or _NOTHING, seen):
+        if self._infer(op, former or _NOTHING, seen):
             version = self.rows[op.rk]
             return version.props, version.complete
         self.gaps += 1
@@ -135,19 +136,19 @@ class History:
         if op.given != op.required:
             self._taken[key] = line
 
-    def _bridge(self, op: TracedOp, former: RowVersion, seen: SeenRow | None) -> bool:
-        """Apply a transaction whose answer was lost, if the row as it was read after it shows that it was applied. Without that reading,
-        a line that is missing could explain the ETag as well."""
+    def _infer(self, op: TracedOp, former: RowVersion, seen: SeenRow | None) -> bool:
+        """Apply a transaction whose answer was lost, if a later reading of the row shows that it was applied; then return True. Without
+        that reading, a missing line could explain the ETag as well."""
         if seen is None or seen.etag != op.required:
             return False
         for line in self._lost.get((op.rk, former.etag), ()):
-            [told] = [each for each in line.ops if each.rk == op.rk]
-            props = {**(former.props or {}), **told.props} if told.verb == "m" else dict(told.props)
-            if told.verb == "d" or any(seen.props.get(name) != value for name, value in props.items()):
+            [own] = [each for each in line.ops if each.rk == op.rk]
+            props = {**(former.props or {}), **own.props} if own.verb == "m" else dict(own.props)
+            if own.verb == "d" or any(seen.props.get(name) != value for name, value in props.items()):
                 continue
             self._store(op.rk, RowVersion(op.required, props, former.complete, former.ordinal + 1, line.by))
             self.ordinals[op.rk, op.required] = former.ordinal + 1
-            self.bridged += 1
+            self.inferred += 1
             for each in line.ops:
                 if each.rk != op.rk and (each.rk not in self.rows or self.rows[each.rk].etag == each.required):
                     self._apply_lost(line, each)
@@ -199,7 +200,7 @@ def ordered(lines: Sequence[TraceLine]) -> list[TraceLine]:
     done: set[int] = set()
     while len(found) < len(applied):
         if not ready:
-            # ETags of an emulator that name each other in a circle: the earliest by its clock goes first.
+            # An emulator gave ETags that name each other in a circle: the earliest by its clock goes first.
             left = min((place[index], index) for index in range(len(applied)) if index not in done)
             heapq.heappush(ready, left)
         _, index = heapq.heappop(ready)

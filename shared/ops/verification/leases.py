@@ -9,29 +9,29 @@ from ...leases import transition_rules
 from ...leases.rows import FLEET, PARTITIONS, SERVERS, Fleet, Partition, Server, parse_fleet, parse_partition, parse_server
 from ...storage.ports import ANY, Row
 from ...storage.transition_trace import SeenRow
-from .history import Change, History
+from .history import PartitionHistory, RowChange
 from .lines import TraceLine
 
 _UNTRACED = {"domain": "", "capacity": 0, "load": 0.0}
-"""Properties that every server's row has and that a trace leaves out."""
+"""Values for properties that every server's row has and a trace leaves out."""
 
 
 class LeaseJudge:
     """Judges the transactions of one fleet, in order."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: PartitionHistory) -> None:
         self._history = history
         self._owners: dict[tuple[str, int], tuple[str, str]] = {}
         self._claimed: dict[str, tuple[str, int]] = {}
-        """The row key and the ordinal of the owner's row in the transaction that gave it the partition, by row key."""
+        """By row key of a partition: the row key and the ordinal of the owner's row in the transaction of its claim."""
         self._writers: dict[tuple[str, str], str] = {}
         """The process of each incarnation, by row key and incarnation."""
         self._beaten: dict[str, str] = {}
         """The version of each server's row that its last heartbeat made. Silence is counted from it: other writes are no heartbeats."""
 
-    def judge(self, line: TraceLine, changes: Sequence[Change]) -> Iterator[str]:
+    def judge(self, line: TraceLine, changes: Sequence[RowChange]) -> Iterator[str]:
         """Yield the rules that a transaction breaks."""
-        servers: list[Change] = []
+        servers: list[RowChange] = []
         for change in changes:
             if change.op.rk.startswith(SERVERS[0]):
                 servers.append(change)
@@ -41,10 +41,10 @@ class LeaseJudge:
                 yield from self._partition(line, change, servers)
 
     def finish(self) -> Iterator[tuple[TraceLine, str]]:
-        """Nothing is left to judge after the last step."""
+        """Return nothing: no rule is judged after the last step."""
         return iter(())
 
-    def _server(self, line: TraceLine, change: Change) -> Iterator[str]:
+    def _server(self, line: TraceLine, change: RowChange) -> Iterator[str]:
         if change.op.verb in "mr" and change.op.required == ANY:
             yield f"the row {change.op.rk} is written whatever its ETag: a server that was fenced could do so too"
         after = _server(change.op.rk, change.after if change.complete else None)
@@ -62,7 +62,7 @@ class LeaseJudge:
             self._writers.setdefault((change.op.rk, after.incarnation), line.by)
             self._beaten[change.op.rk] = change.op.given
 
-    def _partition(self, line: TraceLine, change: Change, servers: Sequence[Change]) -> Iterator[str]:
+    def _partition(self, line: TraceLine, change: RowChange, servers: Sequence[RowChange]) -> Iterator[str]:
         if change.op.verb in "mr" and change.op.required == ANY:
             yield f"the row {change.op.rk} is written whatever its ETag: a partition that another server has could be claimed"
         before, after = _partition(change.op.rk, change.before), _partition(change.op.rk, change.after if change.complete else None)
@@ -87,7 +87,7 @@ class LeaseJudge:
             self._claimed[change.op.rk] = rk, self._history.rows[rk].ordinal
 
     def _stale(self, rk: str, before: Partition, seen: SeenRow) -> Iterator[str]:
-        """The owner's row must be read after the row that names it."""
+        """Judge that the owner's row was read after the row that names it."""
         owner = f"{SERVERS[0]}{before.owner}"
         named, since = self._claimed.get(rk, ("", 0))
         ordinal = self._history.ordinals.get((owner, seen.etag))

@@ -1,4 +1,4 @@
-"""Reads trace lines: as they were logged, inside the lines of another log, or in rows that a back end exported (JSON or CSV)."""
+"""Reads trace lines: as logged, inside the lines of another log, or in rows that a back end exported (JSON or CSV)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS: Final = frozenset({"i", "m", "r", "u", "d"})
 
 
 class TracedOp(NamedTuple):
-    """One operation. required: ETag that it was conditional on, '' for none, `*` for any. given: ETag that came of it."""
+    """One operation. required: ETag that it was conditional on, '' for none, `*` for any. given: the row's ETag after it."""
 
     verb: str
     rk: str
@@ -32,8 +32,8 @@ class TracedOp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TraceLine:
-    """One transaction. number: of the process's lines. at: the process's wall clock. lost: it may be applied or not. cut: rows of events
-    that are left out."""
+    """One transaction. by: the process. number: number of the line in that process. at: the process's wall time in milliseconds. lost: the
+    answer was lost, so it may be applied or not. cut: number of event rows that are left out."""
 
     by: str
     number: int
@@ -61,10 +61,9 @@ def _shown(op: TracedOp) -> str:
 
 
 @dataclass(slots=True)
-class Reading:
-    """What was read from the files so far. unreadable: lines that have the mark and cannot be read. newer: of a later version.
-    truncated: lines without their end, as a killed process leaves one. put: takes each line and its JSON; without it, they are in `found`.
-    """
+class TraceReading:
+    """The result of reading files so far. unreadable: trace lines that cannot be read. newer: lines of a later version. truncated: lines
+    without their end, as a killed process leaves one. put: takes each line and its JSON; without it, they are in `found`."""
 
     lines: int = 0
     unreadable: int = 0
@@ -112,7 +111,7 @@ class NewerVersion(ValueError):
     """A line of a version that a later release writes."""
 
 
-def read_text(reading: Reading, text: bytes) -> None:
+def read_text(reading: TraceReading, text: bytes) -> None:
     """Add the trace lines of one line of a file."""
     reading.lines += 1
     mark = MARK.encode()
@@ -128,7 +127,7 @@ def read_text(reading: Reading, text: bytes) -> None:
             _add(reading, text[start:].strip())
 
 
-def _add_quoted(reading: Reading, body: bytes) -> None:
+def _add_quoted(reading: TraceReading, body: bytes) -> None:
     """Add lines inside a JSON document or a row of CSV, where quotes are escaped."""
     try:
         document = orjson.loads(body.rstrip(b","))
@@ -161,7 +160,7 @@ def _object(part: bytes) -> tuple[int, bool]:
     return len(part), not part.startswith(b"{")
 
 
-def read_document(reading: Reading, document: Any) -> None:
+def read_document(reading: TraceReading, document: Any) -> None:
     """Add the trace lines of every text in a JSON document, however deep."""
     waiting = [document]
     while waiting:
@@ -176,7 +175,7 @@ def read_document(reading: Reading, document: Any) -> None:
             waiting += reversed(each)
 
 
-def _add(reading: Reading, body: bytes) -> None:
+def _add(reading: TraceReading, body: bytes) -> None:
     try:
         line = parse_line(body)
     except NewerVersion:
@@ -194,13 +193,13 @@ def _add(reading: Reading, body: bytes) -> None:
             reading.unreadable += 1
             return
     if reading.put is not None:
-        # A line break outside its texts means nothing, and inside them it is escaped.
+        # A line break outside the texts of JSON means nothing, and inside them it is escaped.
         reading.put(line, body.replace(b"\n", b" "))
     else:
         reading.found.append(line)
 
 
-def read_lines(reading: Reading, lines: Iterable[bytes]) -> Iterator[int]:
+def read_lines(reading: TraceReading, lines: Iterable[bytes]) -> Iterator[int]:
     """Add the trace lines of a file, and yield the bytes read so far. A file that is one JSON document over several lines is read whole."""
     done = 0
     document: list[bytes] = []

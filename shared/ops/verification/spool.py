@@ -12,7 +12,7 @@ from typing import Final, Self
 from .lines import TraceLine, parse_line
 
 PARTS: Final = 64
-"""Files. Memory holds the lines of one of them at a time."""
+"""Number of files. Memory holds the lines of one of them at a time."""
 IN_MEMORY: Final = 512 * 1024
 """Bytes of a file that stay in memory; longer ones go to the disk, where temporary files go (TMPDIR)."""
 
@@ -34,7 +34,7 @@ class LineNumbers:
 
     @property
     def missing(self) -> int:
-        """The lines that lack between the first and the last line found of each process."""
+        """The number of lines that are missing between the first and the last one of each process."""
         missing = 0
         for words in self._words.values():
             first, last = min(words), max(words)
@@ -45,7 +45,7 @@ class LineNumbers:
 
 
 class TraceSpool:
-    """Takes lines, and gives them back by partition. A context: it removes its files."""
+    """Takes lines, and gives them back by partition. As a context manager it removes its files."""
 
     def __init__(self) -> None:
         self.numbers = LineNumbers()

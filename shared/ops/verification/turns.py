@@ -23,18 +23,18 @@ from ...checkpoints.turn_settings import read_turn_settings
 from ...leases.rows import parse_fleet
 from ...storage.ports import ANY, Row
 from ...storage.transition_trace import SeenRow
-from .history import Change, History
+from .history import PartitionHistory, RowChange
 from .lines import TraceLine
 
 
 class TurnJudge:
     """Judges the transactions of one fleet's turns, in order."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: PartitionHistory) -> None:
         self._history = history
         self._holders: dict[int, str] = {}
 
-    def judge(self, line: TraceLine, changes: Sequence[Change]) -> Iterator[str]:
+    def judge(self, line: TraceLine, changes: Sequence[RowChange]) -> Iterator[str]:
         """Yield the rules that a transaction breaks."""
         written = {change.op.rk: change for change in changes}
         drift = _drift(line.seen.get("fleet"))
@@ -51,10 +51,10 @@ class TurnJudge:
                 yield from self._replica(change)
 
     def finish(self) -> Iterator[tuple[TraceLine, str]]:
-        """Nothing is left to judge after the last step."""
+        """Return nothing: no rule is judged after the last step."""
         return iter(())
 
-    def _turn(self, line: TraceLine, change: Change, written: dict[str, Change], drift: float) -> Iterator[str]:
+    def _turn(self, line: TraceLine, change: RowChange, written: dict[str, RowChange], drift: float) -> Iterator[str]:
         if change.op.required == ANY or change.op.verb == "u":
             yield "the turn is written whatever its ETag: two processes could grant two turns"
         before, after = _turn(change.before), _turn(change.after)
@@ -62,9 +62,9 @@ class TurnJudge:
             return
         if before is not None:
             rk = replica_key(before.holder)
-            told = written.get(rk)
+            change_of_holder = written.get(rk)
             seen = line.seen.get(rk)
-            holder = _replica(rk, told.after if told is not None else seen.props if seen is not None else None)
+            holder = _replica(rk, change_of_holder.after if change_of_holder is not None else seen.props if seen is not None else None)
             known = holder is not None
             over = next((_turn(each.after) for name, each in written.items() if name.startswith(ENDED[0]) and each.op.verb == "i"), None)
             yield from filter(None, [transition_rules.judge_step(before, over, after, holder, drift, known=known)])
@@ -74,7 +74,7 @@ class TurnJudge:
         if turn.epoch and self._holders.setdefault(turn.epoch, turn.holder) != turn.holder:
             yield f"turn {turn.epoch} has two holders: {self._holders[turn.epoch]} and {turn.holder}"
 
-    def _replica(self, change: Change) -> Iterator[str]:
+    def _replica(self, change: RowChange) -> Iterator[str]:
         after = _replica(change.op.rk, change.after)
         before = _replica(change.op.rk, change.before)
         if after is None:
@@ -109,7 +109,7 @@ def _latest(props: dict[str, Any] | None) -> LatestCheckpoint | None:
 
 
 def _drift(seen: SeenRow | None) -> float:
-    """Return the fleet's drift; the smallest possible one if it is not known: a limit that is too long under it is too long."""
+    """Return the fleet's drift; 0, the smallest one, if it is not known: a limit that is too long for it is too long for any."""
     try:
         return read_turn_settings(parse_fleet(seen.props)).drift if seen is not None else 0.0
     except (KeyError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Verifies a trace: every partition by its judge, up to its first illegal step."""
+"""Verifies a trace: a judge checks the steps of each partition up to the first illegal one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from .gates import GateJudge
-from .history import History, by_partition, ordered
+from .history import PartitionHistory, by_partition, ordered
 from .leases import LeaseJudge
 from .lines import TraceLine
 from .spool import PARTS, LineNumbers, TraceSpool
 from .turns import TurnJudge
 
-JUDGES: Final[dict[str, Callable[[History], GateJudge | LeaseJudge | TurnJudge]]] = {
+JUDGES: Final[dict[str, Callable[[PartitionHistory], GateJudge | LeaseJudge | TurnJudge]]] = {
     "gate": GateJudge,
     "lease": LeaseJudge,
     "turn": TurnJudge,
@@ -24,8 +24,8 @@ NEIGHBOURS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class IllegalStep:
-    """The first illegal step of a partition. rules: sentences. before, after: its neighbours in the order that ETags prove, nearest last
-    and first. gaps: before it, in this partition."""
+    """The first illegal step of a partition. rules: sentences about the broken rules. at: wall time in milliseconds. before, after: its
+    neighbours in the order that ETags prove. gaps: number of gaps before it, in this partition."""
 
     kind: str
     partition: str
@@ -38,16 +38,15 @@ class IllegalStep:
 
 
 @dataclass(slots=True)
-class Verdict:
-    """The result. steps, partitions: by kind. gaps: places at which the trace does not show how a row came to be as it was read. missing:
-    lines that a process numbered and that were not found. bridged: transactions whose answer was lost and that were applied, as later
-    readings show."""
+class TraceVerdict:
+    """The result. steps, partitions: numbers by kind. gaps: places where the trace lacks the step before. missing: lines that a process has
+    numbered and that were not found. inferred: transactions whose answer was lost and that were applied, as later readings show."""
 
     steps: dict[str, int] = field(default_factory=lambda: dict.fromkeys(JUDGES, 0))
     partitions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(JUDGES, 0))
     processes: int = 0
     gaps: int = 0
-    bridged: int = 0
+    inferred: int = 0
     missing: int = 0
     illegal: list[IllegalStep] = field(default_factory=list)
 
@@ -56,7 +55,7 @@ class Verdict:
         return {**asdict(self), "legal": not self.illegal}
 
 
-def verify(lines: Collection[TraceLine]) -> Verdict:
+def verify(lines: Collection[TraceLine]) -> TraceVerdict:
     """Verify lines that are in memory."""
     numbers = LineNumbers()
     for line in lines:
@@ -64,7 +63,7 @@ def verify(lines: Collection[TraceLine]) -> Verdict:
     return _verify((lines,), numbers)
 
 
-def verify_spool(spool: TraceSpool, progress: Callable[[int, int], object] = lambda done, total: None) -> Verdict:
+def verify_spool(spool: TraceSpool, progress: Callable[[int, int], object] = lambda done, total: None) -> TraceVerdict:
     """Verify lines in temporary files. progress: is called with the files done, and all of them."""
 
     def parts() -> Iterator[Collection[TraceLine]]:
@@ -75,8 +74,8 @@ def verify_spool(spool: TraceSpool, progress: Callable[[int, int], object] = lam
     return _verify(parts(), spool.numbers)
 
 
-def _verify(parts: Iterable[Collection[TraceLine]], numbers: LineNumbers) -> Verdict:
-    verdict = Verdict(processes=numbers.processes, missing=numbers.missing)
+def _verify(parts: Iterable[Collection[TraceLine]], numbers: LineNumbers) -> TraceVerdict:
+    verdict = TraceVerdict(processes=numbers.processes, missing=numbers.missing)
     for part in parts:
         for (kind, _), some in sorted(by_partition(part).items()):
             _verify_partition(kind, some, verdict)
@@ -84,9 +83,9 @@ def _verify(parts: Iterable[Collection[TraceLine]], numbers: LineNumbers) -> Ver
     return verdict
 
 
-def _verify_partition(kind: str, some: Sequence[TraceLine], verdict: Verdict) -> None:
+def _verify_partition(kind: str, some: Sequence[TraceLine], verdict: TraceVerdict) -> None:
     verdict.partitions[kind] += 1
-    history = History(some)
+    history = PartitionHistory(some)
     judge = JUDGES[kind](history)
     steps = ordered(some)
     verdict.steps[kind] += len(steps)
@@ -97,11 +96,11 @@ def _verify_partition(kind: str, some: Sequence[TraceLine], verdict: Verdict) ->
             verdict.illegal.append(_illegal(steps, at, broken, gaps))
             break
     else:
-        # Counts can be judged only when every row is as it stays.
+        # Counts are judged when all changes of rows are known.
         for line, sentence in judge.finish():
             verdict.illegal.append(_illegal(steps, steps.index(line), [sentence], history.gaps))
     verdict.gaps += history.gaps
-    verdict.bridged += history.bridged
+    verdict.inferred += history.inferred
 
 
 def _illegal(steps: Sequence[TraceLine], at: int, rules: Sequence[str], gaps: int) -> IllegalStep:
@@ -111,7 +110,7 @@ def _illegal(steps: Sequence[TraceLine], at: int, rules: Sequence[str], gaps: in
     return IllegalStep(line.kind, line.partition, tuple(rules), line.text(), line.at, before, after, gaps)
 
 
-def _broken(history: History, judge: GateJudge | LeaseJudge | TurnJudge, line: TraceLine, changes: Any) -> Iterator[str]:
+def _broken(history: PartitionHistory, judge: GateJudge | LeaseJudge | TurnJudge, line: TraceLine, changes: Any) -> Iterator[str]:
     if history.broken:
         yield history.broken
     yield from judge.judge(line, changes)

@@ -15,7 +15,7 @@ from typing import Final
 
 from ...storage.transition_trace import MARK
 from .lines import TraceLine, parse_line
-from .verify import Verdict, verify
+from .verify import TraceVerdict, verify
 
 log = logging.getLogger(__name__)
 
@@ -24,12 +24,12 @@ KEPT: Final = 200
 EVERY: Final = 50
 """New lines of a partition after which it is verified."""
 MOST_PARTITIONS: Final = 500
-"""Partitions whose lines are kept. One that had no line for longest is verified and forgotten."""
+"""Partitions whose lines are kept. Beyond it, the one whose latest line is the oldest is verified and forgotten."""
 MOST_OPS: Final = 200_000
 """Operations in all lines that are kept: about 100 MB. A line has up to 100, so the bounds above alone would allow 10 million."""
 AFTER: Final = 30.0
 """Seconds after which a partition with new lines is verified at the next line of any partition."""
-MOST_TOLD: Final = 1000
+MOST_REPORTED: Final = 1000
 """Illegal steps that are remembered, so that each raises one alarm."""
 
 
@@ -46,7 +46,7 @@ class TraceWatch:
         self._lines: OrderedDict[tuple[str, str], deque[TraceLine]] = OrderedDict()
         self._new: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
         """By partition with lines that are not verified yet: the time of the first of them, and their number; the oldest first."""
-        self._told: OrderedDict[str, None] = OrderedDict()
+        self._reported: OrderedDict[str, None] = OrderedDict()
         self._ops = 0
 
     def take(self, text: str) -> None:
@@ -84,16 +84,16 @@ class TraceWatch:
         if found is None:
             return
         self.counters["trace_verified"] += found[1]
-        self._tell(verify(self._lines[key]))
+        self._report(verify(self._lines[key]))
 
-    def _tell(self, verdict: Verdict) -> None:
+    def _report(self, verdict: TraceVerdict) -> None:
         for step in verdict.illegal:
             mark = f"{step.kind} {step.partition} {step.step}"
-            if mark in self._told:
+            if mark in self._reported:
                 continue
-            self._told[mark] = None
-            if len(self._told) > MOST_TOLD:
-                self._told.popitem(last=False)
+            self._reported[mark] = None
+            if len(self._reported) > MOST_REPORTED:
+                self._reported.popitem(last=False)
             self.counters["trace_illegal"] += 1
             log.error(
                 "Illegal step of %s %s: %s. The step: %s. Before it: %s. Run tocsin verify-trace on the logs of all processes.",

@@ -16,7 +16,16 @@ from shared.storage.blocking import MemoryBlockingTables
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, FLEETS, IDS
 from shared.storage.ports import ANY, Applied, Insert, Merge, WriteRefused
-from shared.storage.transition_trace import LONGEST, MARK, TracedTables, TransitionTrace, is_sampled, parse_share, short, traced_blocking
+from shared.storage.transition_trace import (
+    LONGEST,
+    MARK,
+    TracedTables,
+    TransitionTrace,
+    is_sampled,
+    parse_share,
+    short_etag,
+    traced_blocking,
+)
 
 GATE = {"state": "open", "holder": "w", "epoch": 0, "bytes": 7, "index": "i", "bucket": "b", "accepted": 1}
 EVENT = {"state": "scheduled", "id": "secret-id", "body": "secret", "due": 5}
@@ -93,19 +102,19 @@ def test_a_partition_is_traced_whole_or_not_at_all_and_a_larger_share_contains_a
 def test_a_line_that_back_ends_would_cut_leaves_out_rows_of_events_and_says_so() -> None:
     trace = TransitionTrace("p", 1, lambda: 0, (lines := list[str]()).append)
     ops = [Insert("gate", GATE), *(Insert(f"e{number:03d}", {"state": "x" * 500}) for number in range(99))]
-    trace.wrote("gate", "s", ops, Applied([str(number) for number in range(100)]))
+    trace.record_write("gate", "s", ops, Applied([str(number) for number in range(100)]))
     assert len(lines[0]) < LONGEST and parse_line(lines[0].removeprefix(MARK)).cut == 99
 
 
 def test_lines_go_where_logs_go(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        TransitionTrace("p", 1, lambda: 0).wrote("gate", "s", [Insert("gate", GATE)], Applied(["1"]))
+        TransitionTrace("p", 1, lambda: 0).record_write("gate", "s", [Insert("gate", GATE)], Applied(["1"]))
     assert [record.action for record in caplog.records] == ["protocol_step"] and caplog.messages[0].startswith(MARK)  # type: ignore[attr-defined]
 
 
 def test_etags_of_the_service_are_shortened_and_stay_apart() -> None:
     first, second = (f"W/\"datetime'2026-11-24T09%3A05%3A11.{part}Z'\"" for part in ("1234567", "1234568"))
-    assert (short(first), short("7")) == ("20261124090511" + "1234567", "7") and short(first) != short(second)
+    assert (short_etag(first), short_etag("7")) == ("20261124090511" + "1234567", "7") and short_etag(first) != short_etag(second)
 
 
 def test_threads_of_a_server_write_lines_under_one_name_and_nothing_stands_before_tables_without_a_trace(

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from shared.ops.verification.lines import Reading, parse_line, read_lines
+from shared.ops.verification.lines import TraceReading, parse_line, read_lines
 from shared.ops.verification.spool import LineNumbers, TraceSpool
-from shared.ops.verification.verify import Verdict, verify, verify_spool
+from shared.ops.verification.verify import TraceVerdict, verify, verify_spool
 from shared.ops.verification.watch import KEPT, MOST_PARTITIONS, TraceWatch
 from shared.storage.transition_trace import MARK
 
@@ -35,12 +35,12 @@ TAKEN = line(2, ["m", "gate", gate(holder="o"), "1", "2"], ["m", "e000", {"state
 ENDED = line(3, ["m", "gate", gate(holder="o", delivered=1), "2", "3"], ["m", "e000", {"state": "delivered"}, "2", "3"])
 
 
-def judged(*texts: str) -> Verdict:
+def judged(*texts: str) -> TraceVerdict:
     return verify([parse_line(text) for text in texts])
 
 
-def read(text: bytes) -> Reading:
-    reading = Reading()
+def read(text: bytes) -> TraceReading:
+    reading = TraceReading()
     list(read_lines(reading, io.BytesIO(text)))
     return reading
 
@@ -82,10 +82,10 @@ def test_a_transaction_with_a_lost_answer_counts_as_applied_only_if_a_reading_sh
     lost = line(2, *ops, a="lost")
     fenced = line(3, ["m", "gate", gate(holder="o"), "2", "3"], b={"gate": [gate(holder="o"), "2", 5]})
     found = judged(MADE, lost, fenced)
-    assert (found.illegal, found.bridged, found.gaps) == ([], 1, 0)
+    assert (found.illegal, found.inferred, found.gaps) == ([], 1, 0)
     # Without the reading, a line that is missing could explain it as well.
     unread = judged(MADE, lost, line(3, ["m", "gate", gate(state="resting", holder="p"), "2", "3"]))
-    assert (unread.illegal, unread.bridged, unread.gaps) == ([], 0, 1)
+    assert (unread.illegal, unread.inferred, unread.gaps) == ([], 0, 1)
 
 
 def server(**changes: Any) -> dict[str, Any]:
