@@ -1,4 +1,4 @@
-"""Writes docs/reference/log-actions.md from the calls that log, and from `NOTES` where a line's text does not say it all."""
+"""Writes docs/reference/log-actions.md from the calls that log, and from `NOTES`, where a line's text does not say it all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEAD = """# Log actions
 
 Look up here what a log line means: each has a stable `action` in its extra fields.
 `make reference` generates the page from the calls that log.
-Actions without an explanation have a text that says it all; those of info lines, and debug lines, are left out.
+Lines whose text says it all are left out.
 Errors and warnings are for people; [Operate the service](../how-to/operations.md) says what to do about alarms.
 Each line about a Scheduled Event has its EventId as `event_id`.
 """
@@ -109,19 +109,16 @@ def page() -> str:
     level = levels(found)
     written = [_HEAD]
     for name, (text, belongs) in SECTIONS.items():
-        written.append(f"\n## {name}\n" + (f"\n{text}" if text else ""))
-        mine = sorted({line.action for line in found if belongs(line)})
+        mine = sorted({line.action for line in found if belongs(line)} & NOTES.keys())
+        if text or mine:
+            written.append(f"\n## {name}\n" + (f"\n{text}" if text else ""))
         for each in LOUDEST[:-1]:
             rows: dict[str, list[str]] = {}
             for action in (action for action in mine if level[action] == each):
-                rows.setdefault(NOTES.get(action, ""), []).append(f"`{action}`")
-            plain = rows.pop("", [])
-            if each == "info":
-                plain = []
-            if rows or plain:
+                rows.setdefault(NOTES[action], []).append(f"`{action}`")
+            if rows:
                 written.append(f"\n{each.capitalize()}:\n\n")
                 written += [f"- {', '.join(actions)}: {meaning}\n" for meaning, actions in rows.items()]
-                written += [f"- {', '.join(plain)}.\n"] if plain else []
     return "".join(written)
 
 

@@ -61,7 +61,7 @@ class SendResult:
 
 @dataclass(frozen=True, slots=True)
 class WriteLog:
-    """Write a log line. A warning means that an operator should look. action: a stable name; docs/reference/log-actions.md lists them."""
+    """Write a log line. A warning means that an operator should look. action: a stable name; docs/reference/log-actions.md explains some."""
 
     level: Literal["info", "warning"]
     action: str
