@@ -1,0 +1,29 @@
+"""The documentation stays as short as promised: who reads it has little time."""
+
+from __future__ import annotations
+
+import re
+
+from tests.paths import ROOT
+
+MOST_WORDS = 45_000
+MOST_WORDS_OF_THE_README = 1_000
+
+
+def words(text: str) -> int:
+    """Return the number of tokens that hold a letter or a digit: rules and borders of tables are no words."""
+    return sum(1 for token in text.split() if re.search(r"\w", token))
+
+
+def test_rules_and_borders_are_no_words() -> None:
+    assert words("| a | `b c` |\n| --- | ---: |\n- **d**: 5 → 6.") == 6
+
+
+def test_the_documentation_is_as_short_as_promised() -> None:
+    counted = {page.relative_to(ROOT).as_posix(): words(page.read_text()) for page in (ROOT / "docs").rglob("*.md")}
+    longest = sorted(counted, key=counted.__getitem__, reverse=True)[:10]
+    assert sum(counted.values()) <= MOST_WORDS, f"shorten a page before you add to one; the longest: {', '.join(longest)}"
+
+
+def test_the_readme_fits_on_two_screens() -> None:
+    assert words((ROOT / "README.md").read_text()) <= MOST_WORDS_OF_THE_README
