@@ -23,10 +23,10 @@ from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.scheduler.ingest.admission import Admitted
 from shared.storage import spread_storage
 from shared.storage.names import SHARDS
-from shared.whatif.twin.cpu import Charges, Processor, SharedCores
+from shared.whatif.twin.cpu import Charges, SharedCores, VirtualProcessor
 from shared.whatif.twin.loop import START, LoopClock, VirtualLoop
+from shared.whatif.twin.running import run_to_end
 from shared.whatif.twin.storage import AccountConnection, LimitedAccount, LimitedQueues, LimitedTables, StorageLimits
-from shared.whatif.twin.story import run_to_end
 from shared.whatif.twin.trigger import HostTrigger, ticking
 
 from ..tools.stage import PAYLOAD, TENANT, batch_text, local_settings
@@ -139,7 +139,7 @@ class Outcome:
 class Receiver:
     """Takes the deliveries of all instances."""
 
-    def __init__(self, clock: LoopClock, outcome: Outcome, processor: Processor, seconds: float, answer: float) -> None:
+    def __init__(self, clock: LoopClock, outcome: Outcome, processor: VirtualProcessor, seconds: float, answer: float) -> None:
         """seconds: of CPU that a delivery costs the receiver's process. answer: seconds from a request's departure to its answer."""
         self._clock, self._outcome, self._processor, self._seconds, self.answer = clock, outcome, processor, seconds, answer
         self._seen: set[str] = set()
@@ -159,7 +159,7 @@ class Receiver:
 class Line:
     """A `Sender`: an instance's way to the receiver."""
 
-    def __init__(self, receiver: Receiver, processor: Processor, seconds: float) -> None:
+    def __init__(self, receiver: Receiver, processor: VirtualProcessor, seconds: float) -> None:
         self._receiver, self._processor, self._seconds = receiver, processor, seconds
         self.sent = self.in_flight = 0
 
@@ -184,7 +184,7 @@ class Instance:
 
     app: Application
     queues: LimitedQueues
-    processor: Processor
+    processor: VirtualProcessor
     line: Line
     trigger: HostTrigger | None = None
 
@@ -214,10 +214,10 @@ class ClusterRun:
         shared = load.shared
         self._machine = SharedCores(shared.cores, TURN) if shared is not None else None
         row, delivery = (shared.row, shared.delivery) if shared is not None else (0.0, 0.0)
-        store = Processor(self._machine) if shared is not None else None
+        store = VirtualProcessor(self._machine) if shared is not None else None
         self.accounts = [LimitedAccount(self.clock, load.limits, store, row) for _ in range(load.accounts)]
         answer = shared.answer if shared is not None else RECEIVER
-        self.receiver = Receiver(self.clock, self.outcome, Processor(self._machine), delivery, answer)
+        self.receiver = Receiver(self.clock, self.outcome, VirtualProcessor(self._machine), delivery, answer)
         self.instances: list[Instance] = []
 
     def play(self) -> Outcome:
@@ -227,7 +227,7 @@ class ClusterRun:
 
     async def _open(self, number: int) -> Instance:
         load, clock = self.load, self.clock
-        processor = Processor(self._machine)
+        processor = VirtualProcessor(self._machine)
         chances = (random.Random(f"{load.seed}/{number}/{at}") for at in range(load.accounts))
         pairs = zip(self.accounts, chances, strict=True)
         ways = [AccountConnection(each, processor, load.charges, clock, chance) for each, chance in pairs]

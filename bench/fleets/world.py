@@ -38,10 +38,10 @@ from shared.storage.ports import Insert, Page, Row
 from shared.tenants.model import Limits as TenantLimits
 from shared.tenants.model import Tenant
 from shared.whatif.fleet.agents import IMPACT, AzureEvent, Scope, VirtualAgent
-from shared.whatif.twin.cpu import Charges, Processor
+from shared.whatif.twin.cpu import Charges, VirtualProcessor
 from shared.whatif.twin.loop import VirtualLoop
+from shared.whatif.twin.running import run_to_end
 from shared.whatif.twin.storage import AccountConnection, LimitedAccount, LimitedQueues, LimitedTables, StorageLimits
-from shared.whatif.twin.story import run_to_end
 from tests.simulation.leases.measured.fleet import AZURE
 from tests.simulation.leases.node import Disk, Node
 from tests.simulation.leases.world import Host, Store, World
@@ -260,7 +260,7 @@ class WaveRun:
                     task.result()
 
     async def _open(self, name: str) -> Application:
-        processor = Processor()
+        processor = VirtualProcessor()
         way = AccountConnection(self.account, processor, Charges(), self.clock, random.Random(f"{self.wave.seed}/{name}"))
         queues = LimitedQueues(way)
         storage = spread_storage([LimitedTables(way, self.clock)], queues, self.clock)

@@ -14,8 +14,8 @@ from shared.cli.connection_options import Connection
 from shared.cli.session import CommandSession, read_if_allowed
 from shared.core.clock import Millis, to_text
 from shared.whatif.changes import parse_changes
-from shared.whatif.export import Exporter, ExportOptions
-from shared.whatif.outcome import OVERDUE, at_share, backlog_of
+from shared.whatif.export import ExportOptions, SnapshotExporter
+from shared.whatif.outcome import OVERDUE, backlog_of, quantile
 from shared.whatif.play import play
 from shared.whatif.snapshot import Snapshot
 
@@ -27,11 +27,11 @@ OVER: Final = 20.0
 SLOW_AFTER: Final = 10.0
 """Seconds after the first due time from which the receiver is slow."""
 QUICK, SLOW = 0.005, 0.300
-"""Seconds of its answers, before and after."""
+"""Seconds of the receiver's answers, before and after."""
 CONCURRENCY: Final = 4
 """Deliveries in flight that the channel allows: at 0.3 s each, they are fewer a second than are due."""
 KNOWN: Final = 50
-"""Events before all that, from which the export learns how the receiver answers."""
+"""Events that are delivered before, from which the export has the receiver's answer times."""
 AHEAD: Final = 90.0
 """Seconds from the posts to the first due time."""
 CHANNEL: Final = "orders"
@@ -79,14 +79,14 @@ async def real(count: int) -> RealEvents:
     begin, end = round(1000 * first), round(1000 * max(ended for *_, ended in mine)) + 1000
     waits = [(round(1000 * due) + OVERDUE, round(1000 * ended)) for due, _, ended in mine]
     most, drained, _ = backlog_of(waits, begin, end)
-    return RealEvents(snapshot, round(1000 * slow_from[0]), _named(at_share(late, 0.5), at_share(late, 0.99), late[-1], most, drained))
+    return RealEvents(snapshot, round(1000 * slow_from[0]), _named(quantile(late, 0.5), quantile(late, 0.99), late[-1], most, drained))
 
 
 def predict(real: RealEvents) -> dict[str, float]:
-    """Return what the twin says of the same events."""
+    """Return the twin's prediction for the same events."""
     slower = round(1000 * (SLOW - QUICK))
     found = play(real.snapshot, parse_changes({"slow": [f"{CHANNEL}={slower}ms@{to_text(real.slow_from)}"]}, real.snapshot))
-    named = _named(found.late_at(0.5), found.late_at(0.99), found.late_at(1.0), found.backlog_most, found.drained_after)
+    named = _named(found.late_at(0.5), found.late_at(0.99), found.late_at(1.0), found.largest_backlog, found.drained_after)
     return {name: value for name, (value, _) in named.items()}
 
 
@@ -101,12 +101,12 @@ def _named(p50: float, p99: float, most: float, backlog: float, drained: float |
 
 
 def export(host: Host, first: Millis, end: Millis) -> Snapshot:
-    """Export by the API, as the command does."""
+    """Export from the API, as the command does."""
     connection: dict[str, Any] = {"url": host.url, "key": "local-admin-key", "allow_plain_http": True}
     session = CommandSession(Connection(tenant=TENANT, **connection))
     admin = CommandSession(Connection(tenant=None, **connection))
     try:
-        return Exporter(session, admin, read_if_allowed, TENANT, ExportOptions(first, end)).read()
+        return SnapshotExporter(session, admin, read_if_allowed, TENANT, ExportOptions(first, end)).read()
     finally:
         session.close()
         admin.close()

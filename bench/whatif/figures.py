@@ -1,4 +1,4 @@
-"""The rows of `python -m bench what-if`: what the twin predicted, and what happened."""
+"""The rows of `python -m bench what-if`: each prediction beside the measured value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from shared.whatif.comparison import shown
+from shared.whatif.comparison import figure_text
 
 from ..report import Figure
 from ..tools.stage import Run
@@ -38,7 +38,7 @@ def _rows(what: str, measured: Mapping[str, tuple[float, str]], predicted: Mappi
     rows = []
     for name, (value, unit) in measured.items():
         guess = predicted[name]
-        note = f"predicted {shown(guess, unit)}; difference {shown(guess - value, unit, signed=True)}"
+        note = f"predicted {figure_text(guess, unit)}; difference {figure_text(guess - value, unit, signed=True)}"
         details = {"measured": value, "predicted": guess}
         rows.append(Figure(f"what-if: {what}, {name}", value, unit, note=note, details=details))
         if limit is not None and value >= 1.0:

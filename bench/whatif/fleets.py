@@ -43,7 +43,7 @@ class RealFleetOutcome:
 
 
 class Owners:
-    """Looks at who serves each partition. A machine that stands still serves none."""
+    """Observes the owner of each partition. A machine that stands still owns none."""
 
     def __init__(self, partitions: int, keepers: dict[str, tuple[LeaseKeeper, FreezableLine]]) -> None:
         self._partitions, self._keepers = partitions, keepers
@@ -53,7 +53,7 @@ class Owners:
         self.measures = False
 
     def look(self) -> None:
-        """Note who serves now."""
+        """Note the owners of now."""
         now = time.monotonic()
         serving = {
             partition: name
@@ -76,7 +76,7 @@ class Owners:
             self.longest = max(self.longest, now - since)
 
     def end(self) -> int:
-        """Close what is open. Return the partitions without an owner."""
+        """End the measurement. Return the number of partitions without an owner."""
         self.look()
         left = len(self.since)
         for partition in list(self.since):
@@ -149,7 +149,7 @@ async def _play(keepers: dict[str, tuple[LeaseKeeper, FreezableLine]], owners: O
 
 
 def predict(real: RealFleetOutcome) -> dict[str, float]:
-    """Return what the twin says of the same fleet."""
+    """Return the twin's prediction for the same fleet."""
     snapshot = real.snapshot
 
     def at(seconds: float) -> Millis:

@@ -16,7 +16,7 @@ from shared.extras.emulator.model import Happening
 from shared.maintenance.agent.timings import LEAD
 from shared.whatif.fleet.agents import IMPACT
 from shared.whatif.fleet.twin import LISTED, REACTION
-from shared.whatif.outcome import at_share
+from shared.whatif.outcome import quantile
 from shared.whatif.play import play
 from shared.whatif.snapshot import Snapshot
 
@@ -104,8 +104,8 @@ def predict(real: RealMaintenance) -> dict[str, float]:
 
 def _named(approved: list[float], unapproved: int, moves: int, longest: float) -> dict[str, tuple[float, str]]:
     return {
-        "approval p50": (at_share(approved, 0.5), "s"),
-        "last approval": (at_share(approved, 1.0), "s"),
+        "approval p50": (quantile(approved, 0.5), "s"),
+        "last approval": (quantile(approved, 1.0), "s"),
         "nodes without an approval": (unapproved, ""),
         "moves": (moves, ""),
         "longest without an owner": (longest, "s"),

@@ -1,4 +1,4 @@
-"""The changes that a person asks about, in the language of the command's options:
+"""Changes of a run, in the language of the command's options:
 
     slow         CHANNEL=DURATION@WHEN     each answer takes that much longer
     fail         CHANNEL=SHARE%@WHEN       that share of the attempts fails
@@ -26,8 +26,8 @@ from ..core.durations import parse_time
 from .snapshot import MAX_EVENTS, MAX_WINDOW, BadSnapshot, Snapshot
 
 ANNOUNCED_BEFORE: Final[Millis] = 15 * 60_000
-"""From the announcement of maintenance to its NotBefore: Azure's least notice of a freeze or reboot, in milliseconds."""
-LASTS: Final[Millis] = 600_000
+"""Milliseconds from the announcement of maintenance to its NotBefore: the shortest notice that Azure gives of a freeze or reboot."""
+DEFAULT_LASTS: Final[Millis] = 600_000
 """Milliseconds of a maintenance or an outage without a duration."""
 MAX_CHANGES: Final = 50
 LONGEST: Final[Millis] = MAX_WINDOW
@@ -55,7 +55,7 @@ class ReceiverChange:
 
 @dataclass(frozen=True, slots=True)
 class RateChange:
-    """A channel's limit in deliveries a second from `at` on; None for none."""
+    """A channel's limit in deliveries a second from `at` on; None for no limit."""
 
     channel: str
     rate: float | None
@@ -63,7 +63,7 @@ class RateChange:
 
 
 @dataclass(frozen=True, slots=True)
-class MoreEvents:
+class AddedEvents:
     """Events that are due evenly over `over` milliseconds from `at` on. channel: empty for the first of the export."""
 
     count: int
@@ -84,7 +84,7 @@ class DomainChange:
 
 
 @dataclass(frozen=True, slots=True)
-class FewerServers:
+class ServerRemoval:
     """The last `count` servers by name leave. fleet: empty for all."""
 
     fleet: str
@@ -92,7 +92,7 @@ class FewerServers:
     at: Millis
 
 
-type Change = ReceiverChange | RateChange | MoreEvents | DomainChange | FewerServers
+type Change = ReceiverChange | RateChange | AddedEvents | DomainChange | ServerRemoval
 
 
 def parse_changes(given: Mapping[str, Iterable[str]], snapshot: Snapshot, zone: tzinfo | None = None) -> tuple[Change, ...]:
@@ -100,19 +100,19 @@ def parse_changes(given: Mapping[str, Iterable[str]], snapshot: Snapshot, zone: 
 
     Raises `BadChange`.
     """
-    reader = _Reader(snapshot, zone)
+    reader = _ChangeReader(snapshot, zone)
     found: list[Change] = []
     for name, texts in given.items():
         if name not in OPTIONS:
-            raise BadChange(f"there is no change {name!r}; there are {', '.join(OPTIONS)}")
+            raise BadChange(f"{name!r} is not a change; use one of {', '.join(OPTIONS)}")
         for text in texts:
             try:
                 found.append(_READERS[name](reader, str(text)))
             except BadChange as wrong:
                 raise BadChange(f"{name} {text}: {wrong}. Example: {OPTIONS[name]}") from None
     if len(found) > MAX_CHANGES:
-        raise BadChange(f"{len(found)} changes are more than {MAX_CHANGES}")
-    if (more := sum(each.count for each in found if isinstance(each, MoreEvents))) + snapshot.total > MAX_EVENTS:
+        raise BadChange(f"{len(found)} changes are too many; a run has at most {MAX_CHANGES}")
+    if (more := sum(each.count for each in found if isinstance(each, AddedEvents))) + snapshot.total > MAX_EVENTS:
         raise BadChange(f"{more:,} more events exceed the {MAX_EVENTS:,} events of a run")
     return tuple(found)
 
@@ -142,7 +142,7 @@ def parse_duration_text(text: str) -> Millis:
     return found_ms
 
 
-class _Reader:
+class _ChangeReader:
     """Reads parts of changes, and checks them against the export."""
 
     def __init__(self, snapshot: Snapshot, zone: tzinfo | None) -> None:
@@ -210,11 +210,11 @@ class _Reader:
         fleet, domain = self.fleet(target)
         known = sorted({each for found in self._snapshot.fleets if fleet in ("", found.name) for each in found.domains})
         if domain not in known:
-            raise BadChange(f"no node has the fault domain {domain!r}; there are {', '.join(known) or 'none'}")
+            raise BadChange(f"no node has the fault domain {domain!r}; the export has {', '.join(known) or 'none'}")
         at, end = self.span(span)
-        return DomainChange(kind, fleet, domain, at, LASTS if end is None else end - at)
+        return DomainChange(kind, fleet, domain, at, DEFAULT_LASTS if end is None else end - at)
 
-    def fewer(self, text: str) -> FewerServers:
+    def fewer(self, text: str) -> ServerRemoval:
         """Return a removal of servers."""
         target, when = _halves(text)
         fleet, number = self.fleet(target)
@@ -222,10 +222,10 @@ class _Reader:
         least = min(sum(node.serves for node in found.nodes) for found in self._snapshot.fleets if fleet in ("", found.name))
         if count >= least:
             raise BadChange(f"at least one server must stay, and a fleet has {least}")
-        return FewerServers(fleet, count, self.time(when))
+        return ServerRemoval(fleet, count, self.time(when))
 
     def receiver(self, text: str, how: Callable[[str], dict[str, Any]]) -> ReceiverChange:
-        """Return a change of a receiver. how: reads what stands after the sign =."""
+        """Return a change of a receiver. how: parses the text after the sign =."""
         target, span = _halves(text)
         name, _, amount = target.partition("=")
         first, end = self.span(span)
@@ -240,7 +240,7 @@ class _Reader:
             raise BadChange(f"{amount!r} is not a rate from 0.001/s to 1000000/s")
         return RateChange(self.channel(name), rate, self.time(when))
 
-    def more(self, text: str) -> MoreEvents:
+    def more(self, text: str) -> AddedEvents:
         """Return additional events."""
         target, span = _halves(text)
         number, colon, name = target.partition(":")
@@ -248,13 +248,13 @@ class _Reader:
         if not colon and not channels:
             raise BadChange("the export has no channel")
         at, end = self.span(span)
-        return MoreEvents(_count(number), self.channel(name) if colon else channels[0].name, at, 0 if end is None else end - at)
+        return AddedEvents(_count(number), self.channel(name) if colon else channels[0].name, at, 0 if end is None else end - at)
 
 
 def _halves(text: str) -> tuple[str, str]:
     target, at, when = text.partition("@")
     if not at or not target or not when:
-        raise BadChange("a change needs @ and a time")
+        raise BadChange("there is no @ with a time")
     return target.strip(), when.strip()
 
 
@@ -278,14 +278,14 @@ def _share(text: str) -> float:
     return share
 
 
-def _nothing(text: str) -> dict[str, Any]:
+def _always(text: str) -> dict[str, Any]:
     return {"failing": 1.0}
 
 
-_READERS: Final[Mapping[str, Callable[[_Reader, str], Change]]] = {
+_READERS: Final[Mapping[str, Callable[[_ChangeReader, str], Change]]] = {
     "slow": lambda reader, text: reader.receiver(text, lambda amount: {"slower": parse_duration_text(amount)}),
     "fail": lambda reader, text: reader.receiver(text, lambda amount: {"failing": _share(amount)}),
-    "down": lambda reader, text: reader.receiver(text, _nothing),
+    "down": lambda reader, text: reader.receiver(text, _always),
     "rate": lambda reader, text: reader.rate(text),
     "add-events": lambda reader, text: reader.more(text),
     "maintenance": lambda reader, text: reader.domain("maintenance", text),

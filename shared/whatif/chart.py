@@ -7,7 +7,7 @@ from html import escape
 from typing import Final
 
 WIDTH, PANEL, LEFT, RIGHT, TOP, BELOW = 720, 200, 72, 32, 44, 34
-"""Pixels: of the document, of a panel with its title, of the margins."""
+"""Pixels: the document's width, the height of a panel with its title, and the margins."""
 GRID: Final = 4
 RUNS: Final = (("unchanged", "#5a6b7b", "6 4"), ("changed", "#b3572f", ""))
 """Name, colour and dashes of each run."""

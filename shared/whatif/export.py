@@ -1,10 +1,10 @@
-"""Reads a snapshot by the API: bounded pages, and of what is too much a sample that says so. Payloads, addresses and secrets stay there."""
+"""Reads a snapshot from the API in bounded pages. Of too many events it takes a sample, and notes that. It takes no payloads or secrets."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from ..core.clock import Millis, to_text
@@ -15,12 +15,12 @@ from .snapshot import (
     MAX_SCHEDULES,
     AnnouncedMaintenance,
     BadSnapshot,
-    ChannelFacts,
-    FleetFacts,
-    NodeFacts,
+    ExportedChannel,
+    ExportedFleet,
+    ExportedNode,
+    PlannedEvent,
     Snapshot,
 )
-from .snapshot import PlannedEvent as Planned
 
 MINUTE: Final[Millis] = 60_000
 LOOKED_BACK: Final[Millis] = 3_600_000
@@ -31,19 +31,19 @@ ANSWERS: Final = 100
 """Delivered events of a channel whose attempts are looked at."""
 MAX_OVERDUE: Final = 1_000
 SLICES: Final = 60
-"""Most parts of the window of which a sample has events."""
+"""Most parts of the window from which a sample takes events."""
 LEAST_SLICE: Final = 50
-"""Events of a part, if the sample is small."""
+"""Fewest events of a part."""
 STAND_INS: Final = 20
-"""Events of the sample that stand for a minute of which none was read."""
+"""Most events of the sample that represent a minute of which no event was read."""
 TURNS: Final = 50
 IMPACT_S: Final = 7
-"""Seconds of an impact whose duration Azure does not say."""
+"""Seconds of an impact whose duration Azure does not give."""
 _TIMING: Final = ("cron", "every", "timezone", "start", "jitter", "at_most_once_per", "channel", "channels", "overlap")
 _DEFINITION: Final = ("partitions", "profile", "limits", "servers", "checkpoints", "maintenance")
 
 
-class Reader(Protocol):
+class ApiReader(Protocol):
     """The API, as a command's session reads it."""
 
     def get(self, path: str, **query: Any) -> Any:
@@ -53,7 +53,7 @@ class Reader(Protocol):
         """Yield the items of a list, at most `limit`."""
 
 
-type Allowed = Callable[[Callable[[], Any]], tuple[Any, str]]
+type ReadIfAllowed = Callable[[Callable[[], Any]], tuple[Any, str]]
 """Returns what a call returns, or None and the reason of the refusal, if the key is not permitted to make it."""
 
 
@@ -67,11 +67,11 @@ class ExportOptions:
     fleets: Sequence[str] | None = None
 
 
-class Exporter:
+class SnapshotExporter:
     """One export."""
 
-    def __init__(self, reader: Reader, admin: Reader, allowed: Allowed, tenant: str, options: ExportOptions) -> None:
-        """reader: acts for the tenant. admin: names the tenant in paths alone."""
+    def __init__(self, reader: ApiReader, admin: ApiReader, allowed: ReadIfAllowed, tenant: str, options: ExportOptions) -> None:
+        """reader: acts for the tenant. admin: names the tenant only in paths."""
         self._reader, self._admin, self._allowed, self._tenant, self._options = reader, admin, allowed, tenant, options
         self._notes: list[str] = []
         self._keys: dict[str, int] = {}
@@ -106,7 +106,7 @@ class Exporter:
 
     # -- events
 
-    def _events(self, schedules: Sequence[str]) -> list[Planned]:
+    def _events(self, schedules: Sequence[str]) -> list[PlannedEvent]:
         load = self._reader.get("load", **self._span)
         if load.get("incomplete"):
             self._notes.append("The app has not counted all events of each minute; the counts are too small.")
@@ -135,7 +135,7 @@ class Exporter:
         self._notes.append(f"{read:,} of {total:,} events were read; they stand for the others, which are spread over their minutes.")
         return found
 
-    def _planned(self, items: Iterable[Any], schedules: Sequence[str]) -> Iterator[tuple[str, Planned]]:
+    def _planned(self, items: Iterable[Any], schedules: Sequence[str]) -> Iterator[tuple[str, PlannedEvent]]:
         """Yield events without the occurrences of schedules, which the twin makes itself."""
         own = tuple(f"{name}:" for name in schedules)
         for each in items:
@@ -143,11 +143,11 @@ class Exporter:
                 continue
             key = each.get("ordering_key")
             number = None if key is None else self._keys.setdefault(str(key), len(self._keys))
-            yield each["id"], Planned(parse_time(each.get("planned") or each["due"]), str(each["channel"]), _size(each), number)
+            yield each["id"], PlannedEvent(parse_time(each.get("planned") or each["due"]), str(each["channel"]), _size(each), number)
 
     # -- channels and schedules
 
-    def _channels(self, names: set[str]) -> Iterator[ChannelFacts]:
+    def _channels(self, names: set[str]) -> Iterator[ExportedChannel]:
         path = f"tenants/{self._tenant}/channels"
         listed, _ = self._allowed(lambda: list(self._admin.items(path, limit=MAX_CHANNELS)))
         if listed is None:
@@ -159,7 +159,7 @@ class Exporter:
                 self._notes.append(f"No answer of channel {name} in the last hour is known; the twin's receiver takes 20 to 80 ms.")
             shown = known.get(name, {})
             limits = shown.get("limits") or {}
-            yield ChannelFacts(
+            yield ExportedChannel(
                 name,
                 str(shown.get("type", "http")),
                 parse_duration(shown["timeout"]) if "timeout" in shown else 15_000,
@@ -201,7 +201,7 @@ class Exporter:
 
     # -- fleets
 
-    def _fleets(self) -> Iterator[FleetFacts]:
+    def _fleets(self) -> Iterator[ExportedFleet]:
         wanted = self._options.fleets
         if wanted is not None and not wanted:
             return
@@ -212,7 +212,7 @@ class Exporter:
             if wanted is None or shown["name"] in wanted:
                 yield self._fleet(shown)
 
-    def _fleet(self, shown: Mapping[str, Any]) -> FleetFacts:
+    def _fleet(self, shown: Mapping[str, Any]) -> ExportedFleet:
         name = str(shown["name"])
         definition = {part: shown[part] for part in _DEFINITION if shown.get(part) is not None}
         maintenance = {part: value for part, value in definition.get("maintenance", {}).items() if part not in ("probe", "transport")}
@@ -224,7 +224,7 @@ class Exporter:
         took = [(parse_time(turn["ended"]) - parse_time(turn["granted"])) / 1000 for turn in turns if turn["state"] == "done"]
         events = self._reader.items(f"{path}/maintenance/events", limit=1000)
         announced = [each for event in events if (each := self._announced(event)) is not None]
-        return FleetFacts(name, definition, nodes, tuple(announced), tuple(sorted(took)))
+        return ExportedFleet(name, definition, nodes, tuple(announced), tuple(sorted(took)))
 
     def _announced(self, event: Mapping[str, Any]) -> AnnouncedMaintenance | None:
         if event.get("rehearsal") or event.get("started") or event.get("ended") or not event.get("not_before"):
@@ -235,10 +235,10 @@ class Exporter:
         return AnnouncedMaintenance(tuple(event["nodes"]), at, 1000 * (lasts if lasts > 0 else IMPACT_S)) if known else None
 
 
-def _node(shown: Mapping[str, Any]) -> NodeFacts:
+def _node(shown: Mapping[str, Any]) -> ExportedNode:
     beat, agent, replica = shown.get("beat"), shown.get("maintenance"), shown.get("turn")
     domain = (agent or {}).get("fault_domain") or (beat or {}).get("fault_domain") or ""
-    return NodeFacts(
+    return ExportedNode(
         str(shown["node"]),
         str((agent or {}).get("vm", "")),
         str((agent or {}).get("scope", "")),
@@ -253,7 +253,7 @@ def _node(shown: Mapping[str, Any]) -> NodeFacts:
 
 
 def _size(event: Mapping[str, Any]) -> int:
-    """Return the bytes of a payload, about: the API shows it decoded."""
+    """Return the approximate bytes of a payload: the API shows it decoded."""
     from json import dumps
 
     return len(dumps(event.get("payload"), default=str, ensure_ascii=False).encode())
@@ -272,12 +272,12 @@ def slices(counts: Mapping[Millis, int], most: int) -> list[tuple[Millis, Millis
     return found
 
 
-def scaled(sample: Sequence[Planned], counts: Mapping[Millis, int]) -> list[Planned]:
-    """Return the sample as so many events as each minute has. A minute without an event of the sample has stand-ins."""
-    by_minute: dict[Millis, list[Planned]] = defaultdict(list)
+def scaled(sample: Sequence[PlannedEvent], counts: Mapping[Millis, int]) -> list[PlannedEvent]:
+    """Return the sample, scaled to the count of each minute. Events of other minutes represent a minute of which the sample has none."""
+    by_minute: dict[Millis, list[PlannedEvent]] = defaultdict(list)
     for event in sample:
         by_minute[event.due - event.due % MINUTE].append(event)
-    found: list[Planned] = []
+    found: list[PlannedEvent] = []
     turn = 0
     for minute, count in sorted(counts.items()):
         if not sample or not count:
@@ -287,7 +287,7 @@ def scaled(sample: Sequence[Planned], counts: Mapping[Millis, int]) -> list[Plan
             for _ in range(min(count, STAND_INS, len(sample))):
                 other = sample[turn % len(sample)]
                 turn += 1
-                inside.append(Planned(minute + other.due % MINUTE, other.channel, other.size, other.key))
+                inside.append(PlannedEvent(minute + other.due % MINUTE, other.channel, other.size, other.key))
         each, more = divmod(count, len(inside))
-        found += [Planned(event.due, event.channel, event.size, event.key, each + (number < more)) for number, event in enumerate(inside)]
+        found += [replace(event, times=each + (number < more)) for number, event in enumerate(inside)]
     return found

@@ -1,4 +1,4 @@
-"""The outcome of a run, and what follows from the stories of its events. Pure."""
+"""The outcome of a run: figures from the records of its events. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import ceil
 from typing import Final
 
 from ..core.clock import Millis
-from .receivers import EventStory
+from .receivers import EventRecord
 
 OVERDUE: Final[Millis] = 1_000
 """An event belongs to the backlog from this time after its due time on until it has ended, in milliseconds."""
@@ -38,7 +38,7 @@ class FleetOutcome:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """The result of a run. Times in seconds, of the window."""
 
     events: int
@@ -51,8 +51,8 @@ class Outcome:
     late: list[float]
     """Seconds from due time to the beginning of the attempt that delivered, of each delivered event; sorted."""
     late_by_channel: dict[str, float]
-    """The lateness that 99 of 100 events of a channel did not exceed."""
-    backlog_most: int
+    """By channel: the lateness that 99 of 100 events did not exceed."""
+    largest_backlog: int
     drained_after: float | None
     """Seconds from the largest backlog until it was empty; None if it was not when the run ended."""
     ran_for: float
@@ -64,45 +64,45 @@ class Outcome:
 
     def late_at(self, share: float) -> float:
         """Return the lateness that this share of the delivered events did not exceed."""
-        return at_share(self.late, share)
+        return quantile(self.late, share)
 
 
-def at_share(ordered: list[float], share: float) -> float:
-    """Return the value that this share of the sorted values does not exceed; 0 without any."""
+def quantile(ordered: list[float], share: float) -> float:
+    """Return the value that this share of the sorted values does not exceed; 0 without values."""
     return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 
-def outcome_of(stories: Mapping[str, EventStory], first: Millis, over: Millis, dead: Set[str]) -> Outcome:
+def outcome_of(records: Mapping[str, EventRecord], first: Millis, over: Millis, dead: Set[str]) -> RunOutcome:
     """Return the figures of the events, by id. first: beginning of the window. over: end of the run. dead: ids of those given up."""
     # Schedules have occurrences before the window and after the run too.
-    found = {name: story for name, story in stories.items() if first <= story.due < over}
+    found = {name: record for name, record in records.items() if first <= record.due < over}
     late: dict[str, list[float]] = defaultdict(list)
     around: dict[int, list[float]] = defaultdict(list)
     width = max(1, (over - first) / POINTS)
     waits: list[tuple[Millis, Millis]] = []
-    for name, story in found.items():
-        ended = (story.ended or over) if story.delivered or name in dead else over + OVERDUE
-        waits.append((story.due + OVERDUE, ended))
-        if story.delivered:
-            seconds = max(0, (story.arrived or story.due) - story.due) / 1000
-            late[story.channel].append(seconds)
-            around[min(POINTS - 1, int((story.due - first) / width))].append(seconds)
+    for name, record in found.items():
+        ended = (record.ended or over) if record.delivered or name in dead else over + OVERDUE
+        waits.append((record.due + OVERDUE, ended))
+        if record.delivered:
+            seconds = max(0, (record.arrived or record.due) - record.due) / 1000
+            late[record.channel].append(seconds)
+            around[min(POINTS - 1, int((record.due - first) / width))].append(seconds)
     most, drained, series = backlog_of(waits, first, over)
-    delivered, given_up = sum(story.delivered for story in found.values()), sum(name in dead for name in found)
-    return Outcome(
+    delivered, given_up = sum(record.delivered for record in found.values()), sum(name in dead for name in found)
+    return RunOutcome(
         events=len(found),
         delivered=delivered,
         dead=given_up,
         unfinished=len(found) - delivered - given_up,
-        failed_attempts=sum(story.failed for story in found.values()),
-        repeated=sum(story.repeated for story in found.values()),
+        failed_attempts=sum(record.failed for record in found.values()),
+        repeated=sum(record.repeated for record in found.values()),
         late=sorted(seconds for each in late.values() for seconds in each),
-        late_by_channel={name: at_share(sorted(each), 0.99) for name, each in sorted(late.items())},
-        backlog_most=most,
+        late_by_channel={name: quantile(sorted(each), 0.99) for name, each in sorted(late.items())},
+        largest_backlog=most,
         drained_after=drained,
         ran_for=(over - first) / 1000,
         backlog=series,
-        lateness=[(number * width / 1000, at_share(sorted(each), 0.99)) for number, each in sorted(around.items())],
+        lateness=[(number * width / 1000, quantile(sorted(each), 0.99)) for number, each in sorted(around.items())],
     )
 
 

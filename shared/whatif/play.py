@@ -1,4 +1,4 @@
-"""One run of a twin: a snapshot, changes and a seed give an outcome. The same ones give the same outcome on every machine."""
+"""One run of a twin: a snapshot, changes and a seed give an outcome, the same one on every machine."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, Final
 
 from ..core.clock import Millis
 from .changes import Change
-from .fleet.twin import FleetTwin
-from .outcome import Outcome, outcome_of
+from .fleet.twin import TwinFleet
+from .outcome import RunOutcome, outcome_of
 from .service import TwinService
 from .snapshot import MAX_EVENTS, BadSnapshot, Snapshot
 from .twin.loop import LoopClock, VirtualLoop
-from .twin.story import run_to_end
+from .twin.running import run_to_end
 
-WARM: Final = 180.0
-"""Seconds before the window: events are stored, servers share out the partitions, agents report for the first time."""
+WARM_UP: Final = 180.0
+"""Seconds before the window, in which events are stored, servers share out the partitions, and agents report for the first time."""
 MAX_DRAIN: Final = 3_600.0
-"""Seconds after the window for which a run waits until no event is left."""
-LOOKS: Final = 1.0
-"""Seconds between two looks whether all has ended."""
+"""Longest time after the window in which events can end, in seconds."""
+POLL: Final = 1.0
+"""Seconds between two checks of whether all events have ended."""
 MINUTE: Final[Millis] = 60_000
 
 type ReportProgress = Callable[[float], None]
@@ -37,26 +37,26 @@ class TwinRun:
     ) -> None:
         self._snapshot, self._progress = snapshot, progress
         self._loop = VirtualLoop()
-        begins = snapshot.first - round(WARM * 1000)
+        begins = snapshot.first - round(WARM_UP * 1000)
         self._clock = LoopClock(self._loop, begins - begins % MINUTE)
         self._service = TwinService(snapshot, changes, self._clock, instances=instances, seed=seed)
-        self._fleets = [FleetTwin(each, self._service, changes, self._clock, seed) for each in snapshot.fleets]
+        self._fleets = [TwinFleet(each, self._service, changes, self._clock, seed) for each in snapshot.fleets]
         self._tasks: list[asyncio.Task[None]] = []
-        self._outcome: Outcome | None = None
+        self._outcome: RunOutcome | None = None
 
-    def play(self) -> Outcome:
+    def play(self) -> RunOutcome:
         """Run to the end."""
         state = random.getstate()
-        # A few pauses of the app's own code come from there.
+        # Some pauses of the app's code use the global generator.
         random.seed(0)
         try:
-            run_to_end(self._loop, self._story())
+            run_to_end(self._loop, self._run_all())
         finally:
             random.setstate(state)
         assert self._outcome is not None
         return self._outcome
 
-    async def _story(self) -> None:
+    async def _run_all(self) -> None:
         snapshot = self._snapshot
         async with AsyncExitStack() as stack:
             await self._service.open(stack)
@@ -74,9 +74,9 @@ class TwinRun:
             for task in self._tasks:
                 task.cancel()
             latest = snapshot.end + round(MAX_DRAIN * 1000)
-            while self._clock.now() < latest and not self._service.idle():  # noqa: ASYNC110  shards tell nobody
-                await asyncio.sleep(LOOKS)
-            outcome = outcome_of(self._service.receivers.stories, snapshot.first, self._clock.now(), self._service.given_up())
+            while self._clock.now() < latest and not self._service.idle():  # noqa: ASYNC110  shards do not signal their end
+                await asyncio.sleep(POLL)
+            outcome = outcome_of(self._service.receivers.records, snapshot.first, self._clock.now(), self._service.given_up())
             outcome.fleets = fleets
             self._outcome = outcome
         self._progress(1.0)
@@ -85,14 +85,14 @@ class TwinRun:
         self._tasks.append(asyncio.create_task(work))
 
     async def _until(self, moment: Millis) -> None:
-        begins, end = self._snapshot.first - WARM * 1000, self._snapshot.end
+        begins, end = self._snapshot.first - WARM_UP * 1000, self._snapshot.end
         while (left := (moment - self._clock.now()) / 1000) > 0:
             self._progress(max(0.0, min(0.99, (self._clock.now() - begins) / (end - begins))))
             await asyncio.sleep(min(5.0, left))
             for task in self._tasks:
                 if task.done():
                     task.result()
-            if len(self._service.receivers.stories) > 2 * MAX_EVENTS:
+            if len(self._service.receivers.records) > 2 * MAX_EVENTS:
                 raise BadSnapshot(f"the schedules make more than {MAX_EVENTS:,} events; export a shorter window with --for")
 
     async def _change_rates(self) -> None:
@@ -108,7 +108,7 @@ def play(
     seed: int = 1,
     instances: int = 1,
     progress: ReportProgress = lambda share: None,
-) -> Outcome:
+) -> RunOutcome:
     """Run a twin from the beginning of the window until every event has ended, at most an hour after the window.
 
     Raises `BadSnapshot` and other ValueErrors for a snapshot that cannot be played.

@@ -1,4 +1,4 @@
-"""The receivers of a twin's deliveries, and the log of what becomes of each event."""
+"""The receivers of a twin's deliveries, and the record of each event."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Final
 from ..core.clock import Millis
 from ..delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from .changes import Change, ReceiverChange
-from .snapshot import ChannelFacts
-from .twin.cpu import Processor
+from .snapshot import ExportedChannel
+from .twin.cpu import VirtualProcessor
 from .twin.loop import LoopClock
 
-TOOK: Final = (20, 50, 80)
-"""Milliseconds of answers of a receiver of which no attempt is known."""
+DEFAULT_TOOK: Final = (20, 50, 80)
+"""Milliseconds of the answers of a receiver of which no attempt is known."""
 REFUSED_STATUS: Final = 503
 
 
 @dataclass(slots=True)
-class EventStory:
-    """What became of an event. Milliseconds since 1970; arrived: begin of the latest attempt; ended: its end. Attempts that failed."""
+class EventRecord:
+    """The course of an event. Times in milliseconds since 1970. arrived, ended: of its latest attempt. failed: its failed attempts."""
 
     due: Millis
     channel: str
@@ -35,47 +35,47 @@ class EventStory:
 
 
 class TwinReceivers:
-    """Answers the deliveries of all instances: as lately, and as the changes ask."""
+    """Answers the deliveries of all instances as the channel's receiver did before the export, with the changes."""
 
-    def __init__(self, channels: Iterable[ChannelFacts], changes: Iterable[Change], clock: LoopClock, seed: int) -> None:
+    def __init__(self, channels: Iterable[ExportedChannel], changes: Iterable[Change], clock: LoopClock, seed: int) -> None:
         self._channels = {channel.name: channel for channel in channels}
         self._changes = [each for each in changes if isinstance(each, ReceiverChange)]
         self._clock, self._seed = clock, seed
-        self.stories: dict[str, EventStory] = {}
+        self.records: dict[str, EventRecord] = {}
 
     def expect(self, event_id: str, due: Millis, channel: str) -> None:
         """Note an event that is stored."""
-        self.stories[event_id] = EventStory(due, channel)
+        self.records[event_id] = EventRecord(due, channel)
 
     async def take(self, target: Target, delivery: OutgoingDelivery, timeout: float) -> Verdict:
         """Answer an attempt. timeout: seconds after which the sender gives up."""
-        story = self.stories.get(delivery.id)
-        if story is None:
+        record = self.records.get(delivery.id)
+        if record is None:
             # An occurrence of a schedule.
-            story = self.stories[delivery.id] = EventStory(delivery.due, target.name)
-        if not story.delivered:
-            story.arrived, story.ended = self._clock.now(), None
-        # By the event, so that a change moves no other event's chance.
+            record = self.records[delivery.id] = EventRecord(delivery.due, target.name)
+        if not record.delivered:
+            record.arrived, record.ended = self._clock.now(), None
+        # Seeded by the event, so that a change does not alter the chance of another event.
         chance = random.Random(f"{self._seed}/{delivery.id}/{delivery.attempt}")
         seconds, fails = self._answer(target.name, self._clock.now(), chance)
         await asyncio.sleep(min(seconds, timeout))
-        if story.delivered:
-            story.repeated += 1
+        if record.delivered:
+            record.repeated += 1
             return Verdict("delivered", 200)
-        story.ended = self._clock.now()
+        record.ended = self._clock.now()
         if seconds > timeout:
-            story.failed += 1
+            record.failed += 1
             return Verdict("retry", None, f"no answer within {timeout:g} s")
         if fails:
-            story.failed += 1
+            record.failed += 1
             return Verdict("retry", REFUSED_STATUS)
-        story.delivered = True
+        record.delivered = True
         return Verdict("delivered", 200)
 
     def _answer(self, name: str, now: Millis, chance: random.Random) -> tuple[float, bool]:
         channel = self._channels.get(name)
-        took = (channel.took if channel is not None else ()) or TOOK
-        # Between two neighbours of the sample, so that a small one gives no steps.
+        took = (channel.took if channel is not None else ()) or DEFAULT_TOOK
+        # A value between two neighbours of the sample, because a small sample would give few distinct values.
         place = chance.random() * (len(took) - 1)
         low = int(place)
         millis = took[low] + (took[min(low + 1, len(took) - 1)] - took[low]) * (place - low)
@@ -88,9 +88,9 @@ class TwinReceivers:
 
 
 class TwinSender:
-    """A `Sender`: one instance's way to the receivers."""
+    """The `Sender` of one instance."""
 
-    def __init__(self, receivers: TwinReceivers, processor: Processor, seconds: float, timeouts: Mapping[str, float]) -> None:
+    def __init__(self, receivers: TwinReceivers, processor: VirtualProcessor, seconds: float, timeouts: Mapping[str, float]) -> None:
         """seconds: of CPU that a delivery costs the instance. timeouts: seconds, by channel."""
         self._receivers, self._processor, self._seconds, self._timeouts = receivers, processor, seconds, timeouts
 
@@ -100,4 +100,4 @@ class TwinSender:
         return await self._receivers.take(target, delivery, self._timeouts.get(target.name, 15.0))
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""

@@ -24,10 +24,10 @@ from ..storage import spread_storage
 from ..storage.memory import MemoryTables
 from ..storage.names import EVENTS, SHARDS
 from ..tenants.model import Limits, Retry, Tenant
-from .changes import Change, MoreEvents, RateChange
+from .changes import AddedEvents, Change, RateChange
 from .receivers import TwinReceivers, TwinSender
-from .snapshot import MAX_NODES, ChannelFacts, PlannedEvent, Snapshot
-from .twin.cpu import Charges, Processor
+from .snapshot import MAX_NODES, ExportedChannel, PlannedEvent, Snapshot
+from .twin.cpu import Charges, VirtualProcessor
 from .twin.loop import LoopClock
 from .twin.storage import AccountConnection, LimitedAccount, LimitedQueues, LimitedTables, StorageLimits
 from .twin.trigger import HostTrigger, ticking
@@ -37,12 +37,12 @@ ADDRESS: Final = "http://127.0.0.1:9/"
 """Nothing is ever sent there: `TwinSender` answers."""
 BATCH: Final = 1000
 MAX_PAYLOADS: Final = 512 * 2**20
-"""Bytes of all payloads of a run, which are in memory. Of very many events, large payloads count as smaller ones."""
+"""Most bytes of all payloads of a run, which are in memory. Beyond it, large payloads are made smaller."""
 MINUTE: Final[Millis] = 60_000
 
 
 class TwinService:
-    """Some instances of the app over one storage account."""
+    """The instances of the app over one storage account."""
 
     def __init__(self, snapshot: Snapshot, changes: Sequence[Change], clock: LoopClock, *, instances: int, seed: int) -> None:
         self._snapshot, self._changes, self._clock, self._seed = snapshot, changes, clock, seed
@@ -59,7 +59,7 @@ class TwinService:
         timeouts = {channel.name: channel.timeout / 1000 for channel in self._snapshot.channels}
         chance = random.Random(f"{self._seed}/polls")
         for number in range(self._count):
-            processor, charges = Processor(), Charges()
+            processor, charges = VirtualProcessor(), Charges()
             way = AccountConnection(self.account, processor, charges, self._clock, random.Random(f"{self._seed}/{number}"))
             queues = LimitedQueues(way)
             storage = spread_storage([LimitedTables(way, self._clock)], queues, self._clock)
@@ -84,7 +84,7 @@ class TwinService:
         """The first instance, which also runs the timers."""
         return self.apps[0]
 
-    async def _put(self, channel: ChannelFacts, rate: float | None) -> None:
+    async def _put(self, channel: ExportedChannel, rate: float | None) -> None:
         # Leaving out the settings without a value lets the model's own defaults apply.
         given: dict[str, Any] = {"type": "http", "url": ADDRESS, "timeout": format_duration(channel.timeout)}
         limits = {"deliveries_per_second": rate, "concurrency": channel.concurrency}
@@ -103,10 +103,10 @@ class TwinService:
             event if event.size <= most else replace(event, size=most)
             for event in spread_events(self._snapshot.events, self._snapshot.first, chance)
         ]
-        # Those of the export come first and alone, so that they have the same ids in both runs.
+        # The events of the export are stored first, so that they have the same ids in both runs.
         await self._post(known)
         for change in self._changes:
-            if isinstance(change, MoreEvents):
+            if isinstance(change, AddedEvents):
                 dues = sorted(change.at + (chance.randrange(change.over) if change.over else 0) for _ in range(change.count))
                 await self._post([PlannedEvent(due, change.channel) for due in dues])
         for number, spec in enumerate(self._snapshot.schedules):
@@ -131,14 +131,14 @@ class TwinService:
                 if left:
                     await asyncio.sleep(1.0)
 
-    def rates(self) -> Iterator[tuple[Millis, ChannelFacts, float | None]]:
+    def rates(self) -> Iterator[tuple[Millis, ExportedChannel, float | None]]:
         """Yield the changes of channels' limits: time, channel, limit."""
         channels = {channel.name: channel for channel in self._snapshot.channels}
         for change in self._changes:
             if isinstance(change, RateChange):
                 yield change.at, channels[change.channel], change.rate
 
-    async def set_rate(self, channel: ChannelFacts, rate: float | None) -> None:
+    async def set_rate(self, channel: ExportedChannel, rate: float | None) -> None:
         """Change a channel's limit, as an operator does."""
         await self._put(channel, rate)
 
@@ -148,11 +148,11 @@ class TwinService:
         return {server_id(row.pk, row.rk) for rows in tables.peek(EVENTS) for row in rows if row.props.get("state") in ("dead", "lapsed")}
 
     def idle(self) -> bool:
-        """Return True if no shard has anything left to do."""
+        """Return True if no shard has an open event."""
         return not any(True for rows in self.account.tables.peek(SHARDS) for _ in rows)
 
     async def scan_fleets(self) -> None:
-        """Run the jobs of leases and of maintenance as the app's sweep does while a fleet is under way."""
+        """Run the jobs of leases and of maintenance every 15 s, as the app's sweep does."""
         for number in range(10**9):
             jobs = ("lease_scan", "stale_scan") if number % 4 == 0 else ("lease_scan",)
             for job in jobs:
@@ -164,9 +164,9 @@ class TwinService:
 
 
 def spread_events(events: Iterable[PlannedEvent], first: Millis, chance: random.Random) -> Iterator[PlannedEvent]:
-    """Yield each event as often as it stands for, in the order of due times: the repeated ones at random within its minute.
+    """Yield each event `times` times, in the order of due times: the repeated ones at random within its minute.
 
-    What is overdue is due at `first`.
+    Overdue events are due at `first`.
     """
     found: list[PlannedEvent] = []
     for event in events:

@@ -1,4 +1,4 @@
-"""The file of an export: figures and names that a twin needs of a running Tocsin, but no payloads, addresses or secrets."""
+"""The file of an export: the figures and names that a twin needs, but no payloads, addresses or secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.durations import parse_time
 
 FORMAT: Final = 1
 MAX_BYTES: Final = 64 * 2**20
-"""Largest file."""
+"""Largest file, in bytes."""
 MAX_WINDOW: Final[Millis] = 24 * 3_600_000
 """Longest window, in milliseconds."""
 MAX_EVENTS: Final = 100_000
@@ -32,7 +32,7 @@ class BadSnapshot(ValueError):
 @dataclass(frozen=True, slots=True)
 class PlannedEvent:
     """Events of one due time. due: milliseconds since 1970. size: bytes of a payload. key: number of the ordering key; None without one.
-    times: how many events it stands for; those beyond the first are spread over the minute."""
+    times: number of events that it represents; those beyond the first are spread over the minute."""
 
     due: Millis
     channel: str
@@ -42,7 +42,7 @@ class PlannedEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelFacts:
+class ExportedChannel:
     """A channel, and how its receiver has answered lately.
 
     took: milliseconds of attempts, sorted; empty if none is known. failed: the share of the attempts that failed. timeout: milliseconds.
@@ -61,8 +61,8 @@ class ChannelFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """A node of a fleet. serves: it is a server. agent: it has an agent. role: as a replica; empty if it is none.
+class ExportedNode:
+    """A node of a fleet. serves: it runs a server. agent: it runs an agent. role: as a replica; empty if it is none.
 
     fault_domain: as its agent reports it, or else its server. server_domain: as its server reports it, for the planner."""
 
@@ -88,12 +88,12 @@ class AnnouncedMaintenance:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetFacts:
+class ExportedFleet:
     """A fleet: its definition as the API shows it, its nodes, and the seconds that its latest checkpoints took."""
 
     name: str
     definition: Mapping[str, Any]
-    nodes: tuple[NodeFacts, ...] = ()
+    nodes: tuple[ExportedNode, ...] = ()
     announced: tuple[AnnouncedMaintenance, ...] = ()
     checkpoints_took: tuple[float, ...] = ()
 
@@ -105,19 +105,19 @@ class FleetFacts:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a twin knows. first, end: the window, milliseconds since 1970. retry: the tenant's, as the API shows it."""
+    """The content of an export. first, end: the window, milliseconds since 1970. retry: the tenant's, as the API shows it."""
 
     first: Millis
     end: Millis
     events: tuple[PlannedEvent, ...] = ()
-    channels: tuple[ChannelFacts, ...] = ()
+    channels: tuple[ExportedChannel, ...] = ()
     schedules: tuple[Mapping[str, Any], ...] = ()
-    fleets: tuple[FleetFacts, ...] = ()
+    fleets: tuple[ExportedFleet, ...] = ()
     retry: Mapping[str, Any] = field(default_factory=dict)
     tenant_rate: float | None = None
     tenant_concurrency: int | None = None
     notes: tuple[str, ...] = ()
-    """Sentences about what is not exact: samples, defaults, what the key was not permitted to read."""
+    """Sentences about inexact parts: samples, defaults, and parts that the key was not permitted to read."""
 
     @property
     def total(self) -> int:
@@ -128,7 +128,7 @@ class Snapshot:
         """Raise `BadSnapshot` if it is too large for a run."""
         seconds, nodes = (self.end - self.first) / 1000, sum(len(fleet.nodes) for fleet in self.fleets)
         if not 0 < self.end - self.first <= MAX_WINDOW:
-            raise BadSnapshot(f"the window from {to_text(self.first)} to {to_text(self.end)} must last up to 24 hours")
+            raise BadSnapshot(f"the window from {to_text(self.first)} to {to_text(self.end)} is empty, or longer than 24 hours")
         if self.total > MAX_EVENTS:
             raise BadSnapshot(f"{self.total:,} events are more than the {MAX_EVENTS:,} of a run; export a shorter window with --for")
         for what, count, most in (
@@ -169,7 +169,7 @@ def parse_snapshot(text: str) -> Snapshot:
             first,
             parse_time(given["end"]),
             tuple(_event(first, row) for row in given["events"]),
-            tuple(_made(ChannelFacts, each, took=tuple) for each in given["channels"]),
+            tuple(_parsed_as(ExportedChannel, each, took=tuple) for each in given["channels"]),
             tuple(given["schedules"]),
             tuple(_fleet(each) for each in given["fleets"]),
             dict(given["retry"]),
@@ -195,16 +195,16 @@ def _event(first: Millis, row: Any) -> PlannedEvent:
     return PlannedEvent(first + after, str(channel), size, key, times)
 
 
-def _fleet(given: Any) -> FleetFacts:
-    found: FleetFacts = _made(
-        FleetFacts,
+def _fleet(given: Any) -> ExportedFleet:
+    found: ExportedFleet = _parsed_as(
+        ExportedFleet,
         given,
-        nodes=lambda nodes: tuple(_made(NodeFacts, each) for each in nodes),
-        announced=lambda events: tuple(_made(AnnouncedMaintenance, each, nodes=tuple) for each in events),
+        nodes=lambda nodes: tuple(_parsed_as(ExportedNode, each) for each in nodes),
+        announced=lambda events: tuple(_parsed_as(AnnouncedMaintenance, each, nodes=tuple) for each in events),
         checkpoints_took=tuple,
     )
     return found
 
 
-def _made(kind: Any, given: Any, **convert: Callable[[Any], Any]) -> Any:
+def _parsed_as(kind: Any, given: Any, **convert: Callable[[Any], Any]) -> Any:
     return kind(**{name: convert[name](value) if name in convert else value for name, value in given.items()})

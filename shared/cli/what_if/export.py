@@ -1,4 +1,4 @@
-"""`tocsin what-if export`: write what a twin needs to know of the app."""
+"""`tocsin what-if export`: write the data of the app that a twin needs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import typer
 
 from ...core.durations import parse_duration, parse_time
 from ...core.readable import count_of
-from ...whatif.export import Exporter, ExportOptions
+from ...whatif.export import ExportOptions, SnapshotExporter
 from ...whatif.snapshot import MAX_EVENTS, BadSnapshot
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession, read_if_allowed, usage_errors
 from ..terminal.times import duration_option, time_option
 
-_LIMIT_HELP: Final = "Read this many events at most; beyond that, a sample stands for all."
+_LIMIT_HELP: Final = "Largest number of events to read. Of more events, a sample is read that represents all."
 Output = Annotated[Path, typer.Argument(metavar="FILE", help="File to write, such as monday.json.", show_default=False)]
 
 
@@ -54,7 +54,7 @@ def export(
     options = ExportOptions(first, end, limit, () if without_fleets else fleet)
     admin = CommandSession(replace(session.app, tenant=None))
     try:
-        found = Exporter(session, admin, read_if_allowed, tenant, options).read()
+        found = SnapshotExporter(session, admin, read_if_allowed, tenant, options).read()
     except BadSnapshot as wrong:
         raise CommandFailed(str(wrong), advice="tocsin what-if export --help lists the options.", status=Exit.USAGE) from None
     finally:

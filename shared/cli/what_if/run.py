@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...whatif.play import ReportProgress
 
 _FILE_HELP: Final = "File that tocsin what-if export has written."
+_FAIL_IF_HELP: Final = "Exit with code 1 if the run with the changes meets this condition, such as 'dead>0'."
 _NEEDED: Final = "The twin is the whole service: it needs Python 3.13 and the extra, as in pip install 'tocsin[app]'."
 MAX_INSTANCES: Final = 16
 
@@ -42,8 +43,8 @@ def run(
     outage: Annotated[list[str] | None, _change("A fault domain stands still without notice", "outage")] = None,
     remove_servers: Annotated[list[str] | None, _change("Servers leave", "remove-servers")] = None,
     changes: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML file of changes: lists by the names above.")] = None,
-    fail_if: Annotated[list[str] | None, typer.Option(metavar="BOUND", help="Exit with 1 if the run with the change is so.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31, metavar="N", help="Number of the random sequence.")] = 1,
+    fail_if: Annotated[list[str] | None, typer.Option(metavar="CONDITION", help=_FAIL_IF_HELP)] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**31, metavar="N", help="Seed of random numbers.")] = 1,
     instances: Annotated[int, typer.Option(min=1, max=MAX_INSTANCES, metavar="N", help="Instances of the app, of one core each.")] = 1,
     chart: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw both runs as an SVG file.")] = None,
     json: JsonOption = False,
@@ -73,12 +74,12 @@ def run(
     wanted = _changes({name: texts for name, texts in given.items() if texts}, changes, snapshot)
     try:
         from ...whatif.chart import draw
-        from ...whatif.comparison import Bound, as_document, compare, parse_bound, series_of, shown
+        from ...whatif.comparison import FailCondition, as_document, compare, figure_text, parse_condition, series_of
         from ...whatif.play import play
     except ImportError as missing:
         raise CommandFailed(f"a library of the service is missing: {missing}", advice=_NEEDED) from None
     try:
-        bounds: list[Bound] = [parse_bound(text) for text in fail_if or ()]
+        conditions: list[FailCondition] = [parse_condition(text) for text in fail_if or ()]
     except BadChange as wrong:
         raise CommandFailed(str(wrong), where="--fail-if", status=Exit.USAGE) from None
     with _progress() as progress, usage_errors(str(file)):
@@ -87,25 +88,30 @@ def run(
         if wanted:
             changed = play(snapshot, wanted, seed=seed, instances=instances, progress=lambda share: progress(0.5 + share / 2))
     lines = compare(unchanged, changed)
-    broken = [(bound, line) for bound in bounds for line in bound.broken_by(lines)]
+    met = [(condition, line) for condition in conditions for line in condition.met_by(lines)]
     if chart is not None:
         _write(chart, draw(series_of(unchanged), series_of(changed), f"{file.name}: unchanged, and with the change"))
     if json:
         document = {"seed": seed, "instances": instances, "notes": list(snapshot.notes), **as_document(lines, unchanged, changed)}
-        typer.echo(to_json({**document, "broken": [bound.text for bound, _ in broken]}))
+        typer.echo(to_json({**document, "conditions_met": [condition.text for condition, _ in met]}))
     else:
         screen = Screen()
         rows = [
-            (line.name, shown(line.unchanged, line.unit), shown(line.changed, line.unit), shown(line.difference, line.unit, signed=True))
+            (
+                line.name,
+                figure_text(line.unchanged, line.unit),
+                figure_text(line.changed, line.unit),
+                figure_text(line.difference, line.unit, signed=True),
+            )
             for line in lines
         ]
         screen.table(("figure", "unchanged", "changed", "difference"), rows)
         for note in snapshot.notes:
             screen.line(note)
         typer.echo(screen.text(), nl=False)
-    for bound, line in broken:
-        print(f"{bound.text}: {line.name} is {shown(line.changed, line.unit)}", file=sys.stderr)
-    if broken:
+    for condition, line in met:
+        print(f"{condition.text}: {line.name} is {figure_text(line.changed, line.unit)}", file=sys.stderr)
+    if met:
         raise typer.Exit(Exit.FAILED)
 
 
@@ -146,7 +152,7 @@ def _write(file: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[ReportProgress]:
-    """A bar on standard error, if that is a terminal."""
+    """Show a bar on standard error, if that is a terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda share: None
         return

@@ -35,7 +35,7 @@ TAKES: Final[Mapping[HookKind, tuple[float, float]]] = {"prepare": (2.0, 6.0), "
 IMPACT: Final = 7.0
 """Seconds of an impact, as in the case study."""
 ROUND: Final = (0.005, 0.020)
-"""Seconds between a node and the app, each way."""
+"""Seconds of a message between a node and the app, at least and at most."""
 
 type Post = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Sends a report to the app and returns its answer. Raises `Problem`, `StorageError`."""
@@ -133,10 +133,10 @@ class VirtualAgent:
         self._later(self._chance.uniform(least, most), lambda: self.observe(HookEnded(effect.run, True)))
 
     def stop_hook(self, run: int) -> None:
-        """Let it end by itself."""
+        """Do nothing: the hook ends after its time."""
 
     def approve(self, effect: Approve) -> None:
-        """Tell Azure."""
+        """Approve the event at Azure."""
 
         def posted() -> None:
             event = self.scope.events.get(effect.raw_id)
@@ -157,7 +157,7 @@ class VirtualAgent:
         self._bell.set()
 
     def result(self, effect: SendResult) -> None:
-        """The wave has no approvals that the app leases."""
+        """Do nothing: the app leases no approvals here."""
 
     def _later(self, seconds: float, act: Callable[[], None]) -> None:
         async def wait() -> None:

@@ -1,4 +1,4 @@
-"""A machine of a twin: it can stand still, or be gone. Its requests to storage wait meanwhile."""
+"""A machine of a twin, which can stand still. Its requests to storage wait meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...storage.ports import MAX_PAGE, Applied, Op, Page, Row, Tables, Where, Wr
 from ..twin.loop import LoopClock
 
 _AFTER = 1e-6
-"""Seconds that a wait ends late, so that rounding does not end it early."""
+"""Seconds by which a wait is longer, so that rounding does not end it early."""
 
 
 class TwinMachine:
@@ -81,7 +81,7 @@ class MachineTables:
         """See `ports.Tables`."""
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
 
 class LoopRunner(AsyncRunner):

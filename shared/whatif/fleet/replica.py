@@ -15,13 +15,13 @@ from ..twin.loop import LoopClock
 from .machine import TwinMachine
 
 CHECKPOINT_TOOK: Final = (60.0, 120.0, 180.0)
-"""Seconds of a checkpoint of a fleet of which none is known."""
+"""Seconds of the checkpoints of a fleet of which none is known."""
 PUBLISH_TRIES: Final = 5
 PUBLISH_PAUSE: Final = 10.0
 
 
 class TwinReplica:
-    """One replica. took: seconds of checkpoints, of which it draws."""
+    """One replica. took: seconds of checkpoints, from which it draws one for each turn."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class TwinReplica:
         self._last = 0
         self._failures = 0
         self.lost = 0
-        """Turns that it had and did not publish in time."""
+        """Turns without a checkpoint that was published in time."""
 
     async def play(self) -> None:
         """Report, and take turns."""
@@ -88,7 +88,7 @@ class TwinReplica:
         return answer["report_ms"] / 1000, act.held if isinstance(act, rules.BeginTurn) else None
 
     async def _take(self, held: rules.HeldTurn) -> None:
-        """Take a checkpoint, and publish it if there is time."""
+        """Take a checkpoint, and publish it if the turn has not ended."""
         await asyncio.sleep(self._chance.choice(self._took))
         await self._machine.thawed()
         published = False

@@ -65,7 +65,7 @@ class TwinServer:
                 if await self._beats.run_loop(self._heartbeats.serve(lambda incarnation: ())):
                     break
         except TocsinError:
-            # Fenced for good, as a process whose name another one uses.
+            # The server cannot go on, for example because another one uses its name.
             pass
         finally:
             self.left = True

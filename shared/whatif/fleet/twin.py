@@ -12,11 +12,11 @@ from ...fleets.model import FleetIn
 from ...leases.rows import fleet_key
 from ...maintenance.agent.imds.client import Machine
 from ...maintenance.model import AgentReportIn
-from ..changes import ANNOUNCED_BEFORE, Change, DomainChange, FewerServers
+from ..changes import ANNOUNCED_BEFORE, Change, DomainChange, ServerRemoval
 from ..outcome import POINTS, FleetOutcome
 from ..service import TENANT, TwinService
-from ..snapshot import FleetFacts, NodeFacts
-from ..twin.cpu import Charges, Processor
+from ..snapshot import ExportedFleet, ExportedNode
+from ..twin.cpu import Charges, VirtualProcessor
 from ..twin.loop import LoopClock
 from ..twin.storage import AccountConnection, LimitedTables
 from .agents import AzureEvent, Scope, VirtualAgent
@@ -25,7 +25,7 @@ from .replica import TwinReplica
 from .server import TwinServer
 
 LOOK: Final = 0.2
-"""Seconds between two looks at the owners: times without an owner are right by as much."""
+"""Seconds between two looks at the owners, and the error of times without an owner."""
 STARTS_OVER: Final = 10.0
 """Seconds over which the nodes start, before the window."""
 REACTION: Final = (2.0, 10.0)
@@ -37,7 +37,7 @@ PASSED: Final[Millis] = 5_000
 KNOWN_BEFORE: Final[Millis] = 60_000
 """Milliseconds before the window at which the export's maintenance is announced: agents have started, and partitions are shared out."""
 FREE: Final = Charges(0.0, 0.0, 0.0, 0.0)
-"""Nodes have machines of their own."""
+"""Requests of nodes cost the instances no CPU: nodes have machines of their own."""
 
 type Spawn = Callable[[Coroutine[Any, Any, None]], object]
 """Starts a task that ends with the run."""
@@ -46,7 +46,7 @@ type Spawn = Callable[[Coroutine[Any, Any, None]], object]
 class TwinNode:
     """One node: its machine and the processes on it."""
 
-    def __init__(self, facts: NodeFacts, clock: LoopClock) -> None:
+    def __init__(self, facts: ExportedNode, clock: LoopClock) -> None:
         self.facts, self.machine = facts, TwinMachine(clock)
         self.server: TwinServer | None = None
         self.agent: VirtualAgent | None = None
@@ -54,14 +54,14 @@ class TwinNode:
         self.tasks: list[asyncio.Task[None]] = []
 
 
-class FleetTwin:
+class TwinFleet:
     """One fleet of the export."""
 
-    def __init__(self, facts: FleetFacts, service: TwinService, changes: Sequence[Change], clock: LoopClock, seed: int) -> None:
+    def __init__(self, facts: ExportedFleet, service: TwinService, changes: Sequence[Change], clock: LoopClock, seed: int) -> None:
         self.name, self._facts, self._service, self._clock, self._seed = facts.name, facts, service, clock, seed
-        mine = [each for each in changes if isinstance(each, DomainChange | FewerServers) and each.fleet in ("", facts.name)]
+        mine = [each for each in changes if isinstance(each, DomainChange | ServerRemoval) and each.fleet in ("", facts.name)]
         self._domains = [each for each in mine if isinstance(each, DomainChange)]
-        self._fewer = [each for each in mine if isinstance(each, FewerServers)]
+        self._fewer = [each for each in mine if isinstance(each, ServerRemoval)]
         self._chance = random.Random(f"{seed}/{facts.name}")
         self._nodes = {node.name: TwinNode(node, clock) for node in facts.nodes}
         self._scopes: dict[str, Scope] = {}
@@ -82,8 +82,8 @@ class FleetTwin:
         await self._service.app.fleets.put(TENANT, self.name, self._spec)
         for number, node in enumerate(self._nodes.values()):
             spawn(self._start(node, STARTS_OVER * number / max(1, len(self._nodes))))
-        spawn(self._look_on())
-        spawn(self._azure())
+        spawn(self._watch_owners())
+        spawn(self._run_azure())
         for each in self._announcements():
             spawn(each)
         for change in self._domains:
@@ -98,7 +98,7 @@ class FleetTwin:
         key, seed = fleet_key(TENANT, self.name), f"{self._seed}/{self.name}/{facts.name}"
         works: list[Coroutine[Any, Any, None]] = []
         if facts.serves:
-            way = AccountConnection(self._service.account, Processor(), FREE, self._clock, random.Random(seed))
+            way = AccountConnection(self._service.account, VirtualProcessor(), FREE, self._clock, random.Random(seed))
             tables = LimitedTables(way, self._clock)
             options: dict[str, Any] = {"domain": facts.server_domain, "capacity": facts.capacity, "seed": seed}
             node.server = TwinServer(key, facts.name, tables, self._clock, node.machine, **options)
@@ -161,7 +161,7 @@ class FleetTwin:
 
     # -- owners
 
-    async def _look_on(self) -> None:
+    async def _watch_owners(self) -> None:
         self._unowned_since = dict.fromkeys(range(self._spec.partitions), self._clock.monotonic())
         while True:
             await asyncio.sleep(LOOK)
@@ -227,7 +227,7 @@ class FleetTwin:
             if node.agent is None:
                 node.machine.freeze(lasts)
 
-    async def _azure(self) -> None:
+    async def _run_azure(self) -> None:
         """Start each event soon after its approval, and end it."""
         ends: dict[str, float] = {}
         while True:
@@ -259,7 +259,7 @@ class FleetTwin:
             if node.facts.fault_domain == change.domain:
                 node.machine.freeze(change.lasts / 1000)
 
-    async def _remove(self, removal: FewerServers) -> None:
+    async def _remove(self, removal: ServerRemoval) -> None:
         await self._until(removal.at)
         names = sorted(name for name, node in self._nodes.items() if node.server is not None and not node.server.left)
         for name in names[-removal.count :]:

@@ -1,4 +1,4 @@
-"""The CPU that the service takes, and the cores that give it."""
+"""The CPU time that the service needs, and the cores that it runs on."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Charges:
 
 
 class SharedCores:
-    """Cores that several processes share: the process that has had least gets the core that becomes free, as of a fair scheduler."""
+    """Cores that several processes share: the process with the least CPU time so far gets the next free core, as with a fair scheduler."""
 
     def __init__(self, cores: int = 1, turn: float = math.inf) -> None:
         """turn: seconds for which a process keeps a core, while its piece of work lasts."""
         self._idle, self._turn = cores, turn
-        self._ready: list[Processor] = []
+        self._ready: list[VirtualProcessor] = []
         self._least = 0.0
 
-    def ask(self, processor: Processor) -> None:
+    def ask(self, processor: VirtualProcessor) -> None:
         """Give the process a core when its turn comes."""
-        # Time without work gives no right to more of it later.
+        # A process without work gathers no claim to more time later.
         processor.had = max(processor.had, self._least)
         self._ready.append(processor)
         self._start()
@@ -48,14 +48,14 @@ class SharedCores:
             seconds = min(processor.next_piece, self._turn)
             asyncio.get_running_loop().call_later(seconds, self._done, processor, seconds)
 
-    def _done(self, processor: Processor, seconds: float) -> None:
+    def _done(self, processor: VirtualProcessor, seconds: float) -> None:
         self._idle += 1
         if processor.work(seconds):
             self._ready.append(processor)
         self._start()
 
 
-class Processor:
+class VirtualProcessor:
     """A process with one event loop: it uses one core at a time, one piece of work after the other."""
 
     def __init__(self, machine: SharedCores | None = None) -> None:

@@ -1,4 +1,4 @@
-"""An event loop in virtual time: it never waits, it jumps to the next timer. The same program runs the same way every time."""
+"""An event loop on virtual time: it never waits, and sets the time to that of the next timer. A program runs the same way every time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ START: Final[Millis] = 1_800_000_000_000
 """A whole minute: the time at which a run begins."""
 
 MOST_TURNS = 400_000
-"""Turns of the loop at one virtual instant after which the program is taken to be spinning."""
+"""Turns of the loop at one virtual instant after which the program counts as stuck."""
 
 
 class Stuck(Exception):
-    """Nothing is left that could ever happen, or the program spins without time passing."""
+    """Raised when all tasks wait and no timer is set, or when the program runs on without time passing."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -39,7 +39,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             while timers and timers[0].cancelled():
                 heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined]
             if not timers:
-                raise Stuck("everybody waits, and nothing will ever wake them")
+                raise Stuck("all tasks wait, and no timer is set")
             self.now = max(self.now, timers[0].when())
             self._turns = 0
             while timers and timers[0].when() <= self.now:

@@ -20,7 +20,7 @@ from ...storage.blocking import run_through
 from ...storage.memory import MemoryQueues, MemoryTables
 from ...storage.ports import MAX_PAGE, Applied, Message, Op, Page, Row, Where, WriteRefused
 from ...storage.server_time import ServerTimeEstimator
-from .cpu import Charges, Processor
+from .cpu import Charges, VirtualProcessor
 
 POLICY: Final = TransportPolicy()
 
@@ -46,20 +46,20 @@ class RateBucket:
         self._at = 0.0
 
     def has(self, amount: float, now: float) -> bool:
-        """Return whether there is room for `amount`."""
+        """Return True if there is room for `amount`."""
         self._left = min(self._rate, self._left + (now - self._at) * self._rate)
         self._at = now
         return self._left >= amount
 
     def take(self, amount: float) -> None:
-        """Use what `has` has found."""
+        """Use `amount`, for which `has` has returned True."""
         self._left -= amount
 
 
 class LimitedAccount:
-    """One storage account: its rows, and what it was asked in each second. Every row that is read or written counts as one entity."""
+    """One storage account: its rows, and the load of each second. Every row that is read or written counts as one entity."""
 
-    def __init__(self, clock: Clock, limits: StorageLimits, processor: Processor | None = None, row: float = 0.0) -> None:
+    def __init__(self, clock: Clock, limits: StorageLimits, processor: VirtualProcessor | None = None, row: float = 0.0) -> None:
         """processor, row: of an emulator, its process and the CPU that a row costs it."""
         self.processor, self.row = processor, row
         self.tables, self.queues, self.limits = MemoryTables(clock), MemoryQueues(clock), limits
@@ -71,7 +71,7 @@ class LimitedAccount:
         self._parts: dict[tuple[str, str], RateBucket] = {}
 
     def admits(self, kind: str, name: str, amount: int) -> bool:
-        """Return whether a request for `amount` rows of a partition, or messages of a queue, is served. kind: the table, or `queue`."""
+        """Return True if a request for `amount` rows of a partition, or messages of a queue, is served. kind: the table, or `queue`."""
         now = asyncio.get_running_loop().time()
         part = self._parts.get((kind, name))
         if part is None:
@@ -89,9 +89,9 @@ class LimitedAccount:
 
 
 class AccountConnection:
-    """An instance's way to an account."""
+    """The connection of an instance to an account."""
 
-    def __init__(self, account: LimitedAccount, processor: Processor, charges: Charges, clock: Clock, chance: Random) -> None:
+    def __init__(self, account: LimitedAccount, processor: VirtualProcessor, charges: Charges, clock: Clock, chance: Random) -> None:
         self.account, self._processor, self._charges, self._clock, self._chance = account, processor, charges, clock, chance
 
     async def once[T](self, kind: str, name: str, ask: Callable[[], T], rows: int | None = None) -> T | None:
@@ -110,7 +110,7 @@ class AccountConnection:
             if self.account.admits(kind, name, rows):
                 answer = ask()
         else:
-            # To read changes nothing, so the page shows how many rows the account is asked for.
+            # A read changes nothing, so its page gives the number of rows.
             answer = ask()
             rows = len(answer.rows)  # type: ignore[attr-defined]
             if not self.account.admits(kind, name, max(1, rows)):
@@ -174,7 +174,7 @@ class LimitedTables:
         await self._inner.ensure(tables)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
 
 class LimitedQueues:
@@ -207,4 +207,4 @@ class LimitedQueues:
         await self._inner.ensure(queues)
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""

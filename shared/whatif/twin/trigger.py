@@ -16,7 +16,7 @@ from ...storage.ports import Message, Queues
 
 
 class QueueTrigger:
-    """The queue trigger: polls as the Functions host does, hands messages to the scheduler, deletes what was served."""
+    """Polls queues as the Functions host does, hands messages to the scheduler, and deletes those that were served."""
 
     BATCH, THRESHOLD, FIRST, LONGEST = 16, 48, 0.1, 2.0
 
@@ -76,7 +76,7 @@ class QueueTrigger:
 
 
 class HostTrigger(QueueTrigger):
-    """The queue trigger. A message whose function failed becomes visible again after half a minute, as `host.json` says."""
+    """A queue trigger whose failed messages become visible again after half a minute, as `host.json` says."""
 
     AGAIN: Final = 30.0
 

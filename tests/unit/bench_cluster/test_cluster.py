@@ -17,7 +17,7 @@ from shared.core.errors import OutcomeUnknown
 from shared.scheduler import rules
 from shared.storage.names import EVENTS
 from shared.storage.ports import Applied, Insert
-from shared.whatif.twin.cpu import Charges, Processor, SharedCores
+from shared.whatif.twin.cpu import Charges, SharedCores, VirtualProcessor
 from shared.whatif.twin.loop import LoopClock, VirtualLoop
 from shared.whatif.twin.storage import AccountConnection, LimitedAccount, LimitedTables, StorageLimits
 
@@ -34,7 +34,7 @@ def on_virtual_time[T](work: Coroutine[Any, Any, T], loop: VirtualLoop) -> T:
 def used(cores: SharedCores | None, processes: int) -> tuple[float, ...]:
     """Return when each of two pieces of a second of work ends, of one process or of two."""
     loop = VirtualLoop()
-    process = [Processor(cores or SharedCores()) for _ in range(processes)]
+    process = [VirtualProcessor(cores or SharedCores()) for _ in range(processes)]
 
     async def work() -> tuple[float, ...]:
         async def piece(number: int) -> float:
@@ -62,7 +62,7 @@ def writes(limits: StorageLimits, partitions: list[str], pause: float = 0.0) -> 
     loop = VirtualLoop()
     clock = LoopClock(loop)
     account = LimitedAccount(clock, limits)
-    tables = LimitedTables(AccountConnection(account, Processor(), FREE, clock, Random(1)), clock)
+    tables = LimitedTables(AccountConnection(account, VirtualProcessor(), FREE, clock, Random(1)), clock)
 
     async def one(number: int, pk: str) -> bool:
         try:

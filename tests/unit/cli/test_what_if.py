@@ -12,7 +12,7 @@ import pytest
 
 from shared.core.settings import LOCAL_ADMIN_KEY
 from shared.testing import BlockingTocsin
-from shared.whatif.snapshot import ChannelFacts, FleetFacts, NodeFacts, PlannedEvent, Snapshot, parse_snapshot
+from shared.whatif.snapshot import ExportedChannel, ExportedFleet, ExportedNode, PlannedEvent, Snapshot, parse_snapshot
 
 from .conftest import Command
 
@@ -71,7 +71,7 @@ SNAPSHOT = Snapshot(
     1_900_000_800_000,
     1_900_001_040_000,
     tuple(PlannedEvent(1_900_000_860_000 + 100 * number, "orders", 50) for number in range(100)),
-    (ChannelFacts("orders", concurrency=4, took=(20, 40)),),
+    (ExportedChannel("orders", concurrency=4, took=(20, 40)),),
     notes=("A note of the export.",),
 )
 
@@ -100,7 +100,7 @@ def test_a_file_of_changes_is_the_same_as_options(tocsin: Command, file: str, tm
     changes.write_text('slow:\n  - orders=2s@+1m\nadd-events: ["50@+2m"]\n')
     [by_file] = tocsin.ok("what-if", "run", file, "--changes", str(changes), "--json").documents
     [by_options] = tocsin.ok("what-if", "run", file, "--slow", "orders=2s@+1m", "--add-events", "50@+2m", "--json").documents
-    assert by_file == by_options and by_file["broken"] == []
+    assert by_file == by_options and by_file["conditions_met"] == []
     [events] = [each for each in by_file["figures"] if each["key"] == "events"]
     assert (events["unchanged"], events["changed"], events["difference"]) == (100, 150, 50)
     assert {"unchanged", "changed"} == by_file["series"].keys()
@@ -128,8 +128,8 @@ def test_an_admin_key_must_name_a_tenant(tocsin: Command, planned: BlockingTocsi
 
 def test_removals_name_the_fleets_that_there_are(tocsin: Command, tmp_path: Path) -> None:
     found = tmp_path / "fleet.json"
-    nodes = (NodeFacts("n1", fault_domain="0"), NodeFacts("n2", fault_domain="1"))
-    found.write_text(Snapshot(SNAPSHOT.first, SNAPSHOT.end, fleets=(FleetFacts("store", {"partitions": 2}, nodes),)).text())
+    nodes = (ExportedNode("n1", fault_domain="0"), ExportedNode("n2", fault_domain="1"))
+    found.write_text(Snapshot(SNAPSHOT.first, SNAPSHOT.end, fleets=(ExportedFleet("store", {"partitions": 2}, nodes),)).text())
     refused = tocsin("what-if", "run", str(found), "--remove-servers", "2@+1m")
     assert refused.code == 2 and "at least one server must stay" in refused.err
 

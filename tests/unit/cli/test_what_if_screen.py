@@ -16,8 +16,8 @@ from shared.cli import main as frame
 from shared.cli.terminal import output
 from shared.whatif import play as twin
 from shared.whatif.changes import Change
-from shared.whatif.outcome import FleetOutcome, Outcome
-from shared.whatif.snapshot import ChannelFacts, PlannedEvent, Snapshot
+from shared.whatif.outcome import FleetOutcome, RunOutcome
+from shared.whatif.snapshot import ExportedChannel, PlannedEvent, Snapshot
 
 PICTURE = Path(__file__).with_name("what_if_screen.txt")
 WIDTHS = (120, 60)
@@ -26,11 +26,11 @@ SNAPSHOT = Snapshot(
     FIRST,
     FIRST + 3_600_000,
     (PlannedEvent(FIRST, "orders", times=12_000),),
-    (ChannelFacts("orders"),),
+    (ExportedChannel("orders"),),
     notes=("1,000 of 12,000 events were read.",),
 )
 FLEET = FleetOutcome(48, moves=0, turns=40)
-UNCHANGED = Outcome(
+UNCHANGED = RunOutcome(
     12_000, 12_000, 0, 0, 3, 0, [0.004] * 99 + [0.031], {"orders": 0.031, "bills": 0.02}, 0, 0.0, 3600.0, [], [], {"store": FLEET}
 )
 CHANGED = replace(
@@ -40,7 +40,7 @@ CHANGED = replace(
     failed_attempts=1_804,
     late=[0.004] * 50 + [12.5] * 49 + [301.25],
     late_by_channel={"orders": 301.25, "bills": 0.02},
-    backlog_most=1_750,
+    largest_backlog=1_750,
     drained_after=None,
     fleets={"store": FleetOutcome(48, 18, 4.2, 0.8, 0, [4.3, 5.1, 6.0], 1, 39, 2, 1)},
 )
@@ -50,7 +50,7 @@ def test_table_is_as_it_was_drawn(capsys: pytest.CaptureFixture[str], monkeypatc
     file = tmp_path / "export.json"
     file.write_text(SNAPSHOT.text())
 
-    def played(snapshot: Snapshot, changes: Sequence[Change] = (), **_: Any) -> Outcome:
+    def played(snapshot: Snapshot, changes: Sequence[Change] = (), **_: Any) -> RunOutcome:
         return CHANGED if changes else UNCHANGED
 
     monkeypatch.setattr(twin, "play", played)

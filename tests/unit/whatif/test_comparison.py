@@ -9,22 +9,22 @@ import pytest
 
 from shared.whatif.changes import BadChange
 from shared.whatif.chart import draw
-from shared.whatif.comparison import compare, parse_bound, series_of, shown
-from shared.whatif.outcome import FleetOutcome, Outcome, backlog_of, outcome_of
-from shared.whatif.receivers import EventStory
+from shared.whatif.comparison import compare, figure_text, parse_condition, series_of
+from shared.whatif.outcome import FleetOutcome, RunOutcome, backlog_of, outcome_of
+from shared.whatif.receivers import EventRecord
 
 SECOND = 1000
 
 
-def story(due: float, late: float | None, takes: float = 0.1, channel: str = "orders", failed: int = 0) -> EventStory:
+def story(due: float, late: float | None, takes: float = 0.1, channel: str = "orders", failed: int = 0) -> EventRecord:
     """An event that is delivered so late, or, with None, never."""
     if late is None:
-        return EventStory(round(due * SECOND), channel, round(due * SECOND), round((due + takes) * SECOND), False, failed)
+        return EventRecord(round(due * SECOND), channel, round(due * SECOND), round((due + takes) * SECOND), False, failed)
     arrived = round((due + late) * SECOND)
-    return EventStory(round(due * SECOND), channel, arrived, arrived + round(takes * SECOND), True, failed)
+    return EventRecord(round(due * SECOND), channel, arrived, arrived + round(takes * SECOND), True, failed)
 
 
-def outcome(stories: list[EventStory], dead: frozenset[str] = frozenset()) -> Outcome:
+def outcome(stories: list[EventRecord], dead: frozenset[str] = frozenset()) -> RunOutcome:
     return outcome_of({str(number): each for number, each in enumerate(stories)}, 0, 120 * SECOND, dead)
 
 
@@ -73,22 +73,23 @@ def test_the_table_shows_both_runs_and_the_difference() -> None:
     [("late_max>2s", 1), ("late_max>3s", 0), ("late_max>=3", 1), ("moves>2", 1), ("unowned>3s", 0), ("events<5", 1), ("approval>1s", 0)],
 )
 def test_a_bound_judges_the_changed_run(text: str, broken: int) -> None:
-    assert len(parse_bound(text).broken_by(compare(BEFORE, TWO))) == broken
+    assert len(parse_condition(text).met_by(compare(BEFORE, TWO))) == broken
 
 
 def test_a_backlog_that_is_never_empty_breaks_each_bound_of_its_drain() -> None:
     stuck = outcome([story(1.0, None)])
-    assert parse_bound("drain>1h").broken_by(compare(stuck, stuck))
+    assert parse_condition("drain>1h").met_by(compare(stuck, stuck))
 
 
 @pytest.mark.parametrize("text", ["late_p99", "lateness>5s", "late_p99=5s", "late_p99>soon"])
 def test_a_bound_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(BadChange):
-        parse_bound(text)
+        parse_condition(text)
 
 
 def test_values_have_units_and_signs() -> None:
-    assert [shown(0.0123, "s"), shown(75.25, "s", signed=True), shown(1200, ""), shown(-3, "", signed=True), shown(None, "s")] == [
+    values = [(0.0123, "s", False), (75.25, "s", True), (1200, "", False), (-3, "", True), (None, "s", False)]
+    assert [figure_text(value, unit, signed=signed) for value, unit, signed in values] == [
         "0.012 s",
         "+75.2 s",
         "1,200",

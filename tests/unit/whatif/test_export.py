@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from shared.core.durations import parse_time
-from shared.whatif.export import Exporter, ExportOptions
-from shared.whatif.snapshot import AnnouncedMaintenance, NodeFacts, Snapshot
+from shared.whatif.export import ExportOptions, SnapshotExporter
+from shared.whatif.snapshot import AnnouncedMaintenance, ExportedNode, Snapshot
 
 FIRST = parse_time("2026-11-23T12:00:00Z")
 AGENT = {"vm": "vm-1", "scope": "group", "location": "west", "fault_domain": "2", "disabled": False}
@@ -65,7 +65,7 @@ class FakeApi:
 
 def exported(*fleets: str, names: bool = True) -> Snapshot:
     options = ExportOptions(FIRST, FIRST + 3_600_000, fleets=fleets if names else None)
-    return Exporter(FakeApi(), FakeApi(), lambda read: (read(), ""), "shop", options).read()
+    return SnapshotExporter(FakeApi(), FakeApi(), lambda read: (read(), ""), "shop", options).read()
 
 
 def test_schedules_without_an_occurrence_in_the_window_are_left_out() -> None:
@@ -75,9 +75,9 @@ def test_schedules_without_an_occurrence_in_the_window_are_left_out() -> None:
 def test_nodes_are_servers_agents_and_replicas_as_they_report() -> None:
     [fleet] = exported("store").fleets
     assert fleet.nodes == (
-        NodeFacts("n1", "vm-1", "group", "west", "2", 5, True, True, "secondary", "7"),
-        NodeFacts("n2", "vm-1", "group", "west", "2", 0, False, False, ""),
-        NodeFacts("n3", "", "", "", "7", 5, True, False, "primary", "7"),
+        ExportedNode("n1", "vm-1", "group", "west", "2", 5, True, True, "secondary", "7"),
+        ExportedNode("n2", "vm-1", "group", "west", "2", 0, False, False, ""),
+        ExportedNode("n3", "", "", "", "7", 5, True, False, "primary", "7"),
     )
     assert fleet.domains == ["2", "7"] and fleet.checkpoints_took == (90.0,)
 

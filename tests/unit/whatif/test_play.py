@@ -10,10 +10,10 @@ import pytest
 from shared.core.durations import parse_time
 from shared.whatif import play as play_module
 from shared.whatif.changes import parse_changes
-from shared.whatif.outcome import Outcome
+from shared.whatif.outcome import RunOutcome
 from shared.whatif.play import MAX_DRAIN, play
 from shared.whatif.service import spread_events
-from shared.whatif.snapshot import AnnouncedMaintenance, BadSnapshot, ChannelFacts, FleetFacts, NodeFacts, PlannedEvent, Snapshot
+from shared.whatif.snapshot import AnnouncedMaintenance, BadSnapshot, ExportedChannel, ExportedFleet, ExportedNode, PlannedEvent, Snapshot
 
 FIRST = parse_time("2026-11-23T12:00:00Z")
 MINUTE = 60_000
@@ -21,45 +21,45 @@ EVENTS = Snapshot(
     FIRST,
     FIRST + 5 * MINUTE,
     tuple(PlannedEvent(FIRST + MINUTE + 100 * number, "orders" if number % 2 else "bills", 50) for number in range(300)),
-    (ChannelFacts("orders", took=(20, 30, 60)), ChannelFacts("bills", concurrency=8)),
+    (ExportedChannel("orders", took=(20, 30, 60)), ExportedChannel("bills", concurrency=8)),
     ({"every": "PT30S", "start": "2026-11-23T12:00:15Z", "end": "2026-11-23T12:04:00Z", "channel": "orders"},),
     retry={"schedule": ["PT5S", "PT5S"]},
 )
 ROLES = ("primary", *["secondary"] * 5)
 NODES = tuple(
-    NodeFacts(f"n{number}", f"vm{number}", f"scope-{number % 2}", "west", str(number % 3), agent=True, role=role)
+    ExportedNode(f"n{number}", f"vm{number}", f"scope-{number % 2}", "west", str(number % 3), agent=True, role=role)
     for number, role in enumerate(ROLES)
 )
-FLEET = FleetFacts("store", {"partitions": 12, "maintenance": {"guard": "approve"}}, NODES, checkpoints_took=(20.0, 30.0))
+FLEET = ExportedFleet("store", {"partitions": 12, "maintenance": {"guard": "approve"}}, NODES, checkpoints_took=(20.0, 30.0))
 FLEETS = Snapshot(FIRST, FIRST + 6 * MINUTE, fleets=(FLEET,))
 
 
-def run(snapshot: Snapshot, seed: int = 1, **changes: str) -> Outcome:
+def run(snapshot: Snapshot, seed: int = 1, **changes: str) -> RunOutcome:
     given = {name.replace("_", "-"): [text] for name, text in changes.items()}
     return play(snapshot, parse_changes(given, snapshot, UTC), seed=seed)
 
 
 @pytest.fixture(scope="module")
-def unchanged() -> Outcome:
+def unchanged() -> RunOutcome:
     return run(EVENTS)
 
 
-def test_an_unchanged_run_delivers_everything_in_time(unchanged: Outcome) -> None:
+def test_an_unchanged_run_delivers_everything_in_time(unchanged: RunOutcome) -> None:
     # Eight occurrences of the schedule are within its span.
     assert (unchanged.events, unchanged.delivered, unchanged.dead, unchanged.unfinished) == (308, 308, 0, 0)
-    assert unchanged.late_at(0.99) < 0.1 and unchanged.backlog_most == 0
+    assert unchanged.late_at(0.99) < 0.1 and unchanged.largest_backlog == 0
 
 
-def test_the_same_export_change_and_seed_give_the_same_outcome(unchanged: Outcome) -> None:
+def test_the_same_export_change_and_seed_give_the_same_outcome(unchanged: RunOutcome) -> None:
     assert run(EVENTS) == unchanged
     assert run(EVENTS, slow="bills=4s@+1m") == run(EVENTS, slow="bills=4s@+1m")
 
 
-def test_a_slow_receiver_makes_its_own_channel_late_alone(unchanged: Outcome) -> None:
+def test_a_slow_receiver_makes_its_own_channel_late_alone(unchanged: RunOutcome) -> None:
     slow = run(EVENTS, slow="bills=4s@+1m")
     # Eight at a time, each for four seconds, of five a second.
     assert slow.delivered == 308 and slow.late_by_channel["bills"] > 10 > 1 > slow.late_by_channel["orders"]
-    assert slow.backlog_most > 50 and slow.drained_after is not None and slow.drained_after > 10
+    assert slow.largest_backlog > 50 and slow.drained_after is not None and slow.drained_after > 10
 
 
 def test_a_receiver_that_is_down_leaves_dead_events_once_retries_end() -> None:
@@ -71,11 +71,11 @@ def test_a_receiver_that_is_down_leaves_dead_events_once_retries_end() -> None:
 def test_a_limit_and_more_events_make_a_backlog() -> None:
     limited = run(EVENTS, rate="orders=2/s@12:00:30", add_events="100:orders@12:01")
     assert limited.events == 408 and limited.delivered == 408
-    assert limited.backlog_most > 100 and limited.late_by_channel["orders"] > 60
+    assert limited.largest_backlog > 100 and limited.late_by_channel["orders"] > 60
 
 
 def test_a_run_ends_an_hour_after_the_window_at_the_latest() -> None:
-    few = Snapshot(FIRST, FIRST + 2 * MINUTE, (PlannedEvent(FIRST + MINUTE, "orders", times=5),), (ChannelFacts("orders"),))
+    few = Snapshot(FIRST, FIRST + 2 * MINUTE, (PlannedEvent(FIRST + MINUTE, "orders", times=5),), (ExportedChannel("orders"),))
     down = run(few, down="orders@12:00")
     assert (down.events, down.unfinished, down.dead, down.drained_after) == (5, 5, 0, None)
     assert 120 + MAX_DRAIN <= down.ran_for < 125 + MAX_DRAIN
@@ -94,11 +94,11 @@ def test_repeated_events_stay_in_their_minute_and_overdue_ones_come_at_once() ->
 
 
 @pytest.fixture(scope="module")
-def quiet() -> Outcome:
+def quiet() -> RunOutcome:
     return run(FLEETS)
 
 
-def test_an_unchanged_fleet_keeps_its_partitions_and_takes_its_turns(quiet: Outcome) -> None:
+def test_an_unchanged_fleet_keeps_its_partitions_and_takes_its_turns(quiet: RunOutcome) -> None:
     fleet = quiet.fleets["store"]
     assert (fleet.moves, fleet.unowned, fleet.without_owner, fleet.unapproved) == (0, 0.0, 0, 0)
     assert fleet.turns >= 1 and fleet.turns_failed == 0
@@ -111,7 +111,7 @@ def test_announced_maintenance_moves_partitions_before_it_and_is_approved() -> N
 
 
 def test_maintenance_of_the_export_needs_no_change() -> None:
-    known = FleetFacts("store", FLEET.definition, NODES, (AnnouncedMaintenance(("n2",), FIRST + 3 * MINUTE, 7_000),))
+    known = ExportedFleet("store", FLEET.definition, NODES, (AnnouncedMaintenance(("n2",), FIRST + 3 * MINUTE, 7_000),))
     fleet = run(Snapshot(FIRST, FIRST + 6 * MINUTE, fleets=(known,))).fleets["store"]
     assert len(fleet.approved) == 1 and fleet.moves >= 2
 

@@ -15,9 +15,9 @@ from shared.whatif.snapshot import (
     MAX_WINDOW,
     AnnouncedMaintenance,
     BadSnapshot,
-    ChannelFacts,
-    FleetFacts,
-    NodeFacts,
+    ExportedChannel,
+    ExportedFleet,
+    ExportedNode,
     PlannedEvent,
     Snapshot,
     parse_snapshot,
@@ -25,14 +25,14 @@ from shared.whatif.snapshot import (
 
 FIRST = parse_time("2026-11-23T12:00:00Z")
 MINUTE = 60_000
-NODES = (NodeFacts("n1", "vm1", "scope", "west", "0", 5, True, True, "secondary"), NodeFacts("n2"))
+NODES = (ExportedNode("n1", "vm1", "scope", "west", "0", 5, True, True, "secondary"), ExportedNode("n2"))
 SNAPSHOT = Snapshot(
     FIRST,
     FIRST + 10 * MINUTE,
     (PlannedEvent(FIRST + 5, "orders", 120, 3, 7), PlannedEvent(FIRST + 17, "bills")),
-    (ChannelFacts("orders", took=(10, 20), failed=0.25, rate=5.0, per_key={"ordered": True}), ChannelFacts("bills")),
+    (ExportedChannel("orders", took=(10, 20), failed=0.25, rate=5.0, per_key={"ordered": True}), ExportedChannel("bills")),
     ({"every": "PT1M", "channel": "bills"},),
-    (FleetFacts("store", {"partitions": 4}, NODES, (AnnouncedMaintenance(("n1",), FIRST + MINUTE, 7000),), (61.5,)),),
+    (ExportedFleet("store", {"partitions": 4}, NODES, (AnnouncedMaintenance(("n1",), FIRST + MINUTE, 7000),), (61.5,)),),
     {"attempts": 3},
     100.0,
     None,
@@ -70,10 +70,10 @@ def test_another_file_is_refused(text: str) -> None:
         ({"end": FIRST + MAX_WINDOW + 1}, "24 hours"),
         ({"end": FIRST}, "24 hours"),
         ({"events": (PlannedEvent(FIRST, "orders", times=MAX_EVENTS + 1),)}, "events are more"),
-        ({"channels": (ChannelFacts("c"),) * 201}, "channels are more"),
-        ({"fleets": (FleetFacts("f", {}, NODES[1:] * 301),)}, "nodes are more"),
+        ({"channels": (ExportedChannel("c"),) * 201}, "channels are more"),
+        ({"fleets": (ExportedFleet("f", {}, NODES[1:] * 301),)}, "nodes are more"),
         (
-            {"fleets": (FleetFacts("f", {}, NODES[1:] * 100),), "end": FIRST + MAX_NODE_SECONDS * 11},
+            {"fleets": (ExportedFleet("f", {}, NODES[1:] * 100),), "end": FIRST + MAX_NODE_SECONDS * 11},
             "over 73 min are too many; export 67 min",
         ),
     ],

@@ -1,4 +1,4 @@
-"""Runs a story on virtual time, and ends what it has started."""
+"""Runs work on virtual time, and ends the tasks that it has started."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from .loop import VirtualLoop
 
 
-def run_to_end(loop: VirtualLoop, story: Coroutine[Any, Any, None]) -> None:
-    """Run a story without its log lines, cancel the tasks that it leaves, and close the loop. Raises what the story raises."""
+def run_to_end(loop: VirtualLoop, work: Coroutine[Any, Any, None]) -> None:
+    """Run `work` without its log lines, cancel the tasks that it leaves, and close the loop. Raises what `work` raises."""
     asyncio.set_event_loop(None)
     with _quietly():
         try:
-            loop.run_until_complete(story)
+            loop.run_until_complete(work)
         finally:
             for task in asyncio.all_tasks(loop):
                 task.cancel()
@@ -27,8 +27,8 @@ def run_to_end(loop: VirtualLoop, story: Coroutine[Any, Any, None]) -> None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without the app's logs, which would fill a disk in hours of virtual time, and without pauses for the garbage."""
-    # `tocsin` in the wheel, `shared` here.
+    """Switch off the app's logs, which would fill a disk in hours of virtual time, and the garbage collector."""
+    # The package is `tocsin` in the wheel, and `shared` in the repository.
     logger = logging.getLogger(__name__.partition(".")[0])
     level, enabled = logger.level, gc.isenabled()
     logger.setLevel(logging.CRITICAL + 1)
