@@ -1,7 +1,7 @@
 """Draws lateness under good and bad conditions, docs/img/lateness.svg, from the measured figures in `lateness.json`.
 
-python -m bench.lateness_chart                                                  draws it again
-python -m bench conditions throttling --quick --json | python -m bench.lateness_chart --update     with fresh figures
+python -m bench.lateness_chart                                                  draws the chart again
+python -m bench conditions throttling --quick --json | python -m bench.lateness_chart --update     draws it with new figures
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAST, MOST = 1.0, 10_000.0
 
 
 def place(ms: float) -> float:
-    """Return where a lateness stands, in pixels from the left."""
+    """Return the place of a lateness, in pixels from the left."""
     share = math.log(min(max(ms, LEAST), MOST) / LEAST) / math.log(MOST / LEAST)
     return round(LEFT + INNER * share, 1)
 
@@ -56,7 +56,7 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def merged(former: Sequence[dict[str, Any]], report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows with the figures of a report of `bench --json` in place of their own."""
+    """Return the rows with the figures of a report of `bench --json` instead of their own."""
     fresh = {
         each["name"].partition(", ")[2]: {name: round(each["details"][name], 1) for name in MARKS}
         for each in report["figures"]

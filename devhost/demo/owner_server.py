@@ -1,4 +1,4 @@
-"""One server of `devhost.demo.owners`: it counts for each key of its partitions, in rows that only the partition's owner can write.
+"""One server of `devhost.demo.owners`: it counts events by key in its partitions, in rows that only the partition's owner can write.
 
 `python -m devhost.demo.owner_server NAME PORT`, the rest in the environment. An event counts once, however often it arrives: its id and the
 new count are stored in one transaction under the epoch of the lease.
@@ -64,7 +64,7 @@ class Counters:
         count = int(row.props["count"]) + 1 if row is not None else 1
         counted: Op = Replace(name, {"count": count}, row.etag) if row is not None else Insert(name, {"count": count})
         stored = batch.write([Insert(f"id-{found.id}", {"epoch": found.epoch}), counted])
-        # Refused: an earlier request of this event was stored after all, and its answer was lost.
+        # A refusal means that an earlier request of this event was stored, and its answer was lost.
         return 204 if isinstance(stored, Applied) else 503
 
 

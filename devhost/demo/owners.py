@@ -1,7 +1,7 @@
 """`python -m devhost.demo.owners`: events go to the owners of their keys, while servers are killed, and every counter is exact at the end.
 
 Five servers share the partitions of a fleet. Each event adds one to the counter of its ordering key, at whichever server owns the key's
-partition at that moment. Servers are killed with SIGKILL and started again meanwhile. The exit code is 1 if a counter is wrong.
+partition at that moment. OwnerServers are killed with SIGKILL and started again meanwhile. The exit code is 1 if a counter is wrong.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def _free_port() -> int:
     return port
 
 
-class Servers:
+class OwnerServers:
     """The five servers, as an async context manager that ends them."""
 
     def __init__(self, system: System, secret: str) -> None:
@@ -73,7 +73,7 @@ class Servers:
         await asyncio.gather(*(child.stop() for child in self._children.values()))
 
     async def start(self, name: str) -> None:
-        """Start a server, also again."""
+        """Start a server, or start it again."""
         await self._children[name].start("devhost.demo.owner_server", name, str(self._ports[name]), environment=self._environment)
 
     async def kill(self, name: str) -> None:
@@ -89,7 +89,7 @@ async def demonstrate(folder: Path, console: Console, events: int, kills: int, s
         made = await system.call("PUT", "tenants/demo/channels/owners", channel, key=ADMIN_KEY)
         tables = HttpTables.from_connection_string(system.storage)
         tables.ensure(TABLE, timeout=10)
-        async with Servers(system, made["secret"]) as servers:
+        async with OwnerServers(system, made["secret"]) as servers:
             began = time.monotonic()
             console.print(f"five servers, {PARTITIONS} partitions; the app is at {system.url}")
             await _until(lambda: _served(system), "every partition has an owner")
@@ -119,7 +119,7 @@ async def demonstrate(folder: Path, console: Console, events: int, kills: int, s
 
 
 async def _post(system: System, events: int, seconds: float) -> Counter[str]:
-    """Post the events, due over this span, and return how many each key has."""
+    """Post the events, which are due over this span, and return the number of each key."""
     expected: Counter[str] = Counter()
     wanted = []
     for number in range(events):
@@ -138,7 +138,7 @@ async def _until(done: Any, what: str) -> None:
     until = time.monotonic() + LONGEST
     while not await done():
         if time.monotonic() > until:
-            raise DemoFailed(f"it takes longer than {LONGEST:g} s until {what}")
+            raise DemoFailed(f"gave up after {LONGEST:g} s: it is not true yet that {what}")
         await asyncio.sleep(0.5)
 
 
@@ -181,9 +181,10 @@ def _counters(tables: HttpTables) -> dict[str, int]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m devhost.demo.owners", description="Deliveries to the owners of keys, with kill -9.")
+    about = "Deliver events to the owners of keys while servers are killed."
+    parser = argparse.ArgumentParser(prog="python -m devhost.demo.owners", description=about)
     parser.add_argument("--events", type=int, default=600, help="number of events (default 600)")
-    parser.add_argument("--kills", type=int, default=5, help="how often a server is killed (default 5)")
+    parser.add_argument("--kills", type=int, default=5, help="number of times that a server is killed (default 5)")
     parser.add_argument("--seconds", type=float, default=60.0, help="span over which the events are due (default 60)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     given = parser.parse_args(arguments)

@@ -8,13 +8,13 @@ import typer
 
 from shared.cli.main import DEPRECATED_GROUPS, build
 
-from .marked import REFERENCE, update
+from .generated_blocks import REFERENCE, update
 
 PAGE = REFERENCE / "command.md"
 
 
 def page() -> str:
-    """The whole page, with the commands of today."""
+    """Return the whole page, with the present commands."""
     commands = _below(typer.main.get_command(build([])))
     lines = [f"- {_line(name, each)}\n" for name, each in sorted(commands.items()) if name not in DEPRECATED_GROUPS]
     return update(PAGE.read_text(), {"commands": "".join(lines)})

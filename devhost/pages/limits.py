@@ -43,13 +43,13 @@ from shared.tenants.model import (
 )
 from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
 
-from .marked import REFERENCE
+from .generated_blocks import REFERENCE
 
 PAGE = REFERENCE / "limits.md"
 DAY = 86_400_000
 
 
-class Limit(NamedTuple):
+class LimitRow(NamedTuple):
     """A row of the page: what is limited, the most that is accepted, and its unit."""
 
     about: str
@@ -70,75 +70,75 @@ def bound(model: type[BaseModel], field: str, name: str) -> int:
     return value
 
 
-SECTIONS: Final[Mapping[str, tuple[Limit, ...]]] = {
+SECTIONS: Final[Mapping[str, tuple[LimitRow, ...]]] = {
     "Events: maximum size, delay and number": (
-        Limit("payload of an event", MAX_PAYLOAD, "bytes of JSON"),
-        Limit("members of an event", MAX_MEMBERS),
-        Limit("an event without its payload", MAX_OUTSIDE, "bytes"),
-        Limit("payload of durability `fast`, or to a queue channel", MAX_SMALL_PAYLOAD, "bytes"),
-        Limit("payload to a Service Bus channel", MAX_BUS_PAYLOAD, "bytes"),
-        Limit("message of a producer to the ingest queue", MAX_PRODUCER_MESSAGE, "bytes"),
-        Limit("channels of one fan-out", MOST_CHANNELS),
-        Limit("id of a fan-out", MOST_FANOUT_ID, "characters"),
-        Limit("events in one batch", MAX_BATCH_EVENTS),
-        Limit("body of one batch", MAX_BATCH_BYTES, "bytes"),
-        Limit("labels of an event", bound(EventIn, "labels", "maxProperties")),
-        Limit("labels that a callback repeats", MOST_LABELS, "bytes as JSON"),
-        Limit("time between two notices of one kind", PERIOD // 1000, "seconds"),
-        Limit("subjects that a notice names", MOST_SUBJECTS),
-        Limit("searchable labels of a tenant", MOST_SEARCHABLE),
-        Limit("labels of one filter", MOST_LABEL_FILTERS),
-        Limit("events of one bulk job", MOST_EVENTS),
-        Limit("bulk jobs of a tenant that have not ended", MOST_UNFINISHED),
-        Limit("ordering key", 128, "characters"),
-        Limit("attempts of a retry policy", bound(Retry, "attempts", "maximum")),
-        Limit("pause between attempts", 7, "days"),
-        Limit("flexible window", 30, "days"),
-        Limit("delay of an event, and any other duration", MAX_DURATION // DAY, "days"),
-        Limit("schedules of a tenant by default", MOST_SCHEDULES),
+        LimitRow("payload of an event", MAX_PAYLOAD, "bytes of JSON"),
+        LimitRow("members of an event", MAX_MEMBERS),
+        LimitRow("an event without its payload", MAX_OUTSIDE, "bytes"),
+        LimitRow("payload of durability `fast`, or to a queue channel", MAX_SMALL_PAYLOAD, "bytes"),
+        LimitRow("payload to a Service Bus channel", MAX_BUS_PAYLOAD, "bytes"),
+        LimitRow("message of a producer to the ingest queue", MAX_PRODUCER_MESSAGE, "bytes"),
+        LimitRow("channels of one fan-out", MOST_CHANNELS),
+        LimitRow("id of a fan-out", MOST_FANOUT_ID, "characters"),
+        LimitRow("events in one batch", MAX_BATCH_EVENTS),
+        LimitRow("body of one batch", MAX_BATCH_BYTES, "bytes"),
+        LimitRow("labels of an event", bound(EventIn, "labels", "maxProperties")),
+        LimitRow("labels that a callback repeats", MOST_LABELS, "bytes as JSON"),
+        LimitRow("time between two notices of one kind", PERIOD // 1000, "seconds"),
+        LimitRow("subjects that a notice names", MOST_SUBJECTS),
+        LimitRow("searchable labels of a tenant", MOST_SEARCHABLE),
+        LimitRow("labels of one filter", MOST_LABEL_FILTERS),
+        LimitRow("events of one bulk job", MOST_EVENTS),
+        LimitRow("bulk jobs of a tenant that have not ended", MOST_UNFINISHED),
+        LimitRow("ordering key", 128, "characters"),
+        LimitRow("attempts of a retry policy", bound(Retry, "attempts", "maximum")),
+        LimitRow("pause between attempts", 7, "days"),
+        LimitRow("flexible window", 30, "days"),
+        LimitRow("delay of an event, and any other duration", MAX_DURATION // DAY, "days"),
+        LimitRow("schedules of a tenant by default", MOST_SCHEDULES),
     ),
     "Deliveries": (
-        Limit("path of an event's target", MAX_PATH, "characters"),
-        Limit("query parameters of a target, and headers of a target", MAX_PARAMETERS),
-        Limit("name or value of such a parameter", MAX_PARAMETER, "characters"),
-        Limit("path, names and values of a target together", MAX_TOTAL, "bytes"),
-        Limit("audiences of Entra of a tenant, and hosts of each", MOST_AUDIENCES),
-        Limit("headers of a channel", bound(HttpChannel, "headers", "maxProperties")),
-        Limit("all headers of a channel", MAX_HEADERS_TOTAL, "bytes"),
-        Limit("answer of a receiver that is read", MAX_ANSWER_BYTES, "bytes"),
-        Limit("stored error of an attempt", MAX_ERROR, "characters"),
-        Limit("stored body of an answer", KEPT_BODY, "bytes"),
-        Limit("stored header fields of an answer", KEPT_FIELDS, "characters"),
-        Limit("honoured `Retry-After`", int(MAX_RETRY_AFTER * 1000) // DAY, "days"),
-        Limit("wait for the owner of a fleet channel's partition", OWNER_WAIT // 1000, "seconds"),
-        Limit("stale answers (421) to one event that are no failed attempts", MOST_STALE),
-        Limit("path of a fleet channel", bound(FleetChannel, "path", "maxLength"), "characters"),
-        Limit("silence of a receiver with long work, at most", MAX_SILENCE // 3_600_000, "hours"),
-        Limit("long work of a receiver, with heartbeats", MAX_WORK // DAY, "days"),
+        LimitRow("path of an event's target", MAX_PATH, "characters"),
+        LimitRow("query parameters of a target, and headers of a target", MAX_PARAMETERS),
+        LimitRow("name or value of such a parameter", MAX_PARAMETER, "characters"),
+        LimitRow("path, names and values of a target together", MAX_TOTAL, "bytes"),
+        LimitRow("audiences of Entra of a tenant, and hosts of each", MOST_AUDIENCES),
+        LimitRow("headers of a channel", bound(HttpChannel, "headers", "maxProperties")),
+        LimitRow("all headers of a channel", MAX_HEADERS_TOTAL, "bytes"),
+        LimitRow("answer of a receiver that is read", MAX_ANSWER_BYTES, "bytes"),
+        LimitRow("stored error of an attempt", MAX_ERROR, "characters"),
+        LimitRow("stored body of an answer", KEPT_BODY, "bytes"),
+        LimitRow("stored header fields of an answer", KEPT_FIELDS, "characters"),
+        LimitRow("honoured `Retry-After`", int(MAX_RETRY_AFTER * 1000) // DAY, "days"),
+        LimitRow("wait for the owner of a fleet channel's partition", OWNER_WAIT // 1000, "seconds"),
+        LimitRow("stale answers (421) to one event that are no failed attempts", MOST_STALE),
+        LimitRow("path of a fleet channel", bound(FleetChannel, "path", "maxLength"), "characters"),
+        LimitRow("silence of a receiver with long work, at most", MAX_SILENCE // 3_600_000, "hours"),
+        LimitRow("long work of a receiver, with heartbeats", MAX_WORK // DAY, "days"),
     ),
     "Fleets": (
-        Limit("fleets of a tenant by default", MOST_FLEETS),
-        Limit("partitions of a fleet", MAX_PARTITIONS),
-        Limit("partitions of all fleets of a tenant, by default", MOST_PARTITIONS),
-        Limit("servers of a fleet over HTTP by default", MOST_SERVERS),
-        Limit("partitions of one server over HTTP", MAX_HELD),
-        Limit("claims in one request", MAX_CLAIMS),
-        Limit("manual controls of a fleet", MAX_INTENTS),
-        Limit("replicas of a fleet", MAX_REPLICAS),
-        Limit("nodes of a fleet with an agent by default", MOST_AGENTS),
-        Limit("open Scheduled Events of a fleet", MAX_OPEN),
-        Limit("steps of one node in the story of an event", FIRST_STEPS + LAST_STEPS),
+        LimitRow("fleets of a tenant by default", MOST_FLEETS),
+        LimitRow("partitions of a fleet", MAX_PARTITIONS),
+        LimitRow("partitions of all fleets of a tenant, by default", MOST_PARTITIONS),
+        LimitRow("servers of a fleet over HTTP by default", MOST_SERVERS),
+        LimitRow("partitions of one server over HTTP", MAX_HELD),
+        LimitRow("claims in one request", MAX_CLAIMS),
+        LimitRow("manual controls of a fleet", MAX_INTENTS),
+        LimitRow("replicas of a fleet", MAX_REPLICAS),
+        LimitRow("nodes of a fleet with an agent by default", MOST_AGENTS),
+        LimitRow("open Scheduled Events of a fleet", MAX_OPEN),
+        LimitRow("steps of one node in the story of an event", FIRST_STEPS + LAST_STEPS),
     ),
     "Locks": (
-        Limit("locks of a tenant by default", MOST_LOCKS),
-        Limit("waiters of a lock", MOST_WAITERS),
-        Limit("validity of a grant", MOST_TTL // 1000, "s (at least 2 s)"),
-        Limit("time within which a waiter must ask again", MOST_WAIT // 1000, "s (at least 2 s)"),
-        Limit("name of a lock", 100, "characters"),
+        LimitRow("locks of a tenant by default", MOST_LOCKS),
+        LimitRow("waiters of a lock", MOST_WAITERS),
+        LimitRow("validity of a grant", MOST_TTL // 1000, "s (at least 2 s)"),
+        LimitRow("time within which a waiter must ask again", MOST_WAIT // 1000, "s (at least 2 s)"),
+        LimitRow("name of a lock", 100, "characters"),
     ),
     "Storage": (
-        Limit("further storage accounts for shards", MAX_ACCOUNTS),
-        Limit("events of a shard", Settings.model_fields["shard_events"].default),
+        LimitRow("further storage accounts for shards", MAX_ACCOUNTS),
+        LimitRow("events of a shard", Settings.model_fields["shard_events"].default),
     ),
 }
 
@@ -150,7 +150,7 @@ REFUSALS: Final = {
     "schedules": "429 `too-many-requests`",
     "locks": "429 `too-many-requests`, to the first request for a new lock",
 }
-"""Limit of a tenant with a highest value -> the answer beyond it."""
+"""LimitRow of a tenant with a highest value -> the answer beyond it."""
 
 _HEAD = """# Limits
 
@@ -186,7 +186,7 @@ Limits that are not numbers: [leases](../explain/leases.md#limits), [checkpoints
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     written = [_HEAD]
     for name, limits in SECTIONS.items():
         written.append(f"\n## {name}\n\n")

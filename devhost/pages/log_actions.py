@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from .log_lines import LOUDEST, ROOT, LogLine, lines
+from .log_lines import LOUDEST, ROOT, LogCall, lines
 
 PAGE = ROOT / "docs" / "reference" / "log-actions.md"
 
@@ -65,7 +65,7 @@ NOTES: Final[Mapping[str, str]] = {
     ),
     "protocol_step": "A change of a gate, lease or turn for `tocsin verify-trace`, where `TOCSIN_TRACE` asks for it.",
     "protocol_violation": "This process has made a step that its protocol forbids: [verify the trace](../how-to/verify-a-trace.md).",
-    "protocol_watch_failed": "A line of the trace could not be verified in the process; it is logged all the same.",
+    "protocol_watch_failed": "A line of the trace could not be verified in the process; it is logged nevertheless.",
     "shard_stuck": "No process has managed to serve a shard after eight requests; it is asked for each hour.",
     "sweep_cut_off": "A part (`job`) of the sweep did not end in time; the next run goes on.",
     "sweep_failed": "An unexpected exception in a part (`job`) of the sweep; the next run tries again.",
@@ -78,7 +78,7 @@ NOTES: Final[Mapping[str, str]] = {
 }
 """Action -> what the line's own text does not say."""
 
-SECTIONS: Final[Mapping[str, tuple[str, Callable[[LogLine], bool]]]] = {
+SECTIONS: Final[Mapping[str, tuple[str, Callable[[LogCall], bool]]]] = {
     "Scheduler and the app": ("", lambda line: not any(belongs(line) for name, (_, belongs) in SECTIONS.items() if name[0] in "LMA")),
     "Leases and fleets": (
         "The actions of alarms are in [the watch](../explain/leases.md#the-watch).\n",
@@ -95,7 +95,7 @@ SECTIONS: Final[Mapping[str, tuple[str, Callable[[LogLine], bool]]]] = {
 }
 
 
-def levels(found: Iterable[LogLine]) -> dict[str, str]:
+def levels(found: Iterable[LogCall]) -> dict[str, str]:
     """Return the loudest level of each action."""
     loudest: dict[str, str] = {}
     for line in found:
@@ -104,7 +104,7 @@ def levels(found: Iterable[LogLine]) -> dict[str, str]:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     found = lines()
     level = levels(found)
     written = [_HEAD]

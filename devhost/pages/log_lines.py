@@ -1,4 +1,4 @@
-"""Reads the log lines of the product from its source: action and level of each."""
+"""Reads the calls that log from the product's source: the action and the level of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ type Names = Mapping[str, list[ast.expr]]
 
 
 @dataclass(frozen=True)
-class LogLine:
+class LogCall:
     """A call that logs."""
 
     path: str
@@ -25,9 +25,9 @@ class LogLine:
     level: str
 
 
-def lines() -> list[LogLine]:
-    """Return every line that the product logs, in the order of files. The alarms of fleets are a table of their own."""
-    found: list[LogLine] = []
+def lines() -> list[LogCall]:
+    """Return every call that logs in the product, in the order of files. The alarms of fleets have a table of their own."""
+    found: list[LogCall] = []
     for path in sorted((ROOT / "shared").rglob("*.py")):
         text = path.read_text()
         if "action" in text or ".log(" in text or ".once(" in text or "WriteLog(" in text:
@@ -35,8 +35,8 @@ def lines() -> list[LogLine]:
     return found
 
 
-def read(source: str, path: str = "") -> Iterator[LogLine]:
-    """Yield the lines that a module logs."""
+def read(source: str, path: str = "") -> Iterator[LogCall]:
+    """Yield the calls of a module that log."""
     tree = ast.parse(source)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     inner = {id(node) for each in functions for node in ast.walk(each) if node is not each and node in functions}
@@ -44,7 +44,7 @@ def read(source: str, path: str = "") -> Iterator[LogLine]:
         if id(function) not in inner:
             for call, names in _calls(function.body, {}):
                 for action, level in _logged(call, names):
-                    yield LogLine(path, action, level)
+                    yield LogCall(path, action, level)
 
 
 def _calls(block: list[ast.stmt], outer: Names) -> Iterator[tuple[ast.Call, Names]]:

@@ -12,7 +12,7 @@ from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collecte
 from shared.scheduler.queries.ledger import DeliveryFigures
 from shared.scheduler.queries.totals import Total
 
-from .marked import REFERENCE, update
+from .generated_blocks import REFERENCE, update
 
 PAGE = REFERENCE / "observability.md"
 
@@ -44,7 +44,7 @@ CHECK: Final = {
 
 
 def page() -> str:
-    """The whole page, with the metrics of today."""
+    """Return the whole page, with the present metrics."""
     groups: dict[str, list[str]] = {}
     for family in collected(_example()):
         name = f"{family.name}_total" if family.type == "counter" else family.name

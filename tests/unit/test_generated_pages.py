@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from devhost.pages import command, marked, metrics
+from devhost.pages import command, generated_blocks, metrics
 
 
 @pytest.mark.parametrize("generator", [command, metrics], ids=["command", "metrics"])
@@ -19,7 +19,7 @@ def test_every_metric_to_check_exists() -> None:
 
 def test_a_block_is_replaced_between_its_marks_and_a_missing_one_is_an_error() -> None:
     text = "before\n<!-- list -->\nold\n<!-- end -->\nafter\n"
-    made = marked.update(text, {"list": "- new\n"})
-    assert made == "before\n<!-- list -->\n\n- new\n\n<!-- end -->\nafter\n" == marked.update(made, {"list": "- new"})
+    made = generated_blocks.update(text, {"list": "- new\n"})
+    assert made == "before\n<!-- list -->\n\n- new\n\n<!-- end -->\nafter\n" == generated_blocks.update(made, {"list": "- new"})
     with pytest.raises(ValueError, match="no block 'other'"):
-        marked.update(text, {"other": ""})
+        generated_blocks.update(text, {"other": ""})

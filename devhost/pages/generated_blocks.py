@@ -1,4 +1,4 @@
-"""Blocks of a page that are generated: `<!-- NAME -->` to `<!-- end -->`."""
+"""Generated blocks of a page, from `<!-- NAME -->` to `<!-- end -->`."""
 
 from __future__ import annotations
 
