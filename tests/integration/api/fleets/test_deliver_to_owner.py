@@ -104,6 +104,8 @@ async def test_an_event_needs_an_ordering_key(fleet: World) -> None:
     [
         ("https://s7.example/x", "must be scheme, host and port alone, such as https://10.2.0.7:8443"),
         ("ftp://s7.example", "must be scheme, host and port alone, such as https://10.2.0.7:8443"),
+        ("https://[1.2.3.4]", "must have an IPv6 address in its brackets"),
+        ("https://[::::]", "must have an IPv6 address in its brackets"),
         ("https://s7.example:99999", "must be scheme, host and port alone, such as https://10.2.0.7:8443"),
         ("https://user@s7.example", "must be scheme, host and port alone, such as https://10.2.0.7:8443"),
         ("https://10.2.0.7:8443", "the endpoint's address is private or reserved"),
