@@ -141,11 +141,11 @@ class ChannelHold(_AnswerModel):
     until: datetime | None = None
     """Time at which a delivery may probe the receiver, or the key's rate allows the next one."""
     since: datetime | None = None
-    """Since when it waits for its key."""
+    """The time since which it waits for its key."""
     behind: str | None = None
     """The id of the event of its key that it waits for."""
     detail: str | None = None
-    """With `partition-owner`: what the partition lacks."""
+    """With `partition-owner`: the reason why the partition cannot be delivered to."""
 
 
 class ReceiverWork(_AnswerModel):
@@ -383,7 +383,7 @@ class Schedule(_AnswerModel):
     """`skip` or `queue`; None if occurrences may overlap."""
     ordering_key: str | None = None
     skipped: SkippedOccurrences | None = None
-    """Those that were skipped so far; in `get` only."""
+    """The occurrences that were skipped so far; in `get` only."""
     channel: str | None = None
     channels: tuple[str, ...] = ()
     """The channels to which each occurrence fans out, instead of `channel`."""
@@ -420,7 +420,7 @@ class ScheduleOptions(TypedDict, total=False):
     at_most_once_per: Literal["hour", "day", "week", "month"]
     """Only the first occurrence in each of these periods counts."""
     overlap: Literal["allow", "skip", "queue"]
-    """An occurrence that is due before the last one has ended is delivered, skipped, or waits. Default: `allow`."""
+    """An occurrence that is due before the last one has ended is delivered (`allow`, the default), skipped, or waits (`queue`)."""
     ordering_key: str
     """Its events share the channel's limits per key. Not with `overlap` of `skip` or `queue`."""
     channel: str

@@ -1,4 +1,4 @@
-"""The header `tocsin-owner` of deliveries to the owner of a partition: which lease the service means, signed.
+"""The header `tocsin-owner` of deliveries to the owner of a partition: the signed name of the lease that the owner must hold.
 
     tocsin-owner: fleet=search, generation=3, partition=17, epoch=42, id=order-17, v1=<base64>[, v1=<base64>]
 
@@ -7,7 +7,7 @@
     tocsin-owner-v1 LF fleet LF generation LF partition LF epoch LF id
 
 with one of the channel's signing secrets as the key, the newest first; LF is one line feed. No text that a standard signature covers begins
-so, because an id holds no line feed. A receiver that does not hold this lease answers `STALE`, which means: ask again who the owner is.
+so, because an id holds no line feed. A receiver that does not hold this lease answers `STALE`; the service then looks up the owner again.
 """
 
 from __future__ import annotations

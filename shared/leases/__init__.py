@@ -9,7 +9,7 @@
     planner           pure decision of balance: the server of each partition; `planner_input` prepares its input
     protocol/         generators of effects, without I/O
     service/          runs in the app: servers that speak HTTP, takeovers, plans, manual controls, resizes, views
-    owners/           deliveries to the owner of a partition: what leases know for them
+    owners/           the owners of partitions, for deliveries of fleet channels
     node/             runs in servers: `LeaseKeeper`, `FencedBatch` and `OwnerGuard`
     model, routes     the API
 

@@ -199,16 +199,18 @@ class AttemptOut(Strict):
 
 
 class HeldOut(Strict):
-    """The reason why a due event is not delivered: its channel is paused or has a breaker that is not closed, or it waits for others of its
-    key or schedule, or for a server that owns its key's partition."""
+    """The reason why a due event is not delivered: its channel is paused or has a breaker that is not closed, or it waits for other
+    events of its key or schedule, or for a server that owns its key's partition."""
 
     reason: HoldReason | Literal["ordering-key", "overlap", "partition-owner"]
     until: Maybe[Stamp] = Field(None, description="When a delivery may probe the receiver, or the key's rate allows the next one.")
     since: Maybe[Stamp] = Field(
-        None, description="With reasons `ordering-key` and `overlap`, in `GET /events/{id}` only: since when it waits."
+        None, description="With reasons `ordering-key` and `overlap`, in `GET /events/{id}` only: time since which it waits."
     )
     behind: Maybe[str] = Field(None, description="The id of the event that it waits for.")
-    detail: Maybe[str] = Field(None, description="With reason `partition-owner`, in `GET /events/{id}` only: what the partition lacks.")
+    detail: Maybe[str] = Field(
+        None, description="With reason `partition-owner`, in `GET /events/{id}` only: why the partition cannot be delivered to."
+    )
 
 
 class LateReasonOut(Strict):

@@ -1051,8 +1051,8 @@ export interface components {
         /** @enum {string} */
         HeartbeatState: "alive" | "silent";
         /**
-         * @description The reason why a due event is not delivered: its channel is paused or has a breaker that is not closed, or it waits for others of its
-         *     key or schedule, or for a server that owns its key's partition.
+         * @description The reason why a due event is not delivered: its channel is paused or has a breaker that is not closed, or it waits for other
+         *     events of its key or schedule, or for a server that owns its key's partition.
          */
         HeldOut: {
             reason: components["schemas"]["HoldReason"] | ("ordering-key" | "overlap" | "partition-owner");
@@ -1064,13 +1064,13 @@ export interface components {
             until?: string;
             /**
              * Format: date-time
-             * @description With reasons `ordering-key` and `overlap`, in `GET /events/{id}` only: since when it waits.
+             * @description With reasons `ordering-key` and `overlap`, in `GET /events/{id}` only: time since which it waits.
              * @example 2026-11-21T10:21:55.250Z
              */
             since?: string;
             /** @description The id of the event that it waits for. */
             behind?: string;
-            /** @description With reason `partition-owner`, in `GET /events/{id}` only: what the partition lacks. */
+            /** @description With reason `partition-owner`, in `GET /events/{id}` only: why the partition cannot be delivered to. */
             detail?: string;
         };
         /** @description The results of the events that were planned for one minute. */
@@ -1378,7 +1378,7 @@ export interface components {
             on_delivered?: string;
             /** @description Channel of a callback of each occurrence that is dead or lapsed; see events. */
             on_dead?: string;
-            /** @description What becomes of an occurrence that is due while one before it has not ended. allow (the default): it is delivered all the same. queue: it waits. skip: it is not delivered, and lapses with an error that says so. */
+            /** @description The treatment of an occurrence that is due while one before it has not ended. allow (the default): it is delivered nevertheless. queue: it waits. skip: it is not delivered, and lapses with an error that says so. */
             overlap?: components["schemas"]["OverlapPolicy"];
             /** @description Ordering key of each occurrence; see events. Excludes an overlap of skip or queue. */
             ordering_key?: string;

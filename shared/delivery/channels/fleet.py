@@ -1,7 +1,7 @@
 """The fleet channel: signed CloudEvents by POST to the server that owns the partition of the event's ordering key.
 
-The routing is decided before (`delivery.fleet_owners`); a delivery carries its owner. The request is the http channel's, to the owner's
-endpoint and the channel's path, with the header `tocsin-owner`. Egress rules are asked for each request, as with any URL.
+`delivery.fleet_owners` chooses the owner before; a delivery carries it. The request is that of an http channel, to the owner's endpoint and
+the channel's path, with the header `tocsin-owner`. Egress rules apply to each request, as with any URL.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .http import HttpSender
 from .model import FleetChannel, HttpChannel
 from .ports import OutgoingDelivery, Target, Verdict
 
-_MOST_DERIVED = 10_000
+_MOST_SPECS = 10_000
 
 
 def http_target(target: Target, delivery: OutgoingDelivery, spec: HttpChannel | None = None) -> Target:
@@ -21,7 +21,7 @@ def http_target(target: Target, delivery: OutgoingDelivery, spec: HttpChannel | 
 
 
 def http_spec(target: Target, delivery: OutgoingDelivery) -> HttpChannel:
-    """Return the settings of the http channel that a delivery amounts to. Raises TypeError for another channel or without an owner."""
+    """Return the settings of an http channel for one delivery. Raises TypeError for another channel or without an owner."""
     spec, owner = target.spec, delivery.owner
     if not isinstance(spec, FleetChannel) or owner is None:
         raise TypeError(f"not a delivery to the owner of a partition: {spec.type}")
@@ -41,14 +41,14 @@ class FleetSender:
 
     def __init__(self, http: HttpSender) -> None:
         self._http = http
-        self._derived: dict[tuple[str, str, str], tuple[FleetChannel, HttpChannel]] = {}
-        """The settings of each channel for each endpoint, with those that they were made of."""
+        self._http_specs: dict[tuple[str, str, str], tuple[FleetChannel, HttpChannel]] = {}
+        """By tenant, channel and endpoint: the fleet channel's settings, and the http channel's that were made of them."""
 
     async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         """Send one request to the owner that the delivery names; see `HttpSender.send`."""
         verdict = await self._http.send(http_target(target, delivery, self._spec(target, delivery)), delivery)
         if verdict.outcome == "final" and verdict.status is None:
-            # This server's endpoint can never be reached, for example by the egress rules; the next owner's may.
+            # The egress rules, for example, forbid this server's endpoint. That of the next owner may be allowed.
             return Verdict("retry", None, verdict.error)
         return verdict
 
@@ -56,11 +56,11 @@ class FleetSender:
         if delivery.owner is None or not isinstance(target.spec, FleetChannel):
             return None
         key = (target.tenant, target.name, delivery.owner.endpoint)
-        kept = self._derived.get(key)
+        kept = self._http_specs.get(key)
         if kept is None or kept[0] is not target.spec:
-            if len(self._derived) >= _MOST_DERIVED:
-                self._derived.clear()
-            kept = self._derived[key] = (target.spec, http_spec(target, delivery))
+            if len(self._http_specs) >= _MOST_SPECS:
+                self._http_specs.clear()
+            kept = self._http_specs[key] = (target.spec, http_spec(target, delivery))
         return kept[1]
 
     async def close(self) -> None:

@@ -84,7 +84,7 @@ class Verdict(NamedTuple):
     """The result of an attempt.
 
     delivered: accepted by the receiver. retry: try again, after at least `retry_after` seconds if given. final: never try again.
-    stale: the server does not own the partition; ask who does, and send again. This is no failed attempt.
+    stale: the server does not own the partition: look up the owner and send again. This is no failed attempt.
     """
 
     outcome: Literal["delivered", "retry", "final", "stale"]

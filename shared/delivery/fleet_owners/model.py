@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, Protocol
 
-type Hindrance = Literal["", "absent", "leaving", "silent"]
-"""Why a partition's events wait. absent: no server can take them now. leaving: its owner is about to hand it off. silent: its owner has not
-answered the last deliveries."""
+type PartitionHold = Literal["", "absent", "leaving", "silent"]
+"""The reason why a partition's events wait; '' for none. absent: no server can take them now. leaving: its owner is about to hand it off.
+silent: its owner has not answered the last deliveries."""
 
 
 class PartitionOwner(NamedTuple):
@@ -20,13 +20,13 @@ class PartitionOwner(NamedTuple):
     server: str = ""
     incarnation: str = ""
     endpoint: str = ""
-    hindrance: Hindrance = ""
+    hold: PartitionHold = ""
     why: str = ""
-    """The hindrance, as the end of a sentence that begins with the partition."""
+    """The reason of the hold, as the end of a sentence that begins with the partition."""
 
     @property
     def text(self) -> str:
-        """The hindrance as a sentence: `partition 17 of fleet search has no owner`."""
+        """The reason of the hold as a sentence: `partition 17 of fleet search has no owner`."""
         return f"partition {self.partition} of fleet {self.fleet} {self.why}"
 
 
@@ -45,7 +45,7 @@ class NoFleets:
 
     async def find(self, tenant: str, fleet: str, key: str) -> PartitionOwner:
         """See `FindOwner`."""
-        return PartitionOwner(fleet, 0, 0, hindrance="absent", why="cannot be looked up here")
+        return PartitionOwner(fleet, 0, 0, hold="absent", why="cannot be looked up here")
 
     def forget(self, tenant: str, owner: PartitionOwner) -> None:
         """See `FindOwner`."""

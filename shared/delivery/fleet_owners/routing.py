@@ -1,4 +1,4 @@
-"""What one process remembers of the owners of partitions, so that events wait without a slot, and one dead server delays only its own."""
+"""The memory of one process about owners of partitions: events wait without a slot, and a dead server delays only its own events."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from .model import FindOwner, PartitionOwner
 from .rules import SERVER_PAUSE, UNANSWERED, OwnerDecision, decide
 
 MOST_REMEMBERED = 10_000
-"""Partitions with a hindrance, and servers without answers, that are remembered, each: the latest ones."""
+"""Held partitions, and servers without answers, that are remembered: as many of each, the latest ones."""
 UNSEEN: Millis = 10_000
-"""Time without a look after which a hindrance counts from the next look."""
+"""Milliseconds without a look after which a hold counts from the next look."""
 
 
 class Routed(NamedTuple):
-    """A partition's owner, and what becomes of the event that was asked about."""
+    """A partition's owner, and the decision about the event."""
 
     owner: PartitionOwner
     decision: OwnerDecision
 
 
-class _Hindered(NamedTuple):
+class _HeldSince(NamedTuple):
     since: Millis
     seen: Millis
 
@@ -37,7 +37,7 @@ class OwnerRouting:
 
     def __init__(self, find: FindOwner, clock: Clock) -> None:
         self._find, self._clock = find, clock
-        self._hindered: dict[tuple[str, str, int], _Hindered] = {}
+        self._held: dict[tuple[str, str, int], _HeldSince] = {}
         self._unanswered: dict[tuple[str, str, str], _Unanswered] = {}
 
     async def route(self, tenant: str, fleet: str, key: str, punctual: Millis, *, starts: bool = False) -> Routed:
@@ -49,24 +49,24 @@ class OwnerRouting:
         now = self._clock.now()
         owner = self._with_silence(tenant, owner, now, starts)
         place = (tenant, fleet, owner.partition)
-        if not owner.hindrance:
-            self._hindered.pop(place, None)
+        if not owner.hold:
+            self._held.pop(place, None)
             return Routed(owner, decide(owner, now, punctual, now))
-        before = self._hindered.pop(place, None)
+        before = self._held.pop(place, None)
         since = before.since if before is not None and now - before.seen <= UNSEEN else now
-        _make_room(self._hindered)
-        self._hindered[place] = _Hindered(since, now)
+        _make_room(self._held)
+        self._held[place] = _HeldSince(since, now)
         return Routed(owner, decide(owner, since, punctual, now))
 
     def _with_silence(self, tenant: str, owner: PartitionOwner, now: Millis, starts: bool) -> PartitionOwner:
         server = (tenant, owner.fleet, owner.incarnation)
         found = self._unanswered.get(server)
-        if owner.hindrance or found is None or found.failures < UNANSWERED:
+        if owner.hold or found is None or found.failures < UNANSWERED:
             return owner
         if now < found.until:
-            return owner._replace(hindrance="silent", why=f"waits: its owner {owner.server} has not answered")
+            return owner._replace(hold="silent", why=f"waits: its owner {owner.server} has not answered")
         if starts:
-            # The probe; the others wait for its answer.
+            # This delivery is the probe. The other events wait for its answer.
             self._unanswered[server] = found._replace(until=now + SERVER_PAUSE)
         return owner
 

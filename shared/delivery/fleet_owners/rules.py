@@ -9,7 +9,7 @@ from ...core.clock import Millis
 from .model import PartitionOwner
 
 OWNER_WAIT: Final[Millis] = 60_000
-"""Longest wait for the next owner of a partition: longer than a failover with any profile but `seed`, and than a usual hand-off."""
+"""Longest wait for the next owner of a partition. It is longer than a failover with any profile but `seed`, and than a usual hand-off."""
 OWNER_LOOK_AGAIN: Final[Millis] = 1_000
 """Time between two looks at a partition whose events wait."""
 MOST_STALE: Final = 10
@@ -24,7 +24,7 @@ SERVER_PAUSE: Final[Millis] = 5_000
 
 
 class OwnerDecision(NamedTuple):
-    """What becomes of an event now. look: when to look again if it waits. why: of a wait or a failure."""
+    """The decision about an event. look: time of the next look if it waits. why: the reason of a wait or a failure."""
 
     action: Literal["deliver", "wait", "fail"]
     look: Millis = 0
@@ -35,14 +35,14 @@ DELIVER: Final = OwnerDecision("deliver")
 
 
 def decide(owner: PartitionOwner, since: Millis, punctual: Millis, now: Millis) -> OwnerDecision:
-    """Decide about an event that should start at `punctual`. since: time from which the partition has been seen with a hindrance.
+    """Decide about an event that should start at `punctual`. since: time since which the partition is held.
 
     An owner that is still there at the end of the wait gets the event nevertheless: it may be the only server, or be drained for long. A
     silent one gets each event once its own wait is over, so that an outage uses up attempts as with any other channel.
     """
-    if not owner.hindrance:
+    if not owner.hold:
         return DELIVER
-    match owner.hindrance:
+    match owner.hold:
         case "leaving":
             begins = since
         case "silent":

@@ -248,7 +248,7 @@ class Flow:
     def ended(self, target: Target, lane: Lane, event: str, verdict: Verdict, now: Millis) -> Awaitable[None] | None:
         """Note the verdict of a delivery. Returns something to await only if the breaker changes or the receiver is gone.
 
-        event: failures of different ones show that the receiver is in trouble; of a fleet's channel, the server.
+        event: id of the event, or the server for a fleet channel. The breaker opens only after failures of several different ones.
         """
         if target.breaker.state == "closed" and not _is_gone(target, verdict):
             if verdict.outcome == "delivered" or not circuit_breaker.is_failure(verdict.outcome, verdict.status):

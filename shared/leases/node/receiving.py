@@ -12,7 +12,7 @@ from ...core import owner_header, signing
 from ...core.clock import Millis, SystemClock
 
 UNSIGNED = 401
-"""Status of the answer to a request that the service did not sign."""
+"""Status of the answer to a request without a valid signature of the service."""
 
 
 class HoldsLeases(Protocol):
@@ -72,7 +72,7 @@ class OwnerGuard:
         self._keeper, self._secrets = keeper, tuple(secrets)
         for secret in self._secrets:
             signing.secret_bytes(secret)
-        # The test kit's clock in its tests.
+        # In tests with the test kit, this is the kit's clock.
         self._wall = wall or CLOCK.get(SystemClock()).now
 
     def check(self, headers: Mapping[str, str], body: bytes) -> OwnedDelivery | RefusedDelivery:

@@ -1,6 +1,6 @@
-"""Deliveries to the owner of a partition: what leases know for them.
+"""The owners of partitions, for deliveries of fleet channels.
 
     endpoint    the address that a server publishes
-    rules       pure: who takes a partition's deliveries now
-    lookup      the reads that answer this, without I/O (`service.owner_lookup` runs them in the app)
+    rules       decides which server takes a partition's deliveries now. Pure.
+    lookup      reads the rows for that, without I/O (`service.owner_lookup` runs it in the app)
 """

@@ -1,4 +1,4 @@
-"""The reads behind a delivery to the owner of a partition. One request for the fleet, and two for a partition.
+"""Reads the owner of a partition for deliveries: one request for the fleet, and two for a partition.
 
 The owner's row is read after the partition's: a row of another incarnation, or none, then proves that the owner has ended.
 """

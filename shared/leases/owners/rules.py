@@ -1,4 +1,4 @@
-"""Decide who takes the deliveries of a partition now. Pure.
+"""Decides which server takes the deliveries of a partition now. Pure.
 
 The fleet's newest generation decides: from the moment at which a resize is stored, keys map by the new count, and events wait until the
 new partition is open and owned. Safety does not depend on what is decided here: the receiver checks its own lease.
@@ -24,8 +24,8 @@ def owner_of(
     server: the row of the partition's owner, read after the partition's. age: seconds since its last write, in storage's time.
     """
     if stored is None:
-        return PartitionOwner(fleet, 0, number, hindrance="absent", why="cannot be served: the tenant has no fleet of this name")
-    none = PartitionOwner(fleet, stored.generation, number, partition.epoch if partition is not None else 0, hindrance="absent")
+        return PartitionOwner(fleet, 0, number, hold="absent", why="cannot be served: the tenant has no fleet of this name")
+    none = PartitionOwner(fleet, stored.generation, number, partition.epoch if partition is not None else 0, hold="absent")
     if number in intents.offline:
         return none._replace(why="is offline by a manual control")
     if partition is None or partition.closed or partition.generation != stored.generation:
@@ -42,9 +42,9 @@ def owner_of(
     owner = PartitionOwner(fleet, stored.generation, number, partition.epoch, server.name, partition.incarnation, server.endpoint)
     refusal = placement_refusal(number, server, intents)
     if refusal == "maintenance":
-        return owner._replace(hindrance="leaving", why=f"waits: its owner {server.name} prepares for maintenance")
+        return owner._replace(hold="leaving", why=f"waits: its owner {server.name} prepares for maintenance")
     if refusal is not None or number in server.drop or (number, partition.epoch) in intents.bumps:
-        return owner._replace(hindrance="leaving", why=f"waits: {server.name} hands it off")
+        return owner._replace(hold="leaving", why=f"waits: {server.name} hands it off")
     return owner
 
 

@@ -165,11 +165,11 @@ class DeliveryAttempts:
             slot.answered = verdict.outcome != "retry" or verdict.status is not None
             if (owner := delivery.owner) is not None:
                 self._owner_answered(target, owner, verdict)
-                # One server without an answer says nothing about the others: it does not narrow their window.
+                # A server without an answer does not narrow the window of the others.
                 slot.answered = slot.answered or None
         now = self._clock.now()
         probe = self._flow.is_probe(target)
-        # Failures of a fleet's channel count by server.
+        # The breaker of a fleet channel counts failures by server.
         of = delivery.id if owner is None else owner.server
         if (turn := self._flow.ended(target, lane, of, verdict, now)) is not None:
             await turn

@@ -50,7 +50,7 @@ class UnownedEvents:
             for rk in claim:
                 props = rows[rk].props
                 routed = await owners.route(tenant.name, target.spec.fleet, key, punctual_at(props))
-                if not routed.owner.hindrance:
+                if not routed.owner.hold:
                     return {}
                 if routed.decision.action == "wait":
                     found[rk] = routed.decision.look

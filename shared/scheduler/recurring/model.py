@@ -67,8 +67,8 @@ class Recurrence(Strict):
     on_dead: Name | None = Field(None, description="Channel of a callback of each occurrence that is dead or lapsed; see events.")
     overlap: OverlapPolicy | None = Field(
         None,
-        description="What becomes of an occurrence that is due while one before it has not ended. allow (the default): it is delivered all "
-        "the same. queue: it waits. skip: it is not delivered, and lapses with an error that says so.",
+        description="The treatment of an occurrence that is due while one before it has not ended. allow (the default): it is delivered "
+        "nevertheless. queue: it waits. skip: it is not delivered, and lapses with an error that says so.",
     )
     ordering_key: OrderingKey | None = Field(
         None, description="Ordering key of each occurrence; see events. Excludes an overlap of skip or queue."

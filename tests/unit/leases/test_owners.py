@@ -61,7 +61,7 @@ def test_the_owner_is_the_live_server_of_the_partitions_row() -> None:
     ],
 )
 def test_without_an_owner_nothing_can_be_sent(found: PartitionOwner, why: str) -> None:
-    assert (found.hindrance, found.endpoint, found.why) == ("absent", "", why)
+    assert (found.hold, found.endpoint, found.why) == ("absent", "", why)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_without_an_owner_nothing_can_be_sent(found: PartitionOwner, why: str) -
     ],
 )
 def test_an_owner_that_leaves_is_waited_for(found: PartitionOwner, why: str) -> None:
-    assert (found.hindrance, found.endpoint, found.why) == ("leaving", OWNER.endpoint, why)
+    assert (found.hold, found.endpoint, found.why) == ("leaving", OWNER.endpoint, why)
 
 
 def test_what_an_order_or_a_control_says_about_other_partitions_does_not_matter() -> None:
@@ -88,8 +88,8 @@ def test_what_an_order_or_a_control_says_about_other_partitions_does_not_matter(
 
 
 def test_waits_are_bounded() -> None:
-    absent, leaving = OWNER._replace(endpoint="", hindrance="absent", why="has no owner"), OWNER._replace(hindrance="leaving", why="waits")
-    silent = OWNER._replace(hindrance="silent", why="waits")
+    absent, leaving = OWNER._replace(endpoint="", hold="absent", why="has no owner"), OWNER._replace(hold="leaving", why="waits")
+    silent = OWNER._replace(hold="silent", why="waits")
     assert decide(OWNER, 0, 0, 99).action == "deliver"
     assert decide(absent, 0, 0, 99) == OwnerDecision("wait", 99 + OWNER_LOOK_AGAIN, "partition 5 of fleet f has no owner")
     end = OWNER_WAIT
@@ -142,4 +142,4 @@ async def test_a_lookup_costs_three_requests_and_is_kept_for_a_moment() -> None:
     await clock.advance(OWNER_FRESH)
     await lookup.find("t", "f", "customer-7")
     assert tables.requests == 9
-    assert (await lookup.find("t", "none", "customer-7")).hindrance == "absent" and tables.requests == 10
+    assert (await lookup.find("t", "none", "customer-7")).hold == "absent" and tables.requests == 10
