@@ -6,14 +6,15 @@ import csv
 import io
 import itertools
 import json
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
-from shared.ops.verification.lines import TraceReading, parse_line, read_lines
+from shared.ops.verification.lines import TraceLine, TraceReading, parse_line, read_lines
 from shared.ops.verification.spool import LineNumbers, TraceSpool
 from shared.ops.verification.verify import TraceVerdict, verify, verify_spool
-from shared.ops.verification.watch import KEPT, MOST_PARTITIONS, TraceWatch
+from shared.ops.verification.watch import KEPT, KEPT_OPS, MOST_PARTITIONS, TraceWatch
 from shared.storage.transition_trace import MARK
 
 SHARD = "12-0a-t"
@@ -195,7 +196,7 @@ def test_what_a_process_keeps_is_bounded_and_a_bad_line_does_no_harm() -> None:
         op = ["m", "gate", gate(holder="o", bytes=number), str(number + 1), str(number + 2)]
         watching.take(MARK + line(number + 2, op, p="long"))
     watching.take("tocsin-trace {")
-    assert len(watching._lines["gate", "long"]) == KEPT and watching.counters["trace_illegal"] == 0
+    assert len(watching._lines["gate", "long"].lines) == KEPT and watching.counters["trace_illegal"] == 0
 
 
 def test_large_transactions_of_many_partitions_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +204,27 @@ def test_large_transactions_of_many_partitions_are_bounded_together(monkeypatch:
     events = [["i", f"e{number:03}", {"state": "scheduled"}, "", "1"] for number in range(99)]
     made = [["i", "gate", gate(state="open", epoch=0), "", "1"], *events]
     watching = watch(*(line(1, *made, p=f"{number:04d}-x") for number in range(40)))
-    assert [len(kept) for kept in watching._lines.values()] == [1] * 10
+    assert [len(kept.lines) for kept in watching._lines.values()] == [1] * 10
     assert watching.counters["trace_verified"] == 30
     for number in range(2 * KEPT):
         op = ["m", "gate", gate(holder="o", bytes=number), str(number + 1), str(number + 2)]
         watching.take(MARK + line(number + 2, op, p="long"))
-    assert watching._ops == sum(len(line.ops) for kept in watching._lines.values() for line in kept) <= 1000
+    assert watching._ops == sum(len(line.ops) for kept in watching._lines.values() for line in kept.lines) <= 1000
+
+
+def test_a_shard_with_large_transactions_is_verified_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[list[int]] = []
+    whole = verify
+
+    def verified(lines: Collection[TraceLine]) -> TraceVerdict:
+        found.append([each.number for each in lines])
+        return whole(lines)
+
+    monkeypatch.setattr("shared.ops.verification.watch.verify", verified)
+    changes = [
+        [["m", f"e{number:03}", {"state": "firing", "epoch": 1}, str(each), f"{each}+"] for number in range(99)] for each in range(100)
+    ]
+    takes = [["m", "gate", gate(), str(each), str(each + 1)] for each in range(100)]
+    watching = watch(*(line(each + 1, takes[each], *changes[each]) for each in range(100)))
+    assert max(map(len, found)) * 100 <= KEPT_OPS and watching._ops <= KEPT_OPS
+    assert {number for each in found for number in each} == set(range(1, 101)), "no line is forgotten before it was verified"
