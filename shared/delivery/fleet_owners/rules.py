@@ -37,8 +37,9 @@ DELIVER: Final = OwnerDecision("deliver")
 def decide(owner: PartitionOwner, since: Millis, punctual: Millis, now: Millis) -> OwnerDecision:
     """Decide about an event that should start at `punctual`. since: time since which the partition is held.
 
-    An owner that is still there at the end of the wait gets the event nevertheless: it may be the only server, or be drained for long. A
-    silent one gets each event once its own wait is over, so that an outage uses up attempts as with any other channel.
+    An owner that is about to leave gets the event at the end of the wait nevertheless: it may be the only server, or be drained for long.
+    A silent one does not, and the attempt fails unsent: each would hold a slot of the channel until its time-out, while events of other
+    servers wait for slots.
     """
     if not owner.hold:
         return DELIVER
@@ -51,7 +52,9 @@ def decide(owner: PartitionOwner, since: Millis, punctual: Millis, now: Millis) 
             begins = max(since, punctual)
     if now < begins + OWNER_WAIT:
         return OwnerDecision("wait", min(now + OWNER_LOOK_AGAIN, begins + OWNER_WAIT), owner.text)
-    return DELIVER if owner.endpoint else OwnerDecision("fail", why=f"{owner.text}; the delivery has waited {OWNER_WAIT // 1000} s for one")
+    if owner.hold == "leaving":
+        return DELIVER
+    return OwnerDecision("fail", why=f"{owner.text}; the delivery has waited {OWNER_WAIT // 1000} s")
 
 
 def stale_pause(count: int) -> Millis | None:

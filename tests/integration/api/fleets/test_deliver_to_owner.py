@@ -137,7 +137,7 @@ async def test_a_server_without_an_endpoint_is_waited_for_and_then_an_attempt_fa
     await alive(fleet, 8, a)
     [attempt] = (await fleet.demo.event(event))["attempts"]
     expected = (
-        "partition 1 of fleet web cannot be delivered to: its owner a has published no endpoint; the delivery has waited 60 s for one"
+        "partition 1 of fleet web cannot be delivered to: its owner a has published no endpoint; the delivery has waited 60 s"
     )
     assert (attempt["outcome"], attempt["error"]) == ("retry", expected)
     await a.beats(endpoint=ENDPOINT)
@@ -249,6 +249,22 @@ async def test_one_dead_server_delays_its_own_partitions_only(fleet: World, a: N
     assert flow["breaker"] == "closed"
     # Those in flight when it fell silent, and a probe now and then.
     assert UNANSWERED <= len([got for got in fleet.receiver.received if got.verdict is SILENT]) < 30 + 8
+
+
+async def test_events_of_a_server_that_hangs_fail_without_slots_of_the_other_servers(fleet: World, a: Node) -> None:
+    b = Node(fleet.demo, "b", 2)
+    await b.beats(endpoint=OTHER)
+    await a.release(2, 1)
+    await b.claims(2)
+    fleet.receiver.otherwise = SILENT
+    lost = [await send(fleet, key_of(1)) for _ in range(30)]
+    await alive(fleet, 90, a, b)
+    tried = len(fleet.receiver.received)
+    for each in lost:
+        assert (await fleet.demo.event(each))["attempts"], "each has had its failed attempt"
+        await send(fleet, key_of(1))
+    await alive(fleet, 100, a, b)
+    assert len(fleet.receiver.received) - tried <= 100 / 5 + 1, "a probe now and then, also after the events have waited"
 
 
 async def test_a_fleets_channel_opens_its_breaker_when_three_servers_fail(fleet: World, a: Node) -> None:
