@@ -35,9 +35,20 @@ class UnownedEvents:
                 by_key.setdefault((str(props["channel"]), str(props[KEY])), []).append(rk)
         if not by_key:
             return {}
+        fleets = {channel for channel in {channel for channel, _ in by_key} if await self._delivers_to_owners(channel)}
         # Side by side: events of other channels in the shard wait for these reads.
-        found = await asyncio.gather(*(self._blocked(channel, key, rows, waiting) for (channel, key), waiting in by_key.items()))
+        asked = [(channel, key, rows, waiting) for (channel, key), waiting in by_key.items() if channel in fleets]
+        found = await asyncio.gather(*(self._blocked(*each) for each in asked))
         return {rk: look for each in found for rk, look in each.items()}
+
+    async def _delivers_to_owners(self, channel: str) -> bool:
+        """Return False for a channel of another type."""
+        try:
+            target = await self._attempts.tenant.target(channel)
+        except StorageError:
+            # Its events wait until it can be read.
+            return True
+        return target is not None and isinstance(target.spec, FleetChannel)
 
     async def _blocked(self, channel: str, key: str, rows: Mapping[str, Row], claim: Sequence[str]) -> dict[str, Millis]:
         """Return those of one key's events that must wait."""
