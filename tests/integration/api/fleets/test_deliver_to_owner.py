@@ -136,9 +136,7 @@ async def test_a_server_without_an_endpoint_is_waited_for_and_then_an_attempt_fa
     assert (await fleet.demo.event(event))["attempts"] == []
     await alive(fleet, 8, a)
     [attempt] = (await fleet.demo.event(event))["attempts"]
-    expected = (
-        "partition 1 of fleet web cannot be delivered to: its owner a has published no endpoint; the delivery has waited 60 s"
-    )
+    expected = "partition 1 of fleet web cannot be delivered to: its owner a has published no endpoint; the delivery has waited 60 s"
     assert (attempt["outcome"], attempt["error"]) == ("retry", expected)
     await a.beats(endpoint=ENDPOINT)
     await alive(fleet, 20, a)
