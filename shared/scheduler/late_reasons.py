@@ -101,11 +101,15 @@ def late_because(props: Mapping[str, Any], late: Millis | None) -> Sequence[Mapp
     """Return the reasons as the API shows them, the longest first. late: milliseconds, of a delivered event."""
     if late is not None and late < LATE_FROM:
         return ()
-    parts = waits_of(props)
+    parts: dict[LateReason, Millis] = {}
+    for reason, ms in waits_of(props).items():
+        # A later version, which works beside this one or was rolled back, may have other reasons.
+        known = reason if reason in _RANKS else "other"
+        parts[known] = parts.get(known, 0) + ms
     accepted_late = int(props["created"]) - int(props["due"])
     if accepted_late >= LATE_FROM and (late is not None or parts):
         parts["accepted-late"] = accepted_late
     if late is not None and (rest := late - sum(parts.values())) >= LATE_FROM:
-        parts["other"] = rest
+        parts["other"] = parts.get("other", 0) + rest
     ordered = sorted(parts.items(), key=lambda part: (-part[1], _RANKS[part[0]]))
     return [{"reason": reason, "ms": ms, "text": _TEXTS[reason].format(readable_duration(ms))} for reason, ms in ordered]

@@ -21,6 +21,12 @@ _TIMES = st.integers(0, 60)
 _SPAN = st.builds(lambda reason, first, length: Span(reason, first, first + length), st.sampled_from(REASONS), _TIMES, _TIMES)
 
 
+def test_a_reason_of_a_later_version_is_shown_as_another_one() -> None:
+    props = {"created": 0, "due": 0, "waits": '{"paused":500,"eclipse":700}'}
+    shown = late_reasons.late_because(props, 1_500)
+    assert [(each["reason"], each["ms"]) for each in shown] == [("other", 1_000), ("paused", 500)]
+
+
 @given(_TIMES, _TIMES, st.lists(_SPAN, max_size=8))
 def test_each_instant_has_the_reason_that_comes_first_in_the_list(first: int, length: int, spans: list[Span]) -> None:
     wanted: dict[str, int] = {}
