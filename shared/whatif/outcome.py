@@ -9,7 +9,7 @@ from math import ceil
 from typing import Final
 
 from ..core.clock import Millis
-from .receivers import EventRecord
+from .receivers import DeliveryRecord
 
 OVERDUE: Final[Millis] = 1_000
 """An event belongs to the backlog from this time after its due time on until it has ended, in milliseconds."""
@@ -72,7 +72,7 @@ def quantile(ordered: list[float], share: float) -> float:
     return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 
-def outcome_of(records: Mapping[str, EventRecord], first: Millis, over: Millis, dead: Set[str]) -> RunOutcome:
+def outcome_of(records: Mapping[str, DeliveryRecord], first: Millis, over: Millis, dead: Set[str]) -> RunOutcome:
     """Return the figures of the events, by id. first: beginning of the window. over: end of the run. dead: ids of those given up."""
     # Schedules have occurrences before the window and after the run too.
     found = {name: record for name, record in records.items() if first <= record.due < over}

@@ -21,7 +21,7 @@ REFUSED_STATUS: Final = 503
 
 
 @dataclass(slots=True)
-class EventRecord:
+class DeliveryRecord:
     """The course of an event. Times in milliseconds since 1970. arrived, ended: of its latest attempt. failed: its failed attempts."""
 
     due: Millis
@@ -41,18 +41,18 @@ class TwinReceivers:
         self._channels = {channel.name: channel for channel in channels}
         self._changes = [each for each in changes if isinstance(each, ReceiverChange)]
         self._clock, self._seed = clock, seed
-        self.records: dict[str, EventRecord] = {}
+        self.records: dict[str, DeliveryRecord] = {}
 
     def expect(self, event_id: str, due: Millis, channel: str) -> None:
         """Note an event that is stored."""
-        self.records[event_id] = EventRecord(due, channel)
+        self.records[event_id] = DeliveryRecord(due, channel)
 
     async def take(self, target: Target, delivery: OutgoingDelivery, timeout: float) -> Verdict:
         """Answer an attempt. timeout: seconds after which the sender gives up."""
         record = self.records.get(delivery.id)
         if record is None:
             # An occurrence of a schedule.
-            record = self.records[delivery.id] = EventRecord(delivery.due, target.name)
+            record = self.records[delivery.id] = DeliveryRecord(delivery.due, target.name)
         if not record.delivered:
             record.arrived, record.ended = self._clock.now(), None
         # Seeded by the event, so that a change does not alter the chance of another event.

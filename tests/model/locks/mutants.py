@@ -15,7 +15,7 @@ from .world import LockPlay, LockWorld
 
 
 def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
-    """Explore the mutant's play with the hole in it."""
+    """Explore the mutant's play with its rule left out."""
     change: Any = mutant.change
     with mutant.applied():
         return explore(LockWorld(change(PLAYS[mutant.play](0))), limit=limit)

@@ -1,4 +1,4 @@
-"""One lock, its callers, and requests that overtake each other, explored whole.
+"""One lock, its callers, and requests that overtake each other: every state is explored.
 
 L1: no two callers believe at a time that they hold the lock.
 L2: the token of a new grant is greater than that of every grant before.
@@ -39,7 +39,7 @@ OPERATOR: Final = -1
 
 @dataclass(frozen=True)
 class LockPlay:
-    """callers: how many. held: the first of them has the lock from the start, and the others wait in order. waiting: callers wait. lost:
+    """callers: their number. held: the first of them has the lock from the start, and the others wait in order. waiting: callers wait. lost:
     writes and answers that are lost. slow: answers that arrive late. stray: requests that are given up. delayed: writes that are applied
     late. crashes: of callers. leaves: waiters that leave. revokes: by an operator. removals: of an old row; meanwhile no request is under
     way for a whole step. renewals: of all callers together. tries: grants that a caller asks for. steps: of time, after which it stands
@@ -68,7 +68,7 @@ class LockPlay:
 
     @property
     def belief(self) -> float:
-        """How long, by the clock of storage, the slowest holder believes in a grant."""
+        """Milliseconds of storage's clock for which the slowest holder relies on a grant."""
         return self.ttl * SLOWEST
 
 
@@ -136,7 +136,7 @@ def release(number: int, nonce: int, token: int) -> Generator[Any, Any, Any]:
 
 
 def operator(steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """Serve a request of nobody among the callers."""
+    """Serve a request that no caller makes."""
     yield from steps
     return "", 0, ""
 
@@ -190,7 +190,7 @@ class LockWorld:
                 )
         for number, caller in enumerate(state.callers):
             if not caller.dead:
-                for label, step in self._of(state, number, caller):
+                for label, step in self._steps_of(state, number, caller):
                     yield f"{name(number)}: {label}", step
 
     def _operate(self, state: LockState, asked: Hashable, steps: Callable[[], Generator[Any, Any, Any]]) -> LockState:
@@ -203,7 +203,7 @@ class LockWorld:
             return state
         return state._replace(strays=tuple(sorted((*state.strays, (machine, stray[1])))))
 
-    def _of(self, state: LockState, number: int, caller: Caller) -> Iterator[tuple[str, Callable[[], LockState]]]:
+    def _steps_of(self, state: LockState, number: int, caller: Caller) -> Iterator[tuple[str, Callable[[], LockState]]]:
         if state.crashes and (caller.token or caller.machine >= 0 or caller.queued):
             yield "crashes", lambda: self._crash(state, number, caller)
         if caller.machine < 0:
@@ -287,21 +287,21 @@ class LockWorld:
         return Caller(nonce=caller.nonce if last else caller.nonce + 1, done=last)
 
     def _answered(self, state: LockState, number: int, caller: Caller) -> LockState:
-        said, token, version = self.machines[caller.machine].result
+        outcome, token, version = self.machines[caller.machine].result
         caller = caller._replace(machine=-1)
-        if said == "held":
+        if outcome == "held":
             if caller.call == "ask" and caller.token not in (0, token):
                 raise Violation(f"L5: {name(number)} has token {caller.token}, and the repeated request gets {token}")
             state = _with(state, number, caller._replace(token=token, since=self._since(state, caller), version=version, queued=0))
             self._judge(state)
             return state
-        if said == "waiting":
+        if outcome == "waiting":
             arrived = 0 if caller.queued else 1
             place = caller.queued or state.arrivals + 1
             return _with(state._replace(arrivals=state.arrivals + arrived), number, caller._replace(queued=place, asked=caller.sent))
-        if said in ("released", "lock-lost"):
+        if outcome in ("released", "lock-lost"):
             return _with(state, number, self._ended(caller))
-        # It asks again later; with nobody else in the way it gets the lock then.
+        # It asks again later, and gets the lock if no other caller has it then.
         return _with(state, number, caller)
 
     # -- storage
@@ -438,7 +438,7 @@ class LockWorld:
 
 
 def _aged(state: LockState) -> Any:
-    """The row as seen from now, so that states that differ only in the time are one."""
+    """Return the row with times relative to now, so that states that differ only in the time are one."""
     if state.row is None:
         return None
     props, _, at = state.row
@@ -454,7 +454,7 @@ def _token(state: LockState) -> int:
 
 
 def _fresh(state: LockState) -> tuple[Caller, ...]:
-    """The callers with their requests given up; who has had the lock asks with a new nonce."""
+    """Return the callers without their requests. A caller that has had the lock asks with a new nonce."""
     found = []
     for each in state.callers:
         lost = each.token or each.releasing

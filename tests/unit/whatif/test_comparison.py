@@ -11,20 +11,20 @@ from shared.whatif.changes import BadChange
 from shared.whatif.chart import draw
 from shared.whatif.comparison import compare, figure_text, parse_condition, series_of
 from shared.whatif.outcome import FleetOutcome, RunOutcome, backlog_of, outcome_of
-from shared.whatif.receivers import EventRecord
+from shared.whatif.receivers import DeliveryRecord
 
 SECOND = 1000
 
 
-def story(due: float, late: float | None, takes: float = 0.1, channel: str = "orders", failed: int = 0) -> EventRecord:
+def story(due: float, late: float | None, takes: float = 0.1, channel: str = "orders", failed: int = 0) -> DeliveryRecord:
     """An event that is delivered so late, or, with None, never."""
     if late is None:
-        return EventRecord(round(due * SECOND), channel, round(due * SECOND), round((due + takes) * SECOND), False, failed)
+        return DeliveryRecord(round(due * SECOND), channel, round(due * SECOND), round((due + takes) * SECOND), False, failed)
     arrived = round((due + late) * SECOND)
-    return EventRecord(round(due * SECOND), channel, arrived, arrived + round(takes * SECOND), True, failed)
+    return DeliveryRecord(round(due * SECOND), channel, arrived, arrived + round(takes * SECOND), True, failed)
 
 
-def outcome(stories: list[EventRecord], dead: frozenset[str] = frozenset()) -> RunOutcome:
+def outcome(stories: list[DeliveryRecord], dead: frozenset[str] = frozenset()) -> RunOutcome:
     return outcome_of({str(number): each for number, each in enumerate(stories)}, 0, 120 * SECOND, dead)
 
 
