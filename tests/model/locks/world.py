@@ -39,7 +39,7 @@ OPERATOR: Final = -1
 
 @dataclass(frozen=True)
 class LockPlay:
-    """callers: their number. held: the first of them has the lock from the start, and the others wait in order. waiting: callers wait. lost:
+    """callers: number. held: the first of them has the lock from the start, and the others wait in order. waiting: callers wait. lost:
     writes and answers that are lost. slow: answers that arrive late. stray: requests that are given up. delayed: writes that are applied
     late. crashes: of callers. leaves: waiters that leave. revokes: by an operator. removals: of an old row; meanwhile no request is under
     way for a whole step. renewals: of all callers together. tries: grants that a caller asks for. steps: of time, after which it stands
