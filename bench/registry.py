@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from . import locks, totals, tracing
+from . import locks, owners, totals, tracing
 from .cluster import figures as cluster
 from .cluster import pair
 from .events import (
@@ -106,6 +106,8 @@ BENCHES: Final[dict[str, Bench]] = {
     "leases-throttled": Bench("leases on storage that refuses requests, with slower scans and without", throttled.measure, 1_800.0),
     "leases-balance": Bench("balance by load on virtual time, beside the algorithm of KCL 3", balance.measure, 1_200.0),
     "leases-azurite": Bench("64 keepers on Azurite", azurite.measure),
+    # Fleet channels
+    "owners": Bench("a fleet channel beside an http channel, and after a kill: devhost and Azurite", owners.measure, 900.0),
     # Locks
     "locks": Bench("requests of locks, and 10,000 of them: devhost and Azurite", locks.measure),
 }

@@ -16,7 +16,7 @@ from typing import cast
 
 from devhost.loops import chosen_loop, loop_factory
 
-_NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
+NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
 class Arrivals:
@@ -30,10 +30,7 @@ class Arrivals:
         ids: set[str] = set()
         signed = 0
         for at, head in self.seen:
-            fields = {}
-            for line in head.decode("latin-1").split("\r\n")[1:]:
-                name, _, value = line.partition(":")
-                fields[name.lower()] = value.strip()
+            fields = headers_of(head)
             ids.add(fields.get("ce-id", ""))
             signed += fields.get("webhook-signature", "").startswith("v1,")
             late.append(at / 1e6 - datetime.fromisoformat(fields["ce-tocsindue"]).timestamp() * 1000)
@@ -74,19 +71,29 @@ class Connection(asyncio.Protocol):
             size = _length(head)
             if len(buffer) < end + 4 + size:
                 break
-            buffer = buffer[end + 4 + size :]
+            body, buffer = buffer[end + 4 : end + 4 + size], buffer[end + 4 + size :]
             if head.startswith(b"POST"):
-                self._arrivals.seen.append((time.time_ns(), head))
-                self._transport.write(_NO_CONTENT)
+                self._transport.write(self.take(head, body))
             else:
                 self._transport.write(self._answer(head.split(b" ", 2)[1]))
         self._buffer = buffer
+
+    def take(self, head: bytes, body: bytes) -> bytes:
+        """Take a delivery, and return the answer."""
+        self._arrivals.seen.append((time.time_ns(), head))
+        return NO_CONTENT
 
     def _answer(self, path: bytes) -> bytes:
         if path == b"/reset":
             self._arrivals.seen.clear()
         body = json.dumps(self._arrivals.stats() if path == b"/stats" else {"count": len(self._arrivals.seen)}).encode()
         return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def headers_of(head: bytes) -> dict[str, str]:
+    """Return the headers of a request by their names in lower case."""
+    lines = (line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:])
+    return {name.lower(): value.strip() for name, _, value in lines}
 
 
 def _length(head: bytes) -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 from aiohttp import web
@@ -31,6 +32,8 @@ class Throttling:
     """Seconds in `Retry-After`."""
     refused: int = 0
     passed: int = 0
+    reads: Counter[str] = field(default_factory=Counter)
+    """The reads of each table that came in."""
 
 
 def proxy(port: int, throttling: Throttling, seed: int) -> web.Application:
@@ -50,6 +53,8 @@ def proxy(port: int, throttling: Throttling, seed: int) -> web.Application:
         refused = meant and chance.random() < throttling.share
         throttling.refused += refused
         throttling.passed += meant and not refused
+        if request.method == "GET":
+            throttling.reads[request.path.partition("(")[0].rpartition("/")[2]] += 1
         busy = {"x-ms-error-code": "ServerBusy"} | ({} if throttling.retry_after is None else {"Retry-After": str(throttling.retry_after)})
         if refused and not (throttling.batches and chance.random() < 0.5):
             return web.Response(status=503, headers=busy)
