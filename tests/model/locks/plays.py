@@ -46,7 +46,7 @@ def holder(level: int) -> LockPlay:
 
 def queue(level: int) -> LockPlay:
     """Two callers wait in order, with times of two machines, and the holder releases the lock."""
-    return LockPlay("queue", callers=3, held=True, waiting=True, renewals=0, steps=1 + level)
+    return LockPlay("queue", callers=3, held=True, waiting=True, renewals=level, steps=1)
 
 
 def abandoned(level: int) -> LockPlay:
