@@ -61,7 +61,7 @@ class SendResult:
 
 @dataclass(frozen=True, slots=True)
 class WriteLog:
-    """Write a log line. A warning means that an operator should look. action: a stable name; docs/reference/log-actions.md explains some."""
+    """Write a log line. A warning means that an operator should look. action: a stable name; see docs/reference/log-actions.md."""
 
     level: Literal["info", "warning"]
     action: str
