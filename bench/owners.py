@@ -51,7 +51,7 @@ CHANNELS: Final = ("http", "fleet")
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChannelTurn:
     """The events of one channel over `WIDTH`. late: milliseconds of lateness. cpu: microseconds of the devhost for an event."""
 
     late: Sequence[float]
@@ -60,7 +60,7 @@ class Turn:
     """Reads of the fleets' table by the app, if a proxy counts them."""
 
 
-class Servers:
+class OwnerProcesses:
     """The servers of the fleet, as processes. What they have taken is in their logs."""
 
     def __init__(self, folder: Path, connection: str, secret: str) -> None:
@@ -104,7 +104,7 @@ async def measure(run: Run) -> list[Figure]:
     """Measure the two channels in turns, then the look-ups and the failover with an app whose requests are counted."""
     rounds, count = run.pick((3, 2_000), (1, 1_000))
     steps = rounds + 2
-    turns: dict[str, list[Turn]] = {name: [] for name in CHANNELS}
+    turns: dict[str, list[ChannelTurn]] = {name: [] for name in CHANNELS}
     run.report_progress("owners: three servers start", 0, steps)
     with emulator() as azurite:
         async with AsyncExitStack() as stack:
@@ -129,14 +129,14 @@ async def measure(run: Run) -> list[Figure]:
 
 
 @asynccontextmanager
-async def _fleet(host: Host, connection: str) -> AsyncIterator[Servers]:
+async def _fleet(host: Host, connection: str) -> AsyncIterator[OwnerProcesses]:
     """Make the fleet and its channels, and run its servers. Raises `TimeoutError` unless every partition has an owner in time."""
     limits = {"max_per_server": PARTITIONS, "moves_per_minute": 600, "drain": "PT1S"}
     await _call(host, "PUT", f"fleets/{FLEET}", {"partitions": PARTITIONS, "profile": PROFILE, "limits": limits})
     channel = {"type": "fleet", "fleet": FLEET, "path": OWNED, "timeout": "PT5S"}
     made = await _call(host, "PUT", f"tenants/{TENANT}/channels/fleet", channel)
     with tempfile.TemporaryDirectory() as folder:
-        servers = Servers(Path(folder), connection, made["secret"])
+        servers = OwnerProcesses(Path(folder), connection, made["secret"])
         try:
             await servers.start()
             plain = {"type": "http", "url": f"http://127.0.0.1:{servers.port('s1')}/plain", "timeout": "PT5S"}
@@ -187,7 +187,7 @@ def _key(number: int) -> str:
     return f"customer-{number % KEYS}"
 
 
-async def _arrived(servers: Servers, events: Mapping[str, str]) -> dict[str, tuple[float, float]]:
+async def _arrived(servers: OwnerProcesses, events: Mapping[str, str]) -> dict[str, tuple[float, float]]:
     """Wait until all have arrived. Raises `TimeoutError`."""
     ends = time.monotonic() + WIDTH + AHEAD + ARRIVES_WITHIN
     while missing := len(events.keys() - (found := servers.arrivals()).keys()):
@@ -197,7 +197,7 @@ async def _arrived(servers: Servers, events: Mapping[str, str]) -> dict[str, tup
     return {event: found[event] for event in events}
 
 
-async def _turn(host: Host, servers: Servers, channel: str, count: int, counted: Throttling | None = None) -> Turn:
+async def _turn(host: Host, servers: OwnerProcesses, channel: str, count: int, counted: Throttling | None = None) -> ChannelTurn:
     # Owners are looked up before the events are due too.
     reads = counted.reads[FLEETS] if counted else 0
     events, first = await _post(host, channel, count)
@@ -206,10 +206,10 @@ async def _turn(host: Host, servers: Servers, channel: str, count: int, counted:
     found = await _arrived(servers, events)
     await asyncio.sleep(SETTLES)
     used = (machine.cpu_seconds(host.pid) - cpu) / count * 1e6
-    return Turn([late for _, late in found.values()], used, counted.reads[FLEETS] - reads if counted else 0)
+    return ChannelTurn([late for _, late in found.values()], used, counted.reads[FLEETS] - reads if counted else 0)
 
 
-def _compared(turns: Mapping[str, Sequence[Turn]], count: int) -> list[Figure]:
+def _compared(turns: Mapping[str, Sequence[ChannelTurn]], count: int) -> list[Figure]:
     """Return the figures of both channels, over all rounds."""
     figures = []
     for name, found in turns.items():
@@ -231,7 +231,7 @@ def _look_ups(reads: Mapping[str, int], count: int) -> Figure:
     return Figure("owners: storage requests of the look-up an event", max(0, reads["fleet"] - reads["http"]) / count, "", "<=", 3, note)
 
 
-async def _failover(host: Host, servers: Servers, count: int) -> list[Figure]:
+async def _failover(host: Host, servers: OwnerProcesses, count: int) -> list[Figure]:
     """Kill a server while events are due, and return when the last delayed one came."""
     owned = set((await _call(host, "GET", f"fleets/{FLEET}/routes"))["owners"][VICTIM])
     events, first = await _post(host, "fleet", count)
