@@ -111,8 +111,11 @@ class PartitionHistory:
         if op.verb == "u" or op.required == ANY:
             return (former.props, former.complete) if former is not None else (None, False)
         self._check_taken(line, op)
-        if former is not None and former.etag in (op.required, ""):
+        if former is not None and former.etag == op.required:
             return former.props, former.complete
+        if former is not None and not former.etag:
+            # A lost answer left this version without an ETag: a missing line could have written another one since.
+            return former.props, False
         seen = line.seen.get(op.rk)
         if self._infer(op, former or _NOTHING, seen):
             version = self.rows[op.rk]
