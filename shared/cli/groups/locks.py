@@ -76,7 +76,9 @@ def revoke(session: CommandSession, name: Name, note: Note) -> None:
         tocsin locks revoke nightly --note 'it hangs'
     """
     found = session.send("POST", api_path("locks", name, "revoke"), {"note": note}, repeatable=True)
-    session.print_result(found, f"lock {name} is revoked; it is free within {duration_text(found['free_after_ms'])}")
+    left = found["free_after_ms"]
+    text = f"lock {name} is revoked; it is free within {duration_text(left)}" if left else f"lock {name} is free: nobody holds it"
+    session.print_result(found, text)
 
 
 def run(

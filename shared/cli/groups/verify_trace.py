@@ -24,11 +24,13 @@ from ..terminal.output import Screen
 
 if TYPE_CHECKING:
     from ...ops.verification.lines import TraceReading
+    from ...ops.verification.spool import TraceSpool
     from ...ops.verification.verify import IllegalStep, TraceVerdict
 
 _GZIP: Final = b"\x1f\x8b"
 _REPORT_EVERY: Final = 16 * 1024 * 1024
 """Bytes of input between two changes of the line that shows the progress."""
+_ADVICE: Final = "Set TOCSIN_TRACE to all or sampled:SHARE on app and servers, and their log level to INFO."
 _KINDS: Final = {"gate": "shards", "lease": "fleets", "turn": "turns of fleets"}
 _ONE: Final = {"gate": "shard", "lease": "fleet", "turn": "turns of fleet"}
 
@@ -62,8 +64,7 @@ def verify_trace(
     activity = Activity("Reading")
     with activity.during(), TraceSpool() as spool:
         reading = TraceReading(put=spool.add)
-        for path in files:
-            _read(reading, path, activity)
+        silent = [path for path in files if not _read(reading, spool, path, activity)]
         verdict = verify_spool(spool, lambda done, of: activity.update(f"Verifying: part {done + 1} of {of}"))
         lines = spool.lines
     activity.hide()
@@ -71,14 +72,16 @@ def verify_trace(
         raise CommandFailed(
             f"no trace line in {count_of(reading.lines, 'line')}",
             where=" ".join(map(str, files)),
-            advice="Set TOCSIN_TRACE to all or sampled:SHARE on app and servers, and their log level to INFO.",
+            advice=_ADVICE,
             status=Exit.USAGE,
         )
     if json:
-        typer.echo(to_json(_document(verdict, reading, limit)))
+        typer.echo(to_json(_document(verdict, reading, limit) | {"without_trace": [str(path) for path in silent]}))
     else:
         screen = Screen()
         _show(screen, verdict, reading, limit)
+        if silent:
+            screen.line(f"No trace in {', '.join(map(str, silent))}: {_ADVICE}")
         typer.echo(screen.text(), nl=False)
     if verdict.illegal:
         raise typer.Exit(Exit.FAILED)
@@ -86,10 +89,14 @@ def verify_trace(
         raise typer.Exit(Exit.USAGE)
 
 
-def _read(reading: TraceReading, path: Path, activity: Activity) -> None:
+def _read(reading: TraceReading, spool: TraceSpool, path: Path, activity: Activity) -> bool:
+    """Read a file, and return whether it has a trace."""
     from ...ops.verification.lines import LONGEST_DOCUMENT, read_lines
 
-    reported = 0
+    def found() -> int:
+        return spool.lines + reading.newer + reading.unreadable + reading.truncated
+
+    reported, before = 0, found()
     try:
         with _opened(path) as file:
             for done in read_lines(reading, iter(lambda: file.readline(LONGEST_DOCUMENT + 1), b"")):
@@ -99,6 +106,7 @@ def _read(reading: TraceReading, path: Path, activity: Activity) -> None:
     except (OSError, EOFError, zlib.error, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise CommandFailed(f"the file cannot be read: {reason}", where=str(path), status=Exit.USAGE) from None
+    return found() > before
 
 
 @contextmanager

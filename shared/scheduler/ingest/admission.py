@@ -329,7 +329,7 @@ class Ingest:
     async def _channel(self, tenant: str, name: str, field: str = "channel") -> Target:
         target = await self._directory.target(tenant, name)
         if target is None:
-            raise invalid(f"/{field}", "the tenant has no channel of this name")
+            raise invalid(f"/{field}", f"the tenant has no channel {name}")
         return target
 
     async def _ready(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, traced: bool = True) -> CheckedEvent:

@@ -202,7 +202,13 @@ def test_calls_of_the_client_run_as_they_stand(page: Path, world: World) -> None
 
 
 @pytest.mark.parametrize(
-    ("page", "arguments"), [("README.md", ()), ("docs/how-to/exactly-once.md", ()), ("docs/how-to/fence-your-writes.md", ("1", "order-20"))]
+    ("page", "arguments"),
+    [
+        ("README.md", ()),
+        ("docs/how-to/exactly-once.md", ()),
+        ("docs/how-to/lock.md", ()),
+        ("docs/how-to/fence-your-writes.md", ("1", "order-20")),
+    ],
 )
 def test_programs_of_a_page_run_as_they_stand(page: str, arguments: tuple[str, ...], world: World, programs: Path, tmp_path: Path) -> None:
     [program] = [fenced for kind, fenced, _ in BLOCK.findall((ROOT / page).read_text()) if kind == "python"]

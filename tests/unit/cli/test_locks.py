@@ -25,6 +25,7 @@ def test_locks_are_listed_shown_revoked_and_released(tocsin: Command) -> None:
     [freed] = tocsin.ok("locks", "release", "nightly", "--token", token, "--yes", "--json").documents
     assert freed == {"lock": "nightly", "token": held["token"], "released": True}
     assert tocsin.ok("locks", "list").row("nightly")[1] == "free"
+    assert tocsin.ok("locks", "revoke", "nightly", "--note", "again").out == "lock nightly is free: nobody holds it\n"
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,13 @@ def test_compressed_files_and_standard_input_are_read_like_others(
     assert plain == compressed == given and plain[0] == 0 and json.loads(plain[1])["legal"]
 
 
+def test_files_without_a_trace_are_named_beside_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (silent := tmp_path / "server.log").write_text("starting\n")
+    code, out, _ = run(capsys, LEGAL, silent)
+    assert code == 0 and f"No trace in {silent}: Set TOCSIN_TRACE" in out.replace("\n", " ")
+    assert json.loads(run(capsys, LEGAL, silent, "--json")[1])["without_trace"] == [str(silent)]
+
+
 def test_an_illegal_step_ends_with_1_and_is_named_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, LEGAL, ILLEGAL, "--json", "--limit", "1")
     found = json.loads(out)

@@ -119,7 +119,7 @@ async def test_if_match_guards_what_was_seen_and_occurrences_do_not_disturb_it(w
         ({"jitter": "PT25H"}, "/jitter", "must be at most P1D"),
         ({"catch_up": {"policy": "some"}}, "/catch_up/policy", "must be 'none', 'last' or 'all'"),
         ({"catch_up": {"within": "PT59S"}}, "/catch_up/within", "must be at least PT1M"),
-        ({"channel": "nowhere"}, "/channel", "no channel of this name"),
+        ({"channel": "nowhere"}, "/channel", "no channel nowhere"),
         ({"delay": "PT1S"}, "/delay", "is not a known field"),
     ],
 )
