@@ -24,7 +24,7 @@ STEPS = {
 }
 BROKEN = {
     "closed without its ETag": "goes back",
-    "closed while it is owned": "which lives",
+    "closed while it is owned": "which has not ended",
     "claimed while it is closed": "closed by a resize",
 }
 """Mutants that break a rule of a row's change, which traces of production are judged by, before two servers act."""

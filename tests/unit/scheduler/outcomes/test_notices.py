@@ -138,7 +138,7 @@ NO_REFUSALS = {"deliveries_per_second", "concurrency"}
 
 
 async def test_every_limit_of_a_tenant_is_told_once_an_hour(world: World) -> None:
-    limits = {"open_events": 1, "payload_bytes": 9, "schedules": 0, "fleets": 1, "partitions": 3, "servers": 0, "agents": 0}
+    limits = {"open_events": 1, "payload_bytes": 9, "schedules": 0, "fleets": 1, "partitions": 3, "servers": 0, "agents": 0, "locks": 0}
     await subscribe(world, "limit.reached", limits=limits)
     assert (await world.demo.put("/api/v1/fleets/one", {"partitions": 2})).status == 201
     beat = {"incarnation": str(uuid.UUID(int=1)), "seq": 1}
@@ -151,6 +151,7 @@ async def test_every_limit_of_a_tenant_is_told_once_an_hour(world: World) -> Non
         ("partitions", "POST", "fleets/one/leases/resize", {"partitions": 4}, 409),
         ("servers", "POST", "fleets/one/nodes/s1/beat", beat, 409),
         ("agents", "POST", "fleets/one/maintenance/reports", report, 409),
+        ("locks", "PUT", "locks/nightly", {"holder": "a", "nonce": "n1"}, 429),
     ]
     assert set(Limits.model_fields) - NO_REFUSALS - {"events_per_second"} == {limit for limit, *_ in refusals}
     await world.demo.create(delay="P7D")
