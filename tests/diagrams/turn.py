@@ -33,7 +33,7 @@ class RecordedWorld(World):
         super().__init__("diagram")
         self.steps: list[Step] = []
         self.request = ("", "")
-        """Who sends the next request, and its text."""
+        """The sender of the next request, and its text."""
         self._known = ("", 0, False)
 
     def ask(self, make: Callable[[], Generator[Any, Any, Any]], heard: Callable[[Any], None] = lambda answer: None) -> None:

@@ -188,7 +188,7 @@ class StaleTicket(NamedTuple):
     ticket: bool
     turn: bool
     busy: BusySpan = NOT_BUSY
-    """Of a schedule that skips: when the event was due, and ended."""
+    """The time from the due time of the event to its end, for a schedule that skips."""
     skipped: bool = False
     """The event was skipped."""
 

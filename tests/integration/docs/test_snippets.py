@@ -62,7 +62,7 @@ OPERATORS = {"declare", "entra-token", "service-bus"}
 """Pages whose commands take the admin key for granted."""
 DEMO_KEY = "local-demo-key"
 SETTINGS = {"TOKENS": "1", "TOCSIN_SERVICE_BUS": "orders.servicebus.windows.net", "TOCSIN_CLIENT_CERTIFICATES": "shop/bank=env:BANK_PEM"}
-"""What pages say that the operator has set."""
+"""The settings that the pages tell the operator to make."""
 SERVERS = ("s1", "s2", "s7", "s8", "spare")
 """Servers of the fleet `search` on pages about leases."""
 

@@ -1,4 +1,4 @@
-"""Who takes a partition's deliveries, as the stored rows show it; what becomes of an event; what a lookup costs."""
+"""The owner of a partition as the stored rows show it, the decision about an event, and the cost of a look-up."""
 
 from __future__ import annotations
 

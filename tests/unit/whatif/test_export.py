@@ -1,4 +1,4 @@
-"""What an export takes of a fleet, and what it leaves out."""
+"""The parts of a fleet that an export takes, and those that it leaves out."""
 
 from __future__ import annotations
 

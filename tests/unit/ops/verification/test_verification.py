@@ -1,4 +1,4 @@
-"""What verification makes of lines: how they are read, in which order they are replayed, and what is illegal, a gap, or neither."""
+"""Verification of trace lines: how they are read, in which order they are replayed, and what is illegal, a gap, or neither."""
 
 from __future__ import annotations
 
