@@ -221,7 +221,7 @@ class Owner:
     def _give_back(self, row_keys: set[str]) -> None:
         """Undo the claims of events that still wait for a slot."""
         self._flow.given_back(len(row_keys))
-        for rk in list(row_keys):
+        for rk in sorted(row_keys):  # a set's own order differs between processes
             self._cancel(rk, self._running.pop(rk))
             self._attempts.waiting.discard(rk)
             self._add_outcome(rk, unclaimed(self._session.rows[rk].props))
