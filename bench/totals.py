@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from shared.core.clock import Millis, to_text
 from shared.scheduler.keys import HOME, index_key, index_partition, minute_text, shard_key
-from shared.scheduler.protocol.gate import Counts
 from shared.scheduler.protocol.index_counts import counts_props
+from shared.scheduler.shard.gate import Counts
 from shared.scheduler.timings import NOTE_AFTER
 from shared.storage.names import SHARDS
 from shared.storage.ports import MAX_EGT_ROWS, Applied, Insert, Tables

@@ -22,7 +22,7 @@ from shared.core.clock import Millis, SettableClock, SystemClock
 from shared.core.ids import SeededIds
 from shared.delivery.channels.fake import FakeReceiver
 from shared.scheduler.keys import event_row, index_key, index_partition, minute_text, shard_key
-from shared.scheduler.protocol.gate import Counts, Gate
+from shared.scheduler.shard.gate import Counts, Gate
 from shared.storage import Storage, memory_storage
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, QUEUE_SHARDS, SHARDS

@@ -9,8 +9,8 @@ from shared.checkpoints.service.views import TurnFigures
 from shared.fleets.watch.figures import FleetFigures
 from shared.maintenance.service.figures import MaintenanceFigures
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
-from shared.scheduler.queries.ledger import DeliveryFigures
 from shared.scheduler.queries.totals import Total
+from shared.scheduler.shard.ledger import DeliveryFigures
 
 from .generated_blocks import REFERENCE, update
 

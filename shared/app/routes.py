@@ -14,15 +14,15 @@ from ..locks.routes import locks
 from ..maintenance.routes import maintenance
 from ..ops.health import routes as health
 from ..ops.metrics.routes import figures
-from ..scheduler import routes as scheduler
-from ..scheduler.bulk.routes import jobs
-from ..scheduler.heartbeats import heartbeats
-from ..scheduler.ingest.rejects_routes import rejected
-from ..scheduler.long_work.routes import work
-from ..scheduler.mirror.routes import storage
-from ..scheduler.queries.minutes_routes import minutes
-from ..scheduler.recurring.calendar_routes import calendars
-from ..scheduler.recurring.routes import schedules
+from ..scheduler.routes import events as scheduler
+from ..scheduler.routes.calendars import calendars
+from ..scheduler.routes.heartbeats import heartbeats
+from ..scheduler.routes.jobs import jobs
+from ..scheduler.routes.long_work import work
+from ..scheduler.routes.minutes import minutes
+from ..scheduler.routes.rejects import rejected
+from ..scheduler.routes.schedules import schedules
+from ..scheduler.routes.storage import storage
 from ..tenants import routes as tenants
 from ..tenants.audit_routes import audit
 from ..web.dashboard.routes import files

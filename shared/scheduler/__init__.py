@@ -1,0 +1,35 @@
+"""The scheduler: timed events, stored in shards, delivered on time, retried, never lost. See docs/explain/scheduler.md.
+
+Folders, from what callers set in motion down to what stores it. A folder imports only folders below it (`lint-imports` holds it):
+
+    routes/       the HTTP API of all rooms
+    long_work/    calls of receivers that complete an event minutes or hours later
+    bulk/         cancel, move, redrive or fire all events that match a filter
+    fanouts/      one request whose event goes to several channels
+    recurring/    schedules, calendars, and their occurrences
+    firing/       from a shard's message to settled events
+    changes/      cancel, edit, move, fire and redrive one event; collapse
+    outcomes/     callbacks and notices: events about ended events
+    ingest/       admission, batches, queues: how events enter
+    mirror/       a second account, failover and failback
+    queries/      look-ups, lists, statistics, and events as callers see them
+    protocol/     the shard protocol: generators of effects, without I/O
+    facets/       what single features know of an event's row: pure
+    shard/        the core: gate, ids, ledger, retries, what is owed; knows no feature
+
+Files beside the folders: `model` (wire), `rows` and `keys` (stored), `rules` (pure decisions), `timings` (durations and their reasons),
+`service` (the parts of one process, wired together), `sweeps` and `recovery` (the timers' work), `queue_functions`.
+
+One event from POST to settled:
+
+    1  routes/events       parses the body and checks the key
+    2  ingest/admission    resolves channel, limits, retry policy and due time; makes the id
+    3  ingest/writer       gathers events that arrive together into the open shard of their minute
+    4  protocol/ingest     writes the index row, then gate and events in one transaction; the POST is answered
+    5  ingest/announcer    sends the shard's message, to be visible shortly before the first event is due
+    6  firing/dispatch     receives the message and takes the shard: `protocol/owning` makes it the owner by the gate's ETag
+    7  firing/owner        claims what is due within 3 s, one transaction about each second
+    8  firing/attempt      delivers at the due time, judges the answer, and decides about a retry
+    9  protocol/owning     settles ended deliveries with the next claims; rests until the next wake-up, or finishes the shard
+    10 shard/ledger        keeps the counts of the finished shard, after which its index row goes
+"""

@@ -15,7 +15,7 @@ from ..delivery.fleet_owners.rules import stale_pause
 from ..storage.ports import Props
 from . import rules
 from .attempt_history import ERROR_LENGTH, with_attempt
-from .firing.retries import RetryPolicy, after_failure
+from .shard.retries import RetryPolicy, after_failure
 
 STALE: Final = "stale"
 """Property of an event row: stale answers since the last attempt that counts. Absent, or 0, for none."""

@@ -18,9 +18,9 @@ from .key_rules import NOT_BUSY, Asker, BusySpan, KeyLine, busy_span, grant, lin
 from .keys import Address, shard_tenant
 from .overlap import ONE_BY_ONE, OVERLAP, has_line, overlap_of
 from .protocol.dispatch import ShardMessage, send
-from .protocol.gate import parse_gate, read_gate
 from .protocol.key_turns import TurnAnswer, end_ticket, exchange, forget_skips, line_up, read_line
 from .rules import due_at, may_change
+from .shard.gate import parse_gate, read_gate
 
 log = logging.getLogger(__name__)
 IN_FLIGHT = 32

@@ -38,9 +38,9 @@ from .keys import (
     minute_text,
 )
 from .protocol.changing import find
-from .protocol.gate import parse_gate
 from .protocol.label_rows import MARK, digests_of, file_digests
 from .rules import GOING
+from .shard.gate import parse_gate
 from .state_backfill import FORMER_ENDS_WITHIN, TICKED
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from ..tenants.model import Durability, LabelName, Pauses, refuse_two_kinds
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.params import Flag, Moment, Paging, Query
 from ..web.fields.types import Maybe, Name, Stamp, Strict, removable
-from .ingest.queued_ids import SHAPE
 from .late_reasons import LateReason
+from .shard.queued_ids import SHAPE
 
 MAX_EVENT_BYTES = 512 * 1024
 """Largest request with one event, and largest element of a batch, in bytes."""

@@ -24,7 +24,7 @@ from . import timings
 from .firing import backlog
 from .keys import HOME, index_partitions, minute_text
 from .protocol.dispatch import RecoveryLook, recover
-from .protocol.gate import process_of
+from .shard.gate import process_of
 
 log = logging.getLogger(__name__)
 

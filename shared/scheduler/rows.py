@@ -29,9 +29,9 @@ from . import attempt_history
 from .keys import shard_tenant
 from .late_reasons import late_because
 from .model import EventIn
-from .outcomes.owed import CALLBACK, CALLBACK_OF, NOTICE, callback_channels, callbacks_props
 from .overlap import KEY
 from .rules import GOING, NEVER, asked_due
+from .shard.owed import CALLBACK, CALLBACK_OF, NOTICE, callback_channels, callbacks_props
 from .work_rows import noted_work, shown_work, work_of
 
 COLLAPSE, FIRST = "collapse", "first"

@@ -29,10 +29,10 @@ from ..tenants.model import Durability
 from . import attempt_history
 from .answer_rows import KeptAnswer
 from .attempt_history import with_unknown
-from .firing.retries import RetryPolicy, given_up
 from .keys import MINUTE, digest
-from .outcomes.owed import OWED
-from .protocol.gate import Counts, Gate
+from .shard.gate import Counts, Gate
+from .shard.owed import OWED
+from .shard.retries import RetryPolicy, given_up
 from .timings import (
     BACKLOG_AFTER,
     BACKLOG_RESEND_PAUSE,
@@ -105,6 +105,14 @@ def tally(states: Iterable[Value]) -> Counts:
 def due_at(props: Props) -> Millis:
     """Return the next delivery time of an open event: its due time, or the time of its next attempt."""
     return int(props["next"]) if props["state"] == "retrying" else int(props["due"])
+
+
+def punctual_at(props: Mapping[str, Any]) -> Millis:
+    """Return the time up to which a delivery that starts is punctual.
+
+    An event that was overdue when it was accepted, or that waits for its next attempt, is not late for that.
+    """
+    return max(int(props["due"]), int(props.get("next", 0)), int(props["created"]))
 
 
 def needs_claim(props: Props, epoch: int) -> bool:
@@ -340,9 +348,9 @@ class Agenda(NamedTuple):
     retries: bool = False
     """No open event waits for its own due time: the wake-up is for retries and held events."""
     owed: Sequence[str] = ()
-    """Ended events to which something is owed (`outcomes.owed`): until it is done, the owner neither rests nor finishes the shard."""
+    """Ended events to which something is owed (`shard.owed`): until it is done, the owner neither rests nor finishes the shard."""
     silent: tuple[str, ...] = ()
-    """Rows whose receivers accepted long work and have not completed it in time, to be settled by `long_work.rules.silence`."""
+    """Rows whose receivers accepted long work and have not completed it in time, to be settled by `facets.long_work.rules.silence`."""
 
 
 def agenda(

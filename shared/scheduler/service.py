@@ -21,18 +21,18 @@ from ..storage import Storage
 from ..storage.ports import Props, Row
 from ..tenants.store import TenantDirectory
 from .bulk.service import BulkJobs
-from .changes import Changes
-from .collapsing import Collapsing
+from .changes.collapsing import Collapsing
+from .changes.verbs import Changes
 from .event_clock import EventClock
 from .fanouts.service import Fanouts
 from .firing.dispatch import Firing
 from .firing.express import Express
 from .ingest.admission import Ingest
 from .ingest.event_limits import EventLimits
+from .ingest.limit_notices import LimitNotices
 from .ingest.messages import signing_key
 from .ingest.outbox import Outbox
 from .ingest.queue_consumer import Intake
-from .ingest.queued_ids import QueuedIds
 from .ingest.rejects import Rejects
 from .ingest.writer import Writer
 from .key_lines import KeyLines
@@ -42,15 +42,15 @@ from .label_index import LabelIndex
 from .long_work.service import LongWorkCalls
 from .mirror.pair import Mirror, MirrorPair
 from .outcomes.callback_writer import CallbackWriter
-from .outcomes.limit_notices import LimitNotices
 from .outcomes.notices import Notices
 from .protocol.mirroring import FIRST, SECOND, Side
-from .queries.held import EventViews
 from .queries.list_turns import ListTurns
 from .queries.lookup import CompleteRows, EventLookup
 from .queries.stats import TenantStats
+from .queries.views import EventViews
 from .recovery import ShardRecovery
 from .recurring.service import Recurring
+from .shard.queued_ids import QueuedIds
 from .state_backfill import StateBackfill
 from .sweeps import Sweeps
 

@@ -23,8 +23,8 @@ from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS, TENANTS
 from ..storage.ports import Applied, Insert, Op, Props, Replace, Row, Tables, Where
 from ..tenants.rows import PK_TENANTS
 from .keys import GATE, HOME, NEWS, index_number, index_partitions, index_shard
-from .protocol.gate import parse_gate
 from .protocol.state_rows import ListedState, file_states
+from .shard.gate import parse_gate
 
 log = logging.getLogger(__name__)
 

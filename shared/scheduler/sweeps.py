@@ -22,7 +22,7 @@ from ..storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ..storage.ports import ANY, Applied, Delete, Merge, Row, Tables, Where, WriteRefused
 from . import timings
 from .answer_rows import ANSWERS, END_ANSWERS, FIRST_ANSWER
-from .fanouts.names import id_names
+from .facets.fanouts.names import id_names
 from .firing import backlog as pacing
 from .keys import (
     END_EVENTS,

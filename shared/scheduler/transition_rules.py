@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..core.clock import Millis
-from .protocol.gate import Gate, process_of
 from .rules import FINAL, may_take, tally
+from .shard.gate import Gate, process_of
 
 
 def judge_gate(before: Gate | None, after: Gate, age: Millis | None = None) -> str:

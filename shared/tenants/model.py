@@ -22,7 +22,7 @@ Scope = Literal["events", "fleets", "agent", "read", "metrics", "admin"]
 
 DAY: Millis = 86_400_000
 HOUR: Millis = 3_600_000
-# The defaults of the retry policy. `scheduler.firing.retries` computes the next attempt, and `delivery.channels.rules.judge` says which
+# The defaults of the retry policy. `scheduler.shard.retries` computes the next attempt, and `delivery.channels.rules.judge` says which
 # answers are retried.
 DEFAULT_PAUSES: tuple[Millis, ...] = (5_000, 300_000, 1_800_000, *(hours * HOUR for hours in (2, 5, 10, 14, 20, 24)))
 """Pauses for a tenant that sets none, from the Standard Webhooks specification. With the most jitter they add up to 3 d 19 h."""

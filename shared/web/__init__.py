@@ -2,7 +2,7 @@
 
 A job declares its routes in a group::
 
-    # shared/scheduler/routes.py
+    # shared/scheduler/routes/events.py
     events = Group[Scheduler]("events", scope="events", params={"id": EventId})
 
     @events.get("v1/events/{id}", answers={200: EventOut}, tagged=True)

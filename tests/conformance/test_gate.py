@@ -10,10 +10,10 @@ from shared.core.ids import SystemIds
 from shared.engine.async_runner import AsyncRunner
 from shared.scheduler.keys import END_EVENTS, FIRST_EVENT, GATE, MINUTE, event_row, index_key, minute_start, shard_key
 from shared.scheduler.protocol import owning
-from shared.scheduler.protocol.gate import Gate, parse_gate, seal
 from shared.scheduler.protocol.ingest import Appended, Entry, OpenShard, append, file_shard
 from shared.scheduler.protocol.owning import OwnerSession, ShardBusy
 from shared.scheduler.rules import RowOutcome
+from shared.scheduler.shard.gate import Gate, parse_gate, seal
 from shared.storage.names import EVENTS, LEDGER, SHARDS
 from shared.storage.ports import Row
 from tests.waiting import eventually

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from shared.engine.effects import Steps, write
-from shared.scheduler import changes, label_index
+from shared.scheduler import label_index
+from shared.scheduler.changes import verbs as changes
 from shared.scheduler.protocol import changing, owning
 from shared.scheduler.queries import lookup
 from shared.storage.names import SWEEPS

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shared.engine.effects import Steps
-from shared.scheduler import changes
+from shared.scheduler.changes import verbs as changes
 from shared.scheduler.mirror import pair
 from shared.scheduler.protocol import mirroring
 from tests.model.checking.mutants import patched

@@ -11,13 +11,15 @@ from shared.core.clock import Millis
 from shared.delivery.flow.rules import ClaimHold
 from shared.delivery.flow.service import Flow
 from shared.engine.effects import LOST, Get, Steps, Write
-from shared.scheduler import changes, keys, rules
+from shared.scheduler import keys, rules
+from shared.scheduler.changes import verbs as changes
 from shared.scheduler.firing import due_times, permission
 from shared.scheduler.ingest import queue_consumer, shard_filler, writer
 from shared.scheduler.outcomes import callback_writer
-from shared.scheduler.outcomes.owed import OWED, done
-from shared.scheduler.protocol import changing, dispatch, gate, ingest, owning
+from shared.scheduler.protocol import changing, dispatch, ingest, owning
 from shared.scheduler.rows import EventToStore, withdrawn
+from shared.scheduler.shard import gate
+from shared.scheduler.shard.owed import OWED, done
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row, Upsert
 from tests.model.checking.mutants import patched

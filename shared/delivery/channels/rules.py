@@ -5,7 +5,7 @@
 410, any other 4xx, 3xx  final
 421 of a fleet channel   stale
 
-Times and numbers of retries are elsewhere: `scheduler.firing.retries` computes the next attempt, and `tenants.model` has the settings
+Times and numbers of retries are elsewhere: `scheduler.shard.retries` computes the next attempt, and `tenants.model` has the settings
 and their defaults (`Retry`).
 """
 

@@ -18,12 +18,12 @@ from ...core.clock import to_text
 from ...core.errors import Problem, StorageError
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...scheduler.ingest.admission import Admitted
-from ...scheduler.ingest.queued_ids import Queued
 from ...scheduler.keys import id_partition, use_row_key
 from ...scheduler.model import MAX_EVENT_BYTES, EventPatch
 from ...scheduler.rows import body_of, etag_of_row, representation
 from ...scheduler.rules import FINAL
 from ...scheduler.service import Scheduler
+from ...scheduler.shard.queued_ids import Queued
 from ...storage.names import IDS
 from ...storage.ports import Insert, Merge, Props, Row, Tables
 from ...web import problem

@@ -18,8 +18,8 @@ from ...fleets.watch.alarms import KINDS
 from ...fleets.watch.figures import FleetFigures
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from ...maintenance.service.notifications import SENTENCES
-from ...scheduler.queries import ledger
 from ...scheduler.queries.totals import Total
+from ...scheduler.shard import ledger
 
 BOUNDS: tuple[Millis, ...] = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 1_000_000, 10_000_000)
 """Upper bounds of the histogram's buckets in milliseconds: a selection of the ledger's. 18 series per tenant and channel."""

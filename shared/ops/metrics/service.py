@@ -19,11 +19,11 @@ from ...fleets.watch.figures import FleetFigures
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
 from ...scheduler.keys import GATE, index_partitions, index_shard, shard_tenant
 from ...scheduler.protocol.dispatch import rounds_of
-from ...scheduler.protocol.gate import Counts, Gate, parse_gate
 from ...scheduler.protocol.index_counts import counts_of_row
 from ...scheduler.queries.stats import count_working
 from ...scheduler.queries.totals import Totals
 from ...scheduler.rules import may_take
+from ...scheduler.shard.gate import Counts, Gate, parse_gate
 from ...scheduler.timings import OWNER_SILENT, STUCK_ROUNDS
 from ...storage import Storage
 from ...storage.names import ALL_QUEUES, EVENTS, PK_TICKS, POISON_QUEUES, SHARDS, SWEEPS, TENANTS

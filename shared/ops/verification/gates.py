@@ -7,7 +7,7 @@ from typing import Any
 
 from ...scheduler import transition_rules
 from ...scheduler.keys import FIRST_EVENT
-from ...scheduler.protocol.gate import Gate, parse_gate
+from ...scheduler.shard.gate import Gate, parse_gate
 from ...storage.ports import ANY
 from ...storage.transition_trace import GATE
 from .history import PartitionHistory, RowChange

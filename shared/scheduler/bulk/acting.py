@@ -14,7 +14,7 @@ from ...engine.queries import load_rows
 from ...storage.names import EVENTS
 from ...storage.ports import Props, Row, Tables
 from ...web.etag import etag_of
-from ..changes import Changes
+from ..changes.verbs import Changes
 from ..keys import MIRRORED, Address, place_of
 from ..overlap import KEY, OVERLAP, asked_props, has_line
 from ..protocol.changing import ORIGIN, WINDOW, cancel_together, find

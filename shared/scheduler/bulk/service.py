@@ -25,7 +25,7 @@ from ...engine.queries import load_rows
 from ...storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Queues, Row, Tables, Upsert
 from ...web.problem import conflict, not_found, too_many
-from ..changes import Changes
+from ..changes.verbs import Changes
 from ..queries.lookup import START, EventLookup, ListPosition
 from ..rows import shown_state
 from ..rules import asked_due

@@ -14,18 +14,18 @@ from ...storage.ports import Row
 from ...web import problem
 from ...web.etag import check_if_match, etag_of
 from ...web.problem import conflict, invalid, not_found
-from ..changes import Changes
-from ..collapsing import Collapsing
+from ..changes.collapsing import Collapsing
+from ..changes.verbs import Changes
+from ..facets.fanouts.names import channels_of, member_id
 from ..ingest.admission import Admitted, Ingest
 from ..ingest.writer import Writer
 from ..keys import shard_tenant
 from ..model import EventIn, EventPatch
 from ..protocol.ingest import known_id
-from ..queries.held import EventViews
 from ..queries.lookup import EventLookup
+from ..queries.views import EventViews
 from ..rows import CHANNELS, FANOUT, EventToStore, etag_of_row, shown_state, withdrawn
 from ..rules import is_over
-from .names import channels_of, member_id
 
 
 class Member(NamedTuple):

@@ -22,16 +22,17 @@ from ...storage.ports import Props
 from .. import rules
 from ..answer_rows import kept
 from ..attempt_history import ERROR_LENGTH, with_attempt
+from ..facets.long_work.rules import accepted
+from ..facets.long_work.tokens import WorkTokens, hash_of
 from ..failures import STALE, failed_attempt, stale_answer
 from ..keys import Address
 from ..late_reasons import Span, with_waits
-from ..long_work.rules import accepted
-from ..long_work.tokens import WorkTokens, hash_of
 from ..overlap import KEY
 from ..rows import body_of
+from ..rules import punctual_at
+from ..shard.retries import RetryPolicy
 from ..timings import CHANNEL_UNREAD_WAIT, INTERNAL_FAILURE_WAIT, MOST_LOST_OWNERS
 from .permission import StartPermission
-from .retries import RetryPolicy
 from .waits import Waits
 
 log = logging.getLogger(__name__)
@@ -54,14 +55,6 @@ class TenantDelivery(NamedTuple):
     """Makes the tokens of receivers that may complete events later."""
     shard: str
     """The shard of the events."""
-
-
-def punctual_at(props: Mapping[str, Any]) -> Millis:
-    """Return the time up to which a delivery that starts is punctual.
-
-    An event that was overdue when it was accepted, or that waits for its next attempt, is not late for that.
-    """
-    return max(int(props["due"]), int(props.get("next", 0)), int(props["created"]))
 
 
 def unclaimed(props: Mapping[str, Any]) -> rules.RowOutcome:

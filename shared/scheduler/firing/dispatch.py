@@ -26,22 +26,22 @@ from ...tenants.model import Retry
 from ...tenants.store import TenantDirectory
 from .. import rules
 from ..event_clock import EventClock
+from ..facets.long_work.tokens import WorkTokens
 from ..key_lines import KeyLines
 from ..keys import MIRRORED, place_of, shard_tenant
-from ..long_work.tokens import WorkTokens
 from ..mirror.pair import Mirror, MirrorGuard
 from ..outcomes.callback_writer import TellOutcomes
 from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, ended_owner, parse_messages, postpone, send
-from ..protocol.gate import parse_gate, read_gate
-from ..queries.ledger import entry_for
+from ..shard.gate import parse_gate, read_gate
+from ..shard.ledger import entry_for
+from ..shard.retries import RetryPolicy, policy_of
 from ..timings import BUSY_OWNERS, MIRROR_ASKED_AGAIN_AFTER, TAKEN_WITHIN
 from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, TenantDelivery
 from .bursts import Bursts
 from .owner import Owner
 from .permission import StartPermission
-from .retries import RetryPolicy, policy_of
 from .shared_invocation import SharedInvocation, SmallShard
 from .waits import Waits
 

@@ -20,14 +20,14 @@ from ...delivery.flow.service import Flow
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from .. import rules
+from ..facets.long_work.rules import silence
 from ..key_lines import KeyLines
 from ..keys import shard_tenant
-from ..long_work.rules import silence
 from ..outcomes.callback_writer import TellOutcomes
 from ..overlap import has_line
 from ..protocol import express, held_rows, holding, owning
 from ..protocol.dispatch import ShardMessage, announce, send
-from ..queries.ledger import entry_for
+from ..shard.ledger import entry_for
 from ..timings import (
     CLAIM_AHEAD,
     DISPATCH_AHEAD,

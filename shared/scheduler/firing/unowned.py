@@ -14,8 +14,9 @@ from ...core.errors import StorageError
 from ...delivery.channels.model import FleetChannel
 from ...storage.ports import Row
 from ..overlap import KEY
+from ..rules import punctual_at
 from ..timings import CHANNEL_UNREAD_WAIT
-from .attempt import DeliveryAttempts, punctual_at
+from .attempt import DeliveryAttempts
 
 log = logging.getLogger(__name__)
 

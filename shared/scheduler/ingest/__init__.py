@@ -6,8 +6,9 @@ open_shards         the shards that a writer fills
 account_rotation    the storage account for the next shard
 outbox              sends accepted events of durability `fast` to the ingest queue, many in one message
 messages            the messages in the ingest queue: signed ones of the service, and producers' own
-queued_ids          ids of events that may not be stored yet; an id itself proves that the service gave it
 queue_consumer      `Intake`: takes events from queues; `Intake.take` serves other sources too
+event_limits        the tenant's limits of open events and of rates
+limit_notices       tells a tenant that a limit was reached
 internal_events     events that the service itself makes, such as alarms
 rejects             events that could not be accepted, kept for a week
 """

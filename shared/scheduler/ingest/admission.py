@@ -28,16 +28,16 @@ from ...web.bodies import Pace, element_spans, parse_body
 from ...web.json_spans import Span
 from ...web.parsing import is_lenient_json, too_deep
 from ...web.problem import invalid, not_found, unreadable
-from ..fanouts.names import MADE, fanned_out
+from ..facets.fanouts.names import MADE, fanned_out
 from ..model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, OUTLIVED, EventIn, EventPatch
-from ..outcomes.owed import CALLBACK_OF, CALLBACKS_PATCH, OUTCOMES, NamesCallbacks
 from ..overlap import KEY
 from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
 from ..rules import NEVER, durability_of, spread
+from ..shard.owed import CALLBACK_OF, CALLBACKS_PATCH, OUTCOMES, NamesCallbacks
+from ..shard.queued_ids import Queued, QueuedIds, name_of
 from .event_limits import EventLimits
 from .messages import MESSAGE_ROOM, encode_event
 from .outbox import Outbox
-from .queued_ids import Queued, QueuedIds, name_of
 from .writer import Stored, Writer
 
 _EVENT: TypeAdapter[EventIn] = TypeAdapter(EventIn)

@@ -7,9 +7,9 @@ from ...core.readable import count_of
 from ...delivery.flow.rate_limiter import RateLimiter, most_at_once
 from ...tenants.model import Tenant
 from ...web.problem import invalid, too_many
-from ..outcomes.limit_notices import LimitNotices
 from ..queries.stats import TenantStats
 from ..timings import OPEN_EVENTS_RETRY
+from .limit_notices import LimitNotices
 
 _NOTHING_REFUSED = too_many(OPEN_EVENTS_RETRY, "a limit is exceeded", "none")
 

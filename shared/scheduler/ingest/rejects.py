@@ -23,8 +23,8 @@ from ...storage.names import LEDGER
 from ...storage.ports import ANY, Delete, Props, Row, Tables, Upsert, Where
 from ...web.etag import check_if_match, etag_of
 from ...web.problem import not_found
+from ..shard.queued_ids import name_of
 from ..timings import KEEP_FINISHED, REJECT_RETENTION_RUN_FOR
-from .queued_ids import name_of
 
 log = logging.getLogger(__name__)
 

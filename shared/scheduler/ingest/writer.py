@@ -18,7 +18,7 @@ from ...core.ids import Ids
 from ...core.settings import Settings
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Props, Row
-from ..fanouts.names import MADE
+from ..facets.fanouts.names import MADE
 from ..key_lines import KeyLines
 from ..keys import HOME, Address, server_id
 from ..mirror.pair import Mirror

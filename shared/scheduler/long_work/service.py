@@ -13,21 +13,21 @@ from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
 from ...storage.ports import Props
 from ...web.problem import conflict, too_many
+from ..facets.long_work.rules import HeldToken, completed, failed, heard, refusal
 from ..firing.dispatch import Firing
 from ..key_lines import KeyLines
 from ..keys import MIRRORED, Address, index_key, parse_server_id, place_of
 from ..mirror.pair import Mirror
-from ..outcomes.owed import OWED
 from ..protocol.completing import WorkSettled, extend_work, settle_work
 from ..protocol.dispatch import ShardMessage, send
 from ..protocol.mirroring import mirror_event
 from ..rows import shown_state
 from ..rules import RowOutcome, is_over, visible_at
+from ..shard.owed import OWED
 from ..timings import DISPATCH_AHEAD
 from ..work_rows import noted_work, work_of
 from .call_rates import CallRates
 from .model import FailIn
-from .rules import HeldToken, completed, failed, heard, refusal
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Replace
 from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW
 from ...tenants.rows import PK_TENANTS
 from ...web.problem import conflict
-from ..fanouts.names import id_names
+from ..facets.fanouts.names import id_names
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, index_partitions, index_shard, minute_text, place_of
 from ..label_index import LABELS_ROW
 from ..protocol.mirroring import (
@@ -41,8 +41,8 @@ from ..protocol.mirroring import (
     restore,
 )
 from ..protocol.owning import note_of
-from ..queries.ledger import entry_for
 from ..queries.stats import copy_lag
+from ..shard.ledger import entry_for
 from ..state_backfill import PROGRESS_ROW as STATE_ROWS
 from ..timings import FAILBACK_OVERLAP, FAILBACK_RUN_FOR, RECOPY_AFTER
 from .copying import LAST, copy_tenants

@@ -13,8 +13,8 @@ from ...storage.names import EVENTS
 from ...storage.ports import Applied, Delete, Insert, Merge
 from ..keys import END_EVENTS, FIRST_EVENT, GATE
 from ..protocol.changing import target_shard
-from ..protocol.gate import NOTHING, parse_gate
 from ..protocol.mirroring import FIRST, SECOND
+from ..shard.gate import NOTHING, parse_gate
 
 GOING = ("moving", "moved")
 

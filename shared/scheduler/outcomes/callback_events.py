@@ -17,7 +17,7 @@ from ..keys import digest
 from ..model import EventIn
 from ..rows import EventToStore, new_event
 from ..rules import asked_due
-from .owed import CALLBACK_OF
+from ..shard.owed import CALLBACK_OF
 
 MOST_LABELS = 8 * 1024
 """Bytes of an event's labels that a callback repeats; longer ones are left out, so that any channel takes the callback."""

@@ -14,12 +14,12 @@ from ...storage.names import EVENTS
 from ...storage.ports import Props, Row, Tables
 from ...tenants.store import TenantDirectory
 from ..answer_rows import ANSWERS, heads_by_time, last_answer
-from ..ingest.queued_ids import QueuedIds
 from ..ingest.writer import Writer
 from ..keys import shard_tenant
 from ..rows import EventToStore
+from ..shard.owed import NOTICE, OWED, callback_channel, done
+from ..shard.queued_ids import QueuedIds
 from .callback_events import callback_event, callback_source
-from .owed import NOTICE, OWED, callback_channel, done
 
 log = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ from ...engine.queries import load_rows
 from ...storage.names import SWEEPS
 from ...storage.ports import ANY, Delete, Tables, Where
 from ...tenants.store import TenantDirectory
-from ..ingest.queued_ids import QueuedIds
 from ..ingest.writer import Writer
 from ..keys import digest
 from ..model import EventIn
 from ..rows import EventToStore, new_event
+from ..shard.owed import NOTICE
+from ..shard.queued_ids import QueuedIds
 from .notice_rows import PARTITION, FixedNotice, Happening, close, fix, notice_key, record
-from .owed import NOTICE
 
 log = logging.getLogger(__name__)
 

@@ -45,12 +45,12 @@ from ..keys import (
     shard_key,
     shard_tenant,
 )
-from ..outcomes.owed import CALLBACK, OWED, with_callbacks
 from ..overlap import asked_props
 from ..rules import GOING, may_change
+from ..shard.gate import Counts, Gate, merge_gate, parse_gate, read_gate
+from ..shard.owed import CALLBACK, OWED, with_callbacks
 from ..timings import KEEP_FINISHED
 from ..work_rows import WORK
-from .gate import Counts, Gate, merge_gate, parse_gate, read_gate
 from .ingest import file_shard, read_named
 from .label_rows import file_labels
 

@@ -18,12 +18,12 @@ from ...core.clock import Millis
 from ...engine.effects import Steps, get, write
 from ...storage.names import EVENTS, SHARDS
 from ...storage.ports import Applied, Insert, Merge, Props, Row
+from ..facets.long_work.rules import HeldToken, WorkState, state_of
 from ..keys import Address, index_key, index_partition, shard_tenant
-from ..long_work.rules import HeldToken, WorkState, state_of
-from ..outcomes.owed import owed_after
 from ..rules import RowOutcome, due_at
+from ..shard.gate import parse_gate, read_gate
+from ..shard.owed import owed_after
 from .changing import no_copy
-from .gate import parse_gate, read_gate
 from .state_rows import file_states
 
 type Decide = Callable[[Props], RowOutcome]

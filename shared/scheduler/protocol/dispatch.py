@@ -18,7 +18,7 @@ from ...storage.names import QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from ...storage.ports import Applied, Merge, Props, Row
 from ..keys import index_partition, index_shard
 from ..rules import DispatchDecision, dispatch_decision, may_recover, may_take, shared_wake
-from .gate import Gate, parse_gate, process_of, read_gate
+from ..shard.gate import Gate, parse_gate, process_of, read_gate
 
 MOST_TOGETHER = 64
 """Most shards of one message: some 8 KB of the queue's 48."""

@@ -19,8 +19,8 @@ from ...storage.names import EVENTS
 from ...storage.ports import Applied, Insert, Merge, Op, Props
 from .. import rules
 from ..keys import GATE, index_key, minute_text
-from ..outcomes.owed import OWED
-from .gate import Gate, HeldGate, merge_gate
+from ..shard.gate import Gate, HeldGate, merge_gate
+from ..shard.owed import OWED
 from .ingest import Entry
 from .label_rows import file_labels
 from .owning import OwnerSession, add_rows, answer_ops, changed, claimed_props, close, counted, plan, read_rows, refence

@@ -22,9 +22,9 @@ from ...delivery.flow.rules import ClaimHold
 from ...storage.ports import Props
 from ..keys import digest
 from ..rules import WAITING, due_at
+from ..shard.gate import Gate
 from ..timings import CLAIM_AHEAD
 from ..work_rows import work_of
-from .gate import Gate
 
 HELD: Final = "held"
 """Begins the keys of held rows, and is the property with their numbers."""

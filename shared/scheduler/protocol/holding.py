@@ -17,7 +17,7 @@ from ...core.clock import Millis
 from ...engine.effects import Steps, get, write
 from ...storage.names import EVENTS, SWEEPS
 from ...storage.ports import Applied, Insert, Op, Replace
-from .gate import HeldGate, merge_gate
+from ..shard.gate import HeldGate, merge_gate
 from .held_rows import BEGUN, HELD, digest_of, held_props
 from .owning import OwnerSession, refence, rest
 from .state_rows import state_key, state_partition

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...core.clock import Millis
 from ...storage.ports import Props, Row
-from .gate import Counts
+from ..shard.gate import Counts
 
 COUNTS: Final = "counts"
 """Property of an index row: the wake-up that the counts belong to, and the seven counts, with commas between."""

@@ -27,7 +27,7 @@ from ..keys import (
     parse_address,
     shard_tenant,
 )
-from .gate import Counts, Gate, HeldGate, fence, merge_gate, seal
+from ..shard.gate import Counts, Gate, HeldGate, fence, merge_gate, seal
 from .index_counts import COUNTS, counts_props
 from .label_rows import file_labels
 from .state_rows import file_states

@@ -28,7 +28,7 @@ from ...engine.effects import Steps, get, load, write
 from ...storage.names import EVENTS, SHARDS, SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Props, Row, Upsert, Value, WriteRefused
 from ..keys import END_EVENTS, FIRST_EVENT, digest, index_key, index_partition, minute_of, shard_tenant
-from .gate import parse_gate, read_gate
+from ..shard.gate import parse_gate, read_gate
 
 MARK: Final = "searched"
 """Property of an event: the names of its labels that have label rows, with commas between them. Absent: none."""

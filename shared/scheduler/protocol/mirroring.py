@@ -41,8 +41,8 @@ from ..keys import (
     use_row_key,
 )
 from ..rules import FINAL
+from ..shard.gate import HeldGate, parse_gate, seal
 from .changing import CAME, ORIGIN
-from .gate import HeldGate, parse_gate, seal
 from .ingest import GROUP_BYTES, Entry, file_shard
 from .owning import close
 

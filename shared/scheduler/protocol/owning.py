@@ -18,11 +18,11 @@ from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row
 from .. import rules, timings
 from ..answer_rows import add_answer
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
-from ..outcomes.owed import OWED, owed_after
 from ..overlap import SKIPPED
+from ..shard.gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
+from ..shard.owed import OWED, owed_after
 from ..work_rows import WORK, work_of
 from .changing import finish_move
-from .gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
 from .held_rows import HELD, HeldRow, held_row_of
 from .index_counts import counts_props
 from .ingest import Entry

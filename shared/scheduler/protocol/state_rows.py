@@ -21,7 +21,7 @@ from ...storage.names import EVENTS, SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Row, WriteRefused
 from ..keys import END_EVENTS, FIRST_EVENT, shard_tenant
 from ..rules import WAITING
-from .gate import Counts, parse_gate, read_gate
+from ..shard.gate import Counts, parse_gate, read_gate
 
 type ListedState = Literal["dead", "retrying"]
 LISTED: Final[tuple[ListedState, ...]] = get_args(ListedState.__value__)

@@ -1,1 +1,1 @@
-"""Looking events up: single events, lists, statistics and totals."""
+"""Looking events up: single events, lists, statistics and totals; `views` builds what callers see of an event."""

@@ -16,7 +16,6 @@ from ...engine.queries import load_rows
 from ...storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import MAX_PAGE, Row, Tables, Where
 from ..answer_rows import heads_by_time, places_of, range_of
-from ..ingest.queued_ids import Queued, QueuedIds
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,
@@ -36,6 +35,7 @@ from ..keys import (
 from ..protocol.changing import find
 from ..protocol.label_rows import has_digest, label_digest, label_partitions, label_shard, remove_stale_label
 from ..protocol.state_rows import LISTED, in_state, remove_stale, state_partitions, state_shard
+from ..shard.queued_ids import Queued, QueuedIds
 from .event_filter import EventFilter
 
 log = logging.getLogger(__name__)

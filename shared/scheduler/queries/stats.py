@@ -35,15 +35,15 @@ from ..keys import (
 )
 from ..protocol.changing import ORIGIN
 from ..protocol.dispatch import rounds_of
-from ..protocol.gate import Counts, parse_gate
 from ..protocol.held_rows import HELD, REST, count_held
 from ..protocol.index_counts import counts_of_row
 from ..protocol.redriving import parse_redriven, redriven_by_channel
 from ..protocol.state_rows import state_partitions, state_shard
 from ..rules import may_take
+from ..shard import ledger
+from ..shard.gate import Counts, parse_gate
 from ..timings import OPEN_COUNT_FRESH_FOR, OWNER_SILENT, STUCK_ROUNDS
 from ..work_rows import WORK, work_of
-from . import ledger
 
 IN_FLIGHT = 32
 GATES_AT_ONCE = 256

@@ -22,8 +22,8 @@ from ...engine.row_codec import Format, RowCodec
 from ...storage.names import LEDGER, SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row, Tables
 from ..keys import NEWS
-from ..protocol.gate import COUNTS, Counts
-from . import ledger
+from ..shard import ledger
+from ..shard.gate import COUNTS, Counts
 
 PK_TOTALS = "totals"
 """Partition of `TocsinSweeps` with one row per tenant."""

@@ -17,8 +17,8 @@ from ...storage.ports import Row
 from ...tenants.model import Durability
 from ...tenants.store import TenantDirectory
 from .. import timings
-from ..changes import Changes
-from ..fanouts.names import fanned_out, member_id
+from ..changes.verbs import Changes
+from ..facets.fanouts.names import fanned_out, member_id
 from ..ingest.writer import Writer
 from ..keys import digest
 from ..model import EventIn

@@ -23,7 +23,7 @@ from ...web.bodies import parse_body
 from ...web.etag import check_if_match, etag_of
 from ...web.problem import conflict, invalid, not_found
 from .. import timings
-from ..changes import Changes
+from ..changes.verbs import Changes
 from ..ingest.admission import Admitted, Ingest
 from ..ingest.writer import Writer
 from ..queries.lookup import EventLookup

@@ -17,7 +17,8 @@ from shared.engine.effects import LoadFirst
 from shared.scheduler import rules
 from shared.scheduler.key_rules import Asker, line_of, ticket_of
 from shared.scheduler.keys import Address, event_row, index_key, index_partition, shard_key
-from shared.scheduler.protocol import dispatch, gate, ingest, key_turns, owning
+from shared.scheduler.protocol import dispatch, ingest, key_turns, owning
+from shared.scheduler.shard import gate
 from shared.storage.names import EVENTS, LIMITS, SHARDS
 from tests.model.checking.checker import Violation
 from tests.model.checking.state import Actor, Budget, Now, Play, Start, State, Until, row_of

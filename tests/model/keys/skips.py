@@ -16,7 +16,8 @@ from shared.scheduler import rules
 from shared.scheduler.key_rules import NOT_BUSY, Asker, BusySpan, LineState, busy_span, line_of_schedule, ticket_of
 from shared.scheduler.keys import Address, event_row, index_key, index_partition, shard_key
 from shared.scheduler.overlap import ONE_BY_ONE, OVERLAP, may_skip, skipped_props
-from shared.scheduler.protocol import dispatch, gate, key_turns, owning
+from shared.scheduler.protocol import dispatch, key_turns, owning
+from shared.scheduler.shard import gate
 from shared.scheduler.timings import CLAIM_AHEAD
 from shared.storage.names import EVENTS, LIMITS, SHARDS
 from tests.model.checking.checker import Report, Violation, explore

@@ -7,8 +7,8 @@ from typing import Any
 
 from shared.engine.effects import Get, Load, Write
 from shared.scheduler.protocol import changing, mirroring, owning
-from shared.scheduler.protocol.gate import parse_gate
 from shared.scheduler.protocol.mirroring import SECOND, Way
+from shared.scheduler.shard.gate import parse_gate
 from shared.storage.names import EVENTS
 from shared.storage.ports import ANY, Merge
 

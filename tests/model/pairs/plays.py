@@ -14,9 +14,9 @@ from shared.engine.effects import Get, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import GATE, Address, event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.protocol import changing, dispatch, ingest, mirroring, owning
-from shared.scheduler.protocol.gate import Counts, Gate, HeldGate
 from shared.scheduler.protocol.mirroring import SECOND, Fence, Way, parse_fence
 from shared.scheduler.protocol.state_rows import state_key, state_partition
+from shared.scheduler.shard.gate import Counts, Gate, HeldGate
 from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Replace
 

@@ -9,12 +9,12 @@ from shared.delivery.channels.model import LongWork
 from shared.delivery.flow.rules import FREE, ClaimHold
 from shared.engine.effects import Get
 from shared.scheduler import rules
-from shared.scheduler.firing import retries
+from shared.scheduler.facets.long_work.rules import HeldToken, accepted, silence
 from shared.scheduler.keys import Address, event_row, index_key, shard_key
-from shared.scheduler.long_work.rules import HeldToken, accepted, silence
-from shared.scheduler.outcomes.owed import CALLBACK_OF, done
-from shared.scheduler.protocol import changing, dispatch, gate, held_rows, holding, ingest, label_rows, owning, state_rows
+from shared.scheduler.protocol import changing, dispatch, held_rows, holding, ingest, label_rows, owning, state_rows
 from shared.scheduler.protocol.state_rows import state_key, state_partition
+from shared.scheduler.shard import gate, retries
+from shared.scheduler.shard.owed import CALLBACK_OF, done
 from shared.storage.names import EVENTS, SWEEPS
 from shared.storage.ports import Row
 

@@ -8,8 +8,8 @@ from typing import Any
 from shared.delivery.flow.rules import FREE, ClaimHold
 from shared.scheduler import rules
 from shared.scheduler.keys import Address, event_row, shard_key
-from shared.scheduler.outcomes.owed import callbacks_props
 from shared.scheduler.protocol import express, ingest, owning
+from shared.scheduler.shard.owed import callbacks_props
 
 from ..checking.state import Budget, Now, Play, Start, Told, Until
 from . import actors

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from shared.engine.effects import Get
 from shared.scheduler import rules
+from shared.scheduler.facets.long_work.rules import completed, failed, heard
 from shared.scheduler.keys import index_key, index_partition
-from shared.scheduler.long_work.rules import completed, failed, heard
-from shared.scheduler.protocol import completing, gate
+from shared.scheduler.protocol import completing
+from shared.scheduler.shard import gate
 from shared.scheduler.work_rows import work_of
 from shared.storage.names import EVENTS, SHARDS
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.engine.effects import Write
 from shared.scheduler import rules
-from shared.scheduler.long_work.rules import HeldToken
+from shared.scheduler.facets.long_work.rules import HeldToken
 from shared.scheduler.protocol import completing, owning
 from shared.scheduler.work_rows import work_of
 from shared.storage.ports import ANY, Merge

@@ -11,8 +11,9 @@ from typing import Any
 from shared.engine.effects import LOST, Get, Load, Write
 from shared.scheduler import rules
 from shared.scheduler.keys import END_EVENTS, FIRST_EVENT, GATE, Address, index_partition, shard_tenant
-from shared.scheduler.protocol import changing, dispatch, gate, holding, ingest, label_rows, owning, reusing, state_rows
-from shared.scheduler.protocol.gate import HeldGate, parse_gate
+from shared.scheduler.protocol import changing, dispatch, holding, ingest, label_rows, owning, reusing, state_rows
+from shared.scheduler.shard import gate
+from shared.scheduler.shard.gate import HeldGate, parse_gate
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Row, Upsert
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from shared.scheduler.keys import Address, event_row, id_partition, index_key, index_partition, shard_key
-from shared.scheduler.protocol import changing, dispatch, gate, reusing
+from shared.scheduler.protocol import changing, dispatch, reusing
 from shared.scheduler.protocol.state_rows import state_key, state_partition
+from shared.scheduler.shard import gate
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 
 from .actors import (

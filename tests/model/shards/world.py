@@ -13,13 +13,13 @@ from typing import Any
 from shared.engine.effects import LOST, Get, Send, Write
 from shared.scheduler import rules, transition_rules
 from shared.scheduler.keys import FIRST_EVENT, GATE, MIRRORED, NEWS, index_shard, parse_address, place_of
-from shared.scheduler.outcomes.owed import CALLBACK_OF, OWED, callback_channel
 from shared.scheduler.protocol.changing import SOURCE
 from shared.scheduler.protocol.dispatch import ShardMessage
-from shared.scheduler.protocol.gate import COUNTS, Gate, parse_gate
 from shared.scheduler.protocol.label_rows import MARK, digests_of, has_digest, label_partition
 from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
 from shared.scheduler.protocol.state_rows import LISTED, in_state, state_key, state_partition
+from shared.scheduler.shard.gate import COUNTS, Gate, parse_gate
+from shared.scheduler.shard.owed import CALLBACK_OF, OWED, callback_channel
 from shared.scheduler.work_rows import Work, noted_work, work_of
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Replace, Upsert, WriteRefused

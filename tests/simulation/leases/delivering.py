@@ -29,8 +29,8 @@ from shared.leases.node.receiving import OwnedDelivery, OwnerGuard
 from shared.leases.rows import FLEET, Intent, parse_fleet, parse_partition, partition_key
 from shared.leases.service.owner_lookup import OwnerLookup
 from shared.scheduler.failures import STALE, failed_attempt, stale_answer
-from shared.scheduler.firing.attempt import punctual_at
-from shared.scheduler.firing.retries import RetryPolicy
+from shared.scheduler.rules import punctual_at
+from shared.scheduler.shard.retries import RetryPolicy
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import FLEETS
 from tests.simulation.checks.truth import Violation

@@ -20,7 +20,7 @@ from shared.fleets.watch.figures import FleetFigures
 from shared.maintenance.service.figures import MaintenanceFigures
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
 from shared.scheduler.event_clock import ClockState
-from shared.scheduler.queries import ledger
+from shared.scheduler.shard import ledger
 
 from .code_facts import ROOT
 from .snapshots import alarms, deployed

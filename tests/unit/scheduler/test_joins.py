@@ -10,7 +10,7 @@ import pytest
 from shared.core.clock import to_text
 from shared.core.errors import Unavailable
 from shared.scheduler.ingest.writer import JoinedPlace, Writer
-from shared.scheduler.protocol.gate import parse_gate
+from shared.scheduler.shard.gate import parse_gate
 from shared.scheduler.timings import DAY, KEEP_FINISHED
 from shared.storage.names import EVENTS, LEDGER, QUEUE_SHARDS, SHARDS
 

@@ -14,7 +14,7 @@ from shared.core.process_identity import ProcessIdentity
 from shared.scheduler import timings
 from shared.scheduler.keys import GATE, index_key, index_partition, shard_key
 from shared.scheduler.protocol.dispatch import parse_message
-from shared.scheduler.protocol.gate import Counts, Gate
+from shared.scheduler.shard.gate import Counts, Gate
 from shared.storage.names import EVENTS, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import ANY, Insert, Merge, Page, Row, Upsert
 

@@ -15,9 +15,9 @@ from pydantic import TypeAdapter
 from shared.core.clock import to_text
 from shared.core.durations import format_duration
 from shared.scheduler import attempt_history, rows
-from shared.scheduler.firing.retries import PAUSE_JITTER, RetryPolicy, policy_of
 from shared.scheduler.keys import shard_key
 from shared.scheduler.model import EventIn
+from shared.scheduler.shard.retries import PAUSE_JITTER, RetryPolicy, policy_of
 from shared.storage import limits
 from shared.storage.azure import wire
 from shared.storage.ports import Insert, Row

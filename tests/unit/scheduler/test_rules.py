@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.scheduler import attempt_history, rules, timings
-from shared.scheduler.firing import retries
-from shared.scheduler.firing.retries import RetryPolicy
-from shared.scheduler.protocol.gate import Counts, Gate, GateState
+from shared.scheduler.shard import retries
+from shared.scheduler.shard.gate import Counts, Gate, GateState
+from shared.scheduler.shard.retries import RetryPolicy
 
 NOW = 1_800_000_000_000
 POLICY = RetryPolicy(attempts=8, first=5_000, longest=3_600_000, within=86_400_000)

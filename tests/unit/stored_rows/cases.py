@@ -14,20 +14,21 @@ from shared.delivery.flow.circuit_breaker import Breaker
 from shared.delivery.flow.rules import SlotShare
 from shared.scheduler import label_index
 from shared.scheduler.bulk import rows as bulk_rows
-from shared.scheduler.fanouts.names import fanned_out
+from shared.scheduler.facets.fanouts.names import fanned_out
 from shared.scheduler.ingest import rejects
 from shared.scheduler.key_rules import LineState, Turn, parse_line
 from shared.scheduler.model import EventIn
 from shared.scheduler.outcomes.notice_rows import NoticeRow, parse_notice
-from shared.scheduler.protocol.gate import Counts, Gate, parse_gate
 from shared.scheduler.protocol.held_rows import held_props, pack_held
 from shared.scheduler.protocol.label_rows import mark_of
 from shared.scheduler.protocol.mirroring import Fence, parse_fence
-from shared.scheduler.queries import ledger, totals
+from shared.scheduler.queries import totals
 from shared.scheduler.recurring.definition import Definition, RevisionUndo, definition_of
 from shared.scheduler.recurring.model import CatchUp, Recurrence
 from shared.scheduler.rows import new_event, withdrawn
 from shared.scheduler.rules import claim_props
+from shared.scheduler.shard import ledger
+from shared.scheduler.shard.gate import Counts, Gate, parse_gate
 from shared.scheduler.work_rows import WORK, Work, noted_work
 from shared.storage.ports import Props, Row
 from shared.tenants import channel_store

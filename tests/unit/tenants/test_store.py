@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 from shared.core.clock import to_text
 from shared.core.errors import OutcomeUnknown, Problem, Unavailable
 from shared.delivery.channels.model import QueueChannel
-from shared.scheduler.firing.retries import policy_of
 from shared.scheduler.model import RetryIn
+from shared.scheduler.shard.retries import policy_of
 from shared.storage.names import TENANTS
 from shared.storage.ports import ANY, Delete, Insert, Merge, Op, Replace
 from shared.tenants import rows, rules

@@ -12,7 +12,7 @@ from shared.core.clock import to_text
 from shared.core.errors import Rejected, Unavailable
 from shared.scheduler.ingest import admission
 from shared.scheduler.ingest.messages import MARK, sign_message, signing_key
-from shared.scheduler.ingest.queued_ids import SHAPE
+from shared.scheduler.shard.queued_ids import SHAPE
 from shared.storage.names import IDS, QUEUE_INGEST, SHARDS
 from tests.unit.scheduler.harness import START, Client, World
 

@@ -27,7 +27,7 @@ from shared.ops.export.points import CounterForm, metrics_data
 from shared.ops.export.service import MetricsPublisher
 from shared.ops.export.start import Exporting
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
-from shared.scheduler.queries import ledger
+from shared.scheduler.shard import ledger
 from tests.logs import actions
 from tests.paths import ROOT
 from tests.unit.ops.export.collector import Collector, attributes

@@ -13,7 +13,7 @@ from shared.core.errors import Unavailable
 from shared.delivery.channels.ports import Verdict
 from shared.ops.metrics import families
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures
-from shared.scheduler.queries import ledger
+from shared.scheduler.shard import ledger
 from shared.storage.names import ALL_QUEUES, EVENTS, POISON_QUEUES, SHARDS
 from tests.unit.scheduler.harness import World
 

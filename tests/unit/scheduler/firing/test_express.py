@@ -14,7 +14,7 @@ from shared.delivery.channels.fake import DELIVERED
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler.firing.arrivals import ExpressLoad
 from shared.scheduler.firing.express import Express
-from shared.scheduler.protocol.gate import parse_gate
+from shared.scheduler.shard.gate import parse_gate
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, IDS, LEDGER, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS

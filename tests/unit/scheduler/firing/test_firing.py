@@ -16,7 +16,7 @@ from shared.scheduler import timings
 from shared.scheduler.firing.dispatch import Budget
 from shared.scheduler.keys import index_key
 from shared.scheduler.protocol.dispatch import ShardMessage, parse_message
-from shared.scheduler.protocol.gate import parse_gate
+from shared.scheduler.shard.gate import parse_gate
 from shared.storage.names import EVENTS, LEDGER, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
 from shared.storage.ports import Merge, Op, Row
 

@@ -12,7 +12,7 @@ import pytest
 from shared.core.process_identity import ProcessIdentity
 from shared.scheduler import rules, timings
 from shared.scheduler.protocol.dispatch import ShardMessage, parse_message
-from shared.scheduler.protocol.gate import Gate, parse_gate, process_of
+from shared.scheduler.shard.gate import Gate, parse_gate, process_of
 from shared.storage.names import EVENTS, QUEUE_SHARDS
 from shared.storage.ports import Applied, Merge, Op, Row, WriteRefused
 

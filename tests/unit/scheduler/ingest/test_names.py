@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shared.core import clock, durations
 from shared.core.clock import SettableClock
 from shared.scheduler import keys
-from shared.scheduler.queries import ledger
+from shared.scheduler.shard import ledger
 from shared.storage import limits
 from shared.storage.ports import Row
 

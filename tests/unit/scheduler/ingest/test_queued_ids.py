@@ -25,8 +25,8 @@ from shared.scheduler.ingest.messages import (
     sign_message,
     signing_key,
 )
-from shared.scheduler.ingest.queued_ids import SHAPE, QueuedIds
 from shared.scheduler.model import EventId, EventIn
+from shared.scheduler.shard.queued_ids import SHAPE, QueuedIds
 from shared.scheduler.timings import KEEP_FINISHED, LONGEST_QUEUE_WAIT
 from shared.storage.ports import MAX_MESSAGE_BYTES
 from shared.web.parsing import member

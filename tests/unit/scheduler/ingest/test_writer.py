@@ -14,8 +14,8 @@ from shared.scheduler.ingest import open_shards
 from shared.scheduler.ingest.writer import Stored
 from shared.scheduler.keys import shard_name
 from shared.scheduler.protocol import owning
-from shared.scheduler.protocol.gate import parse_gate
 from shared.scheduler.rows import EventToStore, body_props, encoded_size
+from shared.scheduler.shard.gate import parse_gate
 from shared.scheduler.timings import (
     CROWDED_SHARDS,
     ENOUGH_EVENTS,

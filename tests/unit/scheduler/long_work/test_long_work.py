@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.delivery.channels.ports import OutgoingDelivery, Verdict
-from shared.scheduler.long_work.tokens import hash_of
+from shared.scheduler.facets.long_work.tokens import hash_of
 from shared.storage.names import EVENTS, SHARDS
 from shared.web.local_client import LocalReply
 

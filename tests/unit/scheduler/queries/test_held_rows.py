@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from shared.delivery.flow.rules import ClaimHold
-from shared.scheduler.protocol.gate import Gate, parse_gate
 from shared.scheduler.protocol.held_rows import BEGUN, HELD, MOST_CHANNELS, REST, HeldRow, count_held, held_numbers, held_row_of, pack_held
 from shared.scheduler.protocol.state_rows import SPREAD
+from shared.scheduler.shard.gate import Gate, parse_gate
 from shared.scheduler.timings import CLAIM_AHEAD
 from shared.storage.names import EVENTS, SWEEPS
 from shared.storage.ports import Insert, Merge, Op, Replace, Row

@@ -10,9 +10,9 @@ import pytest
 from shared.delivery.channels.ports import Verdict
 from shared.ops.metrics.service import Metrics
 from shared.scheduler.ingest import shard_filler
-from shared.scheduler.protocol.gate import Counts
 from shared.scheduler.protocol.index_counts import counts_of_row, counts_props
 from shared.scheduler.queries import stats
+from shared.scheduler.shard.gate import Counts
 from shared.scheduler.timings import NOTE_AFTER
 from shared.storage.memory import MemoryTables
 from shared.storage.names import SHARDS

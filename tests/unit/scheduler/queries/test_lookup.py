@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from shared.core.clock import SettableClock
 from shared.core.errors import Problem
 from shared.engine.async_runner import AsyncRunner
-from shared.scheduler.changes import dead_letters
-from shared.scheduler.ingest.queued_ids import QueuedIds
+from shared.scheduler.changes.verbs import dead_letters
 from shared.scheduler.keys import event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.protocol.state_rows import LISTED, state_key, state_partition
 from shared.scheduler.queries import lookup
 from shared.scheduler.queries.event_filter import EventFilter
 from shared.scheduler.queries.list_turns import AT_ONCE, WAITING, ListTurns
 from shared.scheduler.queries.lookup import START, CompleteRows, EventLookup
+from shared.scheduler.shard.queued_ids import QueuedIds
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, EVENTS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Insert

@@ -11,7 +11,7 @@ import pytest
 from shared.core.clock import to_text
 from shared.delivery.channels.ports import Verdict
 from shared.engine.effects import Steps
-from shared.scheduler import changes
+from shared.scheduler.changes import verbs as changes
 from shared.scheduler.state_backfill import StateBackfill
 from tests.unit.scheduler.harness import World
 from tests.unit.scheduler.ingest.test_accounts import Accounts

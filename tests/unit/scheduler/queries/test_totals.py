@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.scheduler.keys import NEWS
-from shared.scheduler.protocol.gate import COUNTS
-from shared.scheduler.queries import ledger
 from shared.scheduler.queries.totals import GROUP, Total, Totals
+from shared.scheduler.shard import ledger
+from shared.scheduler.shard.gate import COUNTS
 from shared.storage.memory import MemoryTables
 from shared.storage.names import LEDGER, SWEEPS
 from shared.storage.ports import Applied, Insert, Op, Props, Row, WriteRefused

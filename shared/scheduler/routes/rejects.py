@@ -11,8 +11,8 @@ from ...web.fields.params import Moment, Paging
 from ...web.fields.types import Maybe, Stamp, Strict
 from ...web.paging.cursor import decode_cursor, encode_cursor
 from ...web.routes import Answer, Call, RouteGroup
+from ..ingest.rejects import Rejects
 from ..model import ProblemLine
-from .rejects import Rejects
 
 RejectId = Annotated[str, StringConstraints(pattern=r"^[0-9]{15}-[0-9a-v]{16}$"), Shaped("the id of a reject")]
 

@@ -6,16 +6,16 @@ import hmac
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from ...core.clock import Millis, to_text
-from ...delivery.channels.model import LongWork
-from ...storage.ports import Props
-from ..answer_rows import KeptAnswer
-from ..attempt_history import with_attempt, with_end
-from ..failures import failed_attempt
-from ..firing.retries import RetryPolicy
-from ..keys import digest
-from ..rules import RowOutcome
-from ..work_rows import WORK, Work, WorkEnd, noted_work, work_of
+from ....core.clock import Millis, to_text
+from ....delivery.channels.model import LongWork
+from ....storage.ports import Props
+from ...answer_rows import KeptAnswer
+from ...attempt_history import with_attempt, with_end
+from ...failures import failed_attempt
+from ...keys import digest
+from ...rules import RowOutcome
+from ...shard.retries import RetryPolicy
+from ...work_rows import WORK, Work, WorkEnd, noted_work, work_of
 
 MARGIN: Millis = 1_000
 """A heartbeat that extends the time by less than this is not stored."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.clock import Millis
-from ..core.errors import Problem, StorageError
-from ..delivery.channels.event_target import STORED
-from ..storage.ports import Props
-from ..web.problem import conflict
-from .changes import FIRING, Changes
-from .ingest.admission import Admitted, Ingest
-from .ingest.writer import Writer
-from .model import EventIn
-from .outcomes.owed import CALLBACKS
-from .protocol.label_rows import MARK
-from .queries.lookup import EventLookup
-from .rows import COLLAPSE, FIRST, EventToStore, etag_of_row
-from .rules import NEVER, is_over, may_change
+from ...core.clock import Millis
+from ...core.errors import Problem, StorageError
+from ...delivery.channels.event_target import STORED
+from ...storage.ports import Props
+from ...web.problem import conflict
+from ..ingest.admission import Admitted, Ingest
+from ..ingest.writer import Writer
+from ..model import EventIn
+from ..protocol.label_rows import MARK
+from ..queries.lookup import EventLookup
+from ..rows import COLLAPSE, FIRST, EventToStore, etag_of_row
+from ..rules import NEVER, is_over, may_change
+from ..shard.owed import CALLBACKS
+from .verbs import FIRING, Changes
 
 TRIES = 20
 REPLACED: Mapping[str, Any] = {"expires": NEVER, "flex": 0, "shift": 0, "retry": "", "pauses": "", CALLBACKS: "", STORED: ""}

@@ -9,23 +9,22 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
-from ..core.clock import Clock, Millis
-from ..core.errors import OutcomeUnknown, Problem, StorageError
-from ..core.ids import Ids
-from ..core.packing import packs
-from ..engine.async_runner import AsyncRunner
-from ..engine.effects import Steps
-from ..storage.names import IDS
-from ..storage.ports import Merge, Props, Row, Tables
-from ..web.etag import check_if_match
-from ..web.problem import conflict, not_found
-from .fanouts.names import id_names
-from .ingest.queued_ids import Queued
-from .ingest.writer import Writer
-from .key_lines import KeyLines
-from .keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, parse_address, place_of, shard_tenant
-from .mirror.pair import Mirror
-from .protocol.changing import (
+from ...core.clock import Clock, Millis
+from ...core.errors import OutcomeUnknown, Problem, StorageError
+from ...core.ids import Ids
+from ...core.packing import packs
+from ...engine.async_runner import AsyncRunner
+from ...engine.effects import Steps
+from ...storage.names import IDS
+from ...storage.ports import Merge, Props, Row, Tables
+from ...web.etag import check_if_match
+from ...web.problem import conflict, not_found
+from ..facets.fanouts.names import id_names
+from ..ingest.writer import Writer
+from ..key_lines import KeyLines
+from ..keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, parse_address, place_of, shard_tenant
+from ..mirror.pair import Mirror
+from ..protocol.changing import (
     WINDOW,
     ChangeResult,
     Done,
@@ -42,15 +41,16 @@ from .protocol.changing import (
     moved_wake,
     redrive,
 )
-from .protocol.dispatch import ShardMessage, send
-from .protocol.label_rows import MARK, digests_of, file_digests
-from .protocol.mirroring import ELSEWHERE_PK, mirror, mirror_event, request_copy
-from .protocol.owning import note_of
-from .queries.event_filter import EventFilter
-from .queries.lookup import START, EventLookup, ListPosition
-from .rows import COLLAPSE, etag_of_row, withdrawn
-from .rules import may_change, visible_at
-from .timings import DISPATCH_AHEAD, REDRIVE_FOR, WAKE_EARLY
+from ..protocol.dispatch import ShardMessage, send
+from ..protocol.label_rows import MARK, digests_of, file_digests
+from ..protocol.mirroring import ELSEWHERE_PK, mirror, mirror_event, request_copy
+from ..protocol.owning import note_of
+from ..queries.event_filter import EventFilter
+from ..queries.lookup import START, EventLookup, ListPosition
+from ..rows import COLLAPSE, etag_of_row, withdrawn
+from ..rules import may_change, visible_at
+from ..shard.queued_ids import Queued
+from ..timings import DISPATCH_AHEAD, REDRIVE_FOR, WAKE_EARLY
 
 log = logging.getLogger(__name__)
 

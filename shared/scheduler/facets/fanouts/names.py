@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ..keys import digest
-from ..rows import CHANNELS, FANOUT, EventToStore
+from ...keys import digest
+from ...rows import CHANNELS, FANOUT, EventToStore
 
 MADE: Final = "f~"
 """Beginning of the ids that the service gives."""

@@ -11,11 +11,11 @@ from ...web.problem import invalid
 from ...web.routes import Answer, Call, RouteGroup
 from ..fanouts.model import FanoutOut
 from ..model import EventOut
+from ..recurring.definition import PARTITIONS
+from ..recurring.model import BackfillIn, BackfillOut, PreviewOut, PreviewQuery, ScheduleId, ScheduleIn, ScheduleList, ScheduleOut
+from ..recurring.service import StoredSchedule
+from ..recurring.store import SchedulePosition
 from ..service import Scheduler
-from .definition import PARTITIONS
-from .model import BackfillIn, BackfillOut, PreviewOut, PreviewQuery, ScheduleId, ScheduleIn, ScheduleList, ScheduleOut
-from .service import StoredSchedule
-from .store import SchedulePosition
 
 MAX_SCHEDULE_BYTES = 512 * 1024
 _LIST = "schedules"

@@ -13,10 +13,10 @@ from base64 import urlsafe_b64encode
 from functools import partial
 from hashlib import sha256
 
-from ...core.clock import Millis
-from ...core.long_work import TOKEN
-from ...delivery.channels.ports import CompletionOffer
-from ..keys import Address, server_id, shard_tenant
+from ....core.clock import Millis
+from ....core.long_work import TOKEN
+from ....delivery.channels.ports import CompletionOffer
+from ...keys import Address, server_id, shard_tenant
 from .rules import HeldToken
 
 PATH = "/api/v1/work"

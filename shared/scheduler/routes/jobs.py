@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...web.fields.params import Paging
 from ...web.paging.pages import after, page
 from ...web.routes import Answer, Call, RouteGroup
-from .model import BulkConfirmIn, BulkIn, BulkList, BulkOut, JobId
-from .service import BulkJobs
+from ..bulk.model import BulkConfirmIn, BulkIn, BulkList, BulkOut, JobId
+from ..bulk.service import BulkJobs
 
 _EXAMPLES = {
     "cancel": {"action": "cancel", "filter": {"labels": {"order": "17"}}},

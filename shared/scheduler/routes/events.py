@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from ..core.clock import Millis
-from ..core.errors import Problem
-from ..core.label_text import parse_labels
-from ..delivery.channels.answer_heads import AnswerHead
-from ..storage.ports import Row
-from ..web.paging.cursor import decode_cursor, encode_cursor
-from ..web.problem import invalid, not_found
-from ..web.routes import Answer, Call, RouteGroup
-from .changes import dead_letters
-from .fanouts.model import FanoutOut, FanoutReport
-from .fanouts.service import ShownFanout
-from .ingest.admission import Admitted
-from .ingest.queued_ids import Queued
-from .keys import PLACES
-from .model import (
+from ...core.clock import Millis
+from ...core.errors import Problem
+from ...core.label_text import parse_labels
+from ...delivery.channels.answer_heads import AnswerHead
+from ...storage.ports import Row
+from ...web.paging.cursor import decode_cursor, encode_cursor
+from ...web.problem import invalid, not_found
+from ...web.routes import Answer, Call, RouteGroup
+from ..changes.verbs import dead_letters
+from ..fanouts.model import FanoutOut, FanoutReport
+from ..fanouts.service import ShownFanout
+from ..ingest.admission import Admitted
+from ..keys import PLACES
+from ..model import (
     MAX_BATCH_BYTES,
     MAX_EVENT_BYTES,
     BatchIn,
@@ -35,13 +34,14 @@ from .model import (
     RedriveOut,
     StatsOut,
 )
-from .protocol.label_rows import label_digest
-from .protocol.state_rows import ROW_KINDS
-from .queries.event_filter import EventFilter, event_filter
-from .queries.held import held_filter
-from .queries.lookup import LABELS, START, ListPosition
-from .rows import etag_of_row
-from .service import Scheduler
+from ..protocol.label_rows import label_digest
+from ..protocol.state_rows import ROW_KINDS
+from ..queries.event_filter import EventFilter, event_filter
+from ..queries.lookup import LABELS, START, ListPosition
+from ..queries.views import held_filter
+from ..rows import etag_of_row
+from ..service import Scheduler
+from ..shard.queued_ids import Queued
 
 _NDJSON = "application/x-ndjson"
 _EXAMPLES = {

@@ -7,16 +7,16 @@ from typing import Annotated, Any, Final, Literal
 import orjson
 from pydantic import Field
 
-from ..core.clock import Millis, to_text
-from ..core.durations import MAX_DURATION, Duration, format_duration
-from ..core.errors import Problem
-from ..storage.ports import Row
-from ..web.fields.types import Maybe, Name, Stamp, Strict
-from ..web.problem import not_found
-from ..web.routes import Answer, Call, RouteGroup
-from .model import EventIn
-from .rules import is_over
-from .service import Scheduler
+from ...core.clock import Millis, to_text
+from ...core.durations import MAX_DURATION, Duration, format_duration
+from ...core.errors import Problem
+from ...storage.ports import Row
+from ...web.fields.types import Maybe, Name, Stamp, Strict
+from ...web.problem import not_found
+from ...web.routes import Answer, Call, RouteGroup
+from ..model import EventIn
+from ..rules import is_over
+from ..service import Scheduler
 
 PREFIX: Final = "heartbeat:"
 """The id of the event is this and the monitor's name."""

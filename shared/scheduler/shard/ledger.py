@@ -12,8 +12,8 @@ import orjson
 from ...core.clock import Millis
 from ...engine.row_codec import Format, RowCodec
 from ...storage.ports import Props, Row
-from ..protocol.gate import Counts
 from ..timings import KEEP_DEAD, KEEP_FINISHED
+from .gate import Counts
 
 BOUNDS: tuple[Millis, ...] = tuple(base * 10**power for power in range(8) for base in (1, 2, 5))
 """Upper bounds of the lateness buckets in milliseconds: 1, 2, 5, 10 ... 50,000,000. One more bucket contains what is later."""

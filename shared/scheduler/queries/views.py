@@ -15,11 +15,11 @@ from ...delivery.flow.rules import Block, block
 from ...storage.ports import Props, Row
 from ...tenants.store import TenantDirectory
 from .. import rules
-from ..firing.attempt import punctual_at
 from ..key_lines import KeyLines
 from ..keys import shard_tenant
 from ..overlap import KEY, has_line
 from ..rows import representation, shown_state
+from ..rules import punctual_at
 from .event_filter import EventFilter
 
 

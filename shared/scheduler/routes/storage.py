@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...web.routes import Answer, Call, RouteGroup
-from .failover import Failover
-from .model import FailbackIn, FailoverIn, StorageOut
+from ..mirror.failover import Failover
+from ..mirror.model import FailbackIn, FailoverIn, StorageOut
 
 storage = RouteGroup[Failover]("operations", scope="admin")
 

@@ -1,0 +1,1 @@
+"""The scheduler's HTTP API, one file for each group of routes."""
