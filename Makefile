@@ -39,8 +39,9 @@ test: lint  ## the checks of lint, then every test not marked long
 quick: setup  ## the unit and conformance tests: under three minutes on two cores
 	$(IN_VENV) $(PY) -m pytest -n $(JOBS) --dist worksteal -m "not long" tests/unit tests/conformance $(ARGS)
 
-lint: setup  ## ruff, mypy, and the order of the layers
+lint: setup  ## ruff (rules and format), mypy, and the order of the layers
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
 	$(PY) -m mypy --python-version 3.12 --cache-dir .mypy_cache/installed $(INSTALLED) & installed=$$!; \
 	  $(PY) -m mypy; app=$$?; wait $$installed && exit $$app
 	PYTHONPATH=. .venv/bin/lint-imports --no-logo

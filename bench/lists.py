@@ -63,6 +63,7 @@ async def one(connection: str) -> dict[str, Any]:
 async def beside(host: Host, requests: int, path: str) -> tuple[float, float, float]:
     """Return p50, p99 and the most of the times of a small request, in ms, while requests of the first are repeated for `SECONDS`."""
     url = f"{host.url}/api/v1/events?state=lapsed"
+
     async def ask(ends: float) -> None:
         while time.perf_counter() < ends:
             async with host.session.get(url, headers={"authorization": f"Bearer {KEY}"}) as answer:

@@ -175,9 +175,7 @@ async def measure(run: Run) -> list[Figure]:
     whole, sampled = traces["all"], traces["sampled:0.01"]
     return [
         Figure("trace of an event in bulk", whole.size / bulk, "bytes", note=_price(whole.size / bulk)),
-        Figure(
-            "trace of a lone event", single.size / lone, "bytes", note=f"{single.lines / lone:.1f} lines; {_price(single.size / lone)}"
-        ),
+        Figure("trace of a lone event", single.size / lone, "bytes", note=f"{single.lines / lone:.1f} lines; {_price(single.size / lone)}"),
         Figure("trace of a heartbeat", beat.size / beats, "bytes", note=f"of a server with the library; {_price(beat.size / beats)}"),
         Figure("CPU of the service, an event in bulk, trace off", plain / bulk * 1e6, "us", note="from its POST to its end"),
         Figure(

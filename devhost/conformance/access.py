@@ -183,9 +183,7 @@ class RunTables(AzureTables):
         cursor: str | None = None,
     ) -> Page:
         began = time.perf_counter()
-        page = await super().query(
-            self.named(table), pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor
-        )
+        page = await super().query(self.named(table), pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
         self.traffic.note("query", began)
         return page
 
@@ -360,4 +358,3 @@ class StorageAccess:
         """Release the credential."""
         if self._tokens is not None:
             self._tokens.close()
-

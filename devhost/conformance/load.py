@@ -170,9 +170,7 @@ async def _drained(app: Application, posted: Posted, receiver: FakeReceiver) -> 
     return False
 
 
-def _report(
-    report: Report, posted: Posted, receiver: FakeReceiver, triggers: Triggers, traffic: Traffic, *, finished: bool
-) -> None:
+def _report(report: Report, posted: Posted, receiver: FakeReceiver, triggers: Triggers, traffic: Traffic, *, finished: bool) -> None:
     arrivals = [(got.id, got.began) for got in receiver.received]
     verdict = judge(posted, arrivals)
     faults = sum(traffic.faults.values())

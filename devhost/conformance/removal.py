@@ -40,9 +40,7 @@ class Leftovers:
     def of(self, runs: list[Run]) -> Leftovers:
         """Return the tables and queues of these runs."""
         chosen = set(runs)
-        return Leftovers(
-            [name for name in self.tables if Run.of(name) in chosen], [name for name in self.queues if Run.of(name) in chosen]
-        )
+        return Leftovers([name for name in self.tables if Run.of(name) in chosen], [name for name in self.queues if Run.of(name) in chosen])
 
 
 class Housekeeper:

@@ -146,4 +146,3 @@ class Report:
 def standard_report(*, json: bool) -> Report:
     """Return a report on standard output, or on standard error if that is for JSON."""
     return Report(sys.stderr if json else sys.stdout)
-

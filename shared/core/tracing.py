@@ -97,7 +97,6 @@ def serving_shard(shard: str) -> Iterator[None]:
         yield
 
 
-
 def _context_of(text: str) -> Context | None:
     """The context that a well-formed `traceparent` names, or None: a malformed one counts as none (W3C, 4.3)."""
     if len(text) > _LONGEST:

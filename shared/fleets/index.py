@@ -1,9 +1,9 @@
 """The rows that list all fleets, and those that remember ended ones.
 
-    TocsinFleets, partition    row                  content
-    {tenant}:{fleet}           fleet, s:, p:, i:    the fleet itself (leases/rows.py)
-    :fleets                    {tenant}:{fleet}     the fleet's index entry: creation time, and whether it is ending
-    :gone                      {tenant}:{fleet}     the highest epoch of a fleet that has ended
+TocsinFleets, partition    row                  content
+{tenant}:{fleet}           fleet, s:, p:, i:    the fleet itself (leases/rows.py)
+:fleets                    {tenant}:{fleet}     the fleet's index entry: creation time, and whether it is ending
+:gone                      {tenant}:{fleet}     the highest epoch of a fleet that has ended
 """
 
 from __future__ import annotations

@@ -66,8 +66,6 @@ class FleetServers(Strict):
     spare: int = Field(0, ge=0, le=MAX_PARTITIONS, description="Additional servers. Fewer than minimum + spare raise an alarm.")
 
 
-
-
 class Notify(Strict):
     """The channel for alarms."""
 

@@ -19,7 +19,6 @@ MARGIN: Final = 1.0
 """Seconds between the last act of an owner and the first act of its successor."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Durations in seconds. beat: heartbeat interval (H). validity: of a heartbeat for its sender (V). takeover: silence

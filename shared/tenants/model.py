@@ -32,6 +32,7 @@ DEFAULT_ATTEMPTS, DEFAULT_FIRST, DEFAULT_MAX = 8, 5_000, HOUR
 
 Pauses = Annotated[list[Annotated[Duration, Field(ge=1, le=7 * DAY)]], Field(min_length=1, max_length=99)]
 
+
 class Retry(Strict):
     """The retries of failed deliveries: a list of pauses, or exponential pauses with full jitter; the default is a list of pauses."""
 

@@ -86,6 +86,7 @@ class Stage:
 
     def events(self) -> None:
         """Delivered, dead, retried and planned ones."""
+
         async def refuse(request: web.BaseRequest) -> web.StreamResponse:
             return web.Response(status=400, text=self.words, content_type="text/html")
 

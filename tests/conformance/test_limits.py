@@ -137,9 +137,7 @@ async def test_azurite_lets_a_merge_grow_a_row_over_its_limits(service: Store) -
 
 
 @pytest.mark.azurite(reason="Azure refuses what Azurite lets pass")
-async def test_azurite_itself_takes_more_properties_and_larger_entities_than_azure(
-    service: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_azurite_itself_takes_more_properties_and_larger_entities_than_azure(service: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "check_ops", lambda pk, ops: limits.Checked(True, 0))
     assert isinstance(await write(service, Insert("r", {f"p{i}": i for i in range(253)})), Applied)
     assert isinstance(await write(service, Insert("s", exactly(1024 * 1024, 1000))), Applied)

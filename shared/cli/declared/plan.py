@@ -112,9 +112,7 @@ def _resolve(address: Address, body: Mapping[str, Any], environment: Mapping[str
         raise CommandFailed(str(wrong), where=str(address), status=Exit.USAGE) from None
 
 
-def _step(
-    session: CommandSession, address: Address, body: Any, shown: Mapping[str, Any] | None, later: set[tuple[str, str]]
-) -> Step:
+def _step(session: CommandSession, address: Address, body: Any, shown: Mapping[str, Any] | None, later: set[tuple[str, str]]) -> Step:
     before = definition(address.kind, shown) if shown is not None else None
     try:
         planned = call(session, "PUT", address, body, dry_run="true")

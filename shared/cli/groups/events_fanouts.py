@@ -53,6 +53,4 @@ def print_report(session: CommandSession, report: Mapping[str, Any]) -> None:
             why = f": {line['problem']['detail']}" if line.get("problem") else ""
             session.screen.line(f"{line['id']} is {line.get('state', 'not stored')}{why}")
     if not report["changed"]:
-        raise CommandFailed(
-            f"no event of {report['id']} was changed", advice="tocsin events get shows each event.", status=Exit.REFUSED
-        )
+        raise CommandFailed(f"no event of {report['id']} was changed", advice="tocsin events get shows each event.", status=Exit.REFUSED)

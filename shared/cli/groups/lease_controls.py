@@ -20,9 +20,7 @@ PartitionArgument = Annotated[
 ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="Name of the server, such as s7.", show_default=False)]
 Server = Annotated[str, typer.Option("--server", help="Name of the server, such as s7.", show_default=False)]
 MaybePartition = Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition, such as 7. Default: all of them.")]
-Expires = Annotated[
-    str | None, time_or_duration_option("End the control at 21:30, for example, or after 1h. Default: never.", "--expires")
-]
+Expires = Annotated[str | None, time_or_duration_option("End the control at 21:30, for example, or after 1h. Default: never.", "--expires")]
 
 CONTROL_COLUMNS = ("verb", "target", "server", "note", "by", "since", "expires")
 

@@ -13,7 +13,7 @@ from ..session import CommandSession, Yes, add_commands, api_path, parse_json_op
 from ..terminal.times import duration_option, time_option
 
 _HELP = "Manage tenants, their keys and their channels. Needs an admin key."
-_SETTINGS_HELP = "Settings of the tenant as JSON, such as '{\"limits\": {\"events_per_second\": 100}}', or @FILE."
+_SETTINGS_HELP = 'Settings of the tenant as JSON, such as \'{"limits": {"events_per_second": 100}}\', or @FILE.'
 _INHERIT_HELP = "Take over the events that a deleted tenant of this name has left."
 _AUDIENCE_HELP = "With --to: send a token of Entra for this audience with each delivery, such as api://orders."
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="Name of the tenant, such as shop.", show_default=False)]

@@ -16,6 +16,7 @@ _DATE: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _EXACT: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:[Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 
+
 def duration_option(help: str, *names: str) -> Any:
     """Return an option for a duration. names: of the option, if not the parameter's."""
     return typer.Option(*names, parser=duration, metavar="DURATION", help=help)

@@ -115,7 +115,6 @@ class Lanes:
         """Return a context that waits for the lane's turn and for slots."""
         return Slot(self, lane, backlog)
 
-
     async def turn(self, lane: Lane, backlog: bool) -> tuple[Limit, ...]:
         """Wait in line. The delivery then counts as started; return the limits that it counts against."""
         turn = lane.line.join(backlog=backlog)
@@ -178,7 +177,6 @@ class Lanes:
                 del self._limited[lane.tenant]
         return turn is not None
 
-
     def keep(self, lane: Lane) -> None:
         """Make sure that the lane's shared limits are requested, and renewed while they are used."""
         keeper = self._keepers.get(lane)
@@ -225,7 +223,6 @@ class Lanes:
                     await limit.lease(0)
                 except StorageError as error:
                     log.debug("Slots come back when their lease ends: %s", error, extra={"action": "slots_kept"})
-
 
     def _pools(self, tenant: str) -> tuple[Slots, Slots]:
         found = self._tenants.get(tenant)
@@ -296,7 +293,6 @@ class Lanes:
                     slots.take()
                 self._release(slot)
                 slot.slow = True
-
 
     async def close(self) -> None:
         """End the background tasks. Shares of shared limits that are held then come back when their lease ends."""

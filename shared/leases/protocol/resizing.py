@@ -77,9 +77,7 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[ResizeOutcome]:
         # Manual controls change the fleet's row too, so none can come in before the write.
         if offline := active_intents(unreadable_rows.parse_intents(rows)[0], now).offline:
             return PartitionsOffline(tuple(sorted(offline)))
-        wanted = replace(
-            fleet, partitions=partitions, former=fleet.partitions, generation=fleet.generation + 1, changes=fleet.changes + 1
-        )
+        wanted = replace(fleet, partitions=partitions, former=fleet.partitions, generation=fleet.generation + 1, changes=fleet.changes + 1)
         yield from _insert(key, wanted)
         props: Props = {"partitions": partitions, "former": wanted.former, "generation": wanted.generation, "changes": wanted.changes}
         answer = yield from write(FLEETS, key, Merge(FLEET, props, row.etag))

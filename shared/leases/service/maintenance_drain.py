@@ -72,9 +72,7 @@ class WrittenIntents(NamedTuple):
     has_scanners: bool
 
 
-def write_intents(
-    key: str, nodes: Mapping[str, bool], now: Millis, events: Mapping[str, Sequence[str]]
-) -> Steps[WrittenIntents | None]:
+def write_intents(key: str, nodes: Mapping[str, bool], now: Millis, events: Mapping[str, Sequence[str]]) -> Steps[WrittenIntents | None]:
     """Write the intents that differ from `nodes`; None if none was written. events: by server, for the notes of new intents.
 
     After `TRIES` conflicts return None: the next sweep tries again.
@@ -112,9 +110,7 @@ def _is_due(intent: Intent | None, now: Millis) -> bool:
     return intent is None or intent.expires - now < INTENT_LIFETIME // 2
 
 
-def intent_changes(
-    seen: FleetSummary, nodes: Mapping[str, bool], now: Millis, events: Mapping[str, Sequence[str]]
-) -> tuple[Op, ...]:
+def intent_changes(seen: FleetSummary, nodes: Mapping[str, bool], now: Millis, events: Mapping[str, Sequence[str]]) -> tuple[Op, ...]:
     """Return the writes that bring the intents in line with `nodes`. Pure.
 
     If no server would remain for the partitions, none is drained: service until the impact is better than no service.

@@ -49,9 +49,7 @@ class Maintenance:
         self.service = MaintenanceService(store, read_maintenance_settings, reports)
         """Serves agents, operators and Event Grid."""
         kept = MaintenanceStore(swept, clock.now)
-        self.watch = MaintenanceSweep(
-            swept, clock, kept, read_maintenance_settings, leases(swept), publisher, acknowledge, pace, pressure
-        )
+        self.watch = MaintenanceSweep(swept, clock, kept, read_maintenance_settings, leases(swept), publisher, acknowledge, pace, pressure)
         """Serves the timers."""
         self._pending = Cached(self._read_pending, clock, ttl=PENDING_AGE, missing_ttl=PENDING_AGE, size=MOST_PENDING)
 

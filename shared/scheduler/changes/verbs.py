@@ -347,7 +347,6 @@ class Changes:
         except StorageError as error:
             log.info("An id still names its old place, which points on to the new one: %s", error, extra={"action": "id_not_repointed"})
 
-
     async def _leads_to(self, named: Row, event_id: str) -> bool:
         """Return False for the id of a fan-out that another fan-out has taken over."""
         found = await self._runner.run(find(parse_address(str(named.props["at"]))))

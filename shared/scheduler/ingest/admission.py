@@ -345,9 +345,7 @@ class Ingest:
             raise Problem(413, "payload-too-large", detail, errors=[{"pointer": "", "detail": detail}])
         return CheckedEvent(ready, parcel, Queued(ready.id, tenant, created, ready.due))
 
-    async def _checked(
-        self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, origin: Origin = POSTED
-    ) -> EventToStore:
+    async def _checked(self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, origin: Origin = POSTED) -> EventToStore:
         assert body is not None  # the model has it
         if event.collapse is not None and not origin.collapses:
             raise invalid("/collapse", "only POST /events replaces events; send such an event alone")

@@ -231,6 +231,4 @@ class ShardFiller:
         opened = filling.opened
         filling.visible, filling.announced = max(visible_at(opened.wake, events), self._clock.now()), events
         if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
-            await self._announcer.announce(
-                ShardMessage(opened.shard, opened.index, wake=shared_wake(opened.wake, events)), filling.visible
-            )
+            await self._announcer.announce(ShardMessage(opened.shard, opened.index, wake=shared_wake(opened.wake, events)), filling.visible)

@@ -125,9 +125,7 @@ class Writer:
         unstored = Unavailable("no shard stayed open for the event; try again")
         return [result if result is not None else unstored for result in results]
 
-    async def _fanouts(
-        self, tenant: str, events: Sequence[EventToStore], results: list[Stored | StorageError | None]
-    ) -> dict[int, int]:
+    async def _fanouts(self, tenant: str, events: Sequence[EventToStore], results: list[Stored | StorageError | None]) -> dict[int, int]:
         """Return the number of the first event of its fan-out for each of the other ones, which follow it and are stored after it.
 
         The first event's result is set if an id of the others is known to be in use: then nothing of the fan-out is stored.

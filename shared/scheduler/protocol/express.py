@@ -89,9 +89,7 @@ def may_settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcom
     """Return True if `outcomes` leave no event of the shard open, and nothing owed."""
     changes = plan(session, outcomes, ())
     after = ((changes.get(rk, {}), row.props) for rk, row in session.rows.items())
-    return all(
-        str(change.get("state", props["state"])) in rules.FINAL and not change.get(OWED, props.get(OWED)) for change, props in after
-    )
+    return all(str(change.get("state", props["state"])) in rules.FINAL and not change.get(OWED, props.get(OWED)) for change, props in after)
 
 
 def close_done(session: OwnerSession, entry: Props, before: Steps[bool] | None = None) -> Steps[None]:

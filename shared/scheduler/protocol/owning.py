@@ -424,9 +424,7 @@ def claimed(session: OwnerSession, started: Iterable[str]) -> list[str]:
     """Return the rows with a stored claim of this session and no started delivery, the earliest due first."""
     known, epoch = set(started), session.epoch
     ready = [
-        row
-        for row in session.rows.values()
-        if row.props["state"] == "firing" and row.rk not in known and row.props.get("epoch") == epoch
+        row for row in session.rows.values() if row.props["state"] == "firing" and row.rk not in known and row.props.get("epoch") == epoch
     ]
     return [row.rk for row in sorted(ready, key=lambda row: int(row.props["due"]))]
 

@@ -51,6 +51,8 @@ PAGE_SECONDS = 2.0
 READS = 32
 """Events of a shard that are read side by side."""
 INDEX_PAGE = 100
+
+
 class ListPosition(NamedTuple):
     """A list's position: phase (index, ledger, labels, or the state whose rows are read), number of the partition, key of the last shard,
     and of its last event."""

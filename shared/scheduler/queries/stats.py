@@ -256,9 +256,7 @@ class TenantStats:
         cursor: str | None = None
         while len(rows) < HELD_ROWS:
             most = min(MAX_PAGE, HELD_ROWS - len(rows))
-            page = await self._tables.query(
-                SWEEPS, partition, first=f"{HELD}:", end=f"{HELD};", select=(HELD,), limit=most, cursor=cursor
-            )
+            page = await self._tables.query(SWEEPS, partition, first=f"{HELD}:", end=f"{HELD};", select=(HELD,), limit=most, cursor=cursor)
             rows += page.rows
             cursor = page.next
             if cursor is None:

@@ -26,9 +26,7 @@ from .event_filter import EventFilter
 class EventViews:
     """Builds representations of events. One per process."""
 
-    def __init__(
-        self, directory: TenantDirectory, clock: Clock, lines: KeyLines | None = None, owners: OwnerRouting | None = None
-    ) -> None:
+    def __init__(self, directory: TenantDirectory, clock: Clock, lines: KeyLines | None = None, owners: OwnerRouting | None = None) -> None:
         """lines: the lines of ordering keys. owners: the owners of partitions, for fleet channels."""
         self._directory, self._clock, self._lines, self._owners = directory, clock, lines, owners
 

@@ -73,9 +73,7 @@ def owner(name: str, text: str) -> Any:
         held = {ticket: here} if rows[rk]["state"] == "firing" else {}
         wanted = {} if held else {ticket: here}
         skippable = frozenset({ticket}) if may_skip(rows[rk]) else frozenset[str]()
-        answer = yield from key_turns.exchange(
-            LINE, asker, ONE_BY_ONE, now, wanted=wanted, held=held, ended={}, skippable=skippable
-        )
+        answer = yield from key_turns.exchange(LINE, asker, ONE_BY_ONE, now, wanted=wanted, held=held, ended={}, skippable=skippable)
         if ticket in answer.skipped:
             outcome = rules.RowOutcome("lapsed", skipped_props(rows[rk], answer.skipped[ticket], now))
             if not (yield from owning.step(session, {rk: outcome}, [])):
@@ -106,9 +104,7 @@ def owner(name: str, text: str) -> Any:
         after = session.rows[rk].props
         over = after["state"] in rules.FINAL
         busy = busy_span(after) if over else NOT_BUSY
-        yield from key_turns.exchange(
-            LINE, asker, ONE_BY_ONE, now, wanted={}, held={}, ended={ticket: None if over else here}, busy=busy
-        )
+        yield from key_turns.exchange(LINE, asker, ONE_BY_ONE, now, wanted={}, held={}, ended={ticket: None if over else here}, busy=busy)
 
 
 def stored(event: str) -> frozenset[Any]:

@@ -203,9 +203,7 @@ PLAYS: dict[str, Callable[[int], Play]] = {
     # Two processes note and tell at once.
     "two": lambda level: play("two", Budget(lost=1, crash=level, sweeps=0, owners=0), "x", "y"),
     # An event ends when the first notice is fixed or stored, and a period passes.
-    "period": lambda level: play(
-        "period", Budget(crash=level, sweeps=0, owners=0), "x", "y", times=(BEGIN, BEGIN + PERIOD), second=True
-    ),
+    "period": lambda level: play("period", Budget(crash=level, sweeps=0, owners=0), "x", "y", times=(BEGIN, BEGIN + PERIOD), second=True),
     # The channel refuses the notice.
     "refused": lambda level: play("refused", Budget(fail=1, crash=level, sweeps=1, owners=0), "x", times=(BEGIN, BEGIN + PERIOD)),
 }

@@ -126,6 +126,8 @@ MOVES_X: Starts = {"m": ("writer", lambda: mover("x", A1, 80_000, "m"), after(("
 JOINS_X: Starts = {"j": ("writer", lambda: joiner("x", A1, 80_000, "j"), after(("stored", "x")))}
 EDITS_X: Starts = {"e": ("writer", lambda: editor("x", A1, 2, "e"), after(("stored", "x")))}
 CREATORS: Starts = {"a": ("writer", lambda: creator("a", "x"), always), "b": ("writer", lambda: creator("b", "x"), always)}
+
+
 def _reuser(name: str) -> Any:
     return creator(name, "x", lambda *args: reusing.reuse_id(*args))
 

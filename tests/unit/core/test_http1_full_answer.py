@@ -116,7 +116,7 @@ def test_body_beyond_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch, head:
 
 
 def test_headers_are_found_whatever_their_case_and_the_first_one_counts() -> None:
-    headers = AnswerHeaders(b"ETag: W/\"1\"\r\nX-One:  a b \r\nx-one: c\r\nEmpty:\r\nNot-Date: x\r\n\r\n")
+    headers = AnswerHeaders(b'ETag: W/"1"\r\nX-One:  a b \r\nx-one: c\r\nEmpty:\r\nNot-Date: x\r\n\r\n')
     assert (headers["etag"], headers["x-ONE"], headers["empty"]) == ('W/"1"', "a b", "")
     assert "Date" not in headers and headers.get("One") is None
     assert dict(headers) == {"etag": 'W/"1"', "x-one": "a b", "empty": "", "not-date": "x"} and len(headers) == 4

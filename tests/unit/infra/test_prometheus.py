@@ -88,9 +88,7 @@ def faults(query: str, series: dict[str, dict[str, set[str]]]) -> Iterator[str]:
             if matcher.name not in labels:
                 yield f"{each.name} has no label {matcher.name}"
             elif matcher.name in CHOSEN:
-                yield from (
-                    f"{each.name} has no {matcher.name} {value}" for value in set(matcher.value.split("|")) - labels[matcher.name]
-                )
+                yield from (f"{each.name} has no {matcher.name} {value}" for value in set(matcher.value.split("|")) - labels[matcher.name])
 
 
 @pytest.mark.parametrize(

@@ -98,10 +98,7 @@ def test_a_value_that_cannot_be_is_refused_by_the_name_it_has_in_the_environment
         ({"accounts": '["acct2", "DefaultEndpointsProtocol=https;AccountName=acct3;AccountKey=a2V5"]'}, {"acct1", "acct2", "acct3"}),
         ({"mirror": "QueueEndpoint=https://acct4.queue.core.windows.net;SharedAccessSignature=sig"}, {"acct1", "acct4"}),
         (
-            {
-                "mirror": "TableEndpoint=https://acct4.table.core.windows.net;"
-                "QueueEndpoint=https://queues.example;SharedAccessSignature=sig"
-            },
+            {"mirror": "TableEndpoint=https://acct4.table.core.windows.net;QueueEndpoint=https://queues.example;SharedAccessSignature=sig"},
             None,
         ),
         ({"mirror": "AccountName=acct4;QueueEndpoint=https://queues.example;SharedAccessSignature=sig"}, None),

@@ -147,7 +147,7 @@ def _leases() -> list[Case]:
 
 
 def _locks() -> list[Case]:
-    waiters = (Waiter("web-2", "n2", 10_000, NOW, NOW - 5), Waiter("ä \"b\"", "", 2000, NOW + 1, NOW))
+    waiters = (Waiter("web-2", "n2", 10_000, NOW, NOW - 5), Waiter('ä "b"', "", 2000, NOW + 1, NOW))
     locks = {
         "lock": LockRow(NOW, "held", "web-1", "n1", 30_000, NOW),
         "lock with everything set": LockRow(NOW + 7, "revoked", "web-1", "n1", 30_000, NOW, NOW + 1, waiters, "it hangs", "tk_ab12"),

@@ -143,5 +143,8 @@ def test_differences_leave_out_secrets_and_what_changes_by_itself() -> None:
     after = {"name": "a", "limits": {"x": 2, "y": [1]}, "servers": 4, "secret": "s2"}
     assert differences(before, after, frozenset({"limits"})) == [Change("limits.x", "1", "2"), Change("limits.y", "", "[1]")]
     assert differences({}, after) == [
-        Change("limits.x", "", "2"), Change("limits.y", "", "[1]"), Change("name", "", '"a"'), Change("servers", "", "4")
+        Change("limits.x", "", "2"),
+        Change("limits.y", "", "[1]"),
+        Change("name", "", '"a"'),
+        Change("servers", "", "4"),
     ]

@@ -58,7 +58,12 @@ async def test_no_door_takes_an_audience_of_azures_services(world: World) -> Non
 async def test_a_host_off_the_list_is_refused(world: World) -> None:
     await world.admin.put(TENANT, {"entra_audiences": RULES})
     for url in (
-        *("https://evil.example/", "https://orders.example.com.evil.example/", "https://xorders.example.com/", "https://orders.example.com./"),
+        *(
+            "https://evil.example/",
+            "https://orders.example.com.evil.example/",
+            "https://xorders.example.com/",
+            "https://orders.example.com./",
+        ),
         *("https://orders.example.com:8443/", "https://eu.orders.example.com/", "https://a.b.eu.orders.example.com/"),
         *("https://8.8.8.8/", "https://[2606:4700::1111]/", "https://[::ffff:8.8.8.8]/"),
     ):

@@ -104,7 +104,8 @@ def test_a_secret_is_masked_in_each_form_and_at_the_end_of_what_is_kept(shown: s
 def test_every_kind_of_secret_is_masked() -> None:
     login = base64.b64encode(b"admin:hunter2").decode()
     spec = channel(
-        headers={"Authorization": f"Basic {login}", "X-Token": "abc", "X-Key": "Token 5f2c9a"}, url="https://hooks.example.com/a?v=2&sig=s%3Dg1"
+        headers={"Authorization": f"Basic {login}", "X-Token": "abc", "X-Key": "Token 5f2c9a"},
+        url="https://hooks.example.com/a?v=2&sig=s%3Dg1",
     )
     body = f"{login} hunter2 abc abcd 5f2c9a {SECRET} {SECRET.removeprefix('whsec_')} 2 23 s=g1 s%3Dg1"
     head = head_of(read(sized(body.encode())), masks_of(spec, (SECRET,)))

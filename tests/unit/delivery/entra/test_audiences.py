@@ -14,7 +14,12 @@ from .jwts import CLIENT, jwt
 
 STOLEN = (
     # Storage: the service, accounts, endpoints of other clouds and of DNS zones.
-    *("https://storage.azure.com", "https://storage.azure.com/", "https://acc.blob.core.windows.net", "https://acc.table.core.windows.net/"),
+    *(
+        "https://storage.azure.com",
+        "https://storage.azure.com/",
+        "https://acc.blob.core.windows.net",
+        "https://acc.table.core.windows.net/",
+    ),
     *("https://acc.queue.core.usgovcloudapi.net", "https://acc.blob.core.chinacloudapi.cn", "https://acc.z1.blob.storage.azure.net"),
     *("https://acc.dfs.core.windows.net", "https://acc.blob.core.cloudapi.de", "api://e406a681-f3d4-42a8-90b6-c2b029497af1"),
     # Vaults.
@@ -43,7 +48,14 @@ TRICKS = (
     *("https://vault.azure.net:443", "https://me@vault.azure.net", "https://orders.example@vault.azure.net", "https://vault.azure.net."),
     *("https://vault.azure.net\n", " https://vault.azure.net", "https://vault.azure.net https://orders.example"),
     "https:\\\\vault.azure.net",
-    *("https://orders.example/../vault", "https://orders.example/./x", "https://127.0.0.1/x", "https://[::1]/x", "https://orders", "https://"),
+    *(
+        "https://orders.example/../vault",
+        "https://orders.example/./x",
+        "https://127.0.0.1/x",
+        "https://[::1]/x",
+        "https://orders",
+        "https://",
+    ),
     *("api://", "api:///orders", "api://orders?x=1", "api://orders#x", "api://orders/\u00e9", "api://" + "x" * 250, ""),
 )
 
@@ -73,7 +85,12 @@ def test_every_name_below_microsofts_domains_is_refused(domain: str, name: str, 
     "audience",
     [
         *("api://orders", "api://orders/", "api://0f8fad5b-d9cb-469f-a165-70867728950e", "api://contoso.onmicrosoft.com/orders"),
-        *("https://example.com/orders", "https://orders.example.com", "https://orders.azurewebsites.net", "https://myazure.net.example.com"),
+        *(
+            "https://example.com/orders",
+            "https://orders.example.com",
+            "https://orders.azurewebsites.net",
+            "https://myazure.net.example.com",
+        ),
     ],
 )
 def test_audiences_of_ones_own_pass(audience: str) -> None:

@@ -25,9 +25,7 @@ DUE = "2027-01-15T08:01:00Z"
 
 def test_process_takes_more_full_shards_each_time_that_a_message_is_passed_on() -> None:
     def most(passed: int) -> int:
-        return next(
-            beside for beside in range(100) if rules.leaves_to_others(beside, 100, passed, 0, timings.WAKE_EARLIEST, alone=False)
-        )
+        return next(beside for beside in range(100) if rules.leaves_to_others(beside, 100, passed, 0, timings.WAKE_EARLIEST, alone=False))
 
     found = [most(passed) for passed in range(timings.BURST_PASSES)]
     assert found[0] == timings.BURST_SHARDS and found == sorted(set(found))
