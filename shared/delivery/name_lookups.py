@@ -41,7 +41,10 @@ class NameUnresolved(OSError):
 
 
 async def system_lookup(host: str, port: int) -> Sequence[str]:
-    """Return the addresses in the machine's order of preference. The look-up has a thread of its own, which the process does not wait for."""
+    """Return the addresses in the machine's order of preference.
+
+    The look-up has a thread of its own, which the process does not wait for.
+    """
     loop = asyncio.get_running_loop()
     found: asyncio.Future[Sequence[str]] = loop.create_future()
 

@@ -149,7 +149,10 @@ class RateLimiter:
         return 0.0
 
     async def fill(self, tenant: str, rate: float, need: int, row: str) -> float:
-        """Try to hold at least one of `need` events; return the seconds after which to ask again, 0 if one is held. Raises `StorageError`."""
+        """Try to hold at least one of `need` events; return the seconds after which to ask again, 0 if one is held.
+
+        Raises `StorageError`.
+        """
         share = self._share(tenant, row)
         async with share.lock:
             if self.in_hand(tenant, row):

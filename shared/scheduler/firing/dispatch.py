@@ -303,7 +303,9 @@ class Firing:
         return verdict
 
     async def poisoned(self, text: str) -> None:
-        """Handle a shard's message that failed five times: log it, and leave the shard to the index, which sends messages ever less often."""
+        """Handle a shard's message that failed five times: log it, and leave the shard to the index, which sends messages ever
+        less often.
+        """
         try:
             messages = parse_messages(text)
         except ValueError:

@@ -52,7 +52,10 @@ class Outbox:
         return [result if isinstance(result, StorageError) else None for result in await sink.wait()]
 
     async def put_back(self, entries: Sequence[QueuedEvent], *, admitted: bool, tries: int, delay: float) -> None:
-        """Send events so that they return in `delay` seconds. Raises `StorageError`; then the message that they came in must return itself."""
+        """Send events so that they return in `delay` seconds.
+
+        Raises `StorageError`; then the message that they came in must return itself.
+        """
         for group in group_encoded(encode_event(entry.tenant, entry.event) for entry in entries):
             await self._queues.send(QUEUE_INGEST, sign_message(self._key, group, admitted=admitted, tries=tries), visible_in=delay)
 

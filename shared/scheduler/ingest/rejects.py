@@ -118,7 +118,10 @@ class Rejects:
         self._tables, self._clock = tables, clock
 
     async def add(self, tenant: str, origin: str, found: Sequence[RefusedMessage]) -> list[str]:
-        """Store rejects, several in one transaction; return their ids in the order given. Raises `StorageError`; some may be stored then."""
+        """Store rejects, several in one transaction; return their ids in the order given.
+
+        Raises `StorageError`; some may be stored then.
+        """
         ids = [f"{_time_key(each.at)}-{name_of(each.source)}" for each in found]
         keep = self._clock.now() + KEEP_FINISHED
         ops = {reject_id: Upsert(reject_id, _props(origin, each, keep)) for reject_id, each in zip(ids, found, strict=True)}
@@ -132,7 +135,9 @@ class Rejects:
     async def list(
         self, tenant: str, first: Millis | None, end: Millis | None, limit: int, after: str = ""
     ) -> tuple[list[dict[str, Any]], str | None]:
-        """Return rejects by arrival time, from `first` up to but not including `end`, after the id `after`; and the id to continue after."""
+        """Return rejects by arrival time, from `first` up to but not including `end`, after the id `after`; and the id to
+        continue after.
+        """
         begin = max(_time_key(first) if first is not None else "", f"{after}!" if after else "")
         last = _time_key(end) if end is not None else None
         rows: list[Row] = []

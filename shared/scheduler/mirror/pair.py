@@ -139,7 +139,9 @@ class Mirror:
 
     @property
     def whole(self) -> bool:
-        """True if every new event of this side is stored as a mirrored one, without which it could not be copied back to the first account."""
+        """True if every new event of this side is stored as a mirrored one, without which it could not be copied back to the
+        first account.
+        """
         return self.side == "second"
 
     def _way(self, seen: FenceObservation) -> Way | None:
@@ -215,7 +217,10 @@ class Mirror:
             raise OutcomeUnknown("the other account has taken over during the operation")
 
     async def guard(self, shard: str) -> MirrorGuard | float | None:
-        """Return permission to serve a shard; seconds after which to ask again; or None if the other side serves it. Raises `Unavailable`."""
+        """Return permission to serve a shard; seconds after which to ask again; or None if the other side serves it.
+
+        Raises `Unavailable`.
+        """
         seen = await self.pair.sure()
         if _serving_side(seen.fence) != self.side or seen.fence.syncing:
             return None

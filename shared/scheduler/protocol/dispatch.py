@@ -52,7 +52,10 @@ class ShardMessage:
 
 
 def text_together(messages: Sequence[ShardMessage]) -> str:
-    """Return one text for several messages. A release that does not know the member `more` serves the first; the index asks for the others."""
+    """Return one text for several messages.
+
+    A release that does not know the member `more` serves the first; the index asks for the others.
+    """
     first, *rest = messages
     more = {"more": [[each.shard, each.index] for each in rest]} if rest else {}
     return orjson.dumps({**orjson.loads(first.text()), **more}).decode()

@@ -320,7 +320,10 @@ class Chain:
         return counts
 
     async def _orphaned(self, definition: Definition) -> bool:
-        """Return True if the tenant that made the schedule is gone. Reads the store, because a cached answer may be older than the tenant."""
+        """Return True if the tenant that made the schedule is gone.
+
+        Reads the store, because a cached answer may be older than the tenant.
+        """
         if await self._directory.uid(definition.tenant) == definition.uid:
             return False
         return await self._uid(definition.tenant) != definition.uid

@@ -241,7 +241,10 @@ def deleted(definition: Definition, now: Millis, by: str) -> Definition:
 
 
 def undone(definition: Definition, cancelled: Iterable[Millis], taken: Iterable[Millis], now: Millis) -> Definition:
-    """Return the definition after the former revision's events were cancelled. Cancelled ones may be created again; others count as fired."""
+    """Return the definition after the former revision's events were cancelled.
+
+    Cancelled ones may be created again; others count as fired.
+    """
     undo = definition.undo
     assert undo is not None
     back = sorted(cancelled)

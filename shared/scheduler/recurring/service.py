@@ -207,7 +207,10 @@ class Recurring:
         )
 
     async def trigger(self, tenant: str, schedule: str) -> Sequence[Admitted]:
-        """Store an occurrence now, in addition to those of the rule, even if paused: one event, or those of its fan-out. Raises 404, 429."""
+        """Store an occurrence now, in addition to those of the rule, even if paused: one event, or those of its fan-out.
+
+        Raises 404, 429.
+        """
         found = await self.get(tenant, schedule)
         settings = await self._ingest.tenant(tenant)
         if (refusal := await self._ingest.limits.admit_all(tenant, settings, len(found.definition.spec.channels or "1"))) is not None:
@@ -297,7 +300,10 @@ class Recurring:
         return await retry_on_conflict(attempt, TRIES, contended)
 
     async def _write(self, old: Definition | None, new: Definition) -> Definition | None:
-        """Write the definition; return None if another process was faster. After a lost answer, a write that is found counts as a success."""
+        """Write the definition; return None if another process was faster.
+
+        After a lost answer, a write that is found counts as a success.
+        """
         try:
             return await self._store.write(old, new)
         except OutcomeUnknown:
