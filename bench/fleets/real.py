@@ -23,10 +23,11 @@ from shared.core.clock import steady
 from shared.extras.emulator import Emulator, scenario_of
 from shared.extras.emulator.model import Happening
 from shared.leases.node.keeper import LeaseKeeper
-from shared.maintenance.agent.config.config import AppSettings, Config, NodeSettings
+from shared.maintenance.agent.config.config import AppSettings, Config
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.hooks.runner import Hook
 from shared.maintenance.agent.imds.client import API_VERSION
+from shared.maintenance.agent.imds.identity import NodeSettings
 from shared.maintenance.agent.model import HookKind
 from shared.maintenance.agent.service import Agent
 from shared.maintenance.agent.timings import LEAD, TICK

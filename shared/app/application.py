@@ -53,7 +53,7 @@ from ..tenants.routes import TenantServices
 from ..tenants.store import TenantDirectory
 from .ports import Ports
 from .start import prepare
-from .timer_jobs import timer_jobs, under_way
+from .timer_jobs import Retention, SweptServices, timer_jobs, under_way
 from .timers import KAFKA_PERIODS, PERIODS, Timers
 
 log = logging.getLogger(__name__)
@@ -146,10 +146,19 @@ class Application:
             periods,
             self.directory.channels.allow_long_work,
         )
-        publishing = MetricsPublisher(self.metrics.families, ports.outlets)
-        jobs = timer_jobs(self, publishing, kafka=bool(sources))
+        swept = SweptServices(
+            self.scheduler,
+            self.watch,
+            self.checkpoints,
+            self.maintenance_sweeps,
+            self.failover,
+            Retention(tables, self.directory, self.scheduler, self.metrics.totals),
+            self.audit,
+            MetricsPublisher(self.metrics.families, ports.outlets),
+            self.kafka if sources else None,
+        )
         watch, stretch = self.scheduler.watch_ticks, lambda: pressure.stretch if pressure is not None else 1.0
-        self.timers = Timers(tables, storage.queues, clock, jobs, under_way, watch, stretch)
+        self.timers = Timers(tables, storage.queues, clock, timer_jobs(swept), under_way, watch, stretch)
 
     def _drain(self, tables: Tables) -> MaintenanceDrain:
         runner = AsyncRunner(tables, self.clock)

@@ -1,52 +1,27 @@
-"""Shared by all groups: the app that a command calls, `--json`, `--watch`, and how a command is added to a group."""
+"""Shared by all groups: the app that a command calls, its output, and the values of its options."""
 
 from __future__ import annotations
 
 import contextlib
-import inspect
-import os
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 import typer
 
 from ..client.errors import Unreadable
-from .connection_options import AllowPlainHttp, Connection, ConnectionName, KeyOption, Tenant, Url, resolve_connection
+from .connection_options import Connection
 from .exits import Exit
 from .failures import CommandFailed, to_command_failure
-from .help import add_command
 from .terminal.activity import Activity
 from .terminal.documents import dump, parse, parse_sendable, to_json
 from .terminal.output import Screen, printable
-from .terminal.watching import MAX_INTERVAL, refresh
 
 if TYPE_CHECKING:
     from ..client.blocking import Client
     from ..client.exchange import ApiCall, ApiReply
-
-_WATCH_HELP: Final = "Refresh every N seconds until interrupted, such as 5."
-_TIMES_HELP: Final = "Stop after N refreshes, such as 3. Needs --watch."
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs, one document a line.")]
-_COMMON: Final[dict[str, tuple[Any, Any]]] = {
-    "json": (JsonOption, False),
-    "profile": (ConnectionName, ""),
-    "url": (Url, ""),
-    "key": (KeyOption, ""),
-    "allow_plain_http": (AllowPlainHttp, False),
-}
-_TENANT: Final = (Tenant, None)
-_WATCH: Final[dict[str, tuple[Any, Any]]] = {
-    "watch": (Annotated[float | None, typer.Option("--watch", min=0.1, max=MAX_INTERVAL, metavar="SECONDS", help=_WATCH_HELP)], None),
-    "times": (Annotated[int | None, typer.Option("--times", min=1, metavar="N", help=_TIMES_HELP)], None),
-}
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-_NOTE_HELP: Final = "Reason for the change, such as 'a new disk'. It is listed beside the control."
-Note = Annotated[str, typer.Option("--note", help=_NOTE_HELP, show_default=False)]
-
 
 REFRESH_TIMEOUT: Final = 10.0
 """Seconds without a byte after which a refresh gives up. It is not retried: the next refresh is the retry."""
@@ -197,19 +172,6 @@ def _read_object(reply: ApiReply) -> Any:
     raise Unreadable(f"status {reply.status}, but the body is not a JSON object")
 
 
-@contextlib.contextmanager
-def _unreadable_answers(session: CommandSession) -> Iterator[None]:
-    """Raise `Unreadable` for errors in processing an answer: it comes from another version of the app, or from another server."""
-    try:
-        yield
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as wrong:
-        if session.untouched:
-            raise
-        place = traceback.extract_tb(wrong.__traceback__)[-1]
-        where = f"{os.path.basename(place.filename)}, line {place.lineno}"
-        raise Unreadable(f"a field has an unexpected type ({type(wrong).__name__} in {where})") from wrong
-
-
 def api_path(*parts: object) -> str:
     """Join the parts to a path of the API. Raises `CommandFailed` for an empty part and for dots."""
     texts = [str(part) for part in parts]
@@ -263,52 +225,6 @@ def parse_pairs(given: list[str], where: str) -> dict[str, str]:
             advice = f"Write {where} NAME=VALUE, such as {where} team=blue."
             raise CommandFailed(f"{each} is not NAME=VALUE", where=where, advice=advice, status=Exit.USAGE)
     return {name: value for name, _, value in (each.partition("=") for each in given)}
-
-
-def add_commands(group: typer.Typer, functions: Mapping[str, Callable[..., None]], *, tenant: bool = True, watch: bool = False) -> None:
-    """Add functions to a group by name. Their first argument is a `CommandSession`; the others are the options of the command alone.
-
-    tenant: the command has `--tenant`. watch: the command has `--watch` and `--times`.
-    """
-    for name, function in functions.items():
-        add_command(group, name, _command_function(function, tenant=tenant, watch=watch))
-
-
-def _command_function(function: Callable[..., None], *, tenant: bool, watch: bool) -> Callable[..., None]:
-    common = {**_COMMON, **({"tenant": _TENANT} if tenant else {}), **(_WATCH if watch else {})}
-    signature = inspect.signature(function, eval_str=True)
-    _, *own = signature.parameters.values()
-
-    def run(**given: Any) -> None:
-        options = {option: given.pop(option) for option in common}
-        every, times, as_json = options.pop("watch", None), options.pop("times", None), options.pop("json")
-        if times is not None and every is None:
-            raise CommandFailed("--times needs --watch", where="--times", advice="Add --watch SECONDS.", status=Exit.USAGE)
-        app = resolve_connection(os.environ, **options)
-        session = CommandSession(app if tenant else replace(app, tenant=None), json=as_json)
-
-        def run_once() -> None:
-            with _unreadable_answers(session):
-                function(session, **given)
-
-        try:
-            if every is None:
-                run_once()
-            else:
-                refresh(session, run_once, every=every, times=times, screen=True)
-        finally:
-            # What was done is printed, even if the rest failed.
-            session.flush()
-            session.close()
-
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(option, keyword, annotation=kind, default=value) for option, (kind, value) in common.items()]
-    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*(each.replace(kind=keyword) for each in own), *added], return_annotation=None
-    )
-    run.__annotations__ = {}
-    run.__name__, run.__doc__ = function.__name__, function.__doc__
-    return run
 
 
 def read_if_allowed(read: Callable[[], Any]) -> tuple[Any, str]:

@@ -20,7 +20,7 @@ from yarl import URL
 from ..core.errors import UnsafeSettings
 from ..core.http1.pool import AddressRefused, addr_info
 from .name_lookups import ResolveHost, system_lookup
-from .service_bus.grants import parse_grant
+from .service_bus_grants import parse_grant
 
 type ResolvedAddress = IPv4Address | IPv6Address
 

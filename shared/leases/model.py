@@ -13,7 +13,10 @@ from .loads import MOST
 from .owners.endpoint import EXAMPLE, endpoint_fault
 from .rows import MAX_PARTITIONS, ServerState
 from .rules import MAX_HELD, Refusal
-from .service.control.model import IntentOut
+
+type PartitionVerb = Literal["offline", "online", "bump", "prohibit", "permit", "pin", "unpin"]
+type ServerVerb = Literal["drain", "undrain", "prohibit", "permit"]
+type AnyVerb = PartitionVerb | ServerVerb
 
 MAX_SEQ = 2**53 - 1
 MAX_CLAIMS = 99
@@ -115,6 +118,20 @@ class ReleaseIn(Strict):
     node: NodeName
     incarnation: Incarnation
     epoch: int = Field(ge=0, le=2**63 - 1)
+
+
+class IntentOut(Strict):
+    """A manual control in force, or one that was revoked."""
+
+    verb: AnyVerb | Literal["maintain"]
+    target: int | str = Field(description="A partition's number, or a server's name.")
+    server: Maybe[str] = Field(None, description="The server of a control on a partition.")
+    exit: Maybe[bool] = None
+    to: Maybe[str] = Field(None, description="The server that gets a drained server's partitions.")
+    note: str
+    author: str = Field(description="Prefix of the key that made the request.")
+    created: Stamp
+    expires: Stamp | None
 
 
 LeaseState = Literal["owned", "released", "unowned", "offline"]

@@ -10,13 +10,13 @@ from pydantic import TypeAdapter
 
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem
+from ..delivery import circuit_breaker
 from ..delivery.channels.model import Channel, ChannelSpec, HttpChannel, KeyLimits
 from ..delivery.channels.outputs import ChannelOut
 from ..delivery.channels.ports import EndedHold, Target
 from ..delivery.channels.validation import find_faults, find_grant_faults, is_signed, mask_secrets, restore_secrets
+from ..delivery.circuit_breaker import CLOSED, Breaker
 from ..delivery.egress_guard import Egress
-from ..delivery.flow import circuit_breaker
-from ..delivery.flow.circuit_breaker import CLOSED, Breaker
 from ..delivery.flow.rules import Block, block
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..engine.row_codec import Format, RowCodec, Spread

@@ -20,8 +20,8 @@ from urllib.parse import parse_qs, quote_plus
 
 from ..core.clock import Clock, SystemClock
 from ..core.http1.answer import AnswerReader
+from ..delivery.channels.guarded_client import Exchange
 from ..delivery.channels.ports import OutgoingDelivery, Verdict
-from ..delivery.guarded_client import Exchange
 
 _SIGNED = "SharedAccessSignature "
 _BEARER = "Bearer "

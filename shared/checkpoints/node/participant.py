@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
 
@@ -32,7 +33,7 @@ from .reporting import ParticipantLog, explain_refusal
 from .rules import BeginTurn, ReplicaState, ReportReply, StopReason, StopTurn
 from .state_file import ReplicaFile
 from .timings import FIRST_INTERVAL, LAST_REPORT_TIMEOUT, WATCH_INTERVAL
-from .turn import Turn, TurnContext, TurnLost
+from .turn import Turn, TurnLost
 
 __all__ = ["CheckpointParticipant", "Health", "NameInUse", "Turn", "TurnLost"]
 
@@ -397,3 +398,40 @@ class CheckpointParticipant:
 
     def _path(self, *parts: str) -> str:
         return "/".join(("fleets", quote(self.fleet, safe=""), *(quote(part, safe="") for part in parts)))
+
+
+class TurnContext:
+    """The context of `async with participant.turn()`: waits for the turn, ends the body in time, and publishes."""
+
+    def __init__(self, participant: CheckpointParticipant) -> None:
+        self._participant = participant
+        self._turn: Turn | None = None
+        self._cancelling = 0
+
+    async def __aenter__(self) -> Turn:
+        task = asyncio.current_task()
+        assert task is not None
+        self._cancelling = task.cancelling()
+        self._turn = await self._participant._await_turn(task)
+        return self._turn
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        turn, task = self._turn, asyncio.current_task()
+        assert turn is not None and task is not None
+        turn.ended = True
+        self._participant._body_ended()
+        if turn.lost is not None:
+            self._participant._turn_ended(failed=turn.lost in ("limit", "forgotten"))
+            # As in asyncio.timeout: only if no other code cancels this task too.
+            ours = task.uncancel() <= self._cancelling
+            if ours and (kind is None or issubclass(kind, asyncio.CancelledError)):
+                raise TurnLost(turn.epoch, turn.lost) from error
+            return False
+        if kind is not None or turn.made is None:
+            self._participant._turn_ended(failed=kind is not None and issubclass(kind, Exception))
+            return False
+        try:
+            await self._participant._publish(turn)
+        finally:
+            self._participant._turn_ended(failed=False)
+        return False

@@ -7,15 +7,11 @@ import contextvars
 import functools
 import re
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...core.errors import TocsinError
 from .rules import HeldTurn, StopReason
 from .state_file import MadeCheckpoint
-
-if TYPE_CHECKING:
-    from .participant import CheckpointParticipant
 
 _LOCATION: Final = re.compile(r"[^\x00-\x1f\x7f]{1,2048}")
 
@@ -110,40 +106,3 @@ class Turn:
         if type(bytes) is not int or not 0 <= bytes < 2**53:
             raise ValueError(f"bytes: expected an integer of 0 or more, not {bytes!r}")
         self.made = MadeCheckpoint(self.epoch, sequence, location, bytes)
-
-
-class TurnContext:
-    """The context of `async with participant.turn()`: waits for the turn, ends the body in time, and publishes."""
-
-    def __init__(self, participant: CheckpointParticipant) -> None:
-        self._participant = participant
-        self._turn: Turn | None = None
-        self._cancelling = 0
-
-    async def __aenter__(self) -> Turn:
-        task = asyncio.current_task()
-        assert task is not None
-        self._cancelling = task.cancelling()
-        self._turn = await self._participant._await_turn(task)
-        return self._turn
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        turn, task = self._turn, asyncio.current_task()
-        assert turn is not None and task is not None
-        turn.ended = True
-        self._participant._body_ended()
-        if turn.lost is not None:
-            self._participant._turn_ended(failed=turn.lost in ("limit", "forgotten"))
-            # As in asyncio.timeout: only if no other code cancels this task too.
-            ours = task.uncancel() <= self._cancelling
-            if ours and (kind is None or issubclass(kind, asyncio.CancelledError)):
-                raise TurnLost(turn.epoch, turn.lost) from error
-            return False
-        if kind is not None or turn.made is None:
-            self._participant._turn_ended(failed=kind is not None and issubclass(kind, Exception))
-            return False
-        try:
-            await self._participant._publish(turn)
-        finally:
-            self._participant._turn_ended(failed=False)
-        return False

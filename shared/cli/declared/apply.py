@@ -13,9 +13,10 @@ import typer
 
 from ...core.errors import TocsinError
 from ...core.readable import count_of
+from ..commands import Yes, add_commands
 from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
-from ..session import CommandSession, Yes, add_commands
+from ..session import CommandSession
 from ..terminal.output import console
 from .plan import Step, carry_out, make_steps
 from .resources import Address, parse_declared

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from ...core.readable import count_of
+from ..commands import add_commands
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import CommandSession, add_commands
+from ..session import CommandSession
 from .references import MASK, escaped, reference_name
 from .resources import Address, definition, to_file
 from .stored import read_parts, read_tenants

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..session import CommandSession, add_commands
+from ..commands import add_commands
+from ..session import CommandSession
 from ..terminal.output import printable
 from ..terminal.times import time_option
 

@@ -10,12 +10,13 @@ import typer
 from ...core.errors import TocsinError
 from ...core.label_text import labels_text
 from ...core.readable import count_of
+from ..commands import Yes, add_commands
 from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
-from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option, parse_pairs, usage_errors, without_fields
+from ..session import CommandSession, api_path, parse_json_option, parse_pairs, usage_errors, without_fields
 from ..terminal.output import duration_text
 from ..terminal.times import duration_option, time_option
-from ..terminal.watching import MAX_INTERVAL
+from ..watching import MAX_INTERVAL
 from .events_fanouts import Channels, channel_fields, is_fanout, print_fanout, print_made, print_report
 from .events_import import import_
 from .events_target import Header, Method, OnDead, OnDelivered, Path, Query, Remove, target_of

@@ -9,7 +9,7 @@ from typing import Any
 from ...core.clock import to_text
 from ..session import CommandSession
 from ..terminal.output import duration_text
-from ..terminal.watching import refresh
+from ..watching import refresh
 
 _AHEAD = 2.0
 """Seconds before their due times from which events are followed, because this machine's clock may be behind."""

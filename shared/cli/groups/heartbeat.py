@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from ..commands import add_commands
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import CommandSession, add_commands, api_path, parse_json_option
+from ..session import CommandSession, api_path, parse_json_option
 from ..terminal.times import duration_option
 
 _NAME_HELP = "Name of the monitor, such as backup."

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..session import CommandSession, add_commands, api_path
+from ..commands import add_commands
+from ..session import CommandSession, api_path
 from .events_bulk import print_report
 
 _HELP = "List, show and stop bulk jobs, which tocsin events cancel, move, fire and redrive start with filters."

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ...core.readable import count_of
-from ..session import CommandSession, Note, add_commands, api_path
+from ..commands import Note, add_commands
+from ..session import CommandSession, api_path
 from ..terminal.times import time_or_duration_option
 
 _BUMP_SERVER_HELP = "Also prohibit this server for the partition, so that another server claims it."

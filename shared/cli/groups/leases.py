@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from ...core.readable import count_of
+from ..commands import Yes, add_commands
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option
+from ..session import CommandSession, api_path, parse_json_option
 from ..terminal.output import STYLES, duration_text, ranges_text
 from .lease_controls import CONTROL_COLUMNS, Fleet, control_row, register_controls
 

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ..commands import Note, add_commands
 from ..connection_options import AllowPlainHttp, ConnectionName, KeyOption, Tenant, Url
 from ..help import add_command
-from ..session import CommandSession, Note, add_commands, api_path
+from ..session import CommandSession, api_path
 from ..terminal.output import duration_text
 from ..terminal.times import duration_option
 

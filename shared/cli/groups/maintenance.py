@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from ..commands import add_commands
 from ..exits import Exit
-from ..session import CommandSession, add_commands, api_path, without_fields
+from ..session import CommandSession, api_path, without_fields
 from ..terminal.output import duration_text
 from ..terminal.times import duration_option
-from ..terminal.watching import MAX_INTERVAL, refresh
+from ..watching import MAX_INTERVAL, refresh
 
 _HELP = "Follow and decide Azure's Scheduled Events of a fleet: nodes, approvals, rehearsals."
 Fleet = Annotated[str, typer.Argument(help="Name of the fleet, such as web.", show_default=False)]

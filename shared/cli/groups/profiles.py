@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from ..commands import JsonOption
 from ..help import add_command
-from ..session import JsonOption
 from .connections import connections
 
 

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ...core.readable import count_of
+from ..commands import Yes, add_commands
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option
+from ..session import CommandSession, api_path, parse_json_option
 from ..terminal.times import duration_option, time_option
 from .events_fanouts import Channels, channel_fields
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from ...core.readable import count_of
+from ..commands import add_commands
 from ..exits import Exit
-from ..session import CommandSession, add_commands, api_path, read_if_allowed
+from ..session import CommandSession, api_path, read_if_allowed
 from ..terminal.output import duration_text
 
 _CHECK_HELP = "Exit with code 1 if something needs a person; with --watch, as soon as it does."

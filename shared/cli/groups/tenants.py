@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ..commands import Yes, add_commands
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import CommandSession, Yes, add_commands, api_path, parse_json_option, parse_pairs
+from ..session import CommandSession, api_path, parse_json_option, parse_pairs
 from ..terminal.times import duration_option, time_option
 
 _HELP = "Manage tenants, their keys and their channels. Needs an admin key."

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..session import CommandSession, Note, add_commands, api_path
+from ..commands import Note, add_commands
+from ..session import CommandSession, api_path
 from ..terminal.output import duration_text
 
 _HELP = "List and revoke checkpoint turns of a fleet's replicas."

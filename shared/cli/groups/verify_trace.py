@@ -14,10 +14,10 @@ import typer
 
 from ...core.clock import to_text
 from ...core.readable import count_of
+from ..commands import JsonOption
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..help import add_command
-from ..session import JsonOption
 from ..terminal.activity import Activity
 from ..terminal.documents import to_json
 from ..terminal.output import Screen

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from ..commands import add_commands
 from ..help import add_command
-from ..session import add_commands
 from .export import export
 from .run import run
 

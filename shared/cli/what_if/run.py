@@ -12,10 +12,11 @@ import typer
 
 from ...whatif.changes import OPTIONS, BadChange, Change, parse_changes
 from ...whatif.snapshot import MAX_BYTES, BadSnapshot, Snapshot, parse_snapshot
+from ..commands import JsonOption
 from ..declared.yaml_text import parse_yaml
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import JsonOption, usage_errors
+from ..session import usage_errors
 from ..terminal.documents import to_json
 from ..terminal.output import Screen, console
 

@@ -28,11 +28,11 @@ from ..client_certificates.store import ClientCertificates
 from ..egress_guard import Egress
 from ..entra.requests import NotSent, channel_faults, token_for
 from ..entra.tokens import EntraTokens, open_tokens
-from ..guarded_client import GuardedClient, new_socket
 from ..name_lookups import ResolveHost, system_lookup
 from . import cloudevents, rules
 from .answer_heads import READ_BODY, Masks, head_of, masks_of, with_jwt, with_token
 from .event_target import apply_target
+from .guarded_client import GuardedClient, new_socket
 from .model import HttpChannel
 from .ports import OutgoingDelivery, Target, Verdict
 

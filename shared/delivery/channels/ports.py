@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from ...core.clock import Millis
+from ..circuit_breaker import CLOSED, Breaker
 from ..entra.grants import EntraAudience
 from ..fleet_owners.model import PartitionOwner
-from ..flow.circuit_breaker import CLOSED, Breaker
 from .answer_heads import AnswerHead
 from .model import ChannelSpec
 

@@ -23,11 +23,11 @@ from ...core.http1.answer import AnswerReader
 from ...core.http1.pool import Place
 from ...core.settings import Settings
 from ..egress_guard import Egress
-from ..guarded_client import Client, GuardedClient
 from ..identity_tokens import IdentityTokens, NoIdentityToken, TokenSource
 from ..service_bus.credentials import SECONDS, sign_access
 from ..service_bus.namespaces import problem_of, split_host
 from . import cloudevents, rules
+from .guarded_client import Client, GuardedClient
 from .model import MAX_BUS_PAYLOAD, ServiceBusChannel
 from .ports import OutgoingDelivery, Target, Verdict
 

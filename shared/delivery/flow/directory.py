@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from .. import circuit_breaker
 from ..channels.ports import Target
-from . import circuit_breaker
 
 
 class DeliveryLimits(Protocol):

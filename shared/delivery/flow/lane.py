@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ..circuit_breaker import Tally
 from . import rules
-from .circuit_breaker import Tally
 from .rules import LaneLoad
 from .shared_limits import Limit, RateLimit, SharedSlots
 from .slots import WaitingLine

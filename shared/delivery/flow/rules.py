@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from ...core.clock import Millis
-from .circuit_breaker import Breaker
+from ..circuit_breaker import Breaker
 
 FIRST_WINDOW = 4
 """Deliveries at once to an unknown channel. Each answer widens the window by one, so it doubles with each round."""

@@ -13,10 +13,11 @@ from ...core.ids import Ids
 from ...core.readable import count_of
 from ...core.settings import Settings
 from ...storage.ports import Tables
+from .. import circuit_breaker
 from ..channels.model import FleetChannel
 from ..channels.ports import Target, Verdict
 from ..notices import NoticeKind, Notify, notify_nobody
-from . import circuit_breaker, rules
+from . import rules
 from .directory import NO_LIMITS, ChannelDirectory, DeliveryLimits
 from .lane import Lane
 from .lanes import Lanes

@@ -11,7 +11,7 @@ from __future__ import annotations
 from yarl import URL
 
 from ..egress_guard import Egress
-from .grants import AZURE_DOMAINS, is_namespace
+from ..service_bus_grants import AZURE_DOMAINS, is_namespace
 
 
 def split_host(namespace: str) -> tuple[str, int]:

@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import re
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from pydantic import TypeAdapter
 
-from ...core.clock import SettableClock, to_text
+from ...core.clock import Clock, SettableClock, to_text
 from ...core.durations import Duration
 from ...core.errors import Problem, TocsinError
 from ...web.fields.types import Strict
 from ...web.parsing import load_json, parse_json
 from ...web.problem import CONTENT_TYPE, conflict, invalid, not_found
 from . import views
-from .metadata_service import ImdsRequest
-from .scenario import steps_of
-
-if TYPE_CHECKING:
-    from .service import Emulator
+from .metadata_service import ImdsAnswer, ImdsRequest
+from .model import Happening, World
+from .scenario import StepSpec, steps_of
 
 LOOPBACK = "127.0.0.1"
 MAX_BODY = 4 * 1024 * 1024
@@ -32,6 +31,22 @@ LONGEST_WAIT = 60.0
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _LEAVE = 0.2
 """Seconds that running requests get at the end."""
+
+
+class Emulation(Protocol):
+    """The part of the emulator that its servers need. `service.Emulator` explains each."""
+
+    clock: Clock
+
+    @property
+    def world(self) -> World: ...
+    @property
+    def urls(self) -> dict[str, str]: ...
+    @property
+    def history(self) -> Sequence[Happening]: ...
+    def ask(self, vm: str, request: ImdsRequest) -> ImdsAnswer: ...
+    def do_all(self, steps: list[StepSpec]) -> None: ...
+    async def news(self, after: int, timeout: float) -> list[Happening]: ...
 
 
 class PortTaken(TocsinError):
@@ -48,7 +63,7 @@ def _listen(host: str, port: int) -> socket.socket:
 class MetadataServers:
     """The metadata services of all machines. The port of a request decides which machine it belongs to."""
 
-    def __init__(self, emulator: Emulator, names: list[str], host: str, port: int) -> None:
+    def __init__(self, emulator: Emulation, names: list[str], host: str, port: int) -> None:
         self._emulator, self._names, self._host, self._port = emulator, names, host, port
         self._by_port: dict[int, str] = {}
         self._runner = web.ServerRunner(web.Server(self._handle, request_factory=_request, access_log=None), shutdown_timeout=_LEAVE)
@@ -111,7 +126,7 @@ async def _problems(request: web.Request, handler: Handler) -> web.StreamRespons
 class ControlServer:
     """The control API, for tests and tools: show the world and its log, run steps, and move a settable clock."""
 
-    def __init__(self, emulator: Emulator, port: int) -> None:
+    def __init__(self, emulator: Emulation, port: int) -> None:
         self._emulator, self._port = emulator, port
         app = web.Application(client_max_size=MAX_BODY, middlewares=[_problems])
         app.router.add_get("/", self._show)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ...leases.service.control.model import IntentOut
+from ...leases.model import IntentOut
 from ...web.fields.types import Stamp, Strict
 from .alarms import Kind
 

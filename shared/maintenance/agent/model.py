@@ -15,14 +15,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from .policy import FleetPolicy
+from .policy import EventSource, FleetPolicy
 
 if TYPE_CHECKING:
     from ...core.clock import Millis
 
 type ScheduledEventStatus = Literal["Scheduled", "Started", "Unknown"]
-type EventSource = Literal["Platform", "User"]
-type Action = Literal["approve", "prepare", "hold", "ignore"]
 type HookKind = Literal["prepare", "emergency", "restore", "verify", "caught_up"]
 type EventOutcome = Literal["completed", "cancelled", "completed or cancelled"]
 

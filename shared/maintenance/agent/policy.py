@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from ..rule_settings import GuardMode
 
-if TYPE_CHECKING:
-    from .model import Action, EventSource
+type EventSource = Literal["Platform", "User"]
+type Action = Literal["approve", "prepare", "hold", "ignore"]
 
 
 @dataclass(frozen=True, slots=True)

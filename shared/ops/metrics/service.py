@@ -13,7 +13,7 @@ from ...checkpoints.service.views import TurnFigures as TurnFigures
 from ...core.clock import Clock
 from ...core.errors import Problem, Rejected, Unavailable
 from ...core.ids import Ids
-from ...delivery.flow import circuit_breaker
+from ...delivery import circuit_breaker
 from ...engine.queries import load_rows
 from ...fleets.watch.figures import FleetFigures
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures

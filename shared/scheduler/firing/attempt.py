@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...core.ids import Ids
+from ...delivery import circuit_breaker
 from ...delivery.channels.event_target import STORED
 from ...delivery.channels.model import FleetChannel, HttpChannel, LongWork
 from ...delivery.channels.ports import CompletionOffer, OutgoingDelivery, SecondVerdict, Target, Verdict
 from ...delivery.fleet_owners.model import PartitionOwner
 from ...delivery.fleet_owners.routing import OwnerRouting, Routed
-from ...delivery.flow import circuit_breaker
 from ...delivery.flow.lane import Lane
 from ...delivery.flow.service import Flow
 from ...storage.ports import Props

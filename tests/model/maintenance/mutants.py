@@ -11,7 +11,8 @@ from shared.maintenance.agent import journal
 from shared.maintenance.agent.decisions import app_answers, approvals, documents, event_rules, hook_runs, step
 from shared.maintenance.agent.decisions.work import StepInProgress
 from shared.maintenance.agent.imds import document
-from shared.maintenance.agent.model import Action, EventPhase, EventRecord, EventsDocument, UnreadableDocument
+from shared.maintenance.agent.model import EventPhase, EventRecord, EventsDocument, UnreadableDocument
+from shared.maintenance.agent.policy import Action
 from tests.model.checking.checker import Report, explore
 
 from .plays import PLAYS

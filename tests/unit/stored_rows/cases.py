@@ -8,9 +8,10 @@ from dataclasses import replace
 import orjson
 
 from shared.core.errors import Problem
+from shared.delivery import circuit_breaker
 from shared.delivery.channels.model import FleetChannel, HttpChannel, KeyLimits, QueueChannel, ServiceBusChannel
-from shared.delivery.flow import circuit_breaker, shared_limits
-from shared.delivery.flow.circuit_breaker import Breaker
+from shared.delivery.circuit_breaker import Breaker
+from shared.delivery.flow import shared_limits
 from shared.delivery.flow.rules import SlotShare
 from shared.scheduler import label_index
 from shared.scheduler.bulk import rows as bulk_rows

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from ....core.clock import Millis, to_text
 from ....core.durations import DURATION_PATTERN, parse_duration, parse_time
 from ....web.fields.error_texts import TEXT, Shaped
-from ....web.fields.types import Maybe, NodeName, Stamp, Strict
+from ....web.fields.types import Maybe, NodeName, Strict
+from ...model import AnyVerb, IntentOut
 from ...planner import DiversionReason
 from ...rows import NO_PARTITION, Intent
-
-type PartitionVerb = Literal["offline", "online", "bump", "prohibit", "permit", "pin", "unpin"]
-type ServerVerb = Literal["drain", "undrain", "prohibit", "permit"]
-type AnyVerb = PartitionVerb | ServerVerb
 
 Why = Annotated[
     str,
@@ -98,20 +95,6 @@ class DrainIn(Lasting):
 
     exit: bool = Field(False, description="The server's process must also end: it releases all partitions and leaves.")
     to: NodeName | None = Field(None, description="The server that gets the partitions. Its own drain ends. null: the plan spreads them.")
-
-
-class IntentOut(Strict):
-    """A manual control in force, or one that was revoked."""
-
-    verb: AnyVerb | Literal["maintain"]
-    target: int | str = Field(description="A partition's number, or a server's name.")
-    server: Maybe[str] = Field(None, description="The server of a control on a partition.")
-    exit: Maybe[bool] = None
-    to: Maybe[str] = Field(None, description="The server that gets a drained server's partitions.")
-    note: str
-    author: str = Field(description="Prefix of the key that made the request.")
-    created: Stamp
-    expires: Stamp | None
 
 
 class DivertedOut(Strict):

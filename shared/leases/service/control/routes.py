@@ -9,22 +9,20 @@ from ....core.clock import Millis, to_text
 from ....web.fields.types import Name, NodeName
 from ....web.problem import invalid, not_found
 from ....web.routes import Answer, Call, RouteGroup
+from ...model import AnyVerb, PartitionVerb, ServerVerb
 from ...planner import DiversionReason
 from ...rows import NO_PARTITION
 from .model import (
-    AnyVerb,
     BumpIn,
     DrainIn,
     IntentAnswer,
     IntentList,
     Lasting,
     LastingForServer,
-    PartitionVerb,
     PermitIn,
     PlanIn,
     PlanOut,
     Said,
-    ServerVerb,
     intent_out,
 )
 from .service import ManualControls

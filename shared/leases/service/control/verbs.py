@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from ....core.clock import Millis
 from ....storage.ports import ANY, Delete, Merge, Op, Upsert
 from ....web.problem import conflict
+from ...model import AnyVerb
 from ...rows import MAINTENANCE_NOTE, NO_PARTITION, Fleet, Intent, Partition, Server, Verb, server_key
 from ..snapshot import Versioned
-from .model import AnyVerb
 
 MAX_INTENTS: Final = 5000
 """Manual controls that one fleet can have at a time."""

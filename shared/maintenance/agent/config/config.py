@@ -21,11 +21,12 @@ from ..caller_probe import ProbeConsent
 from ..hooks.recipes import RECIPES
 from ..hooks.runner import Hook
 from ..imds.client import API_VERSION, BASE
-from ..model import EVENT_TYPES, Action, EventSource, HookKind
-from ..policy import ActionRule
+from ..imds.identity import NodeSettings
+from ..model import EVENT_TYPES, HookKind
+from ..policy import Action, ActionRule, EventSource
+from ..sections import Section
 from ..timings import DEFAULT_DEADLINE, LEAD
 from .file_trust import find_readable_key, find_untrusted, find_untrusted_hook, find_untrusted_state
-from .sections import Section
 from .settings import AgentSettings
 
 KINDS: Final[tuple[HookKind, ...]] = ("prepare", "emergency", "restore", "verify", "caught_up")
@@ -58,17 +59,6 @@ class AppSettings:
     fleet: str
     key: str = field(repr=False)
     tenant: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSettings:
-    """The identity of this node. IMDS supplies the fields that are empty."""
-
-    name: str = ""
-    vm: str = ""
-    scope: str = ""
-    location: str = ""
-    fault_domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from ...azure_names import folded
 from ..config.settings import AgentSettings
-from ..model import EVENT_TYPES, Action, ScheduledEvent
-from ..policy import ActionRule
+from ..model import EVENT_TYPES, ScheduledEvent
+from ..policy import Action, ActionRule
 
 if TYPE_CHECKING:
     from ....core.clock import Millis

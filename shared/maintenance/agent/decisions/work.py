@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 
 from ..config.settings import AgentSettings
 from ..effects import AgentEffect, SendReport, WriteLog
-from ..model import Action, EventPhase, EventRecord, NodeState, Now
-from ..policy import FleetPolicy
+from ..model import EventPhase, EventRecord, NodeState, Now
+from ..policy import Action, FleetPolicy
 from .event_rules import choose
 
 OVER: Final = frozenset({EventPhase.RESTORING, EventPhase.RESTORE_FAILED, EventPhase.DONE})

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Final
 
 from ....core.http_exchange import TransportFailure
 from ...azure_names import same_name
-from ..config.config import NodeSettings
 from ..journal import MARK, REPORTS, STATE, Disk, replace
 from .client import Imds, Machine
 
 MACHINE: Final = "machine.json"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """The identity of this node. IMDS supplies the fields that are empty."""
+
+    name: str = ""
+    vm: str = ""
+    scope: str = ""
+    location: str = ""
+    fault_domain: str = ""
 
 
 def identify(node: NodeSettings, imds: Imds, disk: Disk) -> Machine | TransportFailure:

@@ -13,10 +13,10 @@ from typing import Any
 from shared.engine.async_runner import AsyncRunner
 from shared.engine.thread_runner import ThreadRunner
 from shared.fleets.watch.service import FleetWatch as AppWatch
+from shared.leases.model import AnyVerb
 from shared.leases.profiles import Profile
 from shared.leases.protocol import takeover
 from shared.leases.rows import INDEX, NO_PARTITION, PARTITIONS, Fleet, MoveLimits, fleet_key
-from shared.leases.service.control.model import AnyVerb
 from shared.leases.service.control.service import ManualControls
 from shared.leases.service.control.verbs import ControlRequest
 from shared.leases.service.planning import Planning

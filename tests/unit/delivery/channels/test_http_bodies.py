@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from shared.delivery import guarded_client
+from shared.delivery.channels import guarded_client
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.ports import Verdict
-from shared.delivery.flow.circuit_breaker import is_failure
+from shared.delivery.circuit_breaker import is_failure
 
 from .conftest import OK, Listen, Request, answer, http_target, make_delivery, url
 

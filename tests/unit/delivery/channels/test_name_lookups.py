@@ -12,7 +12,7 @@ import pytest
 
 from shared.delivery import name_lookups
 from shared.delivery.channels.http import HttpSender
-from shared.delivery.flow.circuit_breaker import is_failure
+from shared.delivery.circuit_breaker import is_failure
 from shared.delivery.name_lookups import NameLookups, NameUnresolved, system_lookup
 
 from .conftest import Listen, http_target, make_delivery, make_settings

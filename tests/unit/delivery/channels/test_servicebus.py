@@ -18,12 +18,12 @@ from shared.core.clock import SettableClock
 from shared.core.errors import UnsafeSettings
 from shared.core.http1.pool import Place
 from shared.core.settings import Settings
+from shared.delivery.channels.guarded_client import Client, Exchange, GuardedClient
 from shared.delivery.channels.model import MAX_BUS_PAYLOAD, Channel, QueueChannel, ServiceBusChannel
 from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.delivery.channels.servicebus import ServiceBusSender, judge, message_id
 from shared.delivery.channels.validation import find_faults, mask_secrets, restore_secrets
 from shared.delivery.egress_guard import Egress
-from shared.delivery.guarded_client import Client, Exchange, GuardedClient
 from shared.delivery.identity_tokens import IdentityTokens, NoIdentityToken
 from shared.delivery.service_bus.credentials import sign_access
 from shared.testing.service_bus import BusAnswer, FakeBusClient, FakeNamespace

@@ -13,9 +13,9 @@ import pytest
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.decisions.event_rules import choose, prepare_at, strictest
 from shared.maintenance.agent.journal import Journal, decode, encode
-from shared.maintenance.agent.model import Action, EventPhase, NodeState, ScheduledEvent
+from shared.maintenance.agent.model import EventPhase, NodeState, ScheduledEvent
 from shared.maintenance.agent.observations import AppCommand
-from shared.maintenance.agent.policy import ActionRule, FleetPolicy
+from shared.maintenance.agent.policy import Action, ActionRule, FleetPolicy
 from tests.unit.maintenance.agent.agent_node import SETTINGS, START, VM, Node, event
 from tests.unit.maintenance.agent.cuttable_disk import CuttableDisk
 

@@ -17,12 +17,12 @@ import pytest
 
 from shared.core.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.app.reporter import AppClient
-from shared.maintenance.agent.config.config import AppSettings, Config, NodeSettings, load
+from shared.maintenance.agent.config.config import AppSettings, Config, load
 from shared.maintenance.agent.effects import Approve, RunHook
 from shared.maintenance.agent.executor import ThreadedExecutor
 from shared.maintenance.agent.hooks.runner import Hook, HookResult
 from shared.maintenance.agent.imds.client import Machine
-from shared.maintenance.agent.imds.identity import identify
+from shared.maintenance.agent.imds.identity import NodeSettings, identify
 from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal
 from shared.maintenance.agent.loop import interpret_approval, interpret_poll
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState

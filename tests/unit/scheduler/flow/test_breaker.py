@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from shared.core.errors import OutcomeUnknown
+from shared.delivery import circuit_breaker
 from shared.delivery.channels.ports import Verdict
-from shared.delivery.flow import circuit_breaker, rules
+from shared.delivery.flow import rules
 
 from ..harness import World
 from .flowing import AGAIN, DEFAULT, DELIVERED, HTTP, Instances, batch, channel, flow, states

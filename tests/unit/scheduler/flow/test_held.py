@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.delivery.flow import circuit_breaker
+from shared.delivery import circuit_breaker
 from shared.scheduler.protocol.state_rows import SPREAD
 from shared.scheduler.queries import stats
 

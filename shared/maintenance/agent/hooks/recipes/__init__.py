@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ...config.sections import Section
 from ...model import HookKind
+from ...sections import Section
 from ...timings import DEFAULT_DEADLINE
 from ..runner import Hook
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from shared.maintenance.agent.caller_probe import ProbeConsent
-from shared.maintenance.agent.config.config import BadConfig, Config, NodeSettings, load
+from shared.maintenance.agent.config.config import BadConfig, Config, load
 from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.hooks.runner import Hook
 from shared.maintenance.agent.imds.client import API_VERSION, BASE
+from shared.maintenance.agent.imds.identity import NodeSettings
 from shared.maintenance.agent.policy import ActionRule
 
 KEY = "an-agents-own-key"

@@ -15,15 +15,15 @@ from typing import Protocol
 
 from aiohappyeyeballs import AddrInfoType
 
-from ..core.clock import Clock
-from ..core.http1.answer import AnswerReader
-from ..core.http1.connection import Connection, ConnectionLost, ConnectionPolicy, NotConnected
-from ..core.http1.head import AnswerRefused
-from ..core.http1.pool import ConnectionPool, Place
-from .channels import rules
-from .channels.ports import OutgoingDelivery, SecondVerdict, Verdict
-from .egress_guard import Egress, EgressRefused, SafeResolver
-from .name_lookups import NameLookups, NameUnresolved, ResolveHost, system_lookup
+from ...core.clock import Clock
+from ...core.http1.answer import AnswerReader
+from ...core.http1.connection import Connection, ConnectionLost, ConnectionPolicy, NotConnected
+from ...core.http1.head import AnswerRefused
+from ...core.http1.pool import ConnectionPool, Place
+from ..egress_guard import Egress, EgressRefused, SafeResolver
+from ..name_lookups import NameLookups, NameUnresolved, ResolveHost, system_lookup
+from . import rules
+from .ports import OutgoingDelivery, SecondVerdict, Verdict
 
 MAX_ANSWER_SECONDS = 1.0
 """Seconds from the end of an answer's head for which its body is read."""

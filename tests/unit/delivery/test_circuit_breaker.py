@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.delivery.flow import circuit_breaker
-from shared.delivery.flow.circuit_breaker import CLOSED, OPEN_FIRST, OPEN_LONGEST, PROBE_LEASE, SPAN, Breaker, Tally
+from shared.delivery import circuit_breaker
+from shared.delivery.circuit_breaker import CLOSED, OPEN_FIRST, OPEN_LONGEST, PROBE_LEASE, SPAN, Breaker, Tally
 
 NOW = 1_800_000_000_000
 OPEN = Breaker("open", since=NOW, until=NOW + OPEN_FIRST, failures=5, opens=1, error="answered 503")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from ...core.clock import to_text
-from ...core.errors import TocsinError
-from ..exits import Exit
-from ..failures import CommandFailed, to_command_failure
-from .output import Screen
+from ..core.clock import to_text
+from ..core.errors import TocsinError
+from .exits import Exit
+from .failures import CommandFailed, to_command_failure
+from .terminal.output import Screen
 
 if TYPE_CHECKING:
-    from ..session import CommandSession
+    from .session import CommandSession
 
 MAX_INTERVAL: Final = 86_400.0
 """Longest time between two refreshes, in seconds."""
@@ -58,7 +58,7 @@ def refresh(session: CommandSession, run_once: Callable[[], object], *, every: f
 
 def _temporary_failure(failed: TocsinError) -> CommandFailed:
     """Return the message for a failure that may pass. Raises the failure if it will not."""
-    from ...client.errors import ServerFailed, TooMany
+    from ..client.errors import ServerFailed, TooMany
 
     failure = to_command_failure(failed)
     if failure.status != Exit.UNREACHABLE and not isinstance(failed, ServerFailed | TooMany):

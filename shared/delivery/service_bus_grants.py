@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...core.errors import UnsafeSettings
+from ..core.errors import UnsafeSettings
 
 AZURE_DOMAINS = (".servicebus.windows.net", ".servicebus.usgovcloudapi.net", ".servicebus.chinacloudapi.cn")
 

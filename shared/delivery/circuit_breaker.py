@@ -16,8 +16,8 @@ from typing import Literal
 
 import orjson
 
-from ...core import backoff
-from ...core.clock import Millis
+from ..core import backoff
+from ..core.clock import Millis
 
 IN_A_ROW = 5
 """Failures in a row that open the breaker."""
