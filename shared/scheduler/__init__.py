@@ -2,29 +2,30 @@
 
 Folders, from what callers set in motion down to what stores it. A folder imports only folders below it (`lint-imports` holds it):
 
-    routes/       the HTTP API of all rooms
+    routes/       the HTTP API of all folders
     long_work/    calls of receivers that complete an event minutes or hours later
     bulk/         cancel, move, redrive or fire all events that match a filter
     fanouts/      one request whose event goes to several channels
     recurring/    schedules, calendars, and their occurrences
     firing/       from a shard's message to settled events
     changes/      cancel, edit, move, fire and redrive one event; collapse
-    outcomes/     callbacks and notices: events about ended events
+    outcomes/     callbacks, about ended events, and notices to tenants: the service stores both as events
     ingest/       admission, batches, queues: how events enter
     mirror/       a second account, failover and failback
     queries/      look-ups, lists, statistics, and events as callers see them
     protocol/     the shard protocol: generators of effects, without I/O
     facets/       what single features know of an event's row: pure
-    shard/        the core: gate, ids, ledger, retries, what is owed; knows no feature
+    shard/        the core: gate, ledger, ids of queued events, retries, and what is owed after an end
 
-Files beside the folders: `model` (wire), `rows` and `keys` (stored), `rules` (pure decisions), `timings` (durations and their reasons),
-`service` (the parts of one process, wired together), `sweeps` and `recovery` (the timers' work), `queue_functions`.
+The main files beside the folders: `model` (wire), `rows` and `keys` (stored), `rules` (pure decisions), `timings` (durations and their
+reasons), `service` (the parts of one process, wired together), `sweeps` and `recovery` (the timers' work), `queue_functions`,
+`key_rules` and `key_lines` (ordering keys), `label_index` (searchable labels). `row_kinds/` declares every kind of stored row.
 
 One event from POST to settled:
 
-    1  routes/events       parses the body and checks the key
-    2  ingest/admission    resolves channel, limits, retry policy and due time; makes the id
-    3  ingest/writer       gathers events that arrive together into the open shard of their minute
+    1  routes/events       gets the parsed body; `web` has checked the key
+    2  ingest/admission    checks channel, limits and sizes; `rows` makes the stored form, with the due time
+    3  ingest/writer       gathers events that arrive together into the open shard of their minute; place and id follow from it
     4  protocol/ingest     writes the index row, then gate and events in one transaction; the POST is answered
     5  ingest/announcer    sends the shard's message, to be visible shortly before the first event is due
     6  firing/dispatch     receives the message and takes the shard: `protocol/owning` makes it the owner by the gate's ETag

@@ -1,1 +1,1 @@
-"""Input and output of the command: tables, refreshed screens, JSON documents."""
+"""Input and output of the command: tables, times, JSON documents."""

@@ -1,6 +1,5 @@
 """Flow control per channel: the rate, the number of deliveries at once, and pauses.
 
-    circuit_breaker   the states of the circuit breaker: pure
     rules             what a channel can take now, and how a shared limit is divided: pure
     rate_limiter      rates, shared by all instances through table `TocsinLimits`
     shared_limits     limits of deliveries per second and at once, shared likewise
@@ -8,5 +7,6 @@
     lanes             the deliveries of one process: turns in the lanes, slots per tenant and process
     service           the questions of owners before they claim, and their reports after deliveries
 
-docs/explain/flow-control.md explains all of it.
+`delivery.circuit_breaker` has the states of the circuit breaker, which are stored with the channel. docs/explain/flow-control.md explains
+all of it.
 """

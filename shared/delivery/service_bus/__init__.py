@@ -1,1 +1,1 @@
-"""Azure Service Bus: which namespaces a channel may reach, and the credentials of its requests."""
+"""Azure Service Bus: the namespaces that a channel may reach, and the credentials of its requests."""
