@@ -93,8 +93,8 @@ wheel: setup  ## build the package for nodes into dist/
 docs: setup  ## build the pages of docs/ as a searchable site in build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
-reference: setup settings problems  ## write the generated pages of docs/reference: settings, problems, commands, metrics, log actions, limits
-	for page in command metrics log_actions limits; do $(PY) -m devhost.pages.$$page || exit 1; done
+reference: setup settings problems  ## write the generated pages of docs/reference: settings, problems, commands, metrics, log actions, limits, stored rows
+	for page in command metrics log_actions limits stored_rows; do $(PY) -m devhost.pages.$$page || exit 1; done
 
 settings: setup  ## write docs/reference/settings.md from the class
 	$(PY) -m devhost.settings_page

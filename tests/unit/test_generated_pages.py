@@ -1,13 +1,13 @@
-"""The lists of commands and metrics in docs/reference are generated from the code."""
+"""The lists of commands, metrics and stored rows in docs/reference are generated from the code."""
 
 from __future__ import annotations
 
 import pytest
 
-from devhost.pages import command, generated_blocks, metrics
+from devhost.pages import command, generated_blocks, metrics, stored_rows
 
 
-@pytest.mark.parametrize("generator", [command, metrics], ids=["command", "metrics"])
+@pytest.mark.parametrize("generator", [command, metrics, stored_rows], ids=["command", "metrics", "stored rows"])
 def test_page_is_the_generated_one(generator: object) -> None:
     assert generator.PAGE.read_text() == generator.page(), "run `make reference`"  # type: ignore[attr-defined]
 
