@@ -87,8 +87,10 @@ demo-maintenance: setup  ## five nodes, three fault domains, a rolling host upda
 demo-owners: setup  ## five servers, kill -9, and a counter for each key that is exact at the end, in two minutes
 	$(IN_VENV) $(PY) -m devhost.demo.owners
 
-wheel: setup  ## build the package for nodes into dist/
-	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+wheel: setup  ## build the package for nodes into dist/, the only one there
+	@rm -f dist/tocsin-*.whl
+	@$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/tocsin-*.whl
 
 docs: setup  ## build the pages of docs/ as a searchable site in build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict

@@ -27,6 +27,8 @@ from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from shared.core.version import version
+
 from .locks import LINUX, Environment, chosen, pins_of, requires
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +83,7 @@ def _bom(kind: ComponentType, lock: Path, wanted: list[Requirement], python: str
     pins = {name: pin for name, pin in pins_of(lock.read_text()).items() if environment.takes(pin.requirement.marker)}
     components = {name: _library(name, pin.version, pin.hashes) for name, pin in pins.items()}
     about = _project()
-    root = Component(name="tocsin", version=str(about["version"]), type=kind, bom_ref="tocsin", description=str(about["description"]))
+    root = Component(name="tocsin", version=version(), type=kind, bom_ref="tocsin", description=str(about["description"]))
     root.licenses.add(DisjunctiveLicense(id="MIT"))
     bom = Bom(components=components.values())
     bom.metadata.component = root

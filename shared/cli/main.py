@@ -57,13 +57,9 @@ def build(arguments: Sequence[str]) -> typer.Typer:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import PackageNotFoundError, version
+        from ..core.version import version
 
-        try:
-            found = version("tocsin")
-        except PackageNotFoundError:
-            found = "0"
-        typer.echo(f"tocsin {found}")
+        typer.echo(f"tocsin {version()}")
         raise typer.Exit()
 
 

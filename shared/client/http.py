@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
 from typing import Any, Final
 
 import httpx
 
+from ..core.version import recorded_version
 from .exchange import ApiCall, ApiReply, ConnectionFailure
 
 _KEY = re.compile(r"[A-Za-z0-9._~+/-]{8,200}=*")
@@ -69,7 +69,7 @@ def client_options(url: str, key: str, timeout: float, *, transport: object = No
         "base_url": base,
         # A proxy of the environment is another machine.
         "mounts": {"http://": None} if plain and local else None,
-        "headers": {"authorization": f"Bearer {key}", "user-agent": f"tocsin-python/{_version()}", "accept": "application/json"},
+        "headers": {"authorization": f"Bearer {key}", "user-agent": f"tocsin-python/{recorded_version()}", "accept": "application/json"},
         "timeout": httpx.Timeout(timeout, connect=min(timeout, 10.0)),
         # Following a redirect would send the key to another host.
         "follow_redirects": False,
@@ -119,10 +119,3 @@ def _address(error: httpx.TransportError) -> str:
     except RuntimeError:  # the error came before a request was made
         return " the app"
     return f" {url.copy_with(query=None)}"
-
-
-def _version() -> str:
-    try:
-        return version("tocsin")
-    except PackageNotFoundError:
-        return "0"

@@ -97,5 +97,5 @@ class OutcomeUnknown(StorageError):
 
 def missing_extra(part: str, missing: ModuleNotFoundError, extra: str = "testing") -> ImportError:
     """Return the error that names the missing library and says how to install it. The wheel is named as a file: no index has it."""
-    how = f"pip install 'dist/tocsin-0.1.0-py3-none-any.whl[{extra}]' (`make wheel` builds it)"
+    how = f'pip install "$(ls dist/tocsin-*.whl)[{extra}]" (`make wheel` builds it)'
     return ImportError(f"{part} needs {missing.name}: install the wheel with its extra `{extra}`: {how}", name=missing.name)

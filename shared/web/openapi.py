@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 from pydantic.json_schema import JsonSchemaMode
 
+from ..core.version import BASE
 from . import templates
 from .encoding import encode
 from .fields.types import Maybe, Name
@@ -19,7 +20,6 @@ from .problem import CONTENT_TYPE
 from .routes import Answer, Call, Content, Route, RouteGroup, Routes
 
 TITLE = "Tocsin"
-VERSION = "0.1.0"
 _TYPE = "https://tocsin.dev/problems/"
 
 _REASONS = {
@@ -74,7 +74,7 @@ def build(routes: Routes) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": TITLE,
-            "version": VERSION,
+            "version": BASE,
             "description": "Coordination of machines: timed events, leases of partitions, checkpoint turns and maintenance.",
             "license": {"name": "MIT", "identifier": "MIT"},
         },

@@ -23,6 +23,7 @@ from ...core.clock import Clock, SystemClock
 from ...core.http1.answer import AnswerReader
 from ...core.http1.pool import Place
 from ...core.settings import Settings
+from ...core.version import BASE
 from ..client_certificates.sources import CertificateFault
 from ..client_certificates.store import ClientCertificates
 from ..egress_guard import Egress
@@ -36,7 +37,7 @@ from .guarded_client import GuardedClient, new_socket
 from .model import HttpChannel
 from .ports import OutgoingDelivery, Target, Verdict
 
-USER_AGENT = "tocsin/0.1"
+USER_AGENT = f"tocsin/{BASE}"
 _MAX_PLANS = 10_000
 _MAX_SHOWN = 200
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from ...core.errors import Problem
+from ...core.version import version
 from ...web.problem import CONTENT_TYPE, document
 from ...web.routes import Answer, Call, Content, RouteGroup
 from .rules import Readiness
@@ -52,10 +54,12 @@ class ClockView(BaseModel):
 
 
 class Ready(BaseModel):
-    """The parts of readiness. `clock_skew_ms`: the least difference between the app's clock and storage's that is proven, positive where
-    the app's clock is ahead; 0 where the clock may be exact, null before the first write of the answering process."""
+    """The parts of readiness. `version`: the version of the app's code, such as `0.2.0.dev12+g1a2b3c4d`. `clock_skew_ms`: the least
+    difference between the app's clock and storage's that is proven, positive where the app's clock is ahead; 0 where the clock may be
+    exact, null before the first write of the answering process."""
 
     status: Literal["ready", "not-ready"]
+    version: str
     storage: StorageState
     clock_skew_ms: int | None
     clock: ClockView | None = None
@@ -63,7 +67,7 @@ class Ready(BaseModel):
 
 
 def view(verdict: Readiness) -> dict[str, Any]:
-    """Return the findings as the API shows them, without the status."""
+    """Return the findings as the API shows them, without status and version."""
     clock = verdict.clock
     return {
         "storage": {"reachable": verdict.reachable, **({"accounts": dict(verdict.accounts)} if verdict.accounts else {})},
@@ -91,8 +95,10 @@ async def readyz(call: Call[HealthProbe]) -> Answer:
     503 is a problem document that also has the members of 200.
     """
     verdict = await call.service.check()
+    # In a clone it runs git.
+    members = {"version": await asyncio.to_thread(version), **view(verdict)}
     if not verdict.wrong:
-        return Answer(200, {"status": "ready", **view(verdict)}, {"cache-control": "no-store"})
+        return Answer(200, {"status": "ready", **members}, {"cache-control": "no-store"})
     found = Problem(503, "not-ready", " ".join(verdict.wrong), title="Not ready")
-    body = document(found, call.path, view(verdict))
+    body = document(found, call.path, members)
     return Answer(503, body, {"cache-control": "no-store", "retry-after": "5"}, content_type=CONTENT_TYPE)

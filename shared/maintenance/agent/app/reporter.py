@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 from ....core import backoff
 from ....core.clock import Millis, to_text
 from ....core.http_exchange import HttpReply, TransportFailure, exchange
+from ....core.version import recorded_version
 from ..caller_probe import CallerProber
 from ..config.config import AppSettings
 from ..decisions.step import prepared_events
@@ -51,7 +52,11 @@ class AppClient:
     def __init__(self, app: AppSettings, ask: Callable[..., HttpReply | TransportFailure] = exchange) -> None:
         self._root = f"{app.url}/api/v1/fleets/{quote(app.fleet, safe='')}/maintenance"
         self._query = f"?{urlencode({'tenant': app.tenant})}" if app.tenant else ""
-        self._headers = {"Authorization": f"Bearer {app.key}", "Content-Type": "application/json", "User-Agent": "tocsin-agent"}
+        self._headers = {
+            "Authorization": f"Bearer {app.key}",
+            "Content-Type": "application/json",
+            "User-Agent": f"tocsin-agent/{recorded_version()}",
+        }
         self._tls = ssl.create_default_context() if app.url.startswith("https:") else None
         self._ask = ask
 
