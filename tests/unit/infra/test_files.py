@@ -220,7 +220,7 @@ def test_azd_finds_the_template_and_the_app() -> None:
     azd = yaml.safe_load((ROOT / "azure.yaml").read_text())
     assert (ROOT / azd["infra"]["path"] / f"{azd['infra']['module']}.bicep").is_file()
     ((name, service),) = azd["services"].items()
-    assert service == {"project": ".", "language": "python", "host": "function"}
+    assert {each: service[each] for each in ("project", "language", "host")} == {"project": ".", "language": "python", "host": "function"}
     assert deployed("defaults").one("Microsoft.Web/sites")["tags"]["azd-service-name"] == name
     assert ".azure/" in (ROOT / ".gitignore").read_text().split()
 
@@ -238,6 +238,8 @@ def test_the_app_is_deployed_with_what_it_needs_and_nothing_else(tmp_path: Path)
     }
     # A folder of shared/ keeps its files, whatever its name is.
     needed |= {f"shared/{name}/x.py" for name in ("docs", "build", "tests", "dist", "devhost", "infra", "my_env")}
+    # Git ignores it; the deployment must not.
+    needed.add("shared/core/version.txt")
     for name in {*listed, *made, *needed} - {""}:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

@@ -9,6 +9,7 @@ import pytest
 from shared.core.clock import Millis, SettableClock
 from shared.core.clock_offset import Offset
 from shared.core.errors import Unavailable
+from shared.core.version import version
 from shared.ops.health import routes as functions
 from shared.ops.health.rules import UNMEASURED, HealthObservation, judge
 from shared.ops.health.service import HealthProbe
@@ -95,6 +96,7 @@ async def test_ready_answers_the_findings(probe: Probe) -> None:
     assert answer.status == 200
     assert answer.json() == {
         "status": "ready",
+        "version": version(),
         "storage": {"reachable": True},
         "clock_skew_ms": 3,
         "clock": {"state": "wrong", "low_ms": 3, "high_ms": 9, "correction_ms": 9},
@@ -109,7 +111,7 @@ async def test_not_ready_is_a_problem_with_the_findings_in_it(probe: Probe) -> N
     probe.tables.query = away  # type: ignore[method-assign]
     answer = await probe.client.get("/api/readyz")
     assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "not-ready", "5")
-    assert answer.json()["storage"] == {"reachable": False}
+    assert (answer.json()["storage"], answer.json()["version"]) == ({"reachable": False}, version())
     assert b"secret" not in answer.body
 
 

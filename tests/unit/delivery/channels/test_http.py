@@ -32,7 +32,7 @@ async def test_a_delivery_arrives_signed_with_payload_and_attributes(listen: Lis
     assert request.body == b'{"n": 1.0}'
     assert request.headers["ce-id"] == request.headers["webhook-id"] == "ev-1"
     assert request.headers["ce-tocsinattempt"] == "2" and request.headers["ce-tocsinlatems"] == "7"
-    assert request.headers["content-type"] == "application/json" and request.headers["user-agent"] == "tocsin/0.1"
+    assert request.headers["content-type"] == "application/json" and request.headers["user-agent"] == "tocsin/0.2.0"
     assert request.headers["webhook-timestamp"] == str(fired // 1000)
     assert not {"cookie", "accept-encoding", "transfer-encoding"} & set(request.headers)
     for secret in (SECRET, OTHER_SECRET):
