@@ -5,6 +5,7 @@
 #   lock   ARGS (of `uv pip compile`: ARGS=--upgrade)
 #   audit  ARGS (of pip-audit)
 #   conformance  ARGS (its options: ARGS='--account NAME --minutes 1'), CONFORMANCE_STORAGE
+#   bench, host-test, demo, demo-maintenance, demo-owners  ARGS (their options: ARGS=--help lists them)
 #   all    DEVHOST_LOOP=asyncio (the event loop; uvloop by default, as in production)
 #   setup  PYTHON=/path/to/python3.13
 
@@ -62,16 +63,16 @@ simulate-checkpoints: setup  ## SEEDS=n simulated days of replica groups
 	$(IN_VENV) $(PY) -m tests.simulation.checkpoints --seeds $(SEEDS)
 
 bench: setup  ## the benchmarks
-	$(IN_VENV) $(PY) -m bench
+	$(IN_VENV) $(PY) -m bench $(ARGS)
 
 host-test: setup  ## test a Functions host from outside: the devhost, or the host that HOST_URL names
-	$(IN_VENV) $(PY) -m devhost.hosttest
+	$(IN_VENV) $(PY) -m devhost.hosttest $(ARGS)
 
 conformance: setup  ## verify a real storage account: ARGS='--account NAME', or the connection string in CONFORMANCE_STORAGE
 	@$(IN_VENV) $(PY) -m devhost.conformance $(ARGS)
 
 demo: setup  ## a small living system for the dashboard: events, a fleet, turns, host updates; PORT=7071 by default
-	$(IN_VENV) PORT=$${PORT:-7071} $(PY) -m devhost.demo.living
+	$(IN_VENV) PORT=$${PORT:-7071} $(PY) -m devhost.demo.living $(ARGS)
 
 picture: setup  ## docs/img/architecture.svg, from its text; checkpoint-clocks.svg, from the rules of turns; sequence diagrams, from the protocols
 	$(PY) -m devhost.picture
@@ -82,10 +83,10 @@ pictures: setup  ## the pictures of docs/reference/dashboard.md, of the page in 
 	$(IN_VENV) $(PY) -m tests.browser.pictures
 
 demo-maintenance: setup  ## five nodes, three fault domains, a rolling host update: a time-line, in a minute
-	$(IN_VENV) $(PY) -m devhost.demo.maintenance
+	$(IN_VENV) $(PY) -m devhost.demo.maintenance $(ARGS)
 
 demo-owners: setup  ## five servers, kill -9, and a counter for each key that is exact at the end, in two minutes
-	$(IN_VENV) $(PY) -m devhost.demo.owners
+	$(IN_VENV) $(PY) -m devhost.demo.owners $(ARGS)
 
 wheel: setup  ## build the package for nodes into dist/, the only one there
 	@rm -f dist/tocsin-*.whl

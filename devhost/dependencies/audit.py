@@ -116,6 +116,9 @@ def where(name: str) -> str:
 
 def main(arguments: Sequence[str], run: Run = run) -> int:
     """Look everything up and print what was found; return the exit code."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return 0
     # pip-audit would print its JSON among other lines.
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"

@@ -8,6 +8,15 @@
 #   devhost/dependencies/lock.sh --upgrade-package NAME       of this package alone
 set -eu
 CDPATH='' cd "$(dirname "$0")/../.."
+for argument; do
+  case $argument in
+    # uv would print its own help once for each file, and the files would be written.
+    -h | --help)
+      sed -n '1d; s/^# \{0,1\}//p; /^set /q' devhost/dependencies/lock.sh
+      exit
+      ;;
+  esac
+done
 UV=.venv/bin/uv
 
 # lock OUT SOURCE ARGUMENT...: pip and uv both heed the line --require-hashes; without it uv would take a line without a hash.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 from devhost.azurite import ROOT
+from tests.making import make_command, make_environment
 
 
 def test_a_rolling_host_update_goes_one_fault_domain_at_a_time_and_every_node_is_ready_for_it() -> None:
-    command = [sys.executable, "-m", "devhost.demo.maintenance", "--json"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    command = [*make_command("demo-maintenance", "--json"), "--silent"]
+    ran = subprocess.run(command, cwd=ROOT, env=make_environment(), capture_output=True, text=True, timeout=900)
     assert ran.returncode == 0, ran.stderr + ran.stdout
     result = json.loads(ran.stdout)
     assert (result["wrong"], result["most_domains_down"]) == ([], 1)

@@ -6,7 +6,13 @@ python, node and npm. The stand-ins write their arguments into one log; nothing 
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import pytest
+
+from tests.making import make_command
+from tests.paths import ROOT
 
 from .checkout import NPM_CI, PIP, PIP_NODE, SOURCES, Checkout
 
@@ -23,6 +29,19 @@ def test_a_repeat_does_and_says_nothing(ready: Checkout) -> None:
     (ready.bin / "python3.13").unlink()  # not even the search for Python
     assert ready.setup() == (0, "", "")
     assert ready.done() == []
+
+
+def test_make_sets_up_an_empty_clone_and_then_says_nothing(checkout: Checkout) -> None:
+    shutil.copy(ROOT / "Makefile", checkout.clone)
+    make, *arguments = make_command("setup")
+    command = [shutil.which(make) or make, *arguments, "--silent"]
+    environment = {"PATH": str(checkout.bin), "HOME": str(checkout.home)}
+    said = [
+        subprocess.run(command, cwd=checkout.clone, env=environment, capture_output=True, text=True, timeout=180, check=True).stdout
+        for _ in range(2)
+    ]
+    assert said[0].endswith("setup: ready\n") and said[1] == ""
+    assert checkout.done() == [f"venv by {checkout.bin}/python3.13", PIP, NPM_CI]
 
 
 def test_a_plan_changes_nothing(checkout: Checkout) -> None:
