@@ -120,6 +120,7 @@ SHOP = {
 READY = {
     "status": "ready",
     "storage": {"reachable": True},
+    "version": "0.2.0.dev12+g1a2b3c4d",
     "clock_skew_ms": 71,
     "timers": {
         "lease_scan": {"age_s": 7.5, "late": False},
