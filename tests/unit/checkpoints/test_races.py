@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,8 @@ from shared.fleets.model import FleetIn
 from shared.leases.rows import FLEET, fleet_key
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, FLEETS, TURNS
-from shared.storage.ports import Applied, Insert, Op, Page, Row, WriteRefused
+from shared.storage.ports import Insert
+from tests.faults import Faults, Perform, Request
 
 TENANT, NAME = "demo", "db"
 KEY = fleet_key(TENANT, NAME)
@@ -30,36 +30,25 @@ SEEDS = 8
 ROUNDS = 120
 
 
-class Unreliable(MemoryTables):
+def unreliable(clock: SettableClock, dice: random.Random, odds: int) -> Faults:
     """Others come in between any two requests; one write in `odds` fails in one of three ways."""
 
-    def __init__(self, clock: SettableClock, dice: random.Random, odds: int) -> None:
-        super().__init__(clock)
-        self.dice, self.odds = dice, odds
-
-    async def _wait(self) -> None:
-        for _ in range(self.dice.randrange(6)):
+    async def plan(request: Request, perform: Perform) -> Any:
+        for _ in range(dice.randrange(6)):
             await asyncio.sleep(0)
-
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
-        await self._wait()
-        return await super().get(table, pk, rk)
-
-    async def query(self, table: str, pk: str, **more: Any) -> Page:
-        await self._wait()
-        return await super().query(table, pk, **more)
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        await self._wait()
-        fault = self.dice.randrange(self.odds) if self.odds else 9
+        if request.kind != "write":
+            return await perform()
+        fault = dice.randrange(odds) if odds else 9
         if fault == 0:
             raise Unavailable("away")
         if fault == 1:
             raise OutcomeUnknown("the request is lost")
-        answer = await super().write(table, pk, ops)
+        answer = await perform()
         if fault == 2:
             raise OutcomeUnknown("the answer is lost")
         return answer
+
+    return Faults(MemoryTables(clock), plan)
 
 
 @dataclass
@@ -89,7 +78,7 @@ class Scene:
     def __init__(self, seed: int, odds: int) -> None:
         self.dice = random.Random(f"turns {seed}")
         self.clock = SettableClock()
-        self.tables = Unreliable(self.clock, self.dice, odds)
+        self.tables = unreliable(self.clock, self.dice, odds)
         self.apps = [
             CheckpointService(self.tables, AsyncRunner(self.tables, self.clock), self.clock, SeededIds(f"{seed} {number}"), nothing_pending)
             for number in range(3)
@@ -101,7 +90,7 @@ class Scene:
     async def open(self) -> None:
         await self.tables.ensure(ALL_TABLES)
         spec = FleetIn.model_validate({"partitions": 1, "checkpoints": {"timeout": {"initial": "PT2M", "max": "PT5M"}}})
-        await MemoryTables.write(self.tables, FLEETS, KEY, [Insert(FLEET, fleet_of(spec, 0).props())])
+        await self.tables.inner.write(FLEETS, KEY, [Insert(FLEET, fleet_of(spec, 0).props())])
 
     @property
     def now(self) -> float:

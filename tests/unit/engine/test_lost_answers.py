@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
 
 import pytest
 from aiohttp import web
@@ -16,7 +15,8 @@ from shared.engine.effects import LOST, MAX_LOST, Steps, get, write
 from shared.storage.azure.tables import AzureTables
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS
-from shared.storage.ports import Applied, Insert, Op, Upsert, WriteRefused
+from shared.storage.ports import Insert, Upsert
+from tests.faults import Faults, Perform, Request
 
 KEY = "a2V5"
 
@@ -41,22 +41,23 @@ async def test_retry_after_of_a_throttled_batch_is_carried(header: dict[str, str
     await runner.cleanup()
 
 
-class Throttled(MemoryTables):
-    """Answers a part of all batches with 503; half of those were applied."""
+def throttled(clock: SettableClock, part: float) -> Faults:
+    """Tables that answer a part of all batches with 503; half of those were applied."""
+    chance = random.Random(5)
 
-    def __init__(self, clock: SettableClock, part: float) -> None:
-        super().__init__(clock)
-        self._random, self._part = random.Random(5), part
+    async def plan(request: Request, perform: Perform) -> object:
+        if request.kind != "write":
+            return await perform()
+        refused, applied = chance.random() < part, chance.random() < 0.5
+        if not refused:
+            return await perform()
+        if applied:
+            await perform()
+        lost = OutcomeUnknown("status 503")
+        lost.retry_after = 1.0
+        raise lost
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        throttled, applied = self._random.random() < self._part, self._random.random() < 0.5
-        answer = await super().write(table, pk, ops) if applied or not throttled else None
-        if throttled:
-            lost = OutcomeUnknown("status 503")
-            lost.retry_after = 1.0
-            raise lost
-        assert answer is not None
-        return answer
+    return Faults(MemoryTables(clock), plan)
 
 
 def insert(pk: str) -> Steps[None]:
@@ -71,7 +72,7 @@ def insert(pk: str) -> Steps[None]:
 async def test_a_fifth_of_all_batches_throttled_costs_the_waits_and_no_write(part: float) -> None:
     """The time to store 1,000 rows side by side, by the virtual clock: p50, p99 and the end."""
     clock, chances = SettableClock(), random.Random(6)
-    tables = Throttled(clock, part)
+    tables = throttled(clock, part)
     await tables.ensure([EVENTS])
     runner = AsyncRunner(tables, clock, max_lost=MAX_LOST, chance=chances.random)
     ends: list[float] = []

@@ -26,24 +26,27 @@ T = 18.0
 
 class FaultyTables(MemoryBlockingTables):
     """`faults`: what the next writes do: `lost` applies and loses the answer, `gone` loses the request, `away` refuses to connect, ''
-    works. `down` lets nothing through."""
+    works. `down` lets nothing through. `odd`: what is raised instead of each request it names. `unread`: keys of rows that cannot be read
+    one by one, nor written."""
 
     def __init__(self, tables: MemoryTables) -> None:
         super().__init__(tables)
         self.faults: deque[str] = deque()
         self.down = False
+        self.odd: dict[str, Exception] = {}
+        self.unread: set[str] = set()
         self.writes = 0
 
     def get(self, table: str, pk: str, rk: str, *, timeout: float) -> Row | None:
-        self._check()
+        self._check("get", rk)
         return super().get(table, pk, rk, timeout=timeout)
 
     def query(self, table: str, pk: str, *, first: str, end: str, cursor: str | None, timeout: float) -> Page:
-        self._check()
+        self._check("query")
         return super().query(table, pk, first=first, end=end, cursor=cursor, timeout=timeout)
 
     def write(self, table: str, pk: str, ops: Sequence[Op], *, timeout: float) -> Applied | WriteRefused:
-        self._check()
+        self._check("write", *(op.rk for op in ops))
         self.writes += 1
         fault = self.faults.popleft() if self.faults else ""
         if fault == "away":
@@ -55,8 +58,10 @@ class FaultyTables(MemoryBlockingTables):
             raise OutcomeUnknown("the answer is lost")
         return found
 
-    def _check(self) -> None:
-        if self.down:
+    def _check(self, kind: str, *keys: str) -> None:
+        if kind in self.odd:
+            raise self.odd[kind]
+        if self.down or not self.unread.isdisjoint(keys):
             raise Unavailable("not reached")
 
 

@@ -18,6 +18,7 @@ from shared.leases.service.owner_lookup import OWNER_FRESH, OwnerLookup
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
 from shared.storage.ports import Upsert
+from tests.faults import Faults, Perform, Request
 
 FLEET = Fleet(8, generation=2)
 ROW = Partition(5, "s7", "i1", 42, generation=2)
@@ -107,23 +108,19 @@ def test_pauses_after_stale_answers_are_bounded() -> None:
     assert pauses == [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000, 5_000, None]
 
 
-class Counted(MemoryTables):
+class Counted(Faults):
     """Counts the requests."""
 
     requests = 0
 
-    async def get(self, *arguments: str) -> object:  # type: ignore[override]
-        self.requests += 1
-        return await super().get(*arguments)
-
-    async def query(self, *arguments: str, **more: object) -> object:  # type: ignore[override]
-        self.requests += 1
-        return await super().query(*arguments, **more)  # type: ignore[arg-type]
+    async def plan(self, request: Request, perform: Perform) -> object:
+        self.requests += request.kind != "write"
+        return await perform()
 
 
 async def test_a_lookup_costs_three_requests_and_is_kept_for_a_moment() -> None:
     clock = SettableClock(1_800_000_000_000)
-    tables = Counted(clock)
+    tables = Counted(MemoryTables(clock))
     await tables.ensure([FLEETS])
     runner, key = AsyncRunner(tables, clock), fleet_key("t", "f")
     assert await runner.run(takeover.create_fleet(key, Fleet(1)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 
@@ -14,8 +13,9 @@ from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.scheduler.event_clock import EventClock
 from shared.storage import Storage, memory_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
-from shared.storage.ports import Applied, Op, WriteRefused
+from shared.storage.ports import Applied
 from shared.storage.server_time import ServerTimeEstimator, etag_time, time_etag
+from tests.faults import Faults, Perform, Request
 from tests.unit.scheduler.harness import START, World
 
 FAST: Millis = 119_000
@@ -106,21 +106,21 @@ async def test_the_occurrences_of_a_schedule_are_not_early() -> None:
     await world.close()
 
 
-class SlowTables(MemoryTables):
+def slow_tables(clock: TrueTime, times: ServerTimeEstimator) -> Faults:
     """Storage whose writes take three seconds: the request half of it, and the answer the other half."""
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        times = self.server_time
-        assert times is not None
+    async def plan(request: Request, perform: Perform) -> object:
+        if request.kind != "write":
+            return await perform()
         sent = times.elapsed()
-        await self._clock.sleep(1.5)
-        self.server_time = None
-        answer = await super().write(table, pk, ops)
-        self.server_time = times
-        await self._clock.sleep(1.5)
+        await clock.sleep(1.5)
+        answer = await perform()
+        await clock.sleep(1.5)
         if isinstance(answer, Applied):
             times.note(sent, times.elapsed(), answer.etags)
         return answer
+
+    return Faults(MemoryTables(clock), plan)
 
 
 @pytest.mark.parametrize("error", [0, FAST])
@@ -128,7 +128,7 @@ async def test_slow_storage_never_stops_deliveries(error: Millis, caplog: pytest
     clock = WrongClock(error)
     world = World(clock=clock)
     times = ServerTimeEstimator(clock)
-    tables = SlowTables(TrueTime(clock), server_time=times)
+    tables = slow_tables(TrueTime(clock), times)
     world.storage = Storage(tables, MemoryQueues(TrueTime(clock)), server_times=(times,))
     await world.do(world.open())
     arrived = recorded(world, clock)

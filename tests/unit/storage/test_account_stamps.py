@@ -19,7 +19,7 @@ FILED = {"state": "pending", "wake": 0, "bucket": "202701150800", "tenant": "dem
 
 async def account() -> MortalTables:
     """An empty account with Tocsin's tables."""
-    tables = MortalTables(CLOCK)
+    tables = MortalTables(MemoryTables(CLOCK))
     await tables.ensure(ALL_TABLES)
     return tables
 

@@ -26,22 +26,23 @@ from shared.storage.transition_trace import (
     short_etag,
     traced_blocking,
 )
+from tests.faults import Faults, Perform, Plan, Request
 
 GATE = {"state": "open", "holder": "w", "epoch": 0, "bytes": 7, "index": "i", "bucket": "b", "accepted": 1}
 EVENT = {"state": "scheduled", "id": "secret-id", "body": "secret", "due": 5}
 
 
-class Losing(MemoryTables):
-    """Tables whose answers to writes are lost."""
-
-    async def write(self, *args: Any) -> Any:
-        await super().write(*args)
+async def losing(request: Request, perform: Perform) -> Any:
+    """Lose the answers to writes."""
+    answer = await perform()
+    if request.kind == "write":
         raise OutcomeUnknown("lost")
+    return answer
 
 
-def traced(share: float = 1.0, kind: type[MemoryTables] = MemoryTables) -> tuple[TracedTables, list[str]]:
+def traced(share: float = 1.0, plan: Plan | None = None) -> tuple[TracedTables, list[str]]:
     clock, lines = SettableClock(), list[str]()
-    tables = kind(clock)
+    tables = Faults(MemoryTables(clock), plan)
     asyncio.run(tables.ensure(ALL_TABLES))
     return TracedTables(tables, TransitionTrace("p", share, clock.now, lines.append)), lines
 
@@ -83,7 +84,7 @@ def test_addresses_of_servers_and_of_probes_are_not_traced() -> None:
 
 
 def test_a_lost_answer_is_a_line_of_its_own_and_still_raised() -> None:
-    tables, lines = traced(kind=Losing)
+    tables, lines = traced(plan=losing)
     with pytest.raises(OutcomeUnknown):
         asyncio.run(tables.write(FLEETS, "t:f", [Insert("p:00000", {"owner": "", "epoch": 0})]))
     assert parse_line(lines[0].removeprefix(MARK)).lost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,13 +12,14 @@ from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.core.settings import Settings
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES
-from shared.storage.ports import Applied, Op, Row, WriteRefused
+from shared.storage.ports import Op, Row
 from shared.tenants import routes as functions
 from shared.tenants.audit import AuditRecords
 from shared.tenants.change_marks import PK_CHANGES
 from shared.tenants.store import TenantDirectory
 from shared.web.local_client import LocalClient
 from shared.web.routes import Routes
+from tests.faults import Faults, Perform, Request
 
 ADMIN = "local-admin-key"
 
@@ -28,11 +29,11 @@ def make_settings(**change: Any) -> Settings:
     return Settings(**({"storage": "UseDevelopmentStorage=true"} | given | change))
 
 
-class Tables(MemoryTables):
+class Tables(Faults):
     """Memory tables whose writes can be watched and broken: each hook may raise, before or after the write is applied."""
 
     def __init__(self, clock: SettableClock) -> None:
-        super().__init__(clock)
+        super().__init__(MemoryTables(clock))
         self.before: list[Callable[[str, Op], None]] = []
         self.after: list[Callable[[str, Op], None]] = []
         self.written: list[tuple[str, str]] = []
@@ -41,20 +42,18 @@ class Tables(MemoryTables):
         self.unreadable: Callable[[str], bool] = lambda pk: False
         """Returns True for a partition whose rows cannot be read."""
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
-        if self.unreadable(pk):
+    async def plan(self, request: Request, perform: Perform) -> Any:
+        pk = request.pk
+        if request.kind == "get" and self.unreadable(pk):
             raise Unavailable("503")
-        return await super().get(table, pk, rk)
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        for op in ops:
+        for op in request.ops:
             if self.hold is not None:
                 await self.hold(op)
             for hook in list(self.before):
                 hook(pk, op)
-        result = await super().write(table, pk, ops)
-        self.written += [(pk, type(op).__name__) for op in ops]
-        for op in ops:
+        result = await perform()
+        self.written += [(pk, type(op).__name__) for op in request.ops]
+        for op in request.ops:
             for hook in list(self.after):
                 hook(pk, op)
         return result

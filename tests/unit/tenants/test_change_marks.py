@@ -15,12 +15,13 @@ from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.delivery.channels.model import HttpChannel, QueueChannel
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, TENANTS
-from shared.storage.ports import ANY, Applied, Delete, Op, Row, WriteRefused
+from shared.storage.ports import ANY, Delete, Op
 from shared.tenants import rows
 from shared.tenants.change_marks import ALONE_TTL, CHANGE_WITHIN, LONGEST, MARKS, PK_CHANGES, SETTLED_AFTER, group_of
 from shared.tenants.model import KeyIn, Tenant
 from shared.tenants.store import CHANNEL_TTL, TenantDirectory
 from shared.whatif.twin.loop import VirtualLoop
+from tests.faults import Faults, Perform, Request
 
 from .conftest import World, make_settings
 
@@ -286,24 +287,21 @@ class LoopClock(SettableClock):
         await asyncio.sleep(seconds)
 
 
-class SlowTables(MemoryTables):
-    """Reads take up to 0.1 s, and writes up to 24 s."""
+def slow_tables(clock: Clock, chance: random.Random) -> Faults:
+    """Tables whose reads take up to 0.1 s, and writes up to 24 s."""
 
-    def __init__(self, clock: Clock, chance: random.Random) -> None:
-        super().__init__(clock)
-        self._chance = chance
+    def pause(kind: str) -> float:
+        return chance.choice((0.0, 0.3, chance.uniform(0.0, 12.0)) if kind == "write" else (0.0, 0.01, 0.05))
 
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
-        await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.05)))
-        found = await super().get(table, pk, rk)
-        await asyncio.sleep(self._chance.choice((0.0, 0.01, 0.05)))
-        return found
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        await asyncio.sleep(self._chance.choice((0.0, 0.3, self._chance.uniform(0.0, 12.0))))
-        answer = await super().write(table, pk, ops)
-        await asyncio.sleep(self._chance.choice((0.0, 0.3, self._chance.uniform(0.0, 12.0))))
+    async def plan(request: Request, perform: Perform) -> Any:
+        if request.kind == "query":
+            return await perform()
+        await asyncio.sleep(pause(request.kind))
+        answer = await perform()
+        await asyncio.sleep(pause(request.kind))
         return answer
+
+    return Faults(MemoryTables(clock), plan)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -315,7 +313,7 @@ def test_no_answer_is_older_than_its_age_whatever_writes_take(seed: int) -> None
 async def _reads_beside_changes(chance: random.Random) -> int:
     """Pause channels on one instance and read them on another, in which no answer may be too old. Return the reads."""
     clock = LoopClock()
-    tables = SlowTables(clock, chance)
+    tables = slow_tables(clock, chance)
     await tables.ensure(ALL_TABLES)
     writer, reader = (TenantDirectory(tables, clock, make_settings()) for _ in range(2))
     acknowledged: dict[str, list[tuple[float, int]]] = {"t0": [], "t1": [], "t2": []}

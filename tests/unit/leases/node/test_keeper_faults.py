@@ -242,36 +242,6 @@ def test_a_full_disk_takes_the_proof_away_and_nothing_else(
 # -- what storage does
 
 
-class Odd(FaultyTables):
-    """`odd`: what is raised instead of each request it names, as long as it is set."""
-
-    odd: dict[str, Exception]
-
-    def get(self, *args: Any, **options: Any) -> Any:
-        self._odd("get")
-        return super().get(*args, **options)
-
-    def query(self, *args: Any, **options: Any) -> Any:
-        self._odd("query")
-        return super().query(*args, **options)
-
-    def write(self, *args: Any, **options: Any) -> Any:
-        self._odd("write")
-        return super().write(*args, **options)
-
-    def _odd(self, kind: str) -> None:
-        if kind in self.odd:
-            raise self.odd[kind]
-
-
-@pytest.fixture
-def odd(servers: Servers) -> Odd:
-    found = Odd(servers.tables.tables)
-    found.odd = {}
-    servers.tables = found
-    return found
-
-
 def every(error: Exception) -> dict[str, Exception]:
     return dict.fromkeys(("get", "query", "write"), error)
 
@@ -287,35 +257,35 @@ def test_storage_that_is_away_at_the_start_is_waited_for(servers: Servers, caplo
 
 
 def test_rights_that_are_missing_are_reported_once_also_after_an_outage_and_come_back(
-    servers: Servers, odd: Odd, caplog: pytest.LogCaptureFixture
+    servers: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    odd.odd = every(Unavailable("not reached"))
+    servers.tables.odd = every(Unavailable("not reached"))
     a = servers.start("a")
     until(lambda: a.keeper.counts["failed"] >= 1, "the outage")
-    odd.odd = every(Rejected("AuthorizationPermissionMismatch (403)"))
+    servers.tables.odd = every(Rejected("AuthorizationPermissionMismatch (403)"))
     until(lambda: a.keeper.counts["failed"] >= 4, "refusals")
     assert levels(caplog, "lease_request_failed").count(logging.ERROR) == 1
-    odd.odd = {}
+    servers.tables.odd = {}
     until(lambda: a.has() == ALL, "everything")
 
 
-def test_rights_to_write_only_are_reported_too(servers: Servers, odd: Odd, caplog: pytest.LogCaptureFixture) -> None:
-    odd.odd = {"query": Rejected("AuthorizationPermissionMismatch (403)")}
+def test_rights_to_write_only_are_reported_too(servers: Servers, caplog: pytest.LogCaptureFixture) -> None:
+    servers.tables.odd = {"query": Rejected("AuthorizationPermissionMismatch (403)")}
     a = servers.start("a")
     until(lambda: a.keeper.counts["failed"] >= 3, "refusals")
     assert levels(caplog, "lease_scan_failed").count(logging.ERROR) == 1
-    odd.odd = {}
+    servers.tables.odd = {}
     until(lambda: a.has() == ALL, "everything")
-    odd.odd = {"query": Rejected("AuthorizationPermissionMismatch (403)")}
+    servers.tables.odd = {"query": Rejected("AuthorizationPermissionMismatch (403)")}
     until(lambda: levels(caplog, "lease_scan_failed").count(logging.ERROR) == 2, "logged again")
 
 
-def test_an_unexpected_exception_does_not_end_the_looking(servers: Servers, odd: Odd, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_exception_does_not_end_the_looking(servers: Servers, caplog: pytest.LogCaptureFixture) -> None:
     a = servers.start("a")
     until(lambda: a.has() == ALL, "everything")
-    odd.odd = {"query": RuntimeError("odd")}
+    servers.tables.odd = {"query": RuntimeError("odd")}
     until(lambda: logging.ERROR in levels(caplog, "lease_scanner_failed"), "logged")
-    odd.odd = {}
+    servers.tables.odd = {}
     b = servers.start("b")
     until(lambda: len(a.has()) == len(b.has()) == PARTITIONS // 2, "shares")
 
@@ -338,12 +308,12 @@ def test_tables_may_be_closed_as_soon_as_the_keeper_has_stopped(servers: Servers
     assert not levels(caplog, "lease_scanner_failed")
 
 
-def test_when_no_answer_ever_comes_ownership_ends_by_itself(servers: Servers, odd: Odd) -> None:
+def test_when_no_answer_ever_comes_ownership_ends_by_itself(servers: Servers) -> None:
     a = servers.start("a")
     until(lambda: a.has() == ALL, "everything")
-    odd.odd = {"get": Unavailable("no answer"), "query": Unavailable("no answer"), "write": OutcomeUnknown("no answer")}
+    servers.tables.odd = {"get": Unavailable("no answer"), "query": Unavailable("no answer"), "write": OutcomeUnknown("no answer")}
     until(lambda: not a.has() and a.reasons() == {"expired"}, "expired")
-    odd.odd = {}
+    servers.tables.odd = {}
     until(lambda: a.has() == ALL and set(a.keeper.owned().values()) == {1}, "back, nobody had them")
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from shared.core.errors import StorageError, Unavailable
+from shared.core.errors import StorageError
 from shared.engine.effects import Wait, Work
 from shared.engine.thread_runner import ThreadRunner
 from shared.leases.node.keeper_state import KeeperState
@@ -16,31 +15,12 @@ from shared.leases.profiles import Profile
 from shared.leases.rows import Fleet, Partition, Server, partition_key, server_key
 from shared.leases.rules import ServerSession
 from shared.storage.blocking import run_through
-from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
-from shared.storage.ports import Insert, Merge, Op, Replace
+from shared.storage.ports import Insert, Merge, Replace
 
 from ..conftest import KEY, Bench, FaultyTables
 
 NAMES, H = "abcd", 1.0
-
-
-class Unread(FaultyTables):
-    """`unread`: row keys that cannot be read one by one, nor written."""
-
-    def __init__(self, tables: MemoryTables) -> None:
-        super().__init__(tables)
-        self.unread: set[str] = set()
-
-    def get(self, table: str, pk: str, rk: str, **options: Any) -> Any:
-        if rk in self.unread:
-            raise Unavailable("not reached")
-        return super().get(table, pk, rk, **options)
-
-    def write(self, table: str, pk: str, ops: Sequence[Op], **options: Any) -> Any:
-        if self.unread & {op.rk for op in ops}:
-            raise Unavailable("not reached")
-        return super().write(table, pk, ops, **options)
 
 
 class Looking:
@@ -50,7 +30,7 @@ class Looking:
         self.bench = Bench(8)
         for name in NAMES:
             run_through(self.bench.memory.write(FLEETS, KEY, [Insert(server_key(name), Server(name, "live", name, 1).props())]))
-        self.tables = Unread(self.bench.memory)
+        self.tables = FaultyTables(self.bench.memory)
         self.keeper_state = KeeperState(lambda: self.bench.moment)
         self.keeper_state.fleet, self.keeper_state.session = Fleet(8, Profile(H, 3, 4.1)), ServerSession(KEY, "a", "a")
         self.steps = ScanLoop(KEY, "a", self.keeper_state, lambda: self.bench.moment, lambda: 0, lambda: 0.5).run()

@@ -17,18 +17,19 @@ from shared.leases.service.planning import Planning
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
 from shared.storage.ports import Insert
+from tests.faults import Faults, Perform, Request
 
 KEY = "t:db"
 
 
-class CountedFleet(MemoryTables):
+class CountedFleet(Faults):
     """Storage with a fleet of servers a, b and c. Counts the reads of the servers' rows."""
 
     looks = 0
 
-    async def query(self, table: str, pk: str, **options: Any) -> Any:
-        self.looks += options.get("first") == SERVERS[0]
-        return await super().query(table, pk, **options)
+    async def plan(self, request: Request, perform: Perform) -> Any:
+        self.looks += request.options.get("first") == SERVERS[0]
+        return await perform()
 
 
 class NotedPlanning(Planning):
@@ -43,7 +44,7 @@ class NotedPlanning(Planning):
 
 async def fleet(*, scans: bool, names: Sequence[str] = "abc") -> tuple[CountedFleet, NotedPlanning, MaintenanceDrain]:
     clock = SettableClock()
-    tables = CountedFleet(clock)
+    tables = CountedFleet(MemoryTables(clock))
     await tables.ensure([FLEETS])
     runner = AsyncRunner(tables, clock)
     assert await runner.run(takeover.create_fleet(KEY, Fleet(3, PROFILES["default"])))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,7 +20,8 @@ from shared.leases.rows import MoveLimits
 from shared.leases.service import planning
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS, SWEEPS
-from shared.storage.ports import ANY, Applied, Merge, Op, Page, Row, WriteRefused
+from shared.storage.ports import ANY, Merge
+from tests.faults import Faults, Perform, Request
 from tests.logs import actions
 
 from ..nodes import NOTIFY, TENANT, Node, T, World, live, settle
@@ -192,26 +192,16 @@ async def test_one_tick_comes_round_to_all_fleets_wherever_it_begins(world: Worl
     assert await world.tables.get(SWEEPS, fleet_cursor.CURSORS, "lease-plans") is None
 
 
-class Interleaved(MemoryTables):
-    """Lets others go first, in each call."""
-
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
-        await asyncio.sleep(0)
-        return await super().get(table, pk, rk)
-
-    async def query(self, table: str, pk: str, **more: Any) -> Page:
-        await asyncio.sleep(0)
-        return await super().query(table, pk, **more)
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        await asyncio.sleep(0)
-        return await super().write(table, pk, ops)
+async def interleaved(_: Request, perform: Perform) -> Any:
+    """Let others go first, in each call."""
+    await asyncio.sleep(0)
+    return await perform()
 
 
 async def test_two_instances_at_once_do_no_harm(caplog: Any) -> None:
     caplog.set_level("INFO")
     clock = SettableClock()
-    world = await World(clock=clock, tables=Interleaved(clock)).open()
+    world = await World(clock=clock, tables=Faults(MemoryTables(clock), interleaved)).open()
     other = World(clock=clock, tables=world.tables, channel=world.channel)
     key = await world.fleet(minimum=2, limits=MoveLimits(max_per_server=4), rest=NOTIFY)
     b = await Node(world, key, "b").join()

@@ -25,30 +25,29 @@ from shared.maintenance.service.wiring import Maintenance
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, FLEETS, MAINTENANCE
 from shared.storage.ports import Insert, Merge, Tables
+from tests.faults import Faults, Perform, Request
 
 KEY, NODES = "t:db", 6
 NOTIFY = orjson.dumps({"notify": {"channel": "ops", "kinds": ["maintenance"]}}).decode()
 
 
-class CountedTables(MemoryTables):
+class CountedTables(Faults):
     """Storage that counts the rows of the fleet that are read, by table, and the reads that are under way at the same time."""
 
     def __init__(self, clock: SettableClock) -> None:
-        super().__init__(clock)
+        super().__init__(MemoryTables(clock))
         self.read, self.running, self.most = Counter[str](), 0, 0
 
-    async def get(self, table: str, pk: str, rk: str) -> Any:
-        self.running += 1
-        self.most = max(self.most, self.running)
-        await asyncio.sleep(0)
-        self.running -= 1
-        self.read[table] += pk == KEY
-        return await super().get(table, pk, rk)
-
-    async def query(self, table: str, pk: str, **options: Any) -> Any:
-        page = await super().query(table, pk, **options)
-        self.read[table] += len(page.rows) if pk == KEY else 0
-        return page
+    async def plan(self, request: Request, perform: Perform) -> Any:
+        if request.kind == "get":
+            self.running += 1
+            self.most = max(self.most, self.running)
+            await asyncio.sleep(0)
+            self.running -= 1
+        answer = await perform()
+        if request.pk == KEY and request.kind != "write":
+            self.read[request.table] += len(answer.rows) if request.kind == "query" else 1
+        return answer
 
 
 class SweptFleet:

@@ -17,33 +17,23 @@ from shared.scheduler.timings import ACCOUNT_AVOIDED_FOR
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
-from shared.storage.ports import Applied, Op, Upsert, WriteRefused
+from shared.storage.ports import Upsert
 from shared.storage.several.tables import AWAY, AccountTables, SpreadTables
+from tests.faults import Faults, Perform, Request
 
 from ..harness import World
 
 
-class FailingTables(MemoryTables):
+class FailingTables(Faults):
     """An account that can be made to fail every call."""
 
     failure: Exception | None = None
 
-    async def _fails(self) -> None:
+    async def plan(self, _: Request, perform: Perform) -> Any:
         if self.failure is not None:
-            self.transactions["failed"] += 1
+            self.inner.transactions["failed"] += 1
             raise self.failure
-
-    async def get(self, table: str, pk: str, rk: str) -> Any:
-        await self._fails()
-        return await super().get(table, pk, rk)
-
-    async def query(self, table: str, pk: str, **options: Any) -> Any:
-        await self._fails()
-        return await super().query(table, pk, **options)
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        await self._fails()
-        return await super().write(table, pk, ops)
+        return await perform()
 
 
 class Accounts:
@@ -57,7 +47,7 @@ class Accounts:
 
     async def open(self, count: int | None = None, fresh: Sequence[int] = ()) -> World:
         while len(self.tables) < (count or self.count):
-            self.tables.append(FailingTables(self.world.clock))
+            self.tables.append(FailingTables(MemoryTables(self.world.clock)))
         self.world.storage = spread_storage(self.tables, self.queues, self.world.clock, fresh)
         await self.world.open()
         return self.world
@@ -223,7 +213,7 @@ def test_a_rota_leaves_out_what_did_not_answer_until_its_time_is_over_or_nothing
 
 async def test_an_account_that_did_not_answer_is_asked_again_by_one_call_only() -> None:
     clock = SettableClock()
-    tables = FailingTables(clock)
+    tables = FailingTables(MemoryTables(clock))
     await tables.ensure([TENANTS])
     account = AccountTables(tables, clock, "storage account 1")
     tables.failure = Unavailable("away")

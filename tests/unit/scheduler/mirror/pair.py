@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 from shared.app.application import Application
@@ -12,7 +11,8 @@ from shared.scheduler.timings import CARRIED_FROM_TRY
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import EVENTS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
-from shared.storage.ports import Applied, Op, Row, WriteRefused
+from shared.storage.ports import Row
+from tests.faults import Faults, Perform, Request
 from tests.unit.scheduler.harness import SCAN, World, make_settings
 
 MIRROR = "AccountName=devstoreaccount1;AccountKey=a2V5;TableEndpoint=http://127.0.0.1:1/b;QueueEndpoint=http://127.0.0.1:2/b"
@@ -20,7 +20,7 @@ MIRROR = "AccountName=devstoreaccount1;AccountKey=a2V5;TableEndpoint=http://127.
 QUEUES = (QUEUE_SHARDS, QUEUE_RETRIES, QUEUE_INGEST)
 
 
-class MortalTables(MemoryTables):
+class MortalTables(Faults):
     """Tables of an account that can go away, for good or for a while. `fails(table, ops)`: a single call that does not get through."""
 
     away = False
@@ -30,29 +30,13 @@ class MortalTables(MemoryTables):
     """Calls that have waited for one."""
     fails: Any = None
 
-    def _ask(self, table: str, ops: Sequence[Op] = ()) -> None:
-        if self.away or (self.fails is not None and self.fails(table, ops)):
-            raise Unavailable("the account is away")
-
-    async def _wait(self) -> None:
+    async def plan(self, request: Request, perform: Perform) -> Any:
         if self.hangs:
             self.waiting += 1
             await asyncio.get_running_loop().create_future()
-
-    async def get(self, table: str, pk: str, rk: str) -> Row | None:
-        await self._wait()
-        self._ask(table)
-        return await super().get(table, pk, rk)
-
-    async def query(self, table: str, pk: str, **options: Any) -> Any:
-        await self._wait()
-        self._ask(table)
-        return await super().query(table, pk, **options)
-
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        await self._wait()
-        self._ask(table, ops)
-        return await super().write(table, pk, ops)
+        if self.away or (self.fails is not None and self.fails(request.table, request.ops)):
+            raise Unavailable("the account is away")
+        return await perform()
 
     def states(self) -> dict[str, str]:
         """Event id -> state, of all rows that are not pointers."""
@@ -81,7 +65,7 @@ class PairWorld(World):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(mirror=MIRROR, **settings)
-        self.first, self.second = MortalTables(self.clock), MortalTables(self.clock)
+        self.first, self.second = MortalTables(MemoryTables(self.clock)), MortalTables(MemoryTables(self.clock))
         self.first_queues, self.second_queues = MortalQueues(self.clock), MortalQueues(self.clock)
         self.storage = spread_storage([self.first], self.first_queues, self.clock, second=(self.second, self.second_queues))
 

@@ -6,6 +6,7 @@ import pytest
 
 from shared.core.errors import UnsafeSettings
 from shared.core.settings import Settings
+from shared.storage.memory import MemoryTables
 
 from .pair import MIRROR, MortalQueues, MortalTables, PairWorld
 from .test_pair import make
@@ -20,7 +21,7 @@ async def detach(world: PairWorld) -> None:
 
 async def fresh_second(world: PairWorld) -> None:
     """Another account takes its place."""
-    world.second, world.second_queues = MortalTables(world.clock), MortalQueues(world.clock)
+    world.second, world.second_queues = MortalTables(MemoryTables(world.clock)), MortalQueues(world.clock)
     await world.start_again()
 
 

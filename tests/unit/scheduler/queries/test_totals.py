@@ -18,7 +18,8 @@ from shared.scheduler.shard import ledger
 from shared.scheduler.shard.gate import COUNTS
 from shared.storage.memory import MemoryTables
 from shared.storage.names import LEDGER, SWEEPS
-from shared.storage.ports import Applied, Insert, Op, Props, Row, WriteRefused
+from shared.storage.ports import Applied, Insert, Op, Props, WriteRefused
+from tests.faults import Faults, Perform, Request
 
 TENANT = "demo"
 
@@ -30,26 +31,26 @@ def entry(number: int) -> Props:
     return {"shard": f"{number:03}", "late": ledger.pack({f"c{number % 3}": late}), **counts}
 
 
-class Flaky(MemoryTables):
+class Flaky(Faults):
     """Tables whose write number `at` goes wrong: before it is applied, after, or with its answer lost."""
 
-    def __init__(self, at: int = -1, how: str = "") -> None:
-        super().__init__(SettableClock())
+    def __init__(self, at: int, how: str) -> None:
+        super().__init__(MemoryTables(SettableClock()))
         self.at, self.how, self.writes = at, how, 0
 
-    async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-        self.writes += 1
-        if self.writes - 1 != self.at:
-            return await super().write(table, pk, ops)
+    async def plan(self, request: Request, perform: Perform) -> object:
+        self.writes += request.kind == "write"
+        if request.kind != "write" or self.writes - 1 != self.at:
+            return await perform()
         if self.how in ("lost", "after"):
-            await super().write(table, pk, ops)
+            await perform()
         raise OutcomeUnknown("lost") if self.how in ("lost", "vanished") else Unavailable("the process is gone")
 
 
 async def filled(tables: MemoryTables, numbers: Sequence[int]) -> None:
     await tables.ensure((LEDGER, SWEEPS))
     for number in numbers:
-        await MemoryTables.write(tables, LEDGER, TENANT, (Insert(f"{NEWS}{number:03}", entry(number)),))
+        await tables.write(LEDGER, TENANT, (Insert(f"{NEWS}{number:03}", entry(number)),))
 
 
 async def news(tables: MemoryTables) -> list[str]:
@@ -98,7 +99,7 @@ async def fold_twice(totals: Totals) -> None:
 async def test_every_shard_is_added_once_whatever_goes_wrong_and_where(at: int, how: str) -> None:
     count = 2 * GROUP + 5
     tables = Flaky(at, how)
-    await filled(tables, range(count))
+    await filled(tables.inner, range(count))
     totals = Totals(tables)
     await fold_twice(totals)
     assert tables.writes > at, "the fault was met"
@@ -109,12 +110,12 @@ async def test_every_shard_is_added_once_whatever_goes_wrong_and_where(at: int, 
 async def test_news_that_sorts_before_what_was_left_behind_does_not_make_it_count_twice(how: str) -> None:
     """The totals name only what they last added: it must be gone before they add more."""
     tables = Flaky(1, how)
-    await filled(tables, range(500, 510))
+    await filled(tables.inner, range(500, 510))
     removal_fails = tables.write
 
     async def and_more_comes(table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         if tables.writes == 1:
-            await filled(tables, range(GROUP + 1))
+            await filled(tables.inner, range(GROUP + 1))
         return await removal_fails(table, pk, ops)
 
     tables.write = and_more_comes  # type: ignore[method-assign]
@@ -129,23 +130,15 @@ async def test_many_at_once_add_each_shard_once(folders: int, turns: list[int]) 
     gates = [asyncio.Event() for _ in range(folders)]
     tasks: list[asyncio.Task[int]] = []
 
-    class Turned(MemoryTables):
-        async def get(self, table: str, pk: str, rk: str) -> Row | None:
-            await self._turn()
-            return await super().get(table, pk, rk)
+    async def in_turn(request: Request, perform: Perform) -> object:
+        task = asyncio.current_task()
+        if task in tasks and request.kind != "query":
+            gate = gates[tasks.index(task)]
+            gate.clear()
+            await gate.wait()
+        return await perform()
 
-        async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
-            await self._turn()
-            return await super().write(table, pk, ops)
-
-        async def _turn(self) -> None:
-            task = asyncio.current_task()
-            if task in tasks:
-                gate = gates[tasks.index(task)]
-                gate.clear()
-                await gate.wait()
-
-    tables = Turned(SettableClock())
+    tables = Faults(MemoryTables(SettableClock()), in_turn)
     await filled(tables, range(0, 20, 2))
     totals = Totals(tables)
     tasks += [asyncio.ensure_future(totals.fold(TENANT)) for _ in range(folders)]
