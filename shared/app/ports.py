@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.clock import Clock
@@ -32,3 +33,5 @@ class Ports:
     """Names this process in the rows of what it owns; None: owners' processes are not known."""
     trace_watch: TraceWatch | None = None
     """Verifies the trace of this process. None without a trace."""
+    entropy: Callable[[int], bytes] = secrets.token_bytes
+    """Returns as many random bytes as asked for, for tenants' keys and marks of their changes."""

@@ -75,11 +75,11 @@ def _reader(hint: Any) -> _Reader | None:
 
 def _dataclass_reader(kind: type[Any]) -> _Reader:
     hints = typing.get_type_hints(kind)
-    names = frozenset(each.name for each in dataclasses.fields(kind))
-    readers = {name: reader for name in names if (reader := _reader(hints[name])) is not None}
+    fields = {each.name: hints[each.name] for each in dataclasses.fields(kind)}
+    readers = {name: reader for name, hint in fields.items() if (reader := _reader(hint)) is not None}
 
     def read(raw: Mapping[str, Any]) -> Any:
-        known = {name: value for name, value in raw.items() if name in names}
+        known = {name: value for name, value in raw.items() if name in fields}
         for name, reader in readers.items():
             if name in known:
                 known[name] = reader(known[name])

@@ -136,7 +136,7 @@ def told_by(view: FleetEvents, kept: Mapping[str, MaintenanceRow | None], now: M
             case EventRow():
                 add(row.event_id, "", decisions_about(view.events.get(row.event_id), row))
             case GuardRow():
-                for event_id in row.reserved.keys() - view.guard.reserved.keys():
+                for event_id in sorted(row.reserved.keys() - view.guard.reserved.keys()):
                     add(event_id, "", [("maintenance_reserved", "its nodes may prepare: the event has a reservation of the guard", False)])
             case NodeRow():
                 before = view.nodes.get(row.node)

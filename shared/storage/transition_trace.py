@@ -52,7 +52,7 @@ LONGEST: Final = 30_000
 GATE: Final = "gate"
 _KINDS: Final = {EVENTS: "gate", FLEETS: "lease", TURNS: "turn"}
 _LETTERS: Final[Mapping[type, str]] = {Insert: "i", Merge: "m", Replace: "r", Upsert: "u", Delete: "d"}
-_EVENT: Final = frozenset({"state", "epoch"})
+_EVENT: Final = ("state", "epoch")
 _LEFT_OUT: Final = frozenset(
     {"note", "author", "held_row", "load", "loads", "domain", "capacity", "location", "size", "expect", "holds", "avoid", "endpoint"}
 )

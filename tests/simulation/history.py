@@ -244,8 +244,13 @@ class World:
         """The app of a process."""
         tables = SimTables(instance, self.tables)
         storage = Storage(tables, SimQueues(instance), server_times=(tables.server_time,))
-        ports = Ports(storage, instance.clock, self.ids_of(instance), self.senders(instance), process=process_of(instance))
-        return build(self.settings, ports)
+        return build(self.settings, self.ports(instance, storage))
+
+    def ports(self, instance: Instance, storage: Storage) -> Ports:
+        """Return the ports of a process, whose chance comes from the seed alone."""
+        entropy = Random(f"{self.seed}/{instance.name}/entropy").randbytes
+        senders, process = self.senders(instance), process_of(instance)
+        return Ports(storage, instance.clock, self.ids_of(instance), senders, process=process, entropy=entropy)
 
     def ids_of(self, instance: Instance) -> SeededIds:
         """The chance of a process."""

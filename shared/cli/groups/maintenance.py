@@ -330,8 +330,9 @@ def changes(before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping
         for what, value in now.items():
             if then.get(what, "") != value:
                 yield event_id, what, then.get(what, ""), value
-        for what in then.keys() - now.keys():
-            yield event_id, what, then[what], "gone"
+        for what, value in then.items():
+            if what not in now:
+                yield event_id, what, value, "gone"
 
 
 def row(each: Mapping[str, Any]) -> Sequence[Any]:

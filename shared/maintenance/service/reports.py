@@ -98,7 +98,7 @@ class PartitionsOfNodes:
         if not asked <= self._looked:
             self._looked = view.nodes.keys() | self._names | asked
             self._held = await self._leases.held(self._key, self._looked)
-        return {name: self._held[name] for name in asked if name in self._held}
+        return {name: self._held[name] for name in sorted(asked) if name in self._held}
 
 
 class ReportRounds:
@@ -186,7 +186,7 @@ class ReportRounds:
     async def _read(self, key: str, nodes: Sequence[NodeRow], settings: MaintenanceSettings, again: bool) -> StoredEvents:
         """Read what the decisions need. again: a write has failed, because a row had changed or was there already."""
         if not again and len(nodes) <= MOST_GETS and not any(rules.asks_for_something(node) for node in nodes):
-            read = await self._store.read(key, {node.node for node in nodes})
+            read = await self._store.read(key, sorted({node.node for node in nodes}))
             if not any(node.node not in read.view.nodes or rules.needs_all_nodes(read.view, node, settings, read.now) for node in nodes):
                 return read
         read = await self._store.read(key, whole=True)

@@ -68,7 +68,7 @@ class Acting:
                 return await self.one(tenant, job_id, job, chosen, address)
 
         single = await asyncio.gather(*(act(each) for each in addresses if each not in done))
-        return [Result(each.text, "done") for each in done] + single
+        return [Result(each.text, "done") for each in addresses if each in done] + single
 
     async def one(self, tenant: str, job_id: str, job: BulkJob, chosen: EventFilter, address: Address) -> Result:
         """Cancel, move or fire an event, if it still matches. Raises `StorageError` if storage does not answer: then repeat it."""

@@ -70,7 +70,8 @@ OWN = frozenset(
 )
 """Properties that belong to a row's place or due time and not to the event: a copy starts without them."""
 
-WINDOW = frozenset({"flex", "shift"})
+WINDOW = ("flex", "shift")
+"""Properties of an event that was taken forward into its window. In this order in every row."""
 
 
 class Done(NamedTuple):

@@ -248,7 +248,7 @@ class TenantStats:
             # A row of a finished shard leads to nothing.
             if shard_name(state_shard(row.rk)) in shards:
                 total.update(count_held(str(row.props[HELD]), now))
-        return Counter({name: total[name] for name in total.keys() & blocked}), REST in total or any(more for _, more in found)
+        return Counter({name: count for name, count in total.items() if name in blocked}), REST in total or any(more for _, more in found)
 
     async def _held_rows(self, partition: str) -> tuple[list[Row], bool]:
         """Return the held rows of a partition, `HELD_ROWS` at most, and True if there are more."""

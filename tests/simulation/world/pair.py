@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import SecretStr
 
 from shared.app.application import Application, build
-from shared.app.ports import Ports
 from shared.core.errors import Problem, StorageError
 from shared.core.settings import Settings
 from shared.scheduler.keys import GATE, HOME, MIRRORED, id_partition, place_of
@@ -28,7 +27,6 @@ from ..history import Report, TrueClock, World, quietly
 from .api import ADMIN_KEY
 from .host import POISON
 from .instance import Instance
-from .machine import process_of
 from .storage import SimQueues, SimTables
 
 FIRST, SECOND = "1:", "2:"
@@ -107,8 +105,7 @@ class PairWorld(World):
         second = SimTables(instance, self.there, SECOND)
         queues, others = SimQueues(instance, FIRST), SimQueues(instance, SECOND)
         storage = spread_storage([first], queues, instance.clock, second=(second, others))
-        ports = Ports(storage, instance.clock, self.ids_of(instance), self.senders(instance), process=process_of(instance))
-        return build(self.settings, ports)
+        return build(self.settings, self.ports(instance, storage))
 
     def away(self, instance: Instance, side: str) -> bool:
         return side in self._gone or (instance.faulty and self._cut.get((instance.name, side), 0.0) > self.loop.now)

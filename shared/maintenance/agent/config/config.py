@@ -302,7 +302,7 @@ def _hooks(top: Section, folder: Path) -> dict[HookKind, Hook]:
             section.add_fault("name", f"missing; use one of {', '.join(RECIPES)}")
         if name:
             hooks |= RECIPES[name](section)
-            for program in {hook.program for hook in hooks.values() if hook.program}:
+            for program in dict.fromkeys(hook.program for hook in hooks.values() if hook.program):
                 if found := find_untrusted_hook(Hook((program,))):
                     section.add_fault("name", found)
             section.close()
