@@ -1,7 +1,7 @@
 # Everything a developer does here. The first use of any target sets up what it needs (devhost/setup.sh).
 # On the command line or in the environment:
 #   run    SPLIT=1 (a process for each group of functions), PORT, RECEIVER_PORT, AZURITE=memory, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, TOKENS=1 (a fake identity endpoint), RECEIVER_TLS_PORT
-#   test   JOBS (processes), ARGS (further arguments of pytest: ARGS='-k lease -x')
+#   test, slow  JOBS (processes), ARGS (further arguments of pytest: ARGS='-k lease -x')
 #   lock   ARGS (of `uv pip compile`: ARGS=--upgrade)
 #   audit  ARGS (of pip-audit)
 #   conformance  ARGS (its options: ARGS='--account NAME --minutes 1'), CONFORMANCE_STORAGE
@@ -23,7 +23,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference settings problems openapi typescript bicep snapshots lock sbom audit clean
+.PHONY: help setup run test slow quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference settings problems openapi typescript bicep snapshots lock sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -35,7 +35,10 @@ run: setup  ## start the storage emulator and the app on http://localhost:7071
 	@$(IN_VENV) exec $(PY) -m devhost
 
 test: lint  ## the checks of lint, then every test not marked long
-	@$(IN_VENV) tests/run.sh $(JOBS) $(ARGS)
+	@$(IN_VENV) exec $(PY) -m tests.run $(JOBS) $(ARGS)
+
+slow: setup  ## the tests that drive processes, beside three computing processes for each core; nothing is repeated
+	@$(IN_VENV) exec $(PY) -m tests.run --slow $(JOBS) $(ARGS)
 
 quick: setup  ## the unit and conformance tests: under three minutes on two cores
 	$(IN_VENV) $(PY) -m pytest -n $(JOBS) --dist worksteal -m "not long" tests/unit tests/conformance $(ARGS)

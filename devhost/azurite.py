@@ -28,6 +28,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from devhost.starting import DidNotStart
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
 ACCOUNT = "devstoreaccount1"
@@ -49,7 +51,11 @@ class AzuriteError(Exception):
     """Azurite cannot run; the message says what to do."""
 
 
-class PortInUse(AzuriteError):
+class AzuriteDidNotStart(AzuriteError, DidNotStart):
+    """Azurite was started and ended at once, or never answered; the message has its last lines."""
+
+
+class PortInUse(AzuriteError, DidNotStart):
     """A port is taken; the message names it and the variable that changes it."""
 
 
@@ -279,7 +285,7 @@ class Azurite:
             self._lock = None
 
     def _until_ready(self) -> Iterator[float]:
-        """Yields the pauses between probes; AzuriteError when the child ended or time is up."""
+        """Yields the pauses between probes; AzuriteDidNotStart when the child ended or time is up."""
         deadline = time.monotonic() + START_TIMEOUT
         waiting = [self.blob, self.queue, self.table]
         while waiting := [port for port in waiting if not _answers(self._host, port)]:
@@ -287,7 +293,7 @@ class Azurite:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 reason = self._last_words()
                 self.stop()
-                raise AzuriteError(f"Azurite did not start: {reason}")
+                raise AzuriteDidNotStart(f"Azurite did not start: {reason}")
             yield 0.05
 
     def _last_words(self) -> str:
