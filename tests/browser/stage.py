@@ -12,8 +12,9 @@ from uuid import uuid4
 import httpx
 from aiohttp import web
 
-from tests.integration.scheduler.conftest import ADMIN_KEY, DEADLINE, now_ms, text_of
+from tests.integration.scheduler.conftest import ADMIN_KEY, now_ms, text_of
 from tests.integration.scheduler.receiver import Receiver, status
+from tests.waiting import wait_until
 
 DEMO_KEY = "local-demo-key"
 EVIL = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
@@ -53,11 +54,7 @@ class Stage:
 
     def until[T](self, ask: Callable[[], T], what: str) -> T:
         """The first true answer."""
-        ends_at = time.monotonic() + DEADLINE
-        while not (found := ask()):
-            assert time.monotonic() < ends_at, f"still waiting for: {what}; {self.call('GET', 'stats')}"
-            time.sleep(0.1)
-        return found
+        return wait_until(ask, what, pause=0.1, seen=lambda: self.call("GET", "stats"))
 
     def seed(self) -> Self:
         """Everything; returns once the API tells of it."""

@@ -7,7 +7,6 @@ The questions are in the words of three readers who know no page yet: a Python d
 from __future__ import annotations
 
 import functools
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +16,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page
 
+from tests import waiting
 from tests.paths import ROOT
 
 DEVELOPER = {
@@ -62,7 +62,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the site that `make docs` builds."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = waiting.run(command, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
     class Quiet(SimpleHTTPRequestHandler):

@@ -32,6 +32,7 @@ from shared.leases.rows import MAX_PARTITIONS
 from shared.web import templates
 from shared.web.serve import ApiRequest, serve
 from tests.unit.scheduler.harness import ADMIN, ROUTES, World
+from tests.waiting import wait_until
 
 from .conftest import DOCUMENT
 
@@ -73,12 +74,12 @@ class Running(World):
 
     def __enter__(self) -> Running:
         self._thread.start()
-        assert self._started.wait(60)
+        wait_until(self._started.is_set, "the application")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(30)
+        self._thread.join()
         assert self.receiver.received == [], "nothing may be delivered"
 
     async def _main(self) -> None:

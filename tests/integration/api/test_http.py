@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,13 +18,14 @@ import httpx
 import pytest
 
 from devhost.azurite import ROOT
+from tests.starting import ready
 from tests.unit.scheduler.harness import ADMIN, DEMO
+from tests.waiting import ended, wait_until
 
 from .conftest import DOCUMENT
 
 EVENTS = "/api/v1/events"
 GOOD = {"delay": "PT12H", "payload": 1}
-DEADLINE = 180.0
 
 
 @contextlib.contextmanager
@@ -43,13 +43,9 @@ def running(folder: Path) -> Iterator[str]:
             stderr=subprocess.STDOUT,
         )
     try:
-        ends_at = time.monotonic() + DEADLINE
-        while "devhost ready " not in (text := output.read_text(errors="replace")):
-            assert process.poll() is None and time.monotonic() < ends_at, text
-            time.sleep(0.05)
-        yield text.partition("devhost ready ")[2].split()[0]
+        yield ready(process, output)
         process.send_signal(signal.SIGINT)
-        assert process.wait(DEADLINE) == 0
+        assert ended(process, "the devhost", seen=output.read_text) == 0
         text = output.read_text(errors="replace")
         assert "Traceback" not in text and "failed unexpectedly" not in text, text
     finally:
@@ -94,7 +90,7 @@ def raw(url: str, head: str, body: bytes = b"", *, key: str | None = DEMO) -> Ra
     """Send bytes as they are; the connection is closed by the server."""
     host, _, port = url.removeprefix("http://").partition(":")
     lines = [head, f"Host: {host}", "Connection: close", *([f"Authorization: Bearer {key}"] if key else [])]
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), timeout=180) as connection:
         connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
         # The host's answers are chunked.
         answer = http.client.HTTPResponse(connection)
@@ -230,10 +226,13 @@ def test_event_is_fired_and_delivered_to_the_local_receiver(demo: httpx.Client) 
     made = demo.post(EVENTS, json=GOOD | {"labels": {"a": "b"}})
     fired = demo.post(f"{made.headers['location']}/fire")
     assert fired.status_code == 202
-    ends_at = time.monotonic() + DEADLINE
-    while (event := demo.get(made.headers["location"]).json())["state"] != "delivered":
-        assert time.monotonic() < ends_at, event
-        time.sleep(0.1)
+
+    def delivered() -> Any:
+        found = demo.get(made.headers["location"]).json()
+        assert found["state"] not in ("dead", "cancelled", "lapsed"), found
+        return found if found["state"] == "delivered" else None
+
+    event = wait_until(delivered, "the delivery")
     assert event["late_ms"] >= 0 and len(event["attempts"]) == 1
 
 

@@ -8,7 +8,6 @@ import os
 import shlex
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from shared.cli.node import checkpoint_run
 from shared.cli.node.checkpoint_run import CheckpointRun, ReplicaStatus, _run
 from tests.paths import ROOT
 from tests.unit.checkpoints.participants import KEY
+from tests.waiting import eventually, within
 
 from .fake import Served
 
@@ -36,10 +36,7 @@ async def served() -> AsyncIterator[Served]:
 
 
 async def until(look: Callable[[], object], what: str) -> None:
-    ends = time.monotonic() + 60
-    while not look():
-        assert time.monotonic() < ends, what
-        await asyncio.sleep(0.02)
+    await eventually(look, what, pause=0.02)
 
 
 def gone(pids: Path) -> bool:
@@ -215,11 +212,11 @@ async def test_promotion_is_seen_after_a_status_that_could_not_be_started(
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(asyncio, "create_subprocess_shell", full)
-    await asyncio.wait_for(failed.wait(), 60)
+    await within(failed.wait(), "a status that cannot be read")
     (tmp_path / "new").write_text('{"role": "primary", "term": 4, "applied": 100}')
     (tmp_path / "new").replace(tmp_path / "status")
     monkeypatch.setattr(asyncio, "create_subprocess_shell", start)
-    assert await asyncio.wait_for(task, 60) == Exit.PROMOTED and gone(pids)
+    assert await within(task, "the end of the command") == Exit.PROMOTED and gone(pids)
 
 
 class Command:
@@ -243,7 +240,7 @@ class Command:
 
     async def ended(self) -> tuple[int, str, list[str]]:
         """Code, standard output, lines of standard error."""
-        out, err = await asyncio.wait_for(self.process.communicate(), 60)
+        out, err = await within(self.process.communicate(), "the end of the command")
         assert self.process.returncode is not None
         return self.process.returncode, out.decode(), err.decode().splitlines()
 

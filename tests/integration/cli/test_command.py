@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
@@ -12,14 +11,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from devhost.azurite import ROOT
+from tests import waiting
 from tests.integration.api.test_http import running
 
-DEADLINE = 120.0
 COMMAND = (sys.executable, "-m", "shared.cli")
 
 
@@ -31,7 +31,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 
 def tocsin(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
+    return waiting.run([*COMMAND, *arguments], cwd=ROOT, env=environment)
 
 
 def test_import_that_is_killed_goes_on_and_doubles_and_loses_nothing(environment: dict[str, str], tmp_path: Path) -> None:
@@ -49,14 +49,14 @@ def test_import_that_is_killed_goes_on_and_doubles_and_loses_nothing(environment
     arguments = [*COMMAND, "events", "import", str(file), "--batch", "10", "--in-flight", "2"]
     process = subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     progress = Path(f"{file}.progress")
-    ends_at = time.monotonic() + DEADLINE
-    line = 0
-    while not line:
-        assert process.poll() is None and time.monotonic() < ends_at, "it ended before it could be killed"
-        with contextlib.suppress(FileNotFoundError):
-            line = json.loads(progress.read_text())["line"]
+
+    def line() -> Any:
+        assert process.poll() is None, "it ended before it could be killed"
+        return progress.exists() and json.loads(progress.read_text())["line"]
+
+    waiting.wait_until(line, "the first progress", pause=0.001)
     process.send_signal(signal.SIGKILL)
-    process.wait(DEADLINE)
+    process.wait()
     with httpx.Client(headers={"authorization": "Bearer local-admin-key"}, timeout=60, trust_env=False) as admin:
         assert admin.put(url, json={}).status_code == 200
 
@@ -109,7 +109,7 @@ def test_tail_follows_an_event_to_its_delivery(environment: dict[str, str]) -> N
                 break
     finally:
         tail.send_signal(signal.SIGINT)
-        assert tail.wait(DEADLINE) == 130
+        assert waiting.ended(tail, "the command") == 130
         assert tail.stdout is not None
         tail.stdout.close()
 
@@ -139,7 +139,7 @@ def test_bash_itself_completes(environment: dict[str, str], tmp_path: Path) -> N
         'echo "${COMPREPLY[*]}"'
     )
     path = {"PATH": f"{tmp_path}:{environment['PATH']}"}
-    result = subprocess.run(["bash", "-c", script], env={**environment, **path}, capture_output=True, text=True, timeout=DEADLINE)
+    result = waiting.run(["bash", "-c", script], env={**environment, **path})
     assert result.stdout.split() == ["drain"], result
 
 
@@ -164,13 +164,13 @@ def test_interrupt_while_it_starts_leaves_no_traceback(environment: dict[str, st
     # Prints a line once the command handles the signal. Before that, Python itself is starting, and nothing can handle it.
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     arguments = [sys.executable, "-c", STARTED]
-    process = subprocess.Popen(arguments, cwd=ROOT, env=environment, preexec_fn=_default_signals, **pipes)
+    process = subprocess.Popen(arguments, cwd=ROOT, env=environment, text=True, preexec_fn=_default_signals, **pipes)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
     time.sleep(wait)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=DEADLINE)
-    assert process.returncode in (130, -signal.SIGINT) and b"Traceback" not in err, err
+    _, err = waiting.all_output(process, "the command")
+    assert process.returncode in (130, -signal.SIGINT) and "Traceback" not in err, err
 
 
 BEFORE = """
@@ -183,15 +183,14 @@ start.main()
 
 
 def test_interrupt_before_the_command_handles_it_is_130(environment: dict[str, str]) -> None:
-    arguments, pipes = [sys.executable, "-c", BEFORE], {"capture_output": True, "text": True}
-    result = subprocess.run(arguments, cwd=ROOT, env=environment, timeout=DEADLINE, preexec_fn=_default_signals, **pipes)
+    result = waiting.run([sys.executable, "-c", BEFORE], cwd=ROOT, env=environment, preexec_fn=_default_signals)
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
 
 
 def test_pipe_that_is_closed_early_is_no_trouble(environment: dict[str, str]) -> None:
     assert tocsin(environment, "events", "create", "--delay", "PT1H", "--id", "piped").returncode == 0
     arguments = f"{' '.join(COMMAND)} events list --json | head -n 0"
-    result = subprocess.run(["bash", "-c", arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
+    result = waiting.run(["bash", "-c", arguments], cwd=ROOT, env=environment)
     assert result.returncode == 0 and result.stderr == ""
 
 
@@ -203,14 +202,14 @@ def test_output_that_takes_nothing_is_reported_and_what_is_closed_is_empty(envir
     with (tmp_path / "out").open("w") as full:
         arguments = [*COMMAND, "connections"]
         pipes = {"stdout": full, "stderr": subprocess.PIPE}
-        result = subprocess.run(arguments, cwd=ROOT, env=environment, text=True, timeout=DEADLINE, preexec_fn=_writes_no_file, **pipes)
+        result = waiting.run(arguments, cwd=ROOT, env=environment, preexec_fn=_writes_no_file, **pipes)
     assert result.returncode == 1 and result.stderr == "tocsin: the operation failed: File too large\n"
     for arguments in ("leases delete web", "events create --delay PT1S --payload @-"):
         asked = ["bash", "-c", f"{' '.join(COMMAND)} {arguments} <&-"]
-        result = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
+        result = waiting.run(asked, cwd=ROOT, env=environment)
         assert result.returncode == 2 and result.stderr.startswith("tocsin: "), result
     arguments = ["bash", "-c", f"{' '.join(COMMAND)} profiles >&-"]
-    assert subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, timeout=DEADLINE).returncode == 0
+    assert waiting.run(arguments, cwd=ROOT, env=environment).returncode == 0
 
 
 def test_checkpoint_run_shows_that_it_waits_and_why(environment: dict[str, str], tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +18,7 @@ from shared.cli.connection_options import Connection
 from shared.cli.exits import Exit
 from shared.cli.node.lock_run import LockRun, _run
 from tests.paths import ROOT
+from tests.waiting import eventually, within
 
 KEY = "a-very-secret-key"
 SLEEP = "sleep 600 & echo $$ $! > {pids}; wait"
@@ -66,10 +66,7 @@ def plan(app: LockApp, script: str, *, wait: timedelta | None = NO_WAIT) -> Lock
 
 
 async def until(look: Callable[[], Any], what: str) -> None:
-    ends = time.monotonic() + 60
-    while not look():
-        assert time.monotonic() < ends, what
-        await asyncio.sleep(0.02)
+    await eventually(look, what, pause=0.02)
 
 
 def gone(pids: Path) -> bool:
@@ -117,7 +114,7 @@ async def test_a_program_runs_for_as_long_as_the_lock_is_renewed(app: LockApp, t
     await until(lambda: app.renewals >= 5, "renewals")
     assert not running.done()
     go.touch()
-    assert await asyncio.wait_for(running, 60) == 3
+    assert await within(running, "the end of the command") == 3
 
 
 @pytest.mark.parametrize("answer", [409, 0], ids=["ended", "silent"])
@@ -126,7 +123,7 @@ async def test_a_program_is_ended_with_its_children_when_the_lock_is_lost(app: L
     running = asyncio.create_task(_run(plan(app, SLEEP.format(pids=pids))))
     await until(lambda: started(pids), "the program")
     app.renewed = answer
-    assert await asyncio.wait_for(running, 60) == Exit.LIMIT and gone(pids)
+    assert await within(running, "the end of the command") == Exit.LIMIT and gone(pids)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -141,7 +138,7 @@ async def test_no_process_of_the_program_outlives_the_command(app: LockApp, tmp_
     await until(lambda: started(pids), "the program")
     await until(lambda: app.renewals >= 2, "renewals")
     command.send_signal(number)
-    code = await asyncio.wait_for(command.wait(), 60)
+    code = await within(command.wait(), "the end of the command")
     await until(lambda: gone(pids), "the end of the program")
     assert code == (128 + number if number == signal.SIGTERM else -number)
     assert app.released == (1 if number == signal.SIGTERM else 0)

@@ -8,12 +8,12 @@ import os
 import random
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from devhost.azurite import ROOT, find_node
 from shared.core import signing
+from tests import waiting
 
 SOURCES = ROOT / "clients" / "typescript"
 DOCUMENT = ROOT / "docs" / "reference" / "openapi.json"
@@ -24,9 +24,7 @@ MODULES = ROOT / "node_modules"
 
 def node(*command: str | Path, **environment: str) -> str:
     """Run node with these arguments and return its output; it must succeed."""
-    done = subprocess.run(
-        [find_node(), *map(str, command)], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=900
-    )
+    done = waiting.run([find_node(), *map(str, command)], cwd=ROOT, env={**os.environ, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

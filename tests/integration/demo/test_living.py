@@ -19,6 +19,7 @@ import pytest
 
 from devhost.azurite import ROOT
 from devhost.demo.living import SEEN
+from tests import waiting
 
 COMMAND = [sys.executable, "-m", "devhost.demo.living"]
 
@@ -40,7 +41,7 @@ def begun(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 @pytest.mark.long
 def test_events_are_delivered_retried_and_die_checkpoints_are_taken_and_every_chapter_happens(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    ran = subprocess.run([*COMMAND, "--until-seen"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
+    ran = waiting.run([*COMMAND, "--until-seen"], 1800, cwd=ROOT, env=environment)
     assert ran.returncode == 0, ran.stderr + ran.stdout
     seen = json.loads(ran.stdout)
     assert all(seen[each] for each in SEEN), seen
@@ -52,7 +53,7 @@ def test_it_prints_where_to_look_and_a_signal_ends_all_that_it_started(tmp_path:
         with urllib.request.urlopen(address, timeout=60) as page:
             assert page.status == 200 and "text/html" in page.headers["content-type"]
         running.send_signal(signal.SIGHUP)
-        assert running.wait(120) == 0, running.stderr and running.stderr.read()
+        assert waiting.ended(running, "the demonstration") == 0, running.stderr and running.stderr.read()
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OSError):
         urllib.request.urlopen(address, timeout=60)
@@ -77,7 +78,7 @@ def test_a_port_that_is_taken_is_reported_and_nobody_elses_app_is_touched(tmp_pa
         taken.listen()
         port = taken.getsockname()[1]
         environment = {**os.environ, "TMPDIR": str(tmp_path), "PORT": str(port)}
-        ran = subprocess.run(COMMAND, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+        ran = waiting.run(COMMAND, cwd=ROOT, env=environment)
         taken.setblocking(False)
         with pytest.raises(BlockingIOError):
             taken.accept()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 from devhost.azurite import ROOT
+from tests import waiting
 from tests.making import make_command, make_environment
 
 EVENTS = 60
@@ -15,7 +15,7 @@ EVENTS = 60
 def test_counters_are_exact_although_servers_are_killed(tmp_path: Path) -> None:
     command = [*make_command("demo-owners", f"--events {EVENTS} --kills 2 --seconds 12 --json"), "--silent"]
     environment = make_environment(TMPDIR=str(tmp_path))
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+    ran = waiting.run(command, cwd=ROOT, env=environment)
     assert ran.returncode == 0, ran.stderr + ran.stdout
     found = json.loads(ran.stdout)
     assert sum(expected for expected, _ in found["counters"].values()) == EVENTS

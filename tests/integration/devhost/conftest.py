@@ -1,12 +1,10 @@
-"""Fixtures for the devhost's own tests: processes that are always ended, and waits on conditions with a deadline."""
+"""Fixtures for the devhost's own tests: processes that are always ended."""
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,28 +12,11 @@ from typing import Any
 import pytest
 
 from devhost.azurite import ROOT, Azurite
+from tests.starting import ready
+from tests.waiting import ended, wait_until
 
-DEADLINE = 180.0  # seconds; only a test that fails waits for so long
 BODY_LIMIT = 30_000_000
 SAMPLE = Path(__file__).parent / "apps" / "sample"
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """The condition's first true value; AssertionError after the deadline."""
-    ends_at = time.monotonic() + DEADLINE
-    while not (value := condition()):
-        assert time.monotonic() < ends_at, f"still waiting for: {what}"
-        time.sleep(0.02)
-    return value
-
-
-async def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """`wait_until` inside a loop."""
-    ends_at = time.monotonic() + DEADLINE
-    while not (value := condition()):
-        assert time.monotonic() < ends_at, f"still waiting for: {what}"
-        await asyncio.sleep(0.01)
-    return value
 
 
 def workers_of(pid: int) -> list[int]:
@@ -73,16 +54,11 @@ class Process:
 
     def ready(self) -> str:
         """Waits for the ready line and returns the URL."""
-
-        def line() -> str | None:
-            assert self.popen.poll() is None, self.text
-            return next((part for part in self.text.splitlines() if part.startswith("devhost ready ")), None)
-
-        return str(wait_until(line, "the ready line")).removeprefix("devhost ready ")
+        return ready(self.popen, self.output)
 
     def exit_code(self) -> int:
         """Waits for the end."""
-        return self.popen.wait(DEADLINE)
+        return ended(self.popen, "the devhost", seen=lambda: self.text)
 
     def signal(self, number: signal.Signals) -> None:
         self.popen.send_signal(number)

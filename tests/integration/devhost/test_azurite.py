@@ -12,8 +12,8 @@ from azure.storage.queue.aio import QueueClient
 
 from devhost import azurite as module
 from devhost.azurite import LOCK, ROOT, Azurite, AzuriteError, FolderInUse, PortInUse, find_node, take_folder
-
-from .conftest import wait_until
+from tests import waiting
+from tests.waiting import wait_until
 
 
 def alive(pid: int) -> bool:
@@ -115,7 +115,7 @@ if {end!r} == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 os._exit(7)
 """
-    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=180)
+    result = waiting.run([sys.executable, "-c", script], cwd=ROOT)
     assert result.returncode == (-signal.SIGKILL if end == "kill" else 7), result.stderr
     pid = int(result.stdout)
     wait_until(lambda: not alive(pid), "the end of Azurite")

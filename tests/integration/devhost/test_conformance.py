@@ -22,8 +22,8 @@ from devhost.conformance.naming import TABLES, Run
 from devhost.conformance.parts import PARTS, Options
 from devhost.conformance.removal import Housekeeper, Leftovers
 from devhost.conformance.report import Report
-
-from .conftest import DEADLINE, wait_until
+from tests import waiting
+from tests.waiting import wait_until
 
 SELECTED = "test_blocking or test_turns"
 
@@ -50,7 +50,7 @@ def left(storage: str, run: Run | None = None) -> Leftovers:
 
 def play(storage: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "devhost.conformance", "--yes", "--json", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment(storage), capture_output=True, text=True, timeout=900)
+    return waiting.run(command, cwd=ROOT, env=environment(storage))
 
 
 def test_every_part_holds_and_everything_is_removed(azurite: Azurite) -> None:
@@ -98,7 +98,7 @@ def test_a_signal_ends_the_run_and_everything_is_removed(
         # More than the access check makes.
         wait_until(lambda: len(left(storage, found).tables) > 3, "tables of the run")
         process.send_signal(number)
-        assert process.wait(DEADLINE) == code, output.read_text()
+        assert waiting.ended(process, "the run", seen=output.read_text) == code, output.read_text()
     finally:
         process.kill()
         process.wait()

@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from .conftest import BODY_LIMIT, Process, wait_until
+from tests.waiting import wait_until
+
+from .conftest import BODY_LIMIT, Process
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from textwrap import dedent
 import pytest
 
 from devhost.azurite import ROOT
+from tests import waiting
 
 from .conftest import SAMPLE
 
@@ -83,7 +84,7 @@ def reasons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         folders.append(str(folder))
         if source is not None:
             (folder / "function_app.py").write_text(source)
-    result = subprocess.run([sys.executable, "-c", FORKING, *folders], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    result = waiting.run([sys.executable, "-c", FORKING, *folders], cwd=ROOT, check=True)
     parts = result.stdout.split("\0")
     return {Path(folder).name: reason for folder, reason in zip(parts[::2], parts[1::2], strict=False)}
 
@@ -122,7 +123,7 @@ async def main():
     print(json.dumps([again, {f.name: [f.trigger, list(f.bindings)] for f in functions}]))
 asyncio.run(main())
 """
-    result = subprocess.run([sys.executable, "-c", script, str(SAMPLE)], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    result = waiting.run([sys.executable, "-c", script, str(SAMPLE)], cwd=ROOT, check=True)
     again, functions = json.loads(result.stdout)
     assert "once" in again
     assert list(functions) == sorted(functions)

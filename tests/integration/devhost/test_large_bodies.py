@@ -13,6 +13,7 @@ import pytest
 from devhost.host import http
 from devhost.host.http import HttpFunctions
 from devhost.worker.model import FunctionInfo, InvocationResult, TypedValue
+from tests.waiting import within
 
 SIZE = 2 * 1024 * 1024
 COUNT = 16
@@ -76,7 +77,7 @@ async def test_bodies_that_arrive_at_once_take_a_bounded_part_of_each_turn(monke
     port = await served.start("127.0.0.1", 0)
     sent = [bytes([number]) * SIZE for number in range(COUNT)]
     try:
-        answers = await asyncio.wait_for(asyncio.gather(*(post(port, body) for body in sent)), 60)
+        answers = await within(asyncio.gather(*(post(port, body) for body in sent)), "all answers")
     finally:
         await served.close()
         turns.end()
@@ -96,7 +97,7 @@ async def test_a_body_that_ends_early_leaves_the_others_alone() -> None:
         await cut.drain()
         posts = [asyncio.create_task(post(port, bytes(SIZE))) for _ in range(COUNT)]
         cut.transport.abort()
-        assert set(await asyncio.wait_for(asyncio.gather(*posts), 60)) == {b"HTTP/1.1 200 OK\r\n"}
+        assert set(await within(asyncio.gather(*posts), "all answers")) == {b"HTTP/1.1 200 OK\r\n"}
     finally:
         await served.close()
     assert len(echo.bodies) == COUNT

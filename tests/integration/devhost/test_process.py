@@ -13,8 +13,9 @@ import httpx
 import pytest
 
 from devhost.loops import LoopError, chosen_loop, loop_factory
+from tests.waiting import wait_until
 
-from .conftest import Process, wait_until
+from .conftest import Process
 from .test_azurite import alive
 
 BARE = ("--no-azurite", "--no-receiver")

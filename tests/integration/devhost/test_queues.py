@@ -17,8 +17,9 @@ from devhost.azurite import Azurite, development_connection, free_ports
 from devhost.host.queues import QueueFunctions
 from devhost.host.settings import QueueOptions
 from devhost.worker.model import FunctionInfo, InvocationResult, Invoker, TypedValue
+from tests.waiting import eventually, wait_until
 
-from .conftest import Process, eventually, wait_until
+from .conftest import Process
 
 QUICK = QueueOptions(batch_size=4, new_batch_threshold=2, max_polling_interval=0.2, max_dequeue_count=3)
 Handler = Callable[[Any, dict[str, TypedValue]], Awaitable[InvocationResult]]
@@ -96,9 +97,10 @@ async def count(queue: QueueClient) -> int:
 
 
 async def until_count(queue: QueueClient, wanted: int) -> None:
-    async with asyncio.timeout(180):
-        while await count(queue) != wanted:  # noqa: ASYNC110  the store cannot notify
-            await asyncio.sleep(0.02)
+    async def counted() -> bool:
+        return await count(queue) == wanted
+
+    await eventually(counted, f"{wanted} messages", pause=0.02)
 
 
 async def test_successful_message_is_deleted(monkeypatch: Any, azurite: Azurite, queue: QueueClient, name: str) -> None:

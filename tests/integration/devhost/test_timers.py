@@ -10,8 +10,9 @@ import pytest
 from devhost.host.settings import SettingsError
 from devhost.host.timers import NEVER, TimerFunctions, TimerSchedule
 from devhost.worker.model import FunctionInfo, InvocationResult, Invoker, TypedValue
+from tests.waiting import wait_until, within
 
-from .conftest import Process, wait_until
+from .conftest import Process
 
 START = datetime(2026, 1, 1, 12, 0, 3, tzinfo=UTC)
 
@@ -57,8 +58,7 @@ async def run(durations: list[float], early: float = 0.0, **binding: Any) -> Stu
     function = FunctionInfo("f", ({"type": "timerTrigger", "name": "timer", **binding},))
     worker.timers = TimerFunctions(cast(Invoker, worker), [function], clock, lambda: early)
     worker.timers.start()
-    async with asyncio.timeout(60):
-        await asyncio.gather(*worker.timers._tasks)
+    await within(asyncio.gather(*worker.timers._tasks), "the end of the timers")
     return worker
 
 

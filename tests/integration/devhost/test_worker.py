@@ -14,8 +14,9 @@ import pytest
 from azure.storage.queue import QueueClient
 
 from devhost.azurite import Azurite
+from tests.waiting import wait_until
 
-from .conftest import SAMPLE, Process, wait_until, workers_of
+from .conftest import SAMPLE, Process, workers_of
 from .test_azurite import alive
 from .test_process import BARE, NOWHERE, request
 

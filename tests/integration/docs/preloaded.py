@@ -77,7 +77,7 @@ def preloaded(program: Path, library: Path) -> Iterator[None]:
     try:
         program.write_text(CLIENT.format(python=sys.executable, address=address))
         program.chmod(0o755)
-        ends_at = time.monotonic() + 60
+        ends_at = time.monotonic() + 180
         while not os.path.exists(address):
             assert server.poll() is None and time.monotonic() < ends_at
             time.sleep(0.02)

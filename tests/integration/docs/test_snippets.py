@@ -12,7 +12,6 @@ import json
 import os
 import re
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -29,6 +28,7 @@ import shared as tocsin
 from devhost.azurite import ROOT, Azurite
 from shared.app.routes import build_routes
 from shared.leases import HttpTables, LeaseKeeper
+from tests import waiting
 from tests.integration.scheduler.conftest import ADMIN_KEY, Host
 from tests.integration.scheduler.receiver import Receiver
 
@@ -188,9 +188,7 @@ def test_commands_of_a_page_run_as_they_stand(page: Path, world: World, programs
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "etc/tocsin/agent.toml").touch(0o600)
     (tmp_path / "usr/local/bin/backup.sh").symlink_to("/bin/true")
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = waiting.run(["bash", "-euo", "pipefail", "-c", text], cwd=tmp_path, env=environment)
     assert done.returncode == 0, f"{page.name}:\n{text}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     assert "/problems/" not in done.stdout, f"{page.name}:\n{text}\n{done.stdout}"
 
@@ -214,7 +212,7 @@ def test_programs_of_a_page_run_as_they_stand(page: str, arguments: tuple[str, .
     [program] = [fenced for kind, fenced, _ in BLOCK.findall((ROOT / page).read_text()) if kind == "python"]
     environment = {**os.environ, "TABLES": world.storage}
     command, text = [programs / "python", "-", *arguments], world.here(program, tmp_path)
-    done = subprocess.run(command, input=text, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = waiting.run(command, input=text, env=environment)
     assert done.returncode == 0, done.stderr
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from tests import waiting
 from tests.paths import ROOT
 
 SCENARIO = '[[vms]]\nname = "n1"\n\n[[steps]]\nat = "PT1M"\nevent = { name = "update", vms = ["n1"], duration = 9 }\n'
@@ -25,7 +26,7 @@ def command(path: Path, *options: str) -> list[str]:
 
 
 def run(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(path, *options), cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return waiting.run(command(path, *options), cwd=ROOT)
 
 
 @contextmanager
@@ -37,8 +38,8 @@ def running(path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def bounded(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """End the process on exit, and after two minutes at most, so that a reader of its output does not wait for ever."""
-    limit = threading.Timer(120, process.kill)
+    """End the process on exit, and after three minutes at most, so that a reader of its output does not wait for ever."""
+    limit = threading.Timer(waiting.DEADLINE, process.kill)
     limit.start()
     try:
         yield
@@ -73,7 +74,7 @@ def test_a_closed_resize_stays_readable_for_a_while(tmp_path: Path) -> None:
             assert http.get(url).status_code == 200
             assert any(line["kind"] == "completed" for line in output_lines)
             assert http.get(url).json()["Events"] == []
-        assert process.wait(60) == 0
+        assert waiting.ended(process, "the emulator") == 0
 
 
 def test_without_a_terminal_progress_is_printed_as_plain_lines(tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_with_speed_0_control_moves_the_time_and_a_signal_ends_it_politely(tmp_p
             assert answer.json()["Events"][0]["EventStatus"] == "Started"
             assert [next(output_lines)["kind"] for _ in range(5)] == ["scheduled", "started", "impact-began", "on", "read"]
             os.kill(process.pid, number)
-            assert process.wait(60) == 0
+            assert waiting.ended(process, "the emulator") == 0
 
 
 def test_a_scenario_that_is_wrong_is_usage_and_says_where(tmp_path: Path) -> None:
@@ -142,4 +143,4 @@ def test_on_a_terminal_there_is_a_table_that_goes_away_on_a_signal(tmp_path: Pat
         process.send_signal(signal.SIGTERM)
         while b"\x1b[?1049l" not in picture:
             picture += terminal.read(65_536)
-        assert process.wait(60) == 0
+        assert waiting.ended(process, "the emulator") == 0

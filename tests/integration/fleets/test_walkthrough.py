@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from devhost.azurite import ROOT, Azurite
+from tests import waiting
 from tests.integration.scheduler.conftest import Host
 from tests.integration.scheduler.receiver import Receiver
 
@@ -49,7 +49,7 @@ def test_the_walk_through_goes_as_the_script_says(host: Host) -> None:
     script = f"\necho '{END}'\n".join(block for block, _ in steps).replace("http://localhost:7071", host.url)
     assert PATIENT[0] in script
     script = script.replace(*PATIENT)
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], capture_output=True, text=True, timeout=600, check=False)
+    done = waiting.run(["bash", "-euo", "pipefail", "-c", script])
     assert (done.returncode, done.stderr) == (0, ""), done
     printed = done.stdout.split(END)
     for (block, shown), answers in zip(steps, printed, strict=True):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-DEADLINE = 120.0
+from tests.waiting import wait_until
+
+DEADLINE = 180.0
 
 
 class Cluster:
@@ -37,13 +38,15 @@ class Cluster:
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "looks", "enable.auto.commit": False})
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         found: list[Any] = []
-        ends_at = time.monotonic() + DEADLINE
-        while len(found) < count:
-            assert time.monotonic() < ends_at, f"{len(found)} of {count} messages"
-            message = consumer.poll(0.5)
+
+        def all_here() -> bool:
+            message = consumer.poll(0.5) if len(found) < count else None
             if message is not None:
                 assert message.error() is None
                 found.append(message)
+            return len(found) >= count
+
+        wait_until(all_here, f"{count} messages", DEADLINE, pause=0, seen=lambda: f"{len(found)} messages")
         consumer.close()
         return found
 

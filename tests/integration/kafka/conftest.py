@@ -12,7 +12,6 @@ import json
 import os
 import socket
 import subprocess
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -23,6 +22,7 @@ from typing import Any
 import pytest
 
 from devhost.azurite import free_ports
+from devhost.starting import DidNotStart
 from shared.app.application import Application
 from shared.app.routes import build_routes
 from shared.core.clock import SystemClock
@@ -64,19 +64,23 @@ class Broker(Cluster):
             binary.chmod(0o755)
         command = [str(binary), "start", "--data-dir", str(self.folder), "--only", "kafka", "--kafka-port", str(self.port)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        ends_at = time.monotonic() + DEADLINE
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return self
-            except OSError:
-                assert self._process.poll() is None and time.monotonic() < ends_at, "the broker did not start"
-                time.sleep(0.02)
+        waiting.wait_until(self._answers, "the broker", DEADLINE)
+        return self
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise DidNotStart(f"the broker ended with {self._process.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
 
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(DEADLINE)
+            waiting.ended(self._process, "the broker")
             self._process = None
 
 

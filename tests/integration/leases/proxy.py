@@ -8,6 +8,8 @@ import random
 import threading
 from typing import Self
 
+from tests.waiting import wait_until
+
 
 class Proxy:
     """Forwards TCP connections to a port of this machine, one request after the other as HTTP/1.1 has it.
@@ -29,7 +31,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._started.wait(60)
+        wait_until(self._started.is_set, "the proxy")
         return self
 
     def __exit__(self, *_: object) -> None:

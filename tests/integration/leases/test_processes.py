@@ -25,6 +25,7 @@ from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import HttpTables
 from shared.storage.names import FLEETS
 from shared.storage.ports import Row
+from tests.waiting import ended, wait_until
 
 from .proxy import Proxy
 
@@ -68,7 +69,7 @@ class Process:
         """End like an application that gets SIGTERM."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        assert self._process.wait(BUSY) == 0
+        assert ended(self._process, f"server {self.name}", BUSY, lambda: self.said) == 0
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -126,10 +127,7 @@ class Fixture:
 
 
 def until(look: Callable[[], object], seconds: float, what: str) -> None:
-    end = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
+    wait_until(look, what, seconds)
 
 
 @pytest.fixture

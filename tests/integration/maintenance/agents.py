@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from typing import Any
 import httpx
 
 from tests.paths import ROOT
+from tests.waiting import ended, eventually
 
-BUSY = 120.0
+BUSY = 180.0
 """Seconds that anything may take on a machine that does much else."""
 
 
@@ -93,7 +93,7 @@ class Agent:
     def ended(self) -> int:
         """Wait for its end; the exit code."""
         assert self._process is not None and self._reader is not None
-        code = self._process.wait(BUSY)
+        code = ended(self._process, "the agent", BUSY, lambda: self.lines[-8:])
         self._reader.join()
         if self._process.stderr is not None:
             self._process.stderr.close()
@@ -145,11 +145,7 @@ class Agent:
 
 async def until[T](look: Callable[[], T], what: str, agents: Sequence[Agent] = ()) -> T:
     """Wait until `look` finds something."""
-    end = time.monotonic() + BUSY
-    while not (found := look()):
-        assert time.monotonic() < end, f"{what}: {[agent.lines[-8:] for agent in agents]}"
-        await asyncio.sleep(0.02)
-    return found
+    return await eventually(look, what, BUSY, 0.02, lambda: [agent.lines[-8:] for agent in agents])
 
 
 async def drained() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 from devhost.azurite import ROOT
+from tests import waiting
 from tests.making import make_command, make_environment
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -16,11 +17,12 @@ from devhost.azurite import ROOT
 from tests import waiting
 
 CALL = """
-import sys
+import os, sys
 from pathlib import Path
 from tests import run
 run.DRIVEN, run.COMPUTING = ["driven"], ["computing"]
 run.Run.__init__.__defaults__ = (run.DRIVEN, run.COMPUTING)
+os.cpu_count = lambda: 1
 sys.exit(run.main(sys.argv[1:]))
 """
 FINE = "def test_fine() -> None:\n    pass\n"
@@ -81,50 +83,42 @@ def test_a_wait_that_ran_out_is_repeated_alone_and_told_at_the_end_in_full(suite
     assert told.splitlines()[-1] == "tests/run.py: 2 passed, 0 failed, 0 skipped, 1 unstable: exit code 0"
 
 
-def test_a_wrong_value_in_the_repetition_fails_the_run(suite: Suite) -> None:
+def test_a_test_that_fails_or_is_skipped_when_it_is_repeated_fails_the_run(suite: Suite) -> None:
     suite.write("driven/test_slow.py", SLOW_ONCE + "    assert 1 == 2\n")
+    suite.write("driven/test_skipped.py", SLOW_ONCE.replace('"ran"', '"skipped"') + "    import pytest\n    pytest.skip('later')\n")
     code, text = suite.run("1")
-    assert code == 1 and "FAILED driven/test_slow.py::test_slow_once failed alone too" in text, text
-    assert "assert 1 == 2" in text and "UNSTABLE" not in text
+    assert code == 1 and "assert 1 == 2" in text, text
+    failed = re.findall(r"^FAILED (driven/\S+) failed alone too$", text, re.MULTILINE)
+    assert sorted(failed) == ["driven/test_skipped.py::test_slow_once", "driven/test_slow.py::test_slow_once"], text
+    assert "UNSTABLE" not in text
 
 
-def test_a_test_that_is_skipped_when_it_is_repeated_has_not_passed(suite: Suite) -> None:
-    suite.write("driven/test_slow.py", SLOW_ONCE + "    import pytest\n    pytest.skip('later')\n")
+OTHER = {
+    "ends_wrong": "import pytest\n@pytest.fixture\ndef it():\n    yield\n    assert 1 == 2\ndef test_it(it):\n    ran_out('x', 0, 0)\n",
+    "logs": "import sys\ndef test_it():\n    print('Traceback (most recent call last)', file=sys.stderr)\n    ran_out('x', 0, 0)\n",
+    "output": "from tests.logs import watch\ndef test_it(tmp_path):\n    output = watch(tmp_path / 'output')\n"
+    "    output.write_text('Traceback (most recent call last)')\n    ran_out('x', 0, 0)\n",
+    "process_ends": "import os\ndef test_it():\n    os._exit(1)\n",
+}
+"""Faults beside a wait that ran out."""
+
+
+def test_another_fault_beside_the_wait_and_any_fault_of_a_test_that_computes_fail_the_run_at_once(suite: Suite) -> None:
+    for name, source in OTHER.items():
+        suite.write(f"driven/test_{name}.py", f"from tests.waiting import ran_out\n{source}")
+    suite.write("computing/test_slow.py", SLOW_ONCE)
+    suite.write("driven/test_slow.py", SLOW_ONCE.replace('"ran"', '"driven"'))
     code, text = suite.run("1")
-    assert code == 1 and "failed alone too" in text, text
-
-
-@pytest.mark.parametrize(
-    ("reason", "source"),
-    [
-        (
-            "wrong value at its end",
-            "import pytest\n@pytest.fixture\ndef it():\n    yield\n    assert 1 == 2\ndef test_it(it):\n    ran_out('x', 0, 0)\n",
-        ),
-        (
-            "traceback in its log",
-            "import sys\ndef test_it():\n    print('Traceback (most recent call last)', file=sys.stderr)\n    ran_out('x', 0, 0)\n",
-        ),
-        (
-            "traceback in the output of a process",
-            "from tests.logs import watch\ndef test_it(tmp_path):\n    output = watch(tmp_path / 'output')\n"
-            "    output.write_text('Traceback (most recent call last)')\n    ran_out('x', 0, 0)\n",
-        ),
-        ("a process that ended", "import os\ndef test_it():\n    os._exit(1)\n"),
-        ("not collected", "ran_out('x', 0, 0)\n"),
-    ],
-)
-def test_another_fault_beside_the_wait_fails_the_run_at_once(suite: Suite, reason: str, source: str) -> None:
-    suite.write("driven/test_other.py", f"from tests.waiting import ran_out\n{source}")
-    code, text = suite.run("1")
-    assert code == 1 and re.search(r"^FAILED driven/test_other\.py", text, re.MULTILINE), text
+    faults = dict(re.findall(r"^FAILED (\w+/\w+)\.py::\w+: (.*)$", text, re.MULTILINE))
+    assert code == 1 and faults.keys() == {*(f"driven/test_{name}" for name in OTHER), "computing/test_slow", "driven/test_slow"}, text
+    assert faults["driven/test_slow"].startswith("not repeated") and faults["computing/test_slow"].startswith("a wait ran out")
     assert "UNSTABLE" not in text and "alone too" not in text
 
 
-def test_a_wait_that_ran_out_among_tests_that_compute_fails_the_run(suite: Suite) -> None:
-    suite.write("computing/test_slow.py", SLOW_ONCE)
+def test_a_file_that_cannot_be_collected_fails_the_run(suite: Suite) -> None:
+    suite.write("driven/test_it.py", "from tests.waiting import ran_out\nran_out('x', 0, 0)\n")
     code, text = suite.run("1")
-    assert code == 1 and "FAILED computing/test_slow.py::test_slow_once: a wait ran out" in text, text
+    assert code == 1 and "FAILED driven/test_it.py: it could not be collected" in text, text
 
 
 def test_a_fixture_that_does_not_start_fails_a_file_of_three_tests(suite: Suite) -> None:
@@ -151,13 +145,9 @@ def competing(group: int) -> int:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_slow_run_competes_for_each_core_until_it_is_ended(suite: Suite, number: signal.Signals) -> None:
-    suite.write(
-        "driven/test_long.py", "import time\nfrom pathlib import Path\ndef test_it():\n    Path('begun').touch()\n    time.sleep(1000)\n"
-    )
     with suite.start("--slow", "1") as process:
         try:
-            waiting.wait_until((suite.folder / "begun").exists, "the test")
-            assert competing(process.pid) == 3 * (os.cpu_count() or 1)
+            waiting.wait_until(lambda: competing(process.pid) == 3, "three competing processes")
             if number == signal.SIGINT:
                 os.killpg(process.pid, number)  # as a terminal does
             else:
@@ -166,7 +156,8 @@ def test_a_slow_run_competes_for_each_core_until_it_is_ended(suite: Suite, numbe
             if number != signal.SIGKILL:
                 assert waiting.ended(process, "the run") == 128 + number
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_slow_run_repeats_nothing(suite: Suite) -> None:

@@ -28,13 +28,12 @@ import pytest
 from bench.tools.machine import workers
 from devhost.azurite import ROOT, Azurite, free_ports
 from tests.pages import read_pages
-from tests.waiting import eventually
+from tests.starting import READY, ready
+from tests.waiting import DEADLINE, ended, eventually
 
 from .receiver import Hit, Receiver
 
 ADMIN_KEY = "local-admin-key"
-DEADLINE = 180.0
-"""Longest wait for a condition in seconds. Only a test that fails waits for so long."""
 FINAL = {"delivered", "dead", "cancelled", "lapsed"}
 # Lines of a log that must never appear, whatever a test does to the app.
 UNEXPECTED = (
@@ -165,6 +164,7 @@ class Api:
 
         async def there() -> dict[str, Any] | None:
             event = await self.event(event_id)
+            assert event["state"] == state or event["state"] not in FINAL, event
             return event if event["state"] == state else None
 
         event: dict[str, Any] = await eventually(there, f"{event_id} {state}", deadline)
@@ -248,7 +248,7 @@ class Host:
 
     def start(self) -> Self:
         """Start, and wait for the line that says so."""
-        before = self.text.count("devhost ready ") if self._output.exists() else 0
+        before = self.text.count(READY) if self._output.exists() else 0
         with self._output.open("ab") as file:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "devhost", "--no-receiver"],
@@ -257,10 +257,7 @@ class Host:
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )
-        ends_at = time.monotonic() + DEADLINE
-        while self.text.count("devhost ready ") == before:
-            assert self.process.poll() is None and time.monotonic() < ends_at, self.text
-            time.sleep(0.05)
+        ready(self.process, self._output, before)
         return self
 
     def kill(self) -> None:
@@ -274,14 +271,14 @@ class Host:
         """SIGTERM; the exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(deadline)
+        return ended(self.process, "the devhost", deadline, lambda: self.text)
 
     def end(self) -> None:
         """End it whatever its state, as Ctrl-C does; it must not have said anything unexpected."""
         if self.process is not None and self.process.poll() is None:
             try:
                 self.process.send_signal(signal.SIGINT)
-                assert self.process.wait(DEADLINE) == 0
+                assert ended(self.process, "the devhost", seen=lambda: self.text) == 0
             finally:
                 if self.process.poll() is None:
                     self.kill()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from devhost.azurite import ROOT
+from tests import waiting
 
 HTTP = {
     "events_create": ("POST", "v1/events"),
@@ -98,7 +99,7 @@ def indexed(**more: str) -> Functions:
     imports = "import json, sys; from devhost.worker.library import index"
     script = f"{imports}; print(json.dumps({{f.name: f.bindings for f in index(sys.argv[1])}}))"
     command = [sys.executable, "-c", script, str(ROOT)]
-    result = subprocess.run(command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=300)
+    result = waiting.run(command, cwd=ROOT, env={**os.environ, **more})
     assert result.returncode == 0, result.stderr
     found: Functions = json.loads(result.stdout)
     return found
@@ -188,7 +189,7 @@ def test_indexing_imports_neither_protobuf_nor_grpc_although_telemetry_is_export
         "TocsinMirror__queueServiceUri": "https://only-looked-at",
     }
     command = [sys.executable, "-c", INDEX_AND_CALL, str(ROOT)]
-    result = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300)
+    result = waiting.run(command, cwd=ROOT, env={**os.environ, **environment})
     assert result.returncode == 0, result.stderr
     while_indexed, after_a_call = json.loads(result.stdout.splitlines()[-1])
     assert while_indexed == []

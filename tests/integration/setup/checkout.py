@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests.paths import ROOT
+from tests.waiting import all_output
 
 TOOLS = ["sh", "cat", "cksum", "cp", "dirname", "head", "ln", "mkdir", "rm", "tail", "touch"]
 SOURCES = ["requirements-dev.txt", "requirements-generators.txt", "requirements-nodejs.txt", "package.json", "package-lock.json", ".npmrc"]
@@ -83,7 +84,7 @@ class Checkout:
     def setup(self, *args: str, **env: str) -> tuple[int, str, str]:
         """Runs it to its end: (exit code, stdout, stderr)."""
         process = self.start(*args, **env)
-        out, err = process.communicate(timeout=180)
+        out, err = all_output(process, "the set-up")
         return process.returncode, out, err
 
     def done(self) -> list[str]:

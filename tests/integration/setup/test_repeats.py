@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.waiting import all_output, wait_until
+
 from .checkout import NPM_CI, PIP, Checkout
 
 
@@ -102,7 +104,7 @@ def held_in_pip(checkout: Checkout, say: str = ":", **env: str) -> tuple[subproc
         ends.append(os.open(pipe, os.O_RDWR | os.O_NONBLOCK))  # both directions: neither side waits for the other to open it
     checkout.put(checkout.home / "pip", f"{say}; echo here >{inside}; read go <{gate}")
     process = checkout.start(**env)
-    assert select.select([ends[0]], [], [], 30)[0], "pip was not reached"
+    wait_until(lambda: select.select([ends[0]], [], [], 0)[0], "pip")
     return process, lambda: os.write(ends[1], b"go\n")
 
 
@@ -111,7 +113,7 @@ def test_a_long_step_shows_that_it_goes_on_and_where_it_is(checkout: Checkout) -
     assert process.stdout is not None
     assert any("Collecting the world" in line for line in process.stdout)
     let_go()
-    out, err = process.communicate(timeout=180)
+    out, err = all_output(process, "the set-up")
     assert (process.returncode, err) == (0, "") and out.endswith("setup: ready\n")
 
 
@@ -121,7 +123,7 @@ def test_two_at_once_take_turns_and_the_second_finds_all_done(checkout: Checkout
     assert second.stdout is not None
     assert second.stdout.readline() == "setup: another set-up is at work here; waiting for it\n"
     let_go()
-    assert first.communicate(timeout=180)[1] == "" and second.communicate(timeout=30)[1] == ""
+    assert all_output(first, "the first")[1] == "" and all_output(second, "the second")[1] == ""
     assert (first.returncode, second.returncode) == (0, 0)
     assert checkout.done() == [f"venv by {checkout.bin}/python3.13", PIP, NPM_CI]
 
@@ -129,7 +131,7 @@ def test_two_at_once_take_turns_and_the_second_finds_all_done(checkout: Checkout
 def test_a_signal_ends_it_at_once_and_the_next_run_starts_over(checkout: Checkout) -> None:
     process, _ = held_in_pip(checkout)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=180)
+    all_output(process, "the set-up")
     assert process.returncode == 130
     (checkout.home / "pip").unlink()
     code, out, _ = checkout.setup()  # would wait for a pip that lived on

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from shared.leases.rows import Fleet, MoveLimits
 from shared.storage.azure.tables import AzureTables
 from shared.storage.blocking import HttpTables
 from shared.storage.names import FLEETS
+from tests import waiting
 from tests.integration.checkpoints.test_members import Fleet as Replicas
 from tests.integration.leases.proxy import Proxy
 from tests.integration.leases.test_processes import DATA, KEY, PARTITIONS, PROFILE, Fixture, shared_out
@@ -36,7 +36,7 @@ PLANT = str(Path(__file__).with_name("planted"))
 def verify(*files: Path) -> tuple[int, dict[str, Any]]:
     """Return the exit code and the document of the command."""
     command = [sys.executable, "-m", "shared.cli", "verify-trace", "--json", *map(str, files)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = waiting.run(command, cwd=ROOT)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 

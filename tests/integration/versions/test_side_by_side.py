@@ -37,7 +37,7 @@ PROFILE = {"beat": "PT1S", "validity": "PT3S", "takeover": "PT4.5S"}
 @pytest.fixture(scope="module")
 def former_sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The repository as it was."""
-    packed = subprocess.run(["git", "archive", FORMER], cwd=ROOT, capture_output=True, timeout=120, check=False)
+    packed = subprocess.run(["git", "archive", FORMER], cwd=ROOT, capture_output=True, check=False)
     assert packed.returncode == 0, (
         f"These tests need commit {FORMER}, which this clone does not have: fetch the whole history (git fetch --unshallow). "
         f"git says: {packed.stderr.decode().strip()}"

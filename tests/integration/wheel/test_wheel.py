@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import tomllib
 import zipfile
 from collections.abc import Callable
@@ -21,6 +20,7 @@ import pytest
 
 from devhost.azurite import ROOT, Azurite
 from shared.extras.emulator import Emulator, scenario_of
+from tests import waiting
 from tests.integration.maintenance.agents import Agent
 from tests.integration.maintenance.agents import until as until_agent
 from tests.integration.scheduler.conftest import Host
@@ -129,7 +129,7 @@ import os, time
 import tocsin
 with tocsin.Client(os.environ["TOCSIN_URL"], os.environ["TOCSIN_KEY"]) as client:
     event = client.schedule({"n": 1}, delay="PT0.5S")
-    end = time.monotonic() + 100
+    end = time.monotonic() + 180
     while client.get(event.id).state != "delivered" and time.monotonic() < end:
         time.sleep(0.2)
     print(client.get(event.id).state)
@@ -190,10 +190,7 @@ def lines_of(process: subprocess.Popen[str]) -> list[str]:
 
 
 def until(look: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + 120
-    while not look():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
+    waiting.wait_until(look, what)
 
 
 def test_example_server_joins_a_fleet_shares_it_and_hands_it_over(python: Path, tmp_path: Path) -> None:
@@ -224,14 +221,12 @@ def test_example_server_joins_a_fleet_shares_it_and_hands_it_over(python: Path, 
         until(lambda: len({line for line in lines_of_b if line.startswith("serving")}) == 2, "half of it")
         assert len({line for line in lines_of_a if line.startswith("lost")}) == 2
         a.terminate()
-        assert a.wait(120) == 0
+        assert waiting.ended(a, "server a") == 0
         until(lambda: {f"serving {number}" for number in range(4)} <= set(lines_of_b), "everything handed over")
         b.terminate()
-        assert b.wait(120) == 0
+        assert waiting.ended(b, "server b") == 0
         sent = {"TOCSIN_URL": host.url, "TOCSIN_KEY": "local-demo-key"}
-        sent_event = subprocess.run(
-            [python, "-W", "error", "-c", SENT], cwd=tmp_path, env=sent, capture_output=True, text=True, timeout=120
-        )
+        sent_event = waiting.run([python, "-W", "error", "-c", SENT], cwd=tmp_path, env=sent)
         assert sent_event.stdout == "delivered\n", sent_event.stdout + sent_event.stderr
         assert {line.split()[2] for line in lines_of_a + lines_of_b if line.startswith("lost")} == {"handed-off"}
 
