@@ -5,19 +5,23 @@ Where there is no Chromium these tests are left out, and a line at the end of th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from devhost.azurite import Azurite
+from devhost.starting import DidNotStart
 from tests.conftest import CHROMIUM
 from tests.integration.scheduler.conftest import System
 from tests.integration.scheduler.receiver import Receiver
+from tests.waiting import ran_out
 
-from .page import Look
+from .page import TIMEOUT, Look
 from .stage import Stage
 
 FLAGS = (
@@ -34,6 +38,30 @@ FLAGS = (
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Without a browser there is nothing to collect here."""
     return True if CHROMIUM is None and collection_path.suffix == ".py" else None
+
+
+def _waits() -> Generator[None, object, object]:
+    """Have the waits of Playwright's own actions raise StillWaiting when they run out."""
+    try:
+        return (yield)
+    except PlaywrightTimeout as error:
+        failed = error
+    ran_out("the page", TIMEOUT / 1000, str(failed), failed)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    return (yield from _waits())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    return (yield from _waits())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    return (yield from _waits())
 
 
 @pytest.fixture(scope="package")
@@ -57,7 +85,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 async def browser() -> AsyncIterator[Browser]:
     """The machine's Chromium."""
     async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=list(FLAGS))
+        try:
+            running = await playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=list(FLAGS))
+        except PlaywrightError as error:
+            raise DidNotStart(f"Chromium did not start: {error}") from error
         yield running
         await running.close()
 

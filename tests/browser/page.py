@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.async_api import ConsoleMessage, Locator, Page, Request, expect
+from playwright.async_api import ConsoleMessage, Locator, Page, Request
+from playwright.async_api import expect as expected
 
 from devhost.azurite import ROOT
+from tests.waiting import ran_out
 
-TIMEOUT = 60_000  # milliseconds that anything may take on a busy machine
-expect.set_options(timeout=TIMEOUT)
+TIMEOUT = 180_000  # milliseconds that anything may take on a busy machine
+expected.set_options(timeout=TIMEOUT)
 
 PANELS = ("now", "fleets", "due", "late", "dead", "leases", "turns", "maintenance", "locks", "health")
 """The ids of the panels of the overview, in their order on the page."""
@@ -35,6 +38,31 @@ _UNFIT = """(width) => {
   }
   return bad;
 }"""
+
+
+class _Expected:
+    """The assertions of Playwright about a page or a part of it, each of which waits until it holds."""
+
+    def __init__(self, what: Any) -> None:
+        self._what = expected(what)
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[None]]:
+        assertion = getattr(self._what, name)
+
+        async def wait(*arguments: Any, **options: Any) -> None:
+            try:
+                await assertion(*arguments, **options)
+                return
+            except AssertionError as error:
+                failed = error
+            ran_out(f"{name} {arguments}", options.get("timeout", TIMEOUT) / 1000, str(failed), failed)
+
+        return wait
+
+
+def expect(what: Any) -> Any:
+    """Playwright's `expect`, whose waits raise StillWaiting when they run out."""
+    return _Expected(what)
 
 
 async def chart_label(page: Page, panel: str) -> str:

@@ -19,6 +19,8 @@ from playwright.async_api import Browser, Page
 from tests import waiting
 from tests.paths import ROOT
 
+from .page import TIMEOUT
+
 DEVELOPER = {
     "send a reminder in 30 days": "start/first-steps",
     "schedule a callback from python": "reference/client",
@@ -83,6 +85,7 @@ async def page(browser: Browser, site: str) -> AsyncIterator[Page]:
     """A page at the site's entry."""
     context = await browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-GB")
     page = await context.new_page()
+    page.set_default_timeout(TIMEOUT)
     await page.goto(f"{site}index.html")
     await ready(page)
     yield page

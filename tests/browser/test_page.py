@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import Route
 
 from tests.integration.scheduler.conftest import ADMIN_KEY, millis_of, text_of
 
-from .page import FLEET_PANELS, PANELS, Look, chart_label
+from .page import FLEET_PANELS, PANELS, Look, chart_label, expect
 from .stage import DEMO_KEY, EVIL, FLEET, Stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

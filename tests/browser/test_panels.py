@@ -10,11 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import Route
 
 from tests.integration.scheduler.conftest import ADMIN_KEY, now_ms, text_of
 
-from .page import PANELS, Look, chart_label
+from .page import PANELS, Look, chart_label, expect
 from .stage import DEMO_KEY, EVIL, FLEET, FREEZE, NODES, PARTITIONS, REBOOT, Stage
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -6,11 +6,13 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from devhost.azurite import Azurite, AzuriteDidNotStart, PortInUse
 from devhost.starting import DidNotStart
+from tests import starting
 from tests.run import Decision, Result, decide
 from tests.verdicts import Failure, Verdicts, may_be_repeated
 from tests.waiting import StillWaiting, all_output, ended, eventually, run, wait_until, within
@@ -165,6 +167,33 @@ def test_an_emulator_that_ends_at_once_did_not_start(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(azurite, "spawn", spawn)
     with pytest.raises(DidNotStart, match="Azurite did not start"):
         azurite.start()
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("devhost: port 7071 (the API) is already in use; choose another with PORT=<port>\n", DidNotStart),
+        ("devhost: [Errno 98] error while attempting to bind on address ('127.0.0.1', 7071): address already in use\n", DidNotStart),
+        ("starting\ndevhost: Azurite did not start: it printed nothing\n", DidNotStart),
+        ("devhost: the app cannot be indexed: no such module\n", AssertionError),
+        ("Traceback (most recent call last):\ndevhost: Azurite did not start\n", AssertionError),
+        ("", AssertionError),
+    ],
+)
+def test_a_process_that_ended_did_not_start_only_for_a_port_or_the_emulator(text: str, error: type[Exception], tmp_path: Path) -> None:
+    output = tmp_path / "output.txt"
+    output.write_text(text)
+    with subprocess.Popen([sys.executable, "-c", ""]) as process, pytest.raises((DidNotStart, AssertionError)) as raised:
+        starting.ready(process, output)
+    assert raised.type is error
+
+
+def test_the_url_of_a_devhost_is_that_of_its_last_start(tmp_path: Path) -> None:
+    output = tmp_path / "output.txt"
+    output.write_text(f"{starting.READY}http://127.0.0.1:1\nended\n{starting.READY}http://127.0.0.1:2\n")
+    with _sleeps() as process:
+        assert starting.ready(process, output, 1) == "http://127.0.0.1:2"
+        process.kill()
 
 
 def slow(name: str) -> Failure:

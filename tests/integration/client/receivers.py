@@ -14,7 +14,8 @@ from pathlib import Path
 import httpx
 
 from shared.core import signing
-from tests.integration.devhost.conftest import wait_until
+from tests.starting import fail
+from tests.waiting import wait_until
 
 from .conftest import EXAMPLES
 
@@ -29,7 +30,8 @@ def fastapi(folder: Path, installed: Path, secret: str, port: int) -> Iterator[s
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
     def answers() -> bool:
-        assert process.poll() is None, (folder / "output.txt").read_text()
+        if process.poll() is not None:
+            fail("the receiver ended", (folder / "output.txt").read_text())
         try:
             return httpx.get(f"http://127.0.0.1:{port}/reminders", timeout=60).is_success
         except httpx.TransportError:
