@@ -138,6 +138,8 @@ class Run:
         self, verdicts: Path, jobs: int, folders: Sequence[str], output: IO[bytes] | None = None, nice: int = 0
     ) -> subprocess.Popen[bytes]:
         command = [*_PYTEST, f"--verdicts={verdicts}", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not long", "-n", str(jobs)]
+        # A process that a test has ended is a fault, and xdist may wait for ever for the one that would replace it.
+        command.append("--max-worker-restart=0")
         prefix = ["nice", "-n", str(nice)] if nice else []
         return self._spawn([*prefix, *command, *folders, *self._arguments], output)
 

@@ -98,7 +98,7 @@ OTHER = {
     "logs": "import sys\ndef test_it():\n    print('Traceback (most recent call last)', file=sys.stderr)\n    ran_out('x', 0, 0)\n",
     "output": "from tests.logs import watch\ndef test_it(tmp_path):\n    output = watch(tmp_path / 'output')\n"
     "    output.write_text('Traceback (most recent call last)')\n    ran_out('x', 0, 0)\n",
-    "process_ends": "import os\ndef test_it():\n    os._exit(1)\n",
+    "z_process_ends": "import os\ndef test_it():\n    os._exit(1)\n",
 }
 """Faults beside a wait that ran out."""
 
