@@ -30,7 +30,7 @@ class Stage:
     def __init__(self, url: str, receiver: Receiver, words: str = EVIL) -> None:
         """words: what all names, notes and payloads say."""
         self.url, self.receiver, self.words = url, receiver, words
-        self._client = httpx.Client(base_url=f"{url}/api/v1/", timeout=120)
+        self._client = httpx.Client(base_url=f"{url}/api/v1/", timeout=180)
         self._incarnations = {node: str(uuid4()) for node in NODES}
         self._seqs = dict.fromkeys(NODES, 0)
         self._reports: dict[str, int] = {}

@@ -4,7 +4,6 @@ through the adapters. The service is Azurite, or the account that `python -m dev
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -19,6 +18,7 @@ from shared.core.clock import SettableClock
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.ports import Queues, Tables
+from tests.waiting import eventually
 
 _names = itertools.count(1)
 
@@ -40,15 +40,16 @@ class Store:
         return 5 if self.clock is None else 1
 
     async def until[T](self, look: Callable[[], Awaitable[T]]) -> T:
-        """Return the first result of `look` that is true. The twin's clock is advanced meanwhile. Fails after a minute."""
-        for _ in range(1200):
-            if found := await look():
-                return found
-            if self.clock is not None:
+        """Return the first result of `look` that is true. The twin's clock is advanced meanwhile."""
+
+        async def looked() -> T:
+            found = await look()
+            if not found and self.clock is not None:
                 await self.clock.advance(0.05, settle=1)
-            else:
-                await asyncio.sleep(0.05)
-        raise AssertionError("it did not come")
+            return found
+
+        found: T = await eventually(looked, "what the store is to do", pause=0.05 if self.clock is None else 0.0)
+        return found
 
 
 @pytest.fixture(scope="session")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
 
+from tests import waiting
 from tests.paths import ROOT
 
 
 @pytest.mark.long
 def test_an_idle_app_is_measured() -> None:
     command = [sys.executable, "-m", "bench", "cost", "--only", "idle", "--quick", "--memory", "512", "--json"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    ran = waiting.run(command, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
     [idle] = found["loads"]

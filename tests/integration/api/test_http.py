@@ -62,13 +62,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def demo(url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url, headers={"authorization": f"Bearer {DEMO}"}, timeout=60, trust_env=False) as client:
+    with httpx.Client(base_url=url, headers={"authorization": f"Bearer {DEMO}"}, timeout=180, trust_env=False) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def admin(url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url, headers={"authorization": f"Bearer {ADMIN}"}, timeout=60, trust_env=False) as client:
+    with httpx.Client(base_url=url, headers={"authorization": f"Bearer {ADMIN}"}, timeout=180, trust_env=False) as client:
         yield client
 
 
@@ -254,11 +254,11 @@ def test_strangers_learn_nothing(url: str) -> None:
 
 
 def test_document_is_served(url: str) -> None:
-    answer = httpx.get(f"{url}/api/openapi.json", trust_env=False, timeout=60)
+    answer = httpx.get(f"{url}/api/openapi.json", trust_env=False, timeout=180)
     assert answer.status_code == 200
     assert answer.json() == DOCUMENT
 
 
 def test_probes_answer_without_a_key(url: str) -> None:
-    assert httpx.get(f"{url}/api/healthz", trust_env=False, timeout=60).json() == {"status": "alive"}
-    assert httpx.get(f"{url}/api/readyz", trust_env=False, timeout=60).status_code == 200
+    assert httpx.get(f"{url}/api/healthz", trust_env=False, timeout=180).json() == {"status": "alive"}
+    assert httpx.get(f"{url}/api/readyz", trust_env=False, timeout=180).status_code == 200

@@ -53,7 +53,7 @@ class Fleet:
         self.deaths: dict[int, float] = {}
         self.latest: list[int] = []
         # Kept: a new client costs more than the call.
-        self.client = httpx.Client(headers={"authorization": f"Bearer {KEY}"}, timeout=60, trust_env=False)
+        self.client = httpx.Client(headers={"authorization": f"Bearer {KEY}"}, timeout=180, trust_env=False)
         answer = self.call("PUT", "", {"partitions": 1, "checkpoints": CHECKPOINTS})
         assert answer.status_code == 201, answer.text
 

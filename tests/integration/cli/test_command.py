@@ -37,7 +37,7 @@ def tocsin(environment: dict[str, str], *arguments: str) -> subprocess.Completed
 def test_import_that_is_killed_goes_on_and_doubles_and_loses_nothing(environment: dict[str, str], tmp_path: Path) -> None:
     count = 400
     url = f"{environment['TOCSIN_URL']}/api/v1/tenants/slow"
-    with httpx.Client(headers={"authorization": "Bearer local-admin-key"}, timeout=60, trust_env=False) as admin:
+    with httpx.Client(headers={"authorization": "Bearer local-admin-key"}, timeout=180, trust_env=False) as admin:
         # So that it cannot be done before it is killed.
         assert admin.put(url, json={"limits": {"events_per_second": 10}}).status_code == 201
         assert admin.put(f"{url}/channels/default", json={"type": "queue", "queue": "nowhere"}).status_code == 201
@@ -57,7 +57,7 @@ def test_import_that_is_killed_goes_on_and_doubles_and_loses_nothing(environment
     waiting.wait_until(line, "the first progress", pause=0.001)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    with httpx.Client(headers={"authorization": "Bearer local-admin-key"}, timeout=60, trust_env=False) as admin:
+    with httpx.Client(headers={"authorization": "Bearer local-admin-key"}, timeout=180, trust_env=False) as admin:
         assert admin.put(url, json={}).status_code == 200
 
     again = tocsin(environment, "events", "import", str(file), "--batch", "50", "--json")

@@ -27,7 +27,7 @@ parser.add_argument("-o")
 parser.add_argument("url")
 given = parser.parse_args()
 headers = dict(header.split(": ", 1) for header in given.H)
-answer = httpx.request(given.X, given.url, headers=headers, content=given.d, timeout=60)
+answer = httpx.request(given.X, given.url, headers=headers, content=given.d, timeout=180)
 if given.o is None:
     print(answer.text, end="")
 sys.exit(22 if given.f and answer.is_error else 0)

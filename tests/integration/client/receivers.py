@@ -33,7 +33,7 @@ def fastapi(folder: Path, installed: Path, secret: str, port: int) -> Iterator[s
         if process.poll() is not None:
             fail("the receiver ended", (folder / "output.txt").read_text())
         try:
-            return httpx.get(f"http://127.0.0.1:{port}/reminders", timeout=60).is_success
+            return httpx.get(f"http://127.0.0.1:{port}/reminders", timeout=180).is_success
         except httpx.TransportError:
             return False
 
@@ -47,19 +47,19 @@ def fastapi(folder: Path, installed: Path, secret: str, port: int) -> Iterator[s
 
 def read(url: str) -> object:
     """The JSON at an address."""
-    return httpx.get(url, timeout=60).json()
+    return httpx.get(url, timeout=180).json()
 
 
 def make_channel(address: str, key: str, spec: object) -> str:
     """Create a channel at an address of the API; its secret."""
     headers = {"authorization": f"Bearer {key}"}
-    assert httpx.put(address, json=spec, headers=headers, timeout=60).is_success
-    return str(httpx.post(f"{address}/secret/rotate", headers=headers, timeout=60).json()["secret"])
+    assert httpx.put(address, json=spec, headers=headers, timeout=180).is_success
+    return str(httpx.post(f"{address}/secret/rotate", headers=headers, timeout=180).json()["secret"])
 
 
 def unsigned(hook: str) -> int:
     """The status that a request without a signature is answered with."""
-    return httpx.post(hook, json={"text": "unsigned"}, timeout=60).status_code
+    return httpx.post(hook, json={"text": "unsigned"}, timeout=180).status_code
 
 
 def send(hook: str, id: str, payload: object, secret: str) -> int:
@@ -78,4 +78,4 @@ def send(hook: str, id: str, payload: object, secret: str) -> int:
         "webhook-timestamp": str(now),
         "webhook-signature": signing.sign(id, now, body, [secret]),
     }
-    return httpx.post(hook, content=body, headers=headers, timeout=60).status_code
+    return httpx.post(hook, content=body, headers=headers, timeout=180).status_code

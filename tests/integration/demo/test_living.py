@@ -50,26 +50,26 @@ def test_events_are_delivered_retried_and_die_checkpoints_are_taken_and_every_ch
 
 def test_it_prints_where_to_look_and_a_signal_ends_all_that_it_started(tmp_path: Path) -> None:
     with begun(tmp_path) as (running, address):
-        with urllib.request.urlopen(address, timeout=60) as page:
+        with urllib.request.urlopen(address, timeout=180) as page:
             assert page.status == 200 and "text/html" in page.headers["content-type"]
         running.send_signal(signal.SIGHUP)
         assert waiting.ended(running, "the demonstration") == 0, running.stderr and running.stderr.read()
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OSError):
-        urllib.request.urlopen(address, timeout=60)
+        urllib.request.urlopen(address, timeout=180)
 
 
 @pytest.mark.long
 def test_what_it_started_ends_with_it_when_it_is_killed(tmp_path: Path) -> None:
     with begun(tmp_path) as (running, address):
         parts = urlsplit(address)
-        with socket.create_connection((parts.hostname, parts.port), timeout=120) as connection:
+        with socket.create_connection((parts.hostname, parts.port), timeout=180) as connection:
             running.kill()
             # The app closes it when it ends, after its port.
             with suppress(ConnectionResetError):
                 assert connection.recv(1) == b""
     with pytest.raises(OSError):
-        urllib.request.urlopen(address, timeout=60)
+        urllib.request.urlopen(address, timeout=180)
 
 
 def test_a_port_that_is_taken_is_reported_and_nobody_elses_app_is_touched(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from .conftest import BODY_LIMIT, Process
 
 @pytest.fixture
 def client(sample_url: str) -> Any:
-    with httpx.Client(base_url=f"{sample_url}/api", timeout=60) as made:
+    with httpx.Client(base_url=f"{sample_url}/api", timeout=180) as made:
         yield made
 
 
@@ -62,7 +62,7 @@ def test_answers_are_framed_as_those_of_the_hosts_server(client: httpx.Client) -
 
 def test_a_caller_of_http_1_0_gets_an_answer_that_is_not_chunked(sample_url: str) -> None:
     parts = urlsplit(sample_url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
+    with socket.create_connection((parts.hostname, parts.port), timeout=180) as connection:
         connection.sendall(b"GET /api/noop HTTP/1.0\r\n\r\n")
         answer = b"".join(iter(lambda: connection.recv(1000), b""))
     assert answer.endswith(b"\r\n\r\nok") and b"chunked" not in answer
@@ -70,23 +70,23 @@ def test_a_caller_of_http_1_0_gets_an_answer_that_is_not_chunked(sample_url: str
 
 def test_a_body_over_the_hosts_limit_is_a_500_that_does_not_wait_for_it(sample_url: str) -> None:
     parts = urlsplit(sample_url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
+    with socket.create_connection((parts.hostname, parts.port), timeout=180) as connection:
         connection.sendall(f"POST /api/mirror HTTP/1.1\r\nHost: x\r\nContent-Length: {BODY_LIMIT + 1}\r\n\r\nbegin".encode())
         answer = b"".join(iter(lambda: connection.recv(1000), b""))
     assert answer.startswith(b"HTTP/1.1 500 ") and answer.endswith(b"\r\n\r\n")
 
 
 def test_the_hosts_own_pages(sample_url: str) -> None:
-    home = httpx.get(sample_url, timeout=60)
+    home = httpx.get(sample_url, timeout=180)
     assert home.status_code == 200 and "<title>" in home.text
-    assert httpx.get(f"{sample_url}/admin/host/ping", timeout=60).status_code == 200
+    assert httpx.get(f"{sample_url}/admin/host/ping", timeout=180).status_code == 200
     for path in ("/admin", "/admin/host/status", "/admin/functions"):
-        assert httpx.get(sample_url + path, timeout=60).status_code == 401
-    assert httpx.get(f"{sample_url}/administration", timeout=60).status_code == 404
+        assert httpx.get(sample_url + path, timeout=180).status_code == 401
+    assert httpx.get(f"{sample_url}/administration", timeout=180).status_code == 404
 
 
 def test_prefix_is_needed(sample_url: str) -> None:
-    assert httpx.get(f"{sample_url}/noop", timeout=60).status_code == 404
+    assert httpx.get(f"{sample_url}/noop", timeout=180).status_code == 404
 
 
 def test_query_and_headers_arrive_as_the_host_sends_them(client: httpx.Client) -> None:
@@ -112,7 +112,7 @@ def test_chunked_body_arrives_empty_and_the_connection_goes_on(client: httpx.Cli
 
 def test_expect_100_continue_is_answered_before_the_body(sample_url: str) -> None:
     parts = urlsplit(sample_url)
-    with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
+    with socket.create_connection((parts.hostname, parts.port), timeout=180) as connection:
         head = "POST /api/echo/x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
         connection.sendall(head.encode())
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -145,7 +145,7 @@ def test_disconnect_of_the_client_does_not_stop_the_invocation(sample_url: str, 
     parts = urlsplit(sample_url)
     for name in ("started", "release", "finished"):
         (sample.meeting / name).unlink(missing_ok=True)
-    with socket.create_connection((parts.hostname, parts.port), timeout=60) as connection:
+    with socket.create_connection((parts.hostname, parts.port), timeout=180) as connection:
         connection.sendall(b"GET /api/gate HTTP/1.1\r\nHost: x\r\n\r\n")
         sample.wait_for_file("started")
     (sample.meeting / "release").touch()
@@ -159,9 +159,9 @@ def test_app_learns_its_storage_and_receiver_before_it_is_imported(client: httpx
     receiver = client.get("/environment/TOCSIN_RECEIVER").text
     assert receiver.startswith("http://127.0.0.1:") and not receiver.endswith(":7072/")
     headers = {"ce-id": "e1", "ce-tocsinlatems": "7", "ce-tocsinattempt": "1"}
-    assert httpx.post(receiver, headers=headers, content=b"hi", timeout=60).status_code == 204
-    last = httpx.get(receiver, timeout=60).json()[-1]
+    assert httpx.post(receiver, headers=headers, content=b"hi", timeout=180).status_code == 204
+    last = httpx.get(receiver, timeout=180).json()[-1]
     assert (last["id"], last["late_ms"], last["attempt"], last["body"], last["status"]) == ("e1", "7", "1", "hi", 204)
-    assert httpx.post(f"{receiver}status/503", content=b"x" * 201, timeout=60).status_code == 503
-    assert httpx.post(f"{receiver}status/99", content=b"hi", timeout=60).status_code == 204
-    assert httpx.get(receiver, timeout=60).text.endswith("\n]\n")
+    assert httpx.post(f"{receiver}status/503", content=b"x" * 201, timeout=180).status_code == 503
+    assert httpx.post(f"{receiver}status/99", content=b"hi", timeout=180).status_code == 204
+    assert httpx.get(receiver, timeout=180).text.endswith("\n]\n")

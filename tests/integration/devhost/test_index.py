@@ -1,7 +1,6 @@
 """Broken apps are refused loudly, with the reason; a good one is listed with its bindings."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -97,14 +96,8 @@ def test_broken_app_is_refused_with_the_reason(reasons: dict[str, str], name: st
 
 def test_command_ends_with_the_reason_and_code_1(tmp_path: Path) -> None:
     (tmp_path / "function_app.py").write_text(HEAD + f"@app.route('runtime/x')\nasync def f({REQUEST}): ...\n")
-    result = subprocess.run(
-        [sys.executable, "-m", "devhost", "--app", str(tmp_path), "--no-azurite", "--no-receiver"],
-        cwd=ROOT,
-        env={"PORT": "0", "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "devhost", "--app", str(tmp_path), "--no-azurite", "--no-receiver"]
+    result = waiting.run(command, cwd=ROOT, env={"PORT": "0", "PATH": ""})
     assert result.returncode == 1
     assert "cannot be indexed" in result.stderr and "must not start with admin or runtime" in result.stderr
     assert "devhost ready" not in result.stdout

@@ -166,7 +166,7 @@ def test_wrong_environment_is_explained(devhost: Start, variables: dict[str, str
 )
 def test_app_runs_on_the_loop_of_production_or_on_the_one_that_is_named(devhost: Start, variables: dict[str, str], module: str) -> None:
     url = devhost(*BARE, AzureWebJobsStorage=NOWHERE, **variables).ready()
-    assert httpx.get(f"{url}/api/loop", timeout=60).text == module
+    assert httpx.get(f"{url}/api/loop", timeout=180).text == module
 
 
 async def test_tests_run_on_the_loop_of_the_devhost() -> None:

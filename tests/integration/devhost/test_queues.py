@@ -314,7 +314,7 @@ def test_queue_function_of_an_app_gets_the_message_with_its_fields(sample: Proce
     async def send() -> None:
         import httpx
 
-        async with httpx.AsyncClient(timeout=60) as client:
+        async with httpx.AsyncClient(timeout=180) as client:
             connection = (await client.get(f"{sample_url}/api/environment/AzureWebJobsStorage")).text
         async with QueueClient.from_connection_string(connection, "sample-work") as queue:
             await queue.create_queue()

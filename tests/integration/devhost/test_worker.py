@@ -46,7 +46,7 @@ def test_worker_that_is_killed_is_replaced_and_what_ran_in_it_fails(devhost: Sta
     failed = answer()
     assert isinstance(failed, httpx.Response) and (failed.status_code, failed.content) == (500, b"")
     # A request that comes before the next worker is there waits for it.
-    assert httpx.get(f"{url}/api/noop", timeout=60).text == "ok"
+    assert httpx.get(f"{url}/api/noop", timeout=180).text == "ok"
     assert workers_of(process.popen.pid) != [worker]
     assert "was killed (SIGKILL): 1 invocations failed" in process.text
 
@@ -58,9 +58,9 @@ def test_worker_is_killed_when_a_function_runs_too_long(devhost: Start, tmp_path
     (app / "host.json").write_text(json.dumps({**host, "functionTimeout": "00:00:05"}))
     process = devhost(*BARE, app=app, AzureWebJobsStorage=NOWHERE)
     url = process.ready()
-    assert httpx.get(f"{url}/api/hang", timeout=60).status_code == 500
+    assert httpx.get(f"{url}/api/hang", timeout=180).status_code == 500
     assert "function hang ran longer than functionTimeout (5 s)" in process.text
-    assert httpx.get(f"{url}/api/noop", timeout=60).text == "ok"
+    assert httpx.get(f"{url}/api/noop", timeout=180).text == "ok"
 
 
 def test_message_in_work_when_the_host_ends_stays_hidden(devhost: Start, azurite: Azurite) -> None:
@@ -79,13 +79,13 @@ def test_drain_starts_nothing_new_and_lets_what_runs_finish(devhost: Start, azur
     with gated(devhost, azurite, DEVHOST_MASTER_KEY="the-key") as (process, queue):
         url = process.ready()
         drain = f"{url}/admin/host/drain"
-        assert httpx.post(drain, timeout=60).status_code == 401
-        assert httpx.get(f"{drain}/status", headers=key, timeout=60).json()["state"] == "Disabled"
-        assert httpx.post(drain, headers=key, timeout=60).status_code == 202
+        assert httpx.post(drain, timeout=180).status_code == 401
+        assert httpx.get(f"{drain}/status", headers=key, timeout=180).json()["state"] == "Disabled"
+        assert httpx.post(drain, headers=key, timeout=180).status_code == 202
         one_runs = {"state": "InProgress", "outstandingInvocations": 1, "outstandingRetries": 0}
 
         def status() -> dict[str, object]:
-            found: dict[str, object] = httpx.get(f"{drain}/status", headers=key, timeout=60).json()
+            found: dict[str, object] = httpx.get(f"{drain}/status", headers=key, timeout=180).json()
             return found
 
         # A tick that has begun ends first.
@@ -96,7 +96,7 @@ def test_drain_starts_nothing_new_and_lets_what_runs_finish(devhost: Start, azur
         wait_until(lambda: status()["state"] == "Completed", "the end of the message in work")
         wait_until(lambda: queue.get_queue_properties().approximate_message_count == 1, "the deletion of the finished message")
         assert [note["body"] for note in process.notes("work")] == ["wait"] and len(process.notes("tick")) == ticks
-        assert httpx.get(f"{url}/api/noop", timeout=60).text == "ok"
+        assert httpx.get(f"{url}/api/noop", timeout=180).text == "ok"
         process.signal(signal.SIGTERM)
         assert process.exit_code() == 0
 
@@ -106,15 +106,15 @@ def test_groups_of_functions_run_apart_and_each_invocation_is_recorded(devhost: 
     environment = {"SPLIT": "1", "DEVHOST_INVOCATIONS": str(record), "DEVHOST_MASTER_KEY": "the-key"}
     with gated(devhost, azurite, **environment) as (process, _):
         url = process.ready()
-        pids = {httpx.get(f"{url}/api/process", timeout=60).json(), *(note["pid"] for note in process.notes("work"))}
+        pids = {httpx.get(f"{url}/api/process", timeout=180).json(), *(note["pid"] for note in process.notes("work"))}
         wait_until(lambda: process.notes("tick"), "a tick")
         pids.add(process.notes("tick")[0]["pid"])
         assert len(pids) == 3
-        assert httpx.get(f"{url}/api/process", timeout=60).json() in pids
+        assert httpx.get(f"{url}/api/process", timeout=180).json() in pids
         ticks, key = len(process.notes("tick")), {"x-functions-key": "the-key"}
-        assert httpx.post(f"{url}/admin/functions/tick", headers=key, timeout=60).status_code == 202
+        assert httpx.post(f"{url}/admin/functions/tick", headers=key, timeout=180).status_code == 202
         assert len(process.notes("tick")) > ticks
-        assert httpx.post(f"{url}/admin/functions/none", headers=key, timeout=60).status_code == 404
+        assert httpx.post(f"{url}/admin/functions/none", headers=key, timeout=180).status_code == 404
         lines = [json.loads(line) for line in record.read_text().splitlines()]
         found = [each for each in lines if "end" in each]
         # The invocation for the running message has begun and not ended.

@@ -168,7 +168,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def send(page: Path, world: World) -> None:
     """Send the requests of a page that it shows with their bodies; they must be accepted."""
-    with httpx.Client(base_url=f"{world.host.url}/api/", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=120) as client:
+    with httpx.Client(base_url=f"{world.host.url}/api/", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=180) as client:
         for method, path, body in bodies(page):
             answer = client.request(method, path, json=body)
             assert answer.status_code in (200, 201), f"{method} {path}: {answer.text}"

@@ -70,7 +70,7 @@ def test_a_closed_resize_stays_readable_for_a_while(tmp_path: Path) -> None:
     with running(path, "--speed", "1000", "--port", "0", "--control-port", "0", "--json", "--until-over") as process:
         output_lines = lines(process)
         url = next(output_lines)["vms"]["n1"] + "/metadata/scheduledevents?api-version=2020-07-01"
-        with httpx.Client(trust_env=False, headers={"Metadata": "true"}, timeout=60) as http:
+        with httpx.Client(trust_env=False, headers={"Metadata": "true"}, timeout=180) as http:
             assert http.get(url).status_code == 200
             assert any(line["kind"] == "completed" for line in output_lines)
             assert http.get(url).json()["Events"] == []
@@ -94,7 +94,7 @@ def test_with_speed_0_control_moves_the_time_and_a_signal_ends_it_politely(tmp_p
         with running(path, "--speed", "0", "--port", "0", "--control-port", "0", "--json") as process:
             output_lines = lines(process)
             ready = next(output_lines)
-            with httpx.Client(trust_env=False, headers={"Metadata": "true"}, timeout=60) as http:
+            with httpx.Client(trust_env=False, headers={"Metadata": "true"}, timeout=180) as http:
                 assert http.post(f"{ready['control']}/clock", json={"advance": "PT16M2S"}).status_code == 200
                 answer = http.get(f"{ready['vms']['n1']}/metadata/scheduledevents?api-version=2020-07-01")
             assert answer.json()["Events"][0]["EventStatus"] == "Started"

@@ -21,7 +21,7 @@ VMS = {"vms": [{"name": "n1"}, {"name": "n2"}], "imds": {"rate": 1000}}
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(headers={"Metadata": "true"}, trust_env=False, timeout=60) as client:
+    async with httpx.AsyncClient(headers={"Metadata": "true"}, trust_env=False, timeout=180) as client:
         yield client
 
 

@@ -204,7 +204,7 @@ def test_example_server_joins_a_fleet_shares_it_and_hands_it_over(python: Path, 
         host = Host(tmp_path, azurite.connection_string, receiver).start()
         stack.callback(host.end)
         fleet = {"partitions": 4, "profile": {"beat": "PT1S", "validity": "PT10S", "takeover": "PT12S"}}
-        answer = httpx.put(f"{host.url}/api/v1/fleets/search", json=fleet, headers={"Authorization": "Bearer local-demo-key"}, timeout=60)
+        answer = httpx.put(f"{host.url}/api/v1/fleets/search", json=fleet, headers={"Authorization": "Bearer local-demo-key"}, timeout=180)
         assert answer.status_code == 201, answer.text
 
         def start(name: str) -> tuple[subprocess.Popen[str], list[str]]:
