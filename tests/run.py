@@ -86,9 +86,10 @@ def decide(driven: Result, computing: Result | None, repeats: bool = True) -> De
     if all(result.code == NO_TESTS for result, _ in runs):
         faults.append("no test was selected")
     if len(repeat) > UNSTABLE_MAX:
-        # One starter that fails may fail every test of a file.
         names = ", ".join(failure.name for failure in repeat)
-        faults.append(f"{len(repeat)} tests are unstable, and at most {UNSTABLE_MAX} may be: {names}")
+        faults.append(
+            f"{len(repeat)} tests are unstable, and at most {UNSTABLE_MAX} may be; all that share a failed fixture count: {names}"
+        )
     elif faults:
         faults += [f"{failure.name}: not repeated, for the run has failed anyhow" for failure in repeat]
     return Decision(faults, [] if faults else repeat)

@@ -14,7 +14,7 @@ from .waiting import wait_until
 
 READY = "devhost ready "
 # Programs say so of a port that another process has, and the devhost of an emulator that did not start.
-_MACHINE = re.compile(r"already in use|^devhost: .*did not start", re.MULTILINE)
+_MACHINE = re.compile(r"address already in use|^devhost: .*(already in use|did not start)", re.MULTILINE)
 
 
 def ready(process: subprocess.Popen[Any], output: Path, runs: int = 0) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,7 @@ import pytest
 from devhost.azurite import Azurite, AzuriteDidNotStart, PortInUse
 from devhost.starting import DidNotStart
 from tests import starting
+from tests.paths import ROOT
 from tests.run import Decision, Result, decide
 from tests.verdicts import Failure, Verdicts, may_be_repeated
 from tests.waiting import StillWaiting, all_output, ended, eventually, run, wait_until, within
@@ -248,3 +250,22 @@ def test_a_run_that_ended_otherwise_than_by_its_tests_has_failed(broken: Result)
 
 def test_a_run_without_any_test_has_failed() -> None:
     assert decide(result(code=5), result(code=5)).faults == ["no test was selected"]
+
+
+def test_only_waits_raise_the_error_of_a_wait_that_ran_out_and_only_starters_the_other() -> None:
+    """Otherwise a fault of the code could pass for one of the machine."""
+    raisers = {
+        (name, path.relative_to(ROOT).as_posix())
+        for folder in ("shared", "devhost", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+        if path != Path(__file__)
+        for name in re.findall(r"^\s*raise (StillWaiting|DidNotStart|AzuriteDidNotStart|PortInUse)\(", path.read_text(), re.MULTILINE)
+    }
+    assert raisers == {
+        ("StillWaiting", "tests/waiting.py"),
+        ("DidNotStart", "tests/starting.py"),
+        ("DidNotStart", "tests/browser/conftest.py"),
+        ("DidNotStart", "tests/integration/kafka/conftest.py"),
+        ("AzuriteDidNotStart", "devhost/azurite.py"),
+        ("PortInUse", "devhost/azurite.py"),
+    }

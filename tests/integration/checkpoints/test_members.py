@@ -26,6 +26,7 @@ from tests import waiting
 from tests.integration.leases.proxy import Proxy
 from tests.integration.scheduler.conftest import Host
 from tests.integration.scheduler.receiver import Receiver
+from tests.logs import watch
 from tests.waiting import wait_until
 
 KEY = "local-demo-key"
@@ -74,7 +75,7 @@ class Fleet:
         url = self.host.url if through is None else f"http://127.0.0.1:{through.port}"
         environment = {**os.environ, "TOCSIN_URL": url, "TOCSIN_KEY": KEY, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "tests.integration.checkpoints.member", self.name, node, str(self.folder)]
-        with (self.folder / f"{self.name}-{node}.txt").open("ab") as output:
+        with watch(self.folder / f"{self.name}-{node}.txt").open("ab") as output:
             self.members[node] = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
 
     def kill(self, node: str) -> None:
