@@ -87,9 +87,7 @@ def decide(driven: Result, computing: Result | None, repeats: bool = True) -> De
         faults.append("no test was selected")
     if len(repeat) > UNSTABLE_MAX:
         names = ", ".join(failure.name for failure in repeat)
-        faults.append(
-            f"{len(repeat)} tests are unstable, and at most {UNSTABLE_MAX} may be; all that share a failed fixture count: {names}"
-        )
+        faults.append(f"{len(repeat)} tests are unstable, and at most {UNSTABLE_MAX} may be; a failed fixture counts for each: {names}")
     elif faults:
         faults += [f"{failure.name}: not repeated, for the run has failed anyhow" for failure in repeat]
     return Decision(faults, [] if faults else repeat)

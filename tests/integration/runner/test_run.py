@@ -85,7 +85,7 @@ def test_a_wait_that_ran_out_is_repeated_alone_and_told_at_the_end_in_full(suite
 
 def test_a_test_that_fails_or_is_skipped_when_it_is_repeated_fails_the_run(suite: Suite) -> None:
     suite.write("driven/test_slow.py", SLOW_ONCE + "    assert 1 == 2\n")
-    suite.write("driven/test_skipped.py", SLOW_ONCE.replace('"ran"', '"skipped"') + "    import pytest\n    pytest.skip('later')\n")
+    suite.write("driven/test_skipped.py", SLOW_ONCE.replace('"ran"', '"skipped_ran"') + "    import pytest\n    pytest.skip('later')\n")
     code, text = suite.run("1")
     assert code == 1 and "assert 1 == 2" in text, text
     failed = re.findall(r"^FAILED (driven/\S+) failed alone too$", text, re.MULTILINE)
@@ -107,7 +107,7 @@ def test_another_fault_beside_the_wait_and_any_fault_of_a_test_that_computes_fai
     for name, source in OTHER.items():
         suite.write(f"driven/test_{name}.py", f"from tests.waiting import ran_out\n{source}")
     suite.write("computing/test_slow.py", SLOW_ONCE)
-    suite.write("driven/test_slow.py", SLOW_ONCE.replace('"ran"', '"driven"'))
+    suite.write("driven/test_slow.py", SLOW_ONCE.replace('"ran"', '"driven_ran"'))
     code, text = suite.run("1")
     faults = dict(re.findall(r"^FAILED (\w+/\w+)\.py::\w+: (.*)$", text, re.MULTILINE))
     assert code == 1 and faults.keys() == {*(f"driven/test_{name}" for name in OTHER), "computing/test_slow", "driven/test_slow"}, text
