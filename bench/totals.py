@@ -46,18 +46,9 @@ async def filled(run: Run, what: str) -> AsyncIterator[tuple[Host, int, Millis]]
                 run.report_progress(what, number * BATCH, events)
                 async with host.session.post(f"{host.url}/api/v1/events/batch", data=batch_text(dues), headers=headers) as answer:
                     assert answer.status == 200 and (await answer.json())["rejected"] == 0
-            await _swept(azurite.connection_string)
-            # And until the last shards have their counts.
+            # Until the last shards have their counts.
             await asyncio.sleep(2 * NOTE_AFTER)
             yield host, events, first
-
-
-async def _swept(connection: str) -> None:
-    """Wait until the first sweep has looked for events that have no state rows."""
-    async with application(connection) as (app, _):
-        async with asyncio.timeout(120):
-            while not await app.scheduler.state_backfill.complete():
-                await app.clock.sleep(1.0)
 
 
 async def timed(host: Host, path: str, key: str = KEY, pause: float = 0.0, rounds: int = ROUNDS) -> tuple[list[float], Any]:
@@ -107,7 +98,6 @@ async def shards(run: Run) -> list[Figure]:
     first = (int(time.time() * 1000) // HOUR + 24) * HOUR
     with emulator() as azurite:
         async with devhost(azurite.connection_string) as host:
-            await _swept(azurite.connection_string)
             async with application(azurite.connection_string) as (app, _):
                 await _file(app.storage.tables, count, first)
             return await _totals(host, 25 * count, first, f"{count:,} shards of 25 open events")

@@ -111,7 +111,7 @@ async def transactions(run: Run) -> list[Figure]:
     with emulator() as azurite:
         trigger = AzureQueues.from_connection_string(azurite.connection_string)
         async with application(azurite.connection_string) as (app, _), QueueTrigger(app.scheduler, trigger, app.clock) as pump:
-            # The sweep finds that no former version is at work, and the first event makes the tenant's rows of figures.
+            # The first event makes the tenant's rows of figures.
             await app.timers.sweep()
             await _finish_one(app)
             total, reads, note = await _counted(run, app, pump, run.pick(8, 2))

@@ -82,7 +82,6 @@ class Application:
             on_delete=self._end_parts,
             on_searchable=lambda tenant, new: self.scheduler.label_index.begin(tenant, fresh=new),
             on_expired_key=lambda tenant, prefix: self.scheduler.notices(tenant, "key.expired", prefix, "a call carried the key"),
-            alone=lambda: self.scheduler.state_backfill.complete(),
             entropy=ports.entropy,
         )
         self.audit = AuditRecords(tables, clock)

@@ -74,7 +74,7 @@ def timer_jobs(services: SweptServices) -> Mapping[str, Sequence[tuple[str, Job]
         "scheduler_scan": [
             ("dispatch", by_event_clock(scheduler.sweeps.dispatch)),
             ("recurring", by_event_clock(scheduler.recurring.chain.sweep)),
-            ("state rows", scheduler.state_backfill.run_once),
+            ("state rows", scheduler.state_pass.run_once),
             ("notices", scheduler.notices.sweep),
             ("label rows", scheduler.label_index.run_once),
         ],

@@ -17,8 +17,6 @@ import orjson
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError, TocsinError
 from ..scheduler.bulk.service import JOB as BULK_JOBS
-from ..scheduler.label_index import TWICE_LABELLED
-from ..scheduler.state_backfill import TICKED, TWICE
 from ..scheduler.timings import SILENCE
 from ..storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from ..storage.ports import Props, Queues, Row, Tables, Upsert
@@ -33,7 +31,9 @@ type Counts = dict[str, dict[str, int]]
 SCHEDULES: Mapping[str, str] = {"sweep": "0 * * * * *"}
 """NCRONTAB expressions by timer function, seconds first, UTC."""
 PERIODS: Mapping[str, float] = {"scheduler_scan": 60.0, "lease_scan": 60.0, "stale_scan": 60.0, "retention_scan": 3600.0}
-"""Seconds between two runs of each job of the sweep. Former versions had a timer function for each, of the same name."""
+"""Seconds between two runs of each job of the sweep."""
+TICKED: Final = "scheduler_scan"
+"""The job whose tick says when events were last dispatched."""
 
 KAFKA_SCHEDULES: Mapping[str, str] = {"ingest_kafka": "0,30 * * * * *"}
 """Deployed only where there are Kafka sources: this function works most of the time, and is billed for it."""
@@ -259,8 +259,6 @@ class Timers:
         ticks: dict[str, Props] = {job: {"at": now, "failed": len(run.failed)} for job, run in runs.items() if job != BULK_JOBS}
         if not ticks:
             return
-        if TICKED in ticks:
-            ticks[TICKED] |= {TWICE: now, TWICE_LABELLED: now}
         await self._tables.write(SWEEPS, PK_TICKS, tuple(Upsert(job, props) for job, props in ticks.items()))
 
     async def _part(self, job: str, name: str, part: Job, limit: float | None) -> dict[str, int] | None:

@@ -4,9 +4,10 @@ A label that a tenant declares searchable is marked on the events stored from th
 tenant's shards, unfinished and finished, files the rows of the others. It is bounded, and its progress is a row, so any sweep continues it:
 
     TocsinSweeps, label-progress      {tenant}      the declarations that the pass is for, when it began, how far it is
-    TocsinSweeps, ticks               label_rows    `wanted`: a pass is not complete; `former`: last sweep of a version without label rows
+    TocsinSweeps, ticks               label_rows    `wanted`: a pass is not complete; `since`: time of the last failover, or 0
 
-Until the pass is complete, lists by the label look into every event. A pass that began while a former version stored events is repeated.
+Until the pass is complete, lists by the label look into every event. A pass that began before a failover of a mirrored pair is repeated,
+because copies have no label rows before an owner takes them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..engine.queries import load_rows
 from ..engine.row_codec import RowCodec
 from ..engine.stored_passes import following, page_with_rows
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS
-from ..storage.ports import ANY, Applied, Insert, Merge, Replace, Row, Tables, Upsert, Where
+from ..storage.ports import ANY, Applied, Insert, Merge, Props, Replace, Row, Tables, Upsert, Where
 from .keys import (
     END_EVENTS,
     FIRST_EVENT,
@@ -41,17 +42,15 @@ from .protocol.changing import find
 from .protocol.label_rows import MARK, digests_of, file_digests
 from .rules import GOING
 from .shard.gate import parse_gate
-from .state_backfill import FORMER_ENDS_WITHIN, TICKED
 
 log = logging.getLogger(__name__)
 
 LABELS_ROW: Final = "label_rows"
 """Row beside the ticks. Without it no tenant has declared a label."""
-TWICE_LABELLED: Final = "labelled"
-"""Property of a tick: its time once more. Versions without label rows do not write it."""
 PK_PROGRESS: Final = "label-progress"
 KNOWN_AFTER: Millis = 300_000
-"""Time after a declaration by which every process marks the events that it stores, those under way included."""
+"""Time after a declaration by which every process marks the events that it stores, those under way included. After a failover, the time by
+which every event is copied or stored on the side that serves."""
 RUN_FOR: Final = 20.0
 """Seconds that one run may take; the next one continues."""
 FRESH_FOR: Final = 30.0
@@ -98,7 +97,6 @@ class LabelIndex:
         self._partitions = index_partitions(places)
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
         self._marker: Row | None = None
-        self._is_former = False
         self._known: dict[str, tuple[float, str]] = {}
         """The declarations of each tenant whose pass is known to be complete, and the monotonic time of that look."""
 
@@ -139,22 +137,16 @@ class LabelIndex:
     async def _call(self) -> None:
         """Let the next sweep look for passes that are not complete. Raises `StorageError`; the next list repeats it."""
         if not isinstance(await self._tables.write(SWEEPS, PK_TICKS, (Merge(LABELS_ROW, {"wanted": True}, ANY),)), Applied):
-            await self._tables.write(SWEEPS, PK_TICKS, (Insert(LABELS_ROW, {"wanted": True, "former": 0}),))
+            await self._tables.write(SWEEPS, PK_TICKS, (Insert(LABELS_ROW, labels_wanted()),))
 
     def watch(self, ticks: Sequence[Row]) -> None:
         """Look at the rows of the timers' ticks as the sweep has read them, before it runs its jobs."""
-        rows = {row.rk: row for row in ticks}
-        self._marker, tick = rows.get(LABELS_ROW), rows.get(TICKED)
-        self._is_former = tick is not None and tick.props.get(TWICE_LABELLED) != tick.props["at"]
+        self._marker = next((row for row in ticks if row.rk == LABELS_ROW), None)
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Do a part of the passes that are not complete; return counts. Raises `StorageError`; the next run continues."""
         counts: Counter[str] = Counter()
         marker, self._marker = self._marker, None
-        if self._is_former:
-            self._is_former = False
-            await self._tables.write(SWEEPS, PK_TICKS, (Upsert(LABELS_ROW, {"wanted": True, "former": now}),))
-            return counts
         if marker is None or not marker.props["wanted"]:
             return counts
         until, waiting = self._clock.monotonic() + RUN_FOR, 0
@@ -235,11 +227,16 @@ class LabelIndex:
         await self._runner.run(file_digests(found.pk, bucket or minute_text(int(found.props["due"])), digests))
 
 
+def labels_wanted(since: Millis = 0) -> Props:
+    """Return the properties of the row that asks for passes. since: time of a failover, after which every pass is made again."""
+    return {"wanted": True, "since": since}
+
+
 def _earliest(progress: LabelProgress, marker: Row | None) -> Millis:
     """Return the earliest time at which a pass for these declarations may begin: by then no process stores events without their mark."""
-    former = int(marker.props["former"]) if marker is not None else 0
+    since = int(marker.props["since"]) if marker is not None else 0
     known = _last(progress.declared) + (0 if progress.fresh else KNOWN_AFTER)
-    return max(known, former + FORMER_ENDS_WITHIN if former else 0)
+    return max(known, since + KNOWN_AFTER if since else 0)
 
 
 def _is_complete(progress: LabelProgress, marker: Row | None) -> bool:

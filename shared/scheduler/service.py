@@ -51,7 +51,7 @@ from .queries.views import EventViews
 from .recovery import ShardRecovery
 from .recurring.service import Recurring
 from .shard.queued_ids import QueuedIds
-from .state_backfill import StateBackfill
+from .state_pass import StatePass
 from .sweeps import Sweeps
 
 
@@ -81,10 +81,10 @@ class Scheduler:
         tables = storage.tables
         self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True, chance=ids.chance)
         queued_ids, parcels = QueuedIds(settings.master_key), signing_key(settings.master_key)
-        self.state_backfill = StateBackfill(self.runner, tables, clock, storage.places)
+        self.state_pass = StatePass(self.runner, tables, clock, storage.places)
         self.label_index = LabelIndex(self.runner, tables, clock, directory.declared, storage.places)
         former = FIRST if side == "second" else ""
-        rows = CompleteRows(self.state_backfill.complete, self.label_index.complete)
+        rows = CompleteRows(self.state_pass.complete, self.label_index.complete)
         self.lookup = EventLookup(self.runner, tables, clock, queued_ids, rows, storage.places, former)
         self.lists = ListTurns()
 
@@ -140,7 +140,7 @@ class Scheduler:
 
     def watch_ticks(self, ticks: Sequence[Row]) -> None:
         """Look at the rows of the timers' ticks as the sweep has read them."""
-        self.state_backfill.watch(ticks)
+        self.state_pass.watch(ticks)
         self.label_index.watch(ticks)
         self.bulk.watch(ticks)
 

@@ -11,14 +11,12 @@ group has not changed, the row has not changed either, and is used further witho
 - A process knows only that a mark was replaced before the look that shows it. It takes rows of this group as read anew if their read began
   `SETTLED_AFTER` seconds after the end of that look, and reads older ones again.
 - Every row is read again after `LONGEST`, whatever the marks say.
-
-Former versions change rows without a mark, so marks count only if no process of such a version is at work.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 from zlib import crc32
@@ -42,8 +40,6 @@ SETTLED_AFTER: Final = 15.0
 """Seconds after which a change that was marked is certainly stored: `CHANGE_WITHIN`, and room for the difference of two clocks."""
 LONGEST: Final = 60.0
 """Seconds after which a row is read again in any case."""
-ALONE_TTL: Final = 300.0
-"""Seconds for which a process believes that no former version is at work, or that one is."""
 ATTEMPTS: Final = 5
 """Most attempts to store a mark whose answer was lost."""
 
@@ -53,20 +49,12 @@ def group_of(tenant: str) -> str:
     return f"g{crc32(tenant.encode()) % GROUPS}"
 
 
-async def _yes() -> bool:
-    return True
-
-
 class ChangeMarks:
     """Marks changes, and says which cached rows have not changed. One per process; belongs to one event loop."""
 
-    def __init__(
-        self, tables: Tables, clock: Clock, entropy: Callable[[int], bytes], alone: Callable[[], Awaitable[bool]] | None = None
-    ) -> None:
-        """alone: returns True if no former version is at work, which would change rows without a mark."""
-        self._tables, self._clock, self._entropy, self._ask_alone = tables, clock, entropy, alone or _yes
+    def __init__(self, tables: Tables, clock: Clock, entropy: Callable[[int], bytes]) -> None:
+        self._tables, self._clock, self._entropy = tables, clock, entropy
         self._looks: Cached[str, float] = Cached(self._look, clock, ttl=LOOK_TTL, missing_ttl=LOOK_TTL, size=1)
-        self._alone: Cached[str, bool] = Cached(self._read_alone, clock, ttl=ALONE_TTL, missing_ttl=ALONE_TTL, size=1)
         self._marks: dict[str, object] | None = None
         """The marks of the last look, by group; None before the first look."""
         self._all_settled = float("-inf")
@@ -92,8 +80,6 @@ class ChangeMarks:
         if self._is_outdated(tenant, read_at):
             return None
         try:
-            if not await self._alone.get(""):
-                return None
             seen_at = await self._looks.get("")
         except StorageError as error:
             # The row itself may be within reach. For a while, it is read without a look before.
@@ -108,9 +94,6 @@ class ChangeMarks:
         """Return True if the row must be read again, whatever a further look shows."""
         now = self._clock.monotonic()
         return now < self._failed_until or now - read_at >= LONGEST or read_at <= self._settled.get(group_of(tenant), self._all_settled)
-
-    async def _read_alone(self, key: str) -> bool:
-        return await self._ask_alone()
 
     async def _look(self, key: str) -> float:
         """Look at the marks; return the monotonic time at which the look began."""

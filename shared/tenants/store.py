@@ -78,7 +78,6 @@ class TenantDirectory:
         refuse_delete: Callable[[str], Awaitable[object]] = _nothing,
         on_delete: Callable[[str], Awaitable[object]] = _nothing,
         on_searchable: Callable[[str, bool], Awaitable[object]] | None = None,
-        alone: Callable[[], Awaitable[bool]] | None = None,
         on_expired_key: Callable[[str, str], Awaitable[object]] | None = None,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
@@ -86,7 +85,7 @@ class TenantDirectory:
         raises 409 while a part of the tenant cannot be deleted. on_delete: deletes the parts of a tenant beside keys and channels; raises
         409 like `refuse_delete`; safe to repeat. on_searchable: is called with a tenant that has declared other labels searchable, and
         True if the tenant is new. on_expired_key: is called with the tenant and the prefix of a key that is used after its expiry, once an
-        hour for each key. alone: returns True if no former version, which marks no changes, is at work."""
+        hour for each key."""
         self._remains, self._refuse_delete, self._on_delete = remains, refuse_delete, on_delete
         self._on_searchable = on_searchable
         self._on_expired_key = on_expired_key
@@ -96,7 +95,7 @@ class TenantDirectory:
         self._mirrored = settings.mirrored
         admin = settings.admin_key
         self._admin = rules.digest_of(admin.get_secret_value()) if admin and admin.get_secret_value() else None
-        self._marks = ChangeMarks(tables, clock, entropy, alone)
+        self._marks = ChangeMarks(tables, clock, entropy)
         self._homes: Cached[str, Home] = Cached(
             self._read_home, clock, ttl=TENANT_TTL, missing_ttl=MISSING_TTL, size=CACHE_SIZE, still=self._still_home
         )

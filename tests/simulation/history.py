@@ -25,11 +25,10 @@ from shared.delivery.channels import Sender
 from shared.delivery.channels.model import QueueChannel
 from shared.scheduler.ingest import shard_filler
 from shared.scheduler.protocol import owning
-from shared.scheduler.state_backfill import PROGRESS_ROW, BackfillProgress
 from shared.storage import Storage
 from shared.storage.memory import MemoryTables
-from shared.storage.names import ALL_QUEUES, ALL_TABLES, PK_TICKS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS, SWEEPS
-from shared.storage.ports import Insert, Row
+from shared.storage.names import ALL_QUEUES, ALL_TABLES, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, SHARDS
+from shared.storage.ports import Row
 from shared.tenants.model import Durability, Limits, Retry, Tenant
 from shared.whatif.twin.loop import Stuck, VirtualLoop
 
@@ -75,10 +74,6 @@ class Report:
     violation: str | None = None
 
 
-SEEDS_WITHOUT_FORMER_VERSIONS = 3_000
-"""The first seed of histories on a storage on which former versions have certainly ended."""
-
-
 class TrueClock:
     """The storage service's clock: the truth."""
 
@@ -113,8 +108,6 @@ class World:
 
     def __init__(self, seed: int, style: str | None = None) -> None:
         self.seed = seed
-        self.no_former_version = seed >= SEEDS_WITHOUT_FORMER_VERSIONS
-        """The app knows from the start that no former version is at work: lists rely on state rows, and caches on marks of changes."""
         self.random = Random(seed)
         self.lease_chance = Random(f"{seed}/lease")
         self.profile = draw(self.random, style)
@@ -301,8 +294,6 @@ class World:
         """Tables, queues, tenants, and the first instances; answers the judge, an instance without faults."""
         await self.tables.ensure(ALL_TABLES)
         await self.queues.ensure((*ALL_QUEUES, QUEUE_SHARDS + POISON, QUEUE_RETRIES + POISON, QUEUE_INGEST + POISON))
-        if self.no_former_version:
-            await self.tables.write(SWEEPS, PK_TICKS, (Insert(PROGRESS_ROW, BackfillProgress(done=True).props()),))
         judge_instance = Instance(self, "judge", faulty=False)
         limits = Limits(events_per_second=self.profile.events_per_second, open_events=self.profile.open_events)
         retry = Retry.model_construct(attempts=3, first=2_000, max=15_000, within=86_400_000)

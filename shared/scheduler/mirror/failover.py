@@ -25,7 +25,7 @@ from ...tenants.rows import PK_TENANTS
 from ...web.problem import conflict
 from ..facets.fanouts.names import id_names
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, HOME, MIRRORED, NEWS, index_partitions, index_shard, minute_text, place_of
-from ..label_index import LABELS_ROW
+from ..label_index import LABELS_ROW, labels_wanted
 from ..protocol.mirroring import (
     AGAIN_PK,
     ELSEWHERE_PK,
@@ -43,7 +43,8 @@ from ..protocol.mirroring import (
 from ..protocol.owning import note_of
 from ..queries.stats import copy_lag
 from ..shard.ledger import entry_for
-from ..state_backfill import PROGRESS_ROW as STATE_ROWS
+from ..state_pass import PROGRESS_ROW as STATE_ROWS
+from ..state_pass import StatePassProgress
 from ..timings import FAILBACK_OVERLAP, FAILBACK_RUN_FOR, RECOPY_AFTER
 from .copying import LAST, copy_tenants
 from .orphans import shut_orphans
@@ -150,10 +151,10 @@ class Failover:
             raise conflict("changed-meanwhile", "another request changes sides at this moment; read the state and try again")
 
     async def _begin_state_rows(self, side: str) -> None:
-        """Let the side that is about to serve look for dead and retrying events anew: a copy has no state rows before its owner comes."""
-        await self._tables.write(side + SWEEPS, PK_TICKS, (Delete(STATE_ROWS, ANY),))
-        # Nor does it have label rows.
-        await self._tables.write(side + SWEEPS, PK_TICKS, (Upsert(LABELS_ROW, {"wanted": True, "former": self._clock.now()}),))
+        """Let the side that is about to serve look for dead, retrying and labelled events anew: before its owner comes, a copy has neither
+        state rows nor label rows."""
+        wanted = Upsert(STATE_ROWS, StatePassProgress().props()), Upsert(LABELS_ROW, labels_wanted(self._clock.now()))
+        await self._tables.write(side + SWEEPS, PK_TICKS, wanted)
 
     def carry_on(self) -> None:
         """Carry a failback on in the background of this process; the timer continues it if this process ends."""

@@ -11,7 +11,7 @@ from tests.making import make_command, make_environment
 
 def test_a_rolling_host_update_goes_one_fault_domain_at_a_time_and_every_node_is_ready_for_it() -> None:
     command = [*make_command("demo-maintenance", "--json"), "--silent"]
-    ran = subprocess.run(command, cwd=ROOT, env=make_environment(), capture_output=True, text=True, timeout=900)
+    ran = waiting.run(command, cwd=ROOT, env=make_environment())
     assert ran.returncode == 0, ran.stderr + ran.stdout
     result = json.loads(ran.stdout)
     assert (result["wrong"], result["most_domains_down"]) == ([], 1)

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
+from shared.scheduler.state_backfill import FORMER_ENDS_WITHIN, TICKED, TWICE
 
 from shared.core.clock import to_datetime
 from shared.leases.protocol import membership, takeover
 from shared.leases.protocol.membership import BeatApplied, Registered, ServerReport
 from shared.leases.rows import fleet_key
 from shared.leases.rules import ServerSession
-from shared.scheduler.state_backfill import FORMER_ENDS_WITHIN, TICKED, TWICE
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from shared.storage.ports import Upsert

@@ -72,7 +72,6 @@ def play(keys: dict[str, int], limits: KeyLimits, instances: int = 2, *, mixed: 
     mixed: neighbours in the order are in different shards. shard: events of a shard.
     """
     world = World(1, "none")
-    world.no_former_version = True
     profile = world.profile
     profile.instances, profile.tenants, profile.skew, profile.drift, profile.page_rows = 0, 1, 0.0, 0.0, 1000
     profile.events_per_second = profile.open_events = None

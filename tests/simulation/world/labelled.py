@@ -22,10 +22,8 @@ from shared.core.clock import Millis, to_text
 from shared.delivery.channels import Sender
 from shared.delivery.channels.ports import OutgoingDelivery, Verdict
 from shared.scheduler import label_index
-from shared.scheduler.label_index import KNOWN_AFTER, PK_PROGRESS, TWICE_LABELLED, LabelIndex
-from shared.scheduler.state_backfill import TICKED, TWICE
+from shared.scheduler.label_index import KNOWN_AFTER, PK_PROGRESS, LabelIndex
 from shared.storage.names import PK_TICKS, SWEEPS
-from shared.storage.ports import Upsert
 from tests.model.checking.mutants import patched
 
 from ..checks.invariants import only_owners_start
@@ -77,14 +75,14 @@ class LabelledWorld(World):
         # An event waits for its acknowledgement without end where the tenant may have three open events.
         self.profile.events_per_second = self.profile.open_events = None
         self.clients = Clients(self)
-        self._former_until = self.fortune.choice((0.0, 0.0, 0.0, 60.0, 200.0))
-        """Seconds until a process of a version without label rows is restarted; 0 without one."""
+        self._late_until = self.fortune.choice((0.0, 0.0, 0.0, 60.0, 200.0))
+        """Seconds until a process that has not heard of the declarations is restarted; 0 without one."""
         self.declared = [False] * self.profile.tenants
         minute = 60.0 * self.fortune.randint(1, 2)
         self._begins = self.fortune.choice((0.0, 0.0, self.fortune.uniform(0.0, 120.0), minute - self.fortune.uniform(0.0, 5.0)))
         """Seconds until the tenants declare the label."""
-        self._fresh = self.fortune.random() < 0.3 and not self._former_until
-        """The tenants have declared the label before they had any event. Events of a former version have no pass then."""
+        self._fresh = self.fortune.random() < 0.3 and not self._late_until
+        """The tenants have declared the label before they had any event. Events of a late process have no pass then."""
         self._passes = 0.0 if self._fresh else 60.0 * (1 + (self._begins + KNOWN_AFTER / 1000) // 60)
         """Seconds until the pass over their events, if nothing goes wrong."""
 
@@ -103,8 +101,8 @@ class LabelledWorld(World):
 
     async def lived(self) -> None:
         self.loop.call_later(CALM_AFTER, self._calm)
-        if self._former_until:
-            self.loop.call_later(self._former_until, self._end_former)
+        if self._late_until:
+            self.loop.call_later(self._late_until, self._end_late)
         fortune, tenants = self.fortune, self.profile.tenants
         for number in range(fortune.randint(4, 16)):
             value = fortune.choice(VALUES[: fortune.choice((1, 1, 2))])
@@ -229,25 +227,21 @@ class LabelledWorld(World):
     async def sweep(self, instance: Instance) -> Counts:
         app = await instance.app.serving()
         scheduler, now = app.scheduler, instance.clock.now()
-        tables = app.storage.tables
-        former = self.is_former(instance)
-        if not former:
-            scheduler.watch_ticks((await tables.query(SWEEPS, PK_TICKS)).rows)
-        parts = [super().sweep(instance), *(() if former else self.jobs(app.scheduler, now))]
-        counts, *_ = await asyncio.gather(*parts)
-        tick = {"at": now, TWICE: now} | ({} if former else {TWICE_LABELLED: now})
-        await tables.write(SWEEPS, PK_TICKS, (Upsert(TICKED, tick),))
+        late = self.is_late(instance)
+        if not late:
+            scheduler.watch_ticks((await app.storage.tables.query(SWEEPS, PK_TICKS)).rows)
+        counts, *_ = await asyncio.gather(super().sweep(instance), *(() if late else self.jobs(scheduler, now)))
         return counts
 
     def jobs(self, scheduler: Any, now: Millis) -> list[Any]:
         """Return the parts of the sweep besides the scheduler's own."""
         return [scheduler.label_index.run_once(now)]
 
-    def is_former(self, instance: Instance) -> bool:
-        """Return True for a process of a version that knows nothing of label rows."""
-        return instance.name == "i1" and self.loop.now < self._former_until
+    def is_late(self, instance: Instance) -> bool:
+        """Return True for a process that has not heard of the declarations: it marks no events, and makes no pass."""
+        return instance.name == "i1" and self.loop.now < self._late_until
 
-    def _end_former(self) -> None:
+    def _end_late(self) -> None:
         for instance in list(self.host.instances):
             if instance.name == "i1":
                 instance.crash()
@@ -255,7 +249,7 @@ class LabelledWorld(World):
     async def searchable(self, index: LabelIndex, tenant: str) -> Collection[str]:
         """Return the labels with which the process at work marks events."""
         instance = CURRENT.get()
-        return () if instance is not None and self.is_former(instance) else await _searchable(index, tenant)
+        return () if instance is not None and self.is_late(instance) else await _searchable(index, tenant)
 
     def arrived(self, instance: Instance, delivery: OutgoingDelivery) -> PlannedAnswer:
         """Answer a delivery."""

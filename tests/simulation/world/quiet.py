@@ -177,7 +177,6 @@ class Platform(Host):
 def play(traffic: Traffic) -> Figures:
     """Post for the given time, and go on until every event has ended."""
     world = World(traffic.seed, "none")
-    world.no_former_version = True
     profile = world.profile
     profile.instances, profile.tenants, profile.skew, profile.drift, profile.page_rows = 0, traffic.tenants, 0, 0.0, 1000
     profile.events_per_second = profile.open_events = None

@@ -17,7 +17,7 @@ from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, TENANTS
 from shared.storage.ports import ANY, Delete, Op
 from shared.tenants import rows
-from shared.tenants.change_marks import ALONE_TTL, CHANGE_WITHIN, LONGEST, MARKS, PK_CHANGES, SETTLED_AFTER, group_of
+from shared.tenants.change_marks import CHANGE_WITHIN, LONGEST, MARKS, PK_CHANGES, SETTLED_AFTER, group_of
 from shared.tenants.model import KeyIn, Tenant
 from shared.tenants.store import CHANNEL_TTL, TenantDirectory
 from shared.whatif.twin.loop import VirtualLoop
@@ -63,13 +63,14 @@ async def test_rows_of_tenants_that_do_not_change_are_read_once_a_minute(world: 
     assert await gets(world, keys, int(LONGEST)) <= 3 * 20 + LONGEST
 
 
-async def test_a_lone_tenant_costs_no_more_reads_than_without_marks(world: World) -> None:
+async def test_a_lone_tenant_costs_no_more_reads_than_without_marks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = await tenants(world, 1)
 
-    async def mixed() -> bool:
-        return False
+    async def changed(tenant: str, read_at: float, ttl: float) -> None:
+        """Without marks, every row that is too old is read again."""
 
-    plain = TenantDirectory(world.tables, world.clock, world.settings, alone=mixed)
+    plain = TenantDirectory(world.tables, world.clock, world.settings)
+    monkeypatch.setattr(plain._marks, "unchanged", changed)
     for pause in (0.3, 1.0, 2.0, 5.1, 40.0):
         made = Counter[str]()
         for _ in range(20):
@@ -167,32 +168,6 @@ async def test_a_change_without_a_mark_shows_after_a_minute(world: World) -> Non
     assert await world.other.key(keys[0]) is not None
     await world.clock.advance(0.1)
     assert await world.other.key(keys[0]) is None
-
-
-async def test_marks_do_not_count_while_a_former_version_may_be_at_work(world: World) -> None:
-    alone = False
-
-    async def ask() -> bool:
-        return alone
-
-    keys = await tenants(world, 1)
-    world.other = TenantDirectory(world.tables, world.clock, world.settings, alone=ask)
-    await gets(world, keys, 3)
-    row = await world.tables.get(TENANTS, rows.of_tenant("t0"), "channel:c")
-    assert row is not None
-    # A former version pauses the channel.
-    await world.tables.write(TENANTS, row.pk, [Delete(row.rk, ANY)])
-    await world.clock.advance(CHANNEL_TTL)
-    assert await world.other.target("t0", "c") is None
-    await world.directory.channels.put("t0", "c", QUEUE)
-    alone = True
-    await world.clock.advance(ALONE_TTL)
-    keys = await tenants_again(world)
-    assert await gets(world, keys, 20) <= 3 + 20
-
-
-async def tenants_again(world: World) -> list[str]:
-    return [(await world.directory.keys.issue("t0", KeyIn(scopes=["events"]))).key]
 
 
 async def test_rows_are_read_while_the_marks_cannot_be(world: World) -> None:

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.delivery.channels.ports import Verdict
-from shared.scheduler.label_index import FRESH_FOR, KNOWN_AFTER, LABELS_ROW, PK_PROGRESS
+from shared.scheduler.label_index import FRESH_FOR, KNOWN_AFTER, LABELS_ROW, PK_PROGRESS, labels_wanted
 from shared.scheduler.protocol.label_rows import MARK, SPREAD, label_digest, label_partition
-from shared.scheduler.state_backfill import FORMER_ENDS_WITHIN
 from shared.storage.names import EVENTS, PK_TICKS, SWEEPS
 from shared.storage.ports import ANY, Delete, Merge, Upsert
 from tests.unit.scheduler.harness import World
@@ -159,19 +158,19 @@ async def test_pass_takes_place_although_the_process_ended_before_the_sweep_knew
     assert len(label_rows(world)) == 1 and await listed(world, "order=1") == ["old"]
 
 
-async def test_pass_is_repeated_after_a_former_version_was_at_work(world: World) -> None:
+async def test_pass_is_repeated_after_a_failover(world: World) -> None:
     await declare(world, "order")
     await world.demo.create(id="a", due="2027-02-01T09:00:00Z", labels={"order": "17"})
-    # A process of a former version moves it, and sweeps.
+    # Its copy has no label row.
     for rk in label_rows(world):
         await world.tables.write(SWEEPS, next(row.pk for row in world.rows(SWEEPS) if row.rk == rk), (Delete(rk, ANY),))
     [event] = [row for row in world.rows(EVENTS) if row.props.get("id") == "a"]
     await world.tables.write(EVENTS, event.pk, (Merge(event.rk, {MARK: "order"}, ANY),))
-    await world.tables.write(SWEEPS, PK_TICKS, (Upsert("scheduler_scan", {"at": world.now, "listed": world.now, "failed": 0}),))
+    await world.tables.write(SWEEPS, PK_TICKS, (Upsert(LABELS_ROW, labels_wanted(world.now)),))
     await world.do(world.app.timers.sweep())
     await world.run(FRESH_FOR + 1)
     assert await listed(world, "order=17") == ["a"], "the list looks into every event"
-    await swept(world, FORMER_ENDS_WITHIN)
+    await swept(world, KNOWN_AFTER)
     assert len(label_rows(world)) == 1 and await listed(world, "order=17") == ["a"]
 
 

@@ -176,10 +176,10 @@ async def test_list_reads_a_bounded_number_of_shards_for_a_page(world: World) ->
     for number in range(lookup.SHARDS_PER_PAGE + 5):
         await world.demo.create(due=f"2027-01-15T09:{number:02}:00Z")
     before = world.tables.transactions["query"]
-    page = (await world.demo.get("/api/v1/events?state=dead")).json()
+    page = (await world.demo.get("/api/v1/events?state=cancelled")).json()
     assert page["items"] == [] and page["next"] is not None
     assert world.tables.transactions["query"] - before <= lookup.SHARDS_PER_PAGE + 17
-    assert await world.demo.all("/api/v1/events?state=dead") == []
+    assert await world.demo.all("/api/v1/events?state=cancelled") == []
 
 
 async def test_event_is_found_by_its_id_wherever_it_has_moved(world: World) -> None:
@@ -253,7 +253,7 @@ async def test_page_ends_after_a_bounded_number_of_rows(world: World) -> None:
         await world.demo.create(due=f"2027-01-15T09:{number:02}:00Z")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lookup, "ROWS_PER_PAGE", 2)
-        page = (await world.demo.get("/api/v1/events?state=dead")).json()
+        page = (await world.demo.get("/api/v1/events?state=cancelled")).json()
         assert page["items"] == [] and page["next"] is not None
         assert len(await world.demo.all("/api/v1/events?state=scheduled")) == 6
 

@@ -12,7 +12,7 @@ from shared.core.clock import to_text
 from shared.delivery.channels.ports import Verdict
 from shared.engine.effects import Steps
 from shared.scheduler.changes import verbs as changes
-from shared.scheduler.state_backfill import StateBackfill
+from shared.scheduler.state_pass import StatePass
 from tests.unit.scheduler.harness import World
 from tests.unit.scheduler.ingest.test_accounts import Accounts
 from tests.unit.scheduler.mirror.pair import PairWorld
@@ -23,12 +23,12 @@ REFUSED, DELIVERED = Verdict("final", 400, "refused"), Verdict("delivered", 204)
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["every shard", "state rows"])
 def by_state_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists of dead events read every shard, as before the pass over former shards has ended, or the state rows."""
+    """Lists of dead events read every shard, as before the pass over copied shards has ended, or the state rows."""
 
-    async def complete(_: StateBackfill) -> bool:
+    async def complete(_: StatePass) -> bool:
         return bool(request.param)
 
-    monkeypatch.setattr(StateBackfill, "complete", complete)
+    monkeypatch.setattr(StatePass, "complete", complete)
 
 
 @pytest.fixture

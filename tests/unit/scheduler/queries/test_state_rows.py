@@ -1,4 +1,4 @@
-"""Lists of dead and retrying events by state rows: what they read, rows that lead to nothing, and data of versions without state rows."""
+"""Lists of dead and retrying events by state rows: what they read, rows that lead to nothing, and copied events without state rows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.delivery.channels.ports import Verdict
-from shared.scheduler import state_backfill
+from shared.scheduler import state_pass
 from shared.scheduler.protocol.state_rows import LISTED, SPREAD
-from shared.scheduler.state_backfill import FORMER_ENDS_WITHIN, FRESH_FOR, PROGRESS_ROW
+from shared.scheduler.state_pass import FRESH_FOR, PROGRESS_ROW, StatePassProgress
 from shared.storage.names import PK_TICKS, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Delete, Upsert
 from tests.unit.scheduler.harness import World
@@ -45,15 +45,14 @@ async def troubled(world: World) -> tuple[str, str]:
     return dead, retrying
 
 
-async def former_sweep(world: World) -> None:
-    """A tick of a version that has no state rows, and the rows of its events: none."""
-    await world.tables.write(SWEEPS, PK_TICKS, (Upsert("scheduler_scan", {"at": world.now, "failed": 0}),))
+async def as_copies(world: World) -> None:
+    """Leave what a failover finds: events without state rows, and the row that asks for a pass."""
+    await world.tables.write(SWEEPS, PK_TICKS, (Upsert(PROGRESS_ROW, StatePassProgress().props()),))
     for row in [row for row in world.rows(SWEEPS) if row.pk in PAGES]:
         await world.tables.write(SWEEPS, row.pk, (Delete(row.rk, ANY),))
 
 
 async def test_lists_by_state_read_no_shard_without_such_events(world: World) -> None:
-    await world.do(world.app.timers.sweep())
     for number in range(8):
         await world.demo.create(due=f"2027-01-15T09:{number:02}:00Z")
     counts = world.tables.transactions
@@ -65,7 +64,6 @@ async def test_lists_by_state_read_no_shard_without_such_events(world: World) ->
 
 
 async def test_events_have_state_rows_while_they_need_them(world: World) -> None:
-    await world.do(world.app.timers.sweep())
     dead, retrying = await troubled(world)
     assert state_rows(world) == set(LISTED)
     assert (await listed(world, "dead"), await listed(world, "retrying")) == ({dead}, {retrying})
@@ -84,41 +82,35 @@ async def test_events_delivered_at_the_first_attempt_get_no_state_row(world: Wor
 
 
 async def test_a_cancelled_retry_is_not_listed_and_its_row_stays_until_the_shard_is_finished(world: World) -> None:
-    await world.do(world.app.timers.sweep())
     _, retrying = await troubled(world)
     assert (await world.demo.delete(f"{LIST}/{retrying}")).status == 204
     assert await listed(world, "retrying") == set() and "retrying" in state_rows(world)
 
 
-async def test_lists_read_every_shard_until_the_pass_over_former_ones_is_complete(world: World) -> None:
+async def test_lists_read_every_shard_until_the_pass_over_copied_ones_is_complete(world: World) -> None:
     dead, retrying = await troubled(world)
-    await former_sweep(world)
-    await world.do(world.app.timers.sweep())
-    await world.clock.advance(FORMER_ENDS_WITHIN / 1000 - 1)
-    await world.do(world.app.timers.sweep())
-    assert state_rows(world) == set(), "a former version may still be at work"
+    await as_copies(world)
     assert (await listed(world, "dead"), await listed(world, "retrying")) == ({dead}, {retrying})
-    await world.clock.advance(1)
+    assert state_rows(world) == set()
     await world.do(world.app.timers.sweep())
     assert state_rows(world) == set(LISTED)
     assert (await listed(world, "dead"), await listed(world, "retrying")) == ({dead}, {retrying})
 
 
-async def test_a_former_version_that_works_again_is_followed_by_another_pass(world: World) -> None:
-    await world.do(world.app.timers.sweep())
+async def test_another_failover_is_followed_by_another_pass(world: World) -> None:
     dead, retrying = await troubled(world)
-    await former_sweep(world)
-    await world.do(world.app.timers.sweep())
-    await world.clock.advance(FRESH_FOR)
-    assert (await listed(world, "dead"), await listed(world, "retrying")) == ({dead}, {retrying})
-    await world.clock.advance(FORMER_ENDS_WITHIN / 1000)
-    await world.do(world.app.timers.sweep())
-    assert state_rows(world) == set(LISTED)
+    for _ in range(2):
+        await as_copies(world)
+        await world.clock.advance(FRESH_FOR)
+        assert (await listed(world, "dead"), await listed(world, "retrying")) == ({dead}, {retrying})
+        await world.do(world.app.timers.sweep())
+        assert state_rows(world) == set(LISTED)
 
 
 async def test_the_pass_goes_on_where_it_was_and_is_over_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await troubled(world)
-    monkeypatch.setattr(state_backfill, "RUN_FOR", 0.0)
+    await as_copies(world)
+    monkeypatch.setattr(state_pass, "RUN_FOR", 0.0)
     places = []
     while True:
         await world.do(world.app.timers.sweep())
@@ -133,11 +125,10 @@ async def test_the_pass_goes_on_where_it_was_and_is_over_once(world: World, monk
     assert [row.etag for row in world.rows(SWEEPS, PK_TICKS) if row.rk == PROGRESS_ROW] == [before]
 
 
-async def test_progress_that_another_process_has_stored_is_not_overwritten(world: World) -> None:
-    backfill = world.app.scheduler.state_backfill
-    backfill.watch([])
-    await world.tables.write(
-        SWEEPS, PK_TICKS, (Upsert(PROGRESS_ROW, {"done": False, "since": world.now, "phase": "index", "place": "", "key": ""}),)
-    )
-    await world.do(backfill.run_once(world.now))
-    assert not await world.do(backfill.complete()), "a former version was seen meanwhile"
+async def test_a_failover_during_a_pass_is_not_overwritten_by_its_progress(world: World) -> None:
+    await as_copies(world)
+    states = world.app.scheduler.state_pass
+    states.watch((await world.tables.query(SWEEPS, PK_TICKS)).rows)
+    await as_copies(world)
+    await world.do(states.run_once(world.now))
+    assert not await world.do(states.complete())

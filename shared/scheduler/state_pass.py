@@ -1,8 +1,9 @@
-"""State rows for what versions without them have stored: a pass over the gates of unfinished shards and over the ledger.
+"""The pass that files the state rows of copied events, after an account of a mirrored pair has taken over.
 
-Lists rely on state rows only after a whole pass that began when no former version wrote any more. Until then they read every shard. The
-sweep carries the pass on, page by page; its progress is one row beside the timers' ticks, which the sweep reads in any case. Every tick of
-this version carries its time twice: one that does not was written by a former version, which may be at work again after a roll-back.
+A copy of a shard has no state rows before an owner takes it. So a failover and a failback store a row that asks for a pass over the gates
+of unfinished shards and over the ledger, and lists read every shard until the pass is complete. The sweep carries the pass on, page by
+page; its progress is one row beside the timers' ticks, which the sweep reads in any case. Without the row there is nothing to file:
+whoever stores a dead or retrying event files its state row before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..engine.queries import load_rows
 from ..engine.row_codec import RowCodec
 from ..engine.stored_passes import following, page_with_rows
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS, TENANTS
-from ..storage.ports import Applied, Insert, Op, Props, Replace, Row, Tables, Where
+from ..storage.ports import Applied, Props, Replace, Row, Tables, Where
 from ..tenants.rows import PK_TENANTS
 from .keys import GATE, HOME, NEWS, index_number, index_partitions, index_shard
 from .protocol.state_rows import ListedState, file_states
@@ -29,13 +30,7 @@ from .shard.gate import parse_gate
 log = logging.getLogger(__name__)
 
 PROGRESS_ROW: Final = "state_rows"
-"""Row beside the ticks. Without it a pass begins at once."""
-TICKED: Final = "scheduler_scan"
-"""The job of each sweep, whose tick shows the version."""
-TWICE: Final = "listed"
-"""Property of a tick: its time once more. Former versions do not write it."""
-FORMER_ENDS_WITHIN: Millis = 900_000
-"""Time after the last sweep of a former version by which its other processes have ended too."""
+"""Row beside the ticks. Without it no pass is needed."""
 RUN_FOR: Final = 20.0
 """Seconds that one run may take; the next one continues."""
 FRESH_FOR: Final = 30.0
@@ -46,13 +41,10 @@ INDEX, ENDED = "index", "ledger"
 
 
 @dataclass(frozen=True, slots=True)
-class BackfillProgress:
-    """The stored progress. since: time of the last sweep of a former version, 0 if none is known. phase, place, key: the next row to read:
-    place is an index partition, or a tenant.
-    """
+class StatePassProgress:
+    """The stored progress. phase, place, key: the next row to read; place is an index partition, or a tenant."""
 
     done: bool = False
-    since: Millis = 0
     phase: str = INDEX
     place: str = ""
     key: str = ""
@@ -62,10 +54,10 @@ class BackfillProgress:
         return _PROGRESS.encode(self)
 
 
-_PROGRESS: Final = RowCodec(BackfillProgress)
+_PROGRESS: Final = RowCodec(StatePassProgress)
 
 
-class StateBackfill:
+class StatePass:
     """Carries the pass on, and says whether it is complete. One per process."""
 
     def __init__(self, runner: AsyncRunner, tables: Tables, clock: Clock, places: Iterable[str] = (HOME,)) -> None:
@@ -73,7 +65,7 @@ class StateBackfill:
         self._partitions = index_partitions(places)
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
         self._row: Row | None = None
-        self._former = self._wanted = False
+        """The row as the sweep has read it; None if no pass is wanted, and once a run has used its ETag."""
         self._known: float | None = None
         """Monotonic time at which the pass was known to be complete."""
 
@@ -82,51 +74,38 @@ class StateBackfill:
         if self._known is None or self._clock.monotonic() - self._known >= FRESH_FOR:
             at = self._clock.monotonic()
             row = await self._tables.get(SWEEPS, PK_TICKS, PROGRESS_ROW)
-            self._known = at if row is not None and row.props["done"] else None
+            self._known = at if row is None or row.props["done"] else None
         return self._known is not None
 
     def watch(self, ticks: Sequence[Row]) -> None:
         """Look at the rows of the timers' ticks as the sweep has read them, before it runs its jobs."""
-        rows = {row.rk: row for row in ticks}
-        self._row, tick = rows.get(PROGRESS_ROW), rows.get(TICKED)
-        self._former = tick is not None and tick.props.get(TWICE) != tick.props["at"]
-        self._wanted = self._former or self._row is None or not self._row.props["done"]
+        self._row = next((row for row in ticks if row.rk == PROGRESS_ROW and not row.props["done"]), None)
 
     async def run_once(self, now: Millis) -> Counter[str]:
         """Do a part of the pass, if it is not complete; return counts. Raises `StorageError`; the next run continues."""
         counts: Counter[str] = Counter()
-        if not self._wanted:
-            return counts
-        # Only once for each look at the ticks: the row's ETag is used up.
-        self._wanted = False
-        progress = _PROGRESS.decode(self._row.props) if self._row is not None else BackfillProgress()
-        if self._former:
-            await self._store(BackfillProgress(since=now))
-            return counts
-        if now < progress.since + FORMER_ENDS_WITHIN:
+        row, self._row = self._row, None
+        if row is None:
             return counts
         until = self._clock.monotonic() + RUN_FOR
-        step = await self._page(progress, counts)
+        step = await self._page(_PROGRESS.decode(row.props), counts)
         while step is not None and self._clock.monotonic() < until:
             step = await self._page(step, counts)
-        if await self._store(BackfillProgress(done=True, since=progress.since) if step is None else step) and step is None:
+        reached = StatePassProgress(done=True) if step is None else step
+        # On its ETag: another process may have stored its progress, or another failover may have begun the pass anew.
+        stored = await self._tables.write(SWEEPS, PK_TICKS, (Replace(PROGRESS_ROW, reached.props(), row.etag),))
+        if isinstance(stored, Applied) and reached.done:
             extra = {"action": "state_rows_complete", "count": counts["filed"]}
             log.info("All dead and retrying events have their state rows; %d were added last", counts["filed"], extra=extra)
         return counts
 
-    async def _store(self, progress: BackfillProgress) -> bool:
-        """Store the progress, unless another process has."""
-        props = progress.props()
-        op: Op = Insert(PROGRESS_ROW, props) if self._row is None else Replace(PROGRESS_ROW, props, self._row.etag)
-        return isinstance(await self._tables.write(SWEEPS, PK_TICKS, (op,)), Applied)
-
-    async def _page(self, at: BackfillProgress, counts: Counter[str]) -> BackfillProgress | None:
+    async def _page(self, at: StatePassProgress, counts: Counter[str]) -> StatePassProgress | None:
         """Do one page; return where to go on, None at the end."""
         if at.phase == INDEX:
             return await self._index_page(at, counts)
         return await self._ledger_page(at, counts)
 
-    async def _index_page(self, at: BackfillProgress, counts: Counter[str]) -> BackfillProgress:
+    async def _index_page(self, at: StatePassProgress, counts: Counter[str]) -> StatePassProgress:
         # A list of accounts may have grown, never shrunk.
         left = [each for each in self._partitions if not at.place or index_number(each) >= index_number(at.place)]
         begin = at.key if left[0] == at.place else ""
@@ -148,7 +127,7 @@ class StateBackfill:
             await self._runner.run(file_states(shard, states, gate.bucket or str(row.props["bucket"])))
         counts["filed"] += len(states)
 
-    async def _ledger_page(self, at: BackfillProgress, counts: Counter[str]) -> BackfillProgress | None:
+    async def _ledger_page(self, at: StatePassProgress, counts: Counter[str]) -> StatePassProgress | None:
         tenants = sorted(row.rk for row in await load_rows(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",)))
         left = [tenant for tenant in tenants if tenant >= at.place]
         if not left:
