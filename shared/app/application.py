@@ -16,6 +16,7 @@ from ..delivery.channels import Sender, close_senders, open_senders
 from ..delivery.egress_guard import Egress
 from ..engine.async_runner import AsyncRunner
 from ..engine.row_pace import RowPace
+from ..engine.stored_forms import StoredForms, newer_forms
 from ..extras.bigben.crons import Crons
 from ..extras.bigben.processors import Processors
 from ..extras.bigben.routes import BigBenServices
@@ -39,6 +40,7 @@ from ..maintenance.service.wiring import Maintenance
 from ..ops.export.service import MetricsPublisher, Outlet
 from ..ops.health.service import HealthProbe
 from ..ops.metrics.service import Metrics
+from ..ops.stored_forms import StoredFormsService
 from ..ops.verification.watch import TraceWatch
 from ..scheduler.ingest.internal_events import InternalEvents
 from ..scheduler.mirror.failover import Failover
@@ -46,7 +48,7 @@ from ..scheduler.mirror.pair import MirrorPair, MirrorTimeouts
 from ..scheduler.protocol.mirroring import Side
 from ..scheduler.service import Scheduler
 from ..storage import Storage, open_storage
-from ..storage.ports import Tables
+from ..storage.ports import Message, Tables
 from ..tenants.audit import AuditRecords
 from ..tenants.model import Limits
 from ..tenants.routes import TenantServices
@@ -73,6 +75,10 @@ class Application:
         # Fleets live in the first account, whichever side serves: their servers know only that account.
         home = ports.storage.tables
         self.settings, self.storage, self.clock, self.senders, self.pair, self.other = settings, storage, clock, senders, pair, second
+        self.forms = StoredForms(tables, clock, ports.stored_forms, self.leave)
+        self.stored_forms = StoredFormsService((self.forms, second.forms) if second is not None else (self.forms,))
+        if second is not None:
+            second.stored_forms = self.stored_forms
         self.directory = TenantDirectory(
             tables,
             clock,
@@ -81,7 +87,8 @@ class Application:
             refuse_delete=lambda tenant: self.fleets.refuse_living(tenant),
             on_delete=self._end_parts,
             on_searchable=lambda tenant, new: self.scheduler.label_index.begin(tenant, fresh=new),
-            on_expired_key=lambda tenant, prefix: self.scheduler.notices(tenant, "key.expired", prefix, "a call carried the key"),
+            on_expired_key=self._tell_expired_key,
+            may_write=lambda: not self.forms.newer,
             entropy=ports.entropy,
         )
         self.audit = AuditRecords(tables, clock)
@@ -89,7 +96,7 @@ class Application:
         # Scheduler
         self.runner = AsyncRunner(home, clock)
         owners = OwnerLookup(self.runner, clock)
-        self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side, ports.process, owners)
+        self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side, ports.process, owners, self.forms)
         self.limit_notices = self.scheduler.limit_notices
         self.failover = Failover(pair, tables, self.scheduler.runner, clock, storage.places)
         internal_events = InternalEvents(self.scheduler.ingest)
@@ -134,7 +141,7 @@ class Application:
         self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, consumer_opener(settings.client_id))
         # Operation
         periods = {**PERIODS, **KAFKA_PERIODS} if sources else PERIODS
-        self.health = HealthProbe(tables, clock, periods, storage.places, self.scheduler.clock.finding)
+        self.health = HealthProbe(tables, clock, periods, storage.places, self.scheduler.clock.finding, self.forms)
         self.metrics = Metrics(
             storage,
             clock,
@@ -158,7 +165,7 @@ class Application:
             self.kafka if sources else None,
         )
         watch, stretch = self.scheduler.watch_ticks, lambda: pressure.stretch if pressure is not None else 1.0
-        self.timers = Timers(tables, storage.queues, clock, timer_jobs(swept), under_way, watch, stretch)
+        self.timers = Timers(tables, storage.queues, clock, timer_jobs(swept), under_way, watch, stretch, self.forms)
 
     def _drain(self, tables: Tables) -> MaintenanceDrain:
         runner = AsyncRunner(tables, self.clock)
@@ -198,11 +205,28 @@ class Application:
         first = senders or open_senders(settings, storage.queues, clock)
         app = build(settings, Ports(storage, clock, ids or SystemIds(), first, second, outlets, process, trace_watch))
         try:
-            await prepare(settings, storage, app.directory)
+            await prepare(settings, storage, app.directory, [side.forms for side in app._sides()])
         except BaseException:
             await app.close()
             raise
         return app
+
+    async def admit_write(self) -> None:
+        """Raise 503 if storage has the stored forms of a newer version."""
+        if await self.forms.is_newer():
+            raise newer_forms(self.forms)
+
+    async def leave_to_newer(self, queue: str, message: Message) -> bool:
+        """Put a message of a queue back if it needs a newer version's process; return True if so. Raises `StorageError`, and `Problem` for
+        bytes that no queue takes: the host then keeps the message."""
+        if not await self.forms.is_newer():
+            return False
+        await self.scheduler.intake.put_back(queue, message)
+        return True
+
+    async def _tell_expired_key(self, tenant: str, prefix: str) -> None:
+        if not self.forms.newer:
+            await self.scheduler.notices(tenant, "key.expired", prefix, "a call carried the key")
 
     async def serving(self) -> Application:
         """Return the application of the side that serves now."""
@@ -226,6 +250,8 @@ class Application:
     async def recover(self) -> None:
         """Look, while this process is young, for shards that were lost with a former one, or in an outage. Both sides: the one that does
         not serve finds its messages refused."""
+        if await self.forms.is_newer():
+            return
         await asyncio.gather(self.timers.catch_up(), *(app.scheduler.recovery.run() for app in self._sides()))
 
     @property
@@ -237,6 +263,7 @@ class Application:
         """Stop accepting work because the process is about to end: owners finish what they have begun and release their shards."""
         for app in self._sides():
             app.scheduler.leave()
+            app.failover.leave()
             app.kafka.leave()
 
     async def _end_parts(self, tenant: str) -> None:

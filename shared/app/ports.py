@@ -10,6 +10,7 @@ from ..core.clock import Clock
 from ..core.ids import Ids
 from ..core.process_identity import ProcessIdentity
 from ..delivery.channels import Sender
+from ..engine.stored_forms import STORED_FORMS
 from ..ops.export.service import Outlet
 from ..ops.verification.watch import TraceWatch
 from ..storage import Storage
@@ -35,3 +36,5 @@ class Ports:
     """Verifies the trace of this process. None without a trace."""
     entropy: Callable[[int], bytes] = secrets.token_bytes
     """Returns as many random bytes as asked for, for tenants' keys and marks of their changes."""
+    stored_forms: int = STORED_FORMS
+    """Number of the stored forms that this process knows."""

@@ -14,6 +14,7 @@ from ..locks.routes import locks
 from ..maintenance.routes import maintenance
 from ..ops.health import routes as health
 from ..ops.metrics.routes import figures
+from ..ops.stored_forms import stored_forms
 from ..scheduler.routes import events as scheduler
 from ..scheduler.routes.calendars import calendars
 from ..scheduler.routes.heartbeats import heartbeats
@@ -50,6 +51,7 @@ def build_routes() -> Routes[Application]:
     routes.add(health.probes, lambda app: None)
     routes.add(health.readiness, lambda app: app.health)
     routes.add(storage, lambda app: app.failover)
+    routes.add(stored_forms, lambda app: app.stored_forms)
     routes.add(figures, lambda app: app.metrics)
     routes.add(fleets.fleets, lambda app: app.fleets)
     routes.add(overview, lambda app: app.overview)

@@ -16,6 +16,7 @@ import orjson
 
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError, TocsinError
+from ..engine.stored_forms import TICK_FORMS, StoredForms
 from ..scheduler.bulk.service import JOB as BULK_JOBS
 from ..scheduler.timings import SILENCE
 from ..storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
@@ -106,14 +107,18 @@ class Timers:
         under_way: UnderWay = lambda job, counts: False,
         watch: Callable[[Sequence[Row]], None] = lambda ticks: None,
         stretch: Callable[[], float] = lambda: 1.0,
+        forms: StoredForms | None = None,
     ) -> None:
         """jobs: job -> named parts. under_way: decides whether a job runs again before the next sweep. watch: gets the rows of the ticks as
-        each sweep reads them, before its jobs run. stretch: returns the factor on intervals of work that can wait, 1 or more."""
-        self._watch, self._stretch = watch, stretch
+        each sweep reads them, before its jobs run. stretch: returns the factor on intervals of work that can wait, 1 or more. forms: the
+        number of the stored forms; nothing runs while it is a newer version's."""
+        self._watch, self._stretch, self._forms = watch, stretch, forms or StoredForms(tables, clock)
         self._tables, self._queues, self._clock, self._jobs, self._under_way = tables, queues, clock, jobs, under_way
 
     async def run_once(self, job: str) -> Counts:
         """Run every part of `job` and return the counts by part. Raise `SweepFailed` after all have run if one failed."""
+        if await self._forms.is_newer():
+            return {}
         run = await self._run(job)
         await self._store({job: run})
         if run.failed:
@@ -127,6 +132,8 @@ class Timers:
         runs are planned as a sweep plans them, so that a backlog drains without a pause. Several instances that start together may do this
         at once, as sweeps may.
         """
+        if await self._forms.is_newer():
+            return False
         try:
             row = await self._tables.get(SWEEPS, PK_TICKS, TICKED)
             began, now = self._clock.monotonic(), self._clock.now()
@@ -152,6 +159,8 @@ class Timers:
         loop = asyncio.get_running_loop()
         try:
             due: Iterable[str] = await self._due()
+            if await self._forms.is_newer():
+                return {}
             while due:
                 began, at = loop.time(), self._clock.now()
                 running |= {job: asyncio.create_task(self._run(job)) for job in due if job not in running}
@@ -177,6 +186,9 @@ class Timers:
             jobs, at = [str(job) for job in wanted["jobs"]], int(wanted["at"])
         except (ValueError, KeyError, TypeError):
             log.warning("A message in %s is not one of the sweep: %.100r", QUEUE_SWEEPS, text, extra={"action": "sweep_message_bad"})
+            return
+        if await self._forms.is_newer():
+            # The sweeps of newer processes plan runs of their own.
             return
         if self._clock.now() > at + SOON_LATEST:
             log.debug("A run of %s comes too late", ", ".join(jobs), extra={"action": "sweep_left_out"})
@@ -215,6 +227,7 @@ class Timers:
         if slow:
             try:
                 page = await self._tables.query(SWEEPS, PK_TICKS)
+                self._forms.watch(page.rows)
                 self._watch(page.rows)
                 ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props}
             except StorageError as error:
@@ -256,7 +269,10 @@ class Timers:
 
     async def _store(self, runs: Mapping[str, JobRun]) -> None:
         now = self._clock.now()
-        ticks: dict[str, Props] = {job: {"at": now, "failed": len(run.failed)} for job, run in runs.items() if job != BULK_JOBS}
+        own = self._forms.own
+        ticks: dict[str, Props] = {
+            job: {"at": now, "failed": len(run.failed), TICK_FORMS: own} for job, run in runs.items() if job != BULK_JOBS
+        }
         if not ticks:
             return
         await self._tables.write(SWEEPS, PK_TICKS, tuple(Upsert(job, props) for job, props in ticks.items()))

@@ -61,6 +61,8 @@ def queue_functions(
         async def serve(msg: func.QueueMessage) -> None:
             app = await get_app()
             message = _message(msg, app.scheduler.clock.now())
+            if await app.leave_to_newer(queue, message):
+                return
             # One that failed several times goes back to the queue that it came from, whichever side serves.
             goes_back = queue != QUEUE_INGEST or message.dequeue_count >= CARRIED_FROM_TRY
             scheduler = app.scheduler if serving is None or goes_back else (await serving()).scheduler

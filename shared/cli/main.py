@@ -27,6 +27,7 @@ GROUPS: Final = {
     "locks": "groups.locks",
     "maintenance": "groups.maintenance",
     "audit": "groups.audit",
+    "storage": "groups.storage",
     "what-if": "what_if",
     "apply": "declared.apply",
     "export": "declared.export",

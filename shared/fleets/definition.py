@@ -9,7 +9,7 @@ from ..core.clock import Millis
 from ..leases.profiles import PROFILES
 from ..leases.rows import Fleet, MoveLimits
 from ..maintenance.rule_settings import GuardMode
-from ..maintenance.stored_settings import ADDED_PART, PART, read_parts, stored_parts
+from ..maintenance.settings import PART, stored_settings
 from .model import FleetIn, FleetLimits, FleetOut, FleetServers, ProfileIn, ProfileName
 
 _PARTS: Final = ("checkpoints", "maintenance", "notify")
@@ -23,14 +23,14 @@ def with_guard(spec: FleetIn, usual: GuardMode) -> FleetIn:
 
 def guard_of(fleet: Fleet) -> GuardMode:
     """Return the guard of a stored fleet's maintenance."""
-    return read_parts(json.loads(fleet.rest)).guard
+    return stored_settings(json.loads(fleet.rest)).guard
 
 
 def fleet_of(spec: FleetIn, created: Millis) -> Fleet:
     """Return the stored fleet of a definition."""
     limits = MoveLimits(spec.limits.max_per_server, spec.limits.claims_per_cycle, spec.limits.moves_per_minute, spec.drain() / 1000)
-    parts = spec.model_dump(mode="json", include=set(_PARTS)) | stored_parts(spec.maintenance)
-    rest: dict[str, Any] = {"created": created, **{part: parts[part] for part in (*_PARTS, ADDED_PART) if part in parts}}
+    parts = spec.model_dump(mode="json", include=set(_PARTS))
+    rest: dict[str, Any] = {"created": created, **{part: parts[part] for part in _PARTS if part in parts}}
     return Fleet(
         spec.partitions,
         spec.seconds(),
@@ -57,7 +57,7 @@ def fleet_out(name: str, fleet: Fleet) -> FleetOut:
     )
     rest = json.loads(fleet.rest)
     others = {part: rest[part] for part in _PARTS if part in rest and part != PART}
-    parts = FleetIn.model_validate(dict[str, Any](partitions=1, **others))
+    parts = FleetIn.model_validate(dict[str, Any](partitions=1, **others), extra="ignore")
     return FleetOut.model_construct(
         name=name,
         partitions=fleet.partitions,
@@ -65,7 +65,7 @@ def fleet_out(name: str, fleet: Fleet) -> FleetOut:
         limits=limits,
         servers=FleetServers.model_construct(minimum=fleet.minimum, spare=fleet.spare),
         checkpoints=parts.checkpoints,
-        maintenance=read_parts(rest),
+        maintenance=stored_settings(rest),
         notify=parts.notify,
         generation=fleet.generation,
         created=created_of(fleet),

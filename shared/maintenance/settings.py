@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -24,7 +25,7 @@ def _is_usual_silence(value: object) -> bool:
     return value == 30_000
 
 
-def _is_former_guard(value: object) -> bool:
+def _is_guard_of_approvals(value: object) -> bool:
     return value == "approve"
 
 
@@ -128,7 +129,7 @@ class FleetMaintenance(Strict):
     quorum: Quorum = Field(default_factory=Quorum)
     guard: GuardMode = Field(
         "approve",
-        exclude_if=_is_former_guard,
+        exclude_if=_is_guard_of_approvals,
         json_schema_extra=_without_default,
         description="Decisions of the domain guard: approve (approvals only) or prepare (also which nodes may prepare). "
         "A new fleet has prepare unless it names approve; a change that leaves it out keeps the stored value. Not shown: approve.",
@@ -145,3 +146,12 @@ class FleetMaintenance(Strict):
     def with_guard(self, usual: GuardMode) -> FleetMaintenance:
         """Return these settings, with this guard if none was named."""
         return self if "guard" in self.model_fields_set else self.model_copy(update={"guard": usual})
+
+
+PART: Final = "maintenance"
+"""The part of a fleet's stored definition that holds these settings."""
+
+
+def stored_settings(rest: Mapping[str, Any]) -> FleetMaintenance:
+    """Return the settings from the parts of a stored definition. Fields that a later version has added are passed over."""
+    return FleetMaintenance.model_validate(rest.get(PART, {}), extra="ignore")

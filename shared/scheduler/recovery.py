@@ -64,6 +64,11 @@ class ShardRecovery:
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
         self._seen: dict[str, dict[str, SeenOwner]] = {}
         """By index partition and row key, from the last look."""
+        self._leaving = False
+
+    def leave(self) -> None:
+        """Look no more, because the process stops working."""
+        self._leaving = True
 
     async def run(self) -> None:
         """Look at the times of `RECOVER_AT`, counted from this call.
@@ -73,6 +78,8 @@ class ShardRecovery:
         began, empty = self._clock.monotonic(), 0
         for at in timings.RECOVER_AT:
             await self._clock.sleep(max(0.0, began + at - self._clock.monotonic()))
+            if self._leaving:
+                return
             try:
                 seen = await self.run_once(self._clock.now())
                 empty = 0 if seen["rows"] or seen["unread"] else empty + 1

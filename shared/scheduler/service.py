@@ -17,6 +17,7 @@ from ..delivery.flow.service import Flow
 from ..delivery.notices import NoticeKind
 from ..engine.async_runner import AsyncRunner
 from ..engine.effects import MAX_LOST
+from ..engine.stored_forms import ReadOnlyOnceNewer, StoredForms
 from ..storage import Storage
 from ..storage.ports import Props, Row
 from ..tenants.store import TenantDirectory
@@ -70,10 +71,12 @@ class Scheduler:
         side: Side = "first",
         process: ProcessIdentity | None = None,
         find_owner: FindOwner | None = None,
+        forms: StoredForms | None = None,
     ) -> None:
         """pair: the pair of mirrored accounts, if there is one; `side` is then the account that this scheduler works on.
 
-        process: names this process in the gates that it holds. find_owner: finds the owners of partitions, for fleet channels.
+        process: names this process in the gates that it holds. find_owner: finds the owners of partitions, for fleet channels. forms: the
+        number of the stored forms; by default it is not read.
         """
         self.counters: Counter[str] = Counter()
         self.clock = clock = EventClock(clock, storage.server_times, self.counters)
@@ -85,7 +88,9 @@ class Scheduler:
         self.label_index = LabelIndex(self.runner, tables, clock, directory.declared, storage.places)
         former = FIRST if side == "second" else ""
         rows = CompleteRows(self.state_pass.complete, self.label_index.complete)
-        self.lookup = EventLookup(self.runner, tables, clock, queued_ids, rows, storage.places, former)
+        repairing = ReadOnlyOnceNewer(tables, forms or StoredForms(tables, clock))
+        reader = AsyncRunner(repairing, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True, chance=ids.chance)
+        self.lookup = EventLookup(reader, tables, clock, queued_ids, rows, storage.places, former)
         self.lists = ListTurns()
 
         # Owners need the writer, and the writer's express delivery needs owners; notices need the writer too.
@@ -148,6 +153,7 @@ class Scheduler:
         """Let owners start nothing new and release their shards, because the process is about to end."""
         self.express.leave()
         self.firing.leave()
+        self.recovery.leave()
         self.writer.announcer.leave()
 
     async def remains(self, tenant: str) -> bool:

@@ -237,6 +237,8 @@ CARRIED_FROM_TRY = LAST_TRY - 1
 
 One before the last: a process that is killed between the new message and the delete of the old one leaves the old one a further try.
 """
+NEWER_RETRY_DELAY = 15.0
+"""Seconds before a message that only a newer version's process may serve is visible again: it may meet an older one several times."""
 POISON_RETRY_DELAY = 60.0
 """Seconds before a message that failed several times is tried again."""
 REDRIVE_FOR = 60.0

@@ -61,7 +61,7 @@ def work_of(props: Mapping[str, Any]) -> Work | None:
     if props["state"] != "retrying" or WORK not in props:
         return None
     work = noted_work(props)
-    # A former version may have made another attempt since.
+    # Work of an earlier attempt stays noted.
     return work if work is not None and not work.end and work.attempt == int(props.get("tries", 0)) else None
 
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem
 from ..delivery import circuit_breaker
-from ..delivery.channels.model import Channel, ChannelSpec, HttpChannel, KeyLimits
+from ..delivery.channels.model import Channel, ChannelSpec, HttpChannel
 from ..delivery.channels.outputs import ChannelOut
 from ..delivery.channels.ports import EndedHold, Target
 from ..delivery.channels.validation import find_faults, find_grant_faults, is_signed, mask_secrets, restore_secrets
@@ -19,7 +19,7 @@ from ..delivery.circuit_breaker import CLOSED, Breaker
 from ..delivery.egress_guard import Egress
 from ..delivery.flow.rules import Block, block
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
-from ..engine.row_codec import Format, RowCodec, Spread
+from ..engine.row_codec import Format, RowCodec
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Delete, Insert, Props, Replace, Row, Tables
 from ..web.etag import check_if_match, etag_of
@@ -54,31 +54,9 @@ class StoredChannel(NamedTuple):
         return _CHANNEL.encode(self)
 
 
-_KEPT = ("answers", "answer_headers")
-
-
-def _spec_props(spec: ChannelSpec) -> Props:
-    """Return the properties that hold a channel's settings.
-
-    Former versions can read them: they know neither settings of answers, limits per key nor client certificates in the body.
-    """
-    kept = spec.model_dump(mode="json", include=set(_KEPT), exclude_defaults=True)
-    props: Props = {"body": spec.model_dump_json(exclude={*_KEPT, "per_key", "client_certificate"})}
-    if spec.per_key is not None:
-        props["per_key"] = spec.per_key.model_dump_json()
-    if isinstance(spec, HttpChannel) and spec.client_certificate is not None:
-        props["client_certificate"] = spec.client_certificate
-    return props | {"kept_answers": orjson.dumps(kept).decode()} if kept else props
-
-
-def _spec_of(props: Props) -> ChannelSpec:
-    spec = _SPEC.validate_json(str(props["body"]))
-    later = orjson.loads(str(props["kept_answers"])) if "kept_answers" in props else {}
-    if "per_key" in props:
-        later["per_key"] = KeyLimits.model_validate_json(str(props["per_key"]))
-    if "client_certificate" in props:
-        later["client_certificate"] = str(props["client_certificate"])
-    return spec.model_copy(update=later) if later else spec
+def _spec_of(text: object) -> ChannelSpec:
+    # Fields that a later version has added are passed over: a channel must be readable while two versions work on one storage.
+    return _SPEC.validate_json(str(text), extra="ignore")
 
 
 def _holds_text(holds: tuple[EndedHold, ...]) -> str:
@@ -92,12 +70,12 @@ def _holds_of(text: Any) -> tuple[EndedHold, ...]:
 _CHANNEL: Final = RowCodec(
     StoredChannel,
     formats={
-        "spec": Spread(_spec_props, _spec_of),
+        "spec": Format(lambda spec: spec.model_dump_json(), _spec_of),
         "generations": RowCodec(Generations, names={"current": "generation"}),
         "ended_holds": Format(_holds_text, _holds_of),
         "breaker": Format(Breaker.text, lambda text: circuit_breaker.parse(str(text))),
     },
-    added=("paused_at", "breaker"),
+    names={"spec": "body"},
     sparse=("ended_holds",),
     given=("name", "etag"),
 )

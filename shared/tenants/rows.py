@@ -17,16 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-import orjson
-
 from ..core.clock import Millis
 from ..core.errors import OutcomeUnknown
-from ..delivery.entra import grants
-from ..engine.row_codec import Format, RowCodec, Spread
+from ..engine.row_codec import Format, RowCodec
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Op, Props, Row, Tables, WriteRefused
 from ..web.callers import KeyRecord
-from .model import NoticeSettings, Retry, Scope, Tenant
+from .model import Scope, Tenant
 
 PK_TENANTS = "tenant"
 PREFIX_KEY = "key:"
@@ -66,55 +63,15 @@ class Home:
         return _HOME.encode(self)
 
 
-FORMER_RETRY = Retry.model_validate({"attempts": 8, "first": "PT5S", "max": "PT1H", "within": "P1D"})
-"""Former versions stored all four figures of every tenant; these are what a tenant got that named none."""
-
-
-ADDED_LIMITS: Final = ("fleets", "agents", "servers", "locks")
-"""Limits that former versions refuse in the body. They have a property of their own; former versions use the product's limits."""
-
-
-def _spec_props(spec: Tenant) -> Props:
-    """Return the properties that hold a tenant's settings. Former versions can read them: they know neither `schedule` nor some limits."""
-    later = {"searchable": True, "notices": True, "entra_audiences": True}
-    body = spec.model_dump_json(exclude={"retry": {"schedule"}, "limits": set(ADDED_LIMITS), **later})
-    props: Props = {"body": body, "retry_as_given": True}
-    if added := {name: value for name in ADDED_LIMITS if (value := getattr(spec.limits, name)) is not None}:
-        props["more_limits"] = orjson.dumps(added).decode()
-    if spec.retry.schedule is not None:
-        props["retry_schedule"] = orjson.dumps(spec.retry.schedule).decode()
-    if spec.notices is not None:
-        props["notices"] = spec.notices.model_dump_json()
-    if spec.entra_audiences:
-        props["entra_audiences"] = grants.to_json(spec.entra_audiences)
-    if spec.searchable:
-        props["searchable"] = ",".join(spec.searchable)
-    return props
-
-
-def _spec_of(props: Props) -> Tenant:
-    spec = Tenant.model_validate_json(str(props["body"]))
-    if "notices" in props:
-        spec = spec.model_copy(update={"notices": NoticeSettings.model_validate_json(str(props["notices"]))})
-    if "entra_audiences" in props:
-        spec = spec.model_copy(update={"entra_audiences": grants.of_json(str(props["entra_audiences"]))})
-    if "searchable" in props:
-        spec = spec.model_copy(update={"searchable": str(props["searchable"]).split(",")})
-    if "more_limits" in props:
-        added = {name: value for name, value in orjson.loads(str(props["more_limits"])).items() if name in ADDED_LIMITS}
-        spec = spec.model_copy(update={"limits": spec.limits.model_copy(update=added)})
-    if not props.get("retry_as_given") and spec.retry == FORMER_RETRY:
-        return spec.model_copy(update={"retry": Retry()})
-    if "retry_schedule" in props:
-        pauses = orjson.loads(str(props["retry_schedule"]))
-        return spec.model_copy(update={"retry": spec.retry.model_copy(update={"schedule": pauses})})
-    return spec
+def _spec_of(text: object) -> Tenant:
+    # Fields that a later version has added are passed over: a tenant must be readable while two versions work on one storage.
+    return Tenant.model_validate_json(str(text), extra="ignore")
 
 
 _HOME: Final = RowCodec(
     Home,
-    formats={"spec": Spread(_spec_props, _spec_of)},
-    added=("deleting",),
+    formats={"spec": Format(Tenant.model_dump_json, _spec_of)},
+    names={"spec": "body"},
     # A tenant that is made again under the name of a deleted one replaces the whole row.
     sparse=("gone", "declared"),
     given=("name", "etag"),
@@ -161,7 +118,6 @@ def _record_of(key: KeyRow) -> KeyRecord:
 _KEY: Final = RowCodec(
     KeyRow,
     formats={"scopes": Format(",".join, lambda text: tuple(str(text).split(",")))},
-    added=("created",),
 )
 
 

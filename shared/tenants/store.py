@@ -79,16 +79,17 @@ class TenantDirectory:
         on_delete: Callable[[str], Awaitable[object]] = _nothing,
         on_searchable: Callable[[str, bool], Awaitable[object]] | None = None,
         on_expired_key: Callable[[str, str], Awaitable[object]] | None = None,
+        may_write: Callable[[], bool] = lambda: True,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         """remains: returns True while events, or anything else that a tenant can look up, are stored for a deleted tenant. refuse_delete:
         raises 409 while a part of the tenant cannot be deleted. on_delete: deletes the parts of a tenant beside keys and channels; raises
         409 like `refuse_delete`; safe to repeat. on_searchable: is called with a tenant that has declared other labels searchable, and
         True if the tenant is new. on_expired_key: is called with the tenant and the prefix of a key that is used after its expiry, once an
-        hour for each key."""
+        hour for each key. may_write: returns False while not even the day of a key's use may be noted."""
         self._remains, self._refuse_delete, self._on_delete = remains, refuse_delete, on_delete
         self._on_searchable = on_searchable
-        self._on_expired_key = on_expired_key
+        self._on_expired_key, self._may_write = on_expired_key, may_write
         self._expired_uses: dict[str, float] = {}
         """Monotonic time of the last use that was told, by the digest of an expired key."""
         self._tables, self._clock, self._entropy = tables, clock, entropy
@@ -128,7 +129,7 @@ class TenantDirectory:
         now = self._clock.now()
         if home is None or home.uid != stored.uid or (stored.expires is not None and stored.expires <= now):
             return None
-        if (digest, now // DAY) not in self._uses:
+        if (digest, now // DAY) not in self._uses and self._may_write():
             self._note_use(stored, digest, now)
         return stored.record
 

@@ -151,7 +151,8 @@ class VirtualHost:
         return started
 
     async def _invoke(self, queue: str, act: Act, message: Message) -> None:
-        await act(self._app.scheduler, message, True)
+        if not await self._app.leave_to_newer(queue, message):
+            await act(self._app.scheduler, message, True)
         await self._queues.delete(queue, message)
 
     async def _sweep_soon(self, message: Message) -> None:

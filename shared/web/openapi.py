@@ -220,6 +220,8 @@ def _own_codes(route: Route) -> Iterator[tuple[int, str]]:
     if not route.standalone:
         yield 503, "start-refused"
         yield 503, "storage-unavailable"
+        if route.method != "GET":
+            yield 503, "newer-stored-forms"
         if route.takes_body:
             yield 503, "busy"
 

@@ -140,6 +140,9 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
         guest = route.guest(service, request.url, headers) if route.guest is not None and "authorization" not in headers else None
         key = guest or await auth.authenticate(app.directory, headers)
         auth.authorize(key, route.scopes, reads=route.method == "GET")
+    if app is not None and route.method != "GET":
+        # Before the body is checked: this version may not know what a newer one takes.
+        await app.admit_write()
     query: Any = _NO_QUERY
     given = parsing.read_query(request.url, request.query) if "?" in request.url or request.query else {}
     if route.of_tenant:

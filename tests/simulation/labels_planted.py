@@ -50,8 +50,8 @@ LABELS_PLANTED: dict[str, tuple[int, list[tuple[Place, Callable[..., Any]]]]] = 
         [((changes.Changes, "_label"), not_labelled), ((owning, "repair_labels"), not_repaired)],
     ),
     "moved events are not filed": (0, [((changing, "file_labels"), nothing_filed)]),
-    "rows that lead to nothing are removed at once": (0, [((lookup, "remove_stale_label"), removed_at_once)]),
-    "a pass begins at once": (85, [((label_index, "_earliest"), begins_at_once)]),
+    "rows that lead to nothing are removed at once": (120, [((lookup, "remove_stale_label"), removed_at_once)]),
+    "a pass begins at once": (150, [((label_index, "_earliest"), begins_at_once)]),
 }
 """By bug: the first seed to play, shortly before one that shows the bug, and what to patch."""
 

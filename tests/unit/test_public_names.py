@@ -14,7 +14,7 @@ NAMES = {
     "shared.testing": "BlockingTocsin Received Receiver SettableClock Tocsin Verdict memory_storage",
     "shared.extras.emulator": "BadScenario Emulator Scenario load scenario_of",
 }
-"""`shared` is the package `tocsin` in the wheel. unit/extras/emulator/test_former_name.py covers the former name of the emulator."""
+"""`shared` is the package `tocsin` in the wheel."""
 
 
 @pytest.mark.parametrize("module", NAMES)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
-from pydantic import Field, StringConstraints, TypeAdapter
+from pydantic import Field, StringConstraints
 
 from ...web.fields.error_texts import Shaped
 from ...web.fields.types import Strict
@@ -52,19 +52,6 @@ class EntraAudience(Strict):
 
     audience: Audience = Field(examples=["api://orders"])
     hosts: list[Host] = Field(min_length=1, max_length=MOST_HOSTS, examples=[["orders.example.com"]])
-
-
-_LIST: Final = TypeAdapter(list[EntraAudience])
-
-
-def to_json(rules: Sequence[EntraAudience]) -> str:
-    """Return a tenant's rules as they are stored."""
-    return _LIST.dump_json(list(rules)).decode()
-
-
-def of_json(text: str) -> list[EntraAudience]:
-    """Return stored rules."""
-    return _LIST.validate_json(text)
 
 
 def rule_faults(rules: Sequence[EntraAudience]) -> Iterator[tuple[str, str]]:

@@ -7,14 +7,13 @@ import json
 from ...leases.rows import Fleet
 from ..latency import LatencyBound
 from ..rule_settings import FleetRule, MaintenanceSettings, ProbeSettings
-from ..settings import CallerProbe
-from ..stored_settings import read_parts
+from ..settings import CallerProbe, stored_settings
 from ..timings import HAND_OFF
 
 
 def read_maintenance_settings(fleet: Fleet) -> MaintenanceSettings:
     """Return the maintenance settings of a stored fleet."""
-    settings = read_parts(json.loads(fleet.rest))
+    settings = stored_settings(json.loads(fleet.rest))
     # An order is read with the next beat but one at the latest, given with one before, and carried out within the drain.
     hand_off = max(HAND_OFF, round((fleet.limits.drain + 3 * fleet.profile.beat) * 1000))
     return MaintenanceSettings(

@@ -92,13 +92,15 @@ async def healthz(call: Call[None]) -> Answer:
 async def readyz(call: Call[HealthProbe]) -> Answer:
     """Check that storage answers, the jobs of the sweep run and the clock is right.
 
-    503 is a problem document that also has the members of 200.
+    503 is a problem document that also has the members of 200. Its type is `newer-stored-forms` if storage has the stored forms of a newer
+    version, and otherwise `not-ready`.
     """
     verdict = await call.service.check()
     # In a clone it runs git.
     members = {"version": await asyncio.to_thread(version), **view(verdict)}
     if not verdict.wrong:
         return Answer(200, {"status": "ready", **members}, {"cache-control": "no-store"})
-    found = Problem(503, "not-ready", " ".join(verdict.wrong), title="Not ready")
+    code = "newer-stored-forms" if verdict.newer else "not-ready"
+    found = Problem(503, code, " ".join(verdict.wrong), title="Not ready")
     body = document(found, call.path, members)
     return Answer(503, body, {"cache-control": "no-store", "retry-after": "5"}, content_type=CONTENT_TYPE)

@@ -30,6 +30,8 @@ class HealthObservation(NamedTuple):
     """If there are several accounts: True for each place of shards if its account answers."""
     clock: ClockFinding = UNMEASURED
     """The state of the wall clock, as the writes of this process show it."""
+    newer: str = ""
+    """The sentence that names stored forms of a newer version; '' if this process knows those of its storage."""
 
 
 class TimerHealth(NamedTuple):
@@ -47,6 +49,8 @@ class Readiness(NamedTuple):
     wrong: list[str]
     accounts: Mapping[str, bool] = {}
     clock: ClockFinding = UNMEASURED
+    newer: bool = False
+    """True if storage has the stored forms of a newer version."""
 
 
 def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
@@ -54,7 +58,7 @@ def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
 
     A timer without any tick is late only if this process is older than the allowed silence, so that a new installation is ready.
     """
-    wrong: list[str] = []
+    wrong = [seen.newer] if seen.newer else []
     skew = seen.clock.proven_ms
     if not seen.reachable:
         wrong.append("Storage does not answer.")
@@ -71,4 +75,4 @@ def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
             if late:
                 wrong.append(f"Timer {name} is silent.")
     # One unavailable account of several is reported, but this instance can still serve the calls of the others.
-    return Readiness(seen.reachable, timers, wrong, seen.accounts, seen.clock)
+    return Readiness(seen.reachable, timers, wrong, seen.accounts, seen.clock, bool(seen.newer))

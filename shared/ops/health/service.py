@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...core.clock import Clock
 from ...core.errors import StorageError
+from ...engine.stored_forms import StoredForms, sentence
 from ...scheduler.event_clock import ClockFinding
 from ...storage.names import PK_TICKS, SHARDS, SWEEPS
 from ...storage.ports import Page, Tables
@@ -27,10 +28,11 @@ class HealthProbe:
         periods: Mapping[str, float],
         places: Sequence[str] = (),
         measured: Callable[[], ClockFinding] = lambda: rules.UNMEASURED,
+        forms: StoredForms | None = None,
     ) -> None:
         """periods: seconds between the ticks of each deployed timer. places: the places of shards; if there are several, each account is
-        probed. measured: returns the state of the wall clock."""
-        self._measured = measured
+        probed. measured: returns the state of the wall clock. forms: the number of the stored forms, which each probe looks at."""
+        self._measured, self._forms = measured, forms or StoredForms(tables, clock)
         self._tables, self._clock, self._periods = tables, clock, periods
         self._places = places if len(places) > 1 else ()
         self._started = clock.monotonic()
@@ -46,10 +48,12 @@ class HealthProbe:
         page = await self._asked(SWEEPS, PK_TICKS, 100)
         # After it, not beside it: of an account that was away one call at a time finds out whether it is back.
         found = await asyncio.gather(*(self._asked(SHARDS, f"{place}0", 1) for place in self._places))
+        self._forms.watch(page.rows if page is not None else ())
         ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props} if page is not None else {}
         accounts = {place: each is not None for place, each in zip(self._places, found, strict=True)}
+        newer = sentence(self._forms) if self._forms.newer else ""
         up = int((self._clock.monotonic() - self._started) * 1000)
-        seen = rules.HealthObservation(self._clock.now(), page is not None, ticks, up, accounts, self._measured())
+        seen = rules.HealthObservation(self._clock.now(), page is not None, ticks, up, accounts, self._measured(), newer)
         return rules.judge(seen, self._periods)
 
     async def _asked(self, table: str, pk: str, limit: int) -> Page | None:

@@ -21,7 +21,7 @@ from ...tenants.store import TenantDirectory
 from ...web import auth
 from ...web.bodies import Pace
 from ..rows import EventToStore
-from ..timings import CARRIED_FROM_TRY, LONGEST_INTAKE_PAUSE, OPEN_EVENTS_RETRY, POISON_RETRY_DELAY
+from ..timings import CARRIED_FROM_TRY, LONGEST_INTAKE_PAUSE, NEWER_RETRY_DELAY, OPEN_EVENTS_RETRY, POISON_RETRY_DELAY
 from .admission import Admitted, Ingest
 from .messages import (
     QueuedEvent,
@@ -215,6 +215,14 @@ class Intake:
         log.error("A message of the ingest queue failed repeatedly", extra={"action": "ingest_poisoned", "id": message.id})
         self._counters["ingest_poisoned"] += 1
         await self._queues.send(QUEUE_INGEST, text, visible_in=POISON_RETRY_DELAY)
+
+    async def put_back(self, queue: str, message: Message) -> None:
+        """Put a message of a queue back as it is, for a process of a newer version. Its new copy is the same message, whatever its id.
+
+        Raises `StorageError`, and 422 for a message of the ingest queue that is not UTF-8: the host then keeps it.
+        """
+        text = carry_message(self._key, message) if queue.startswith(QUEUE_INGEST) else message.text
+        await self._queues.send(queue, text, visible_in=NEWER_RETRY_DELAY)
 
     async def _serve_producer_message(self, message: Message, term: int) -> None:
         """Process a producer's message: check its key, then each event by itself. term: see `EventToStore`."""

@@ -173,6 +173,11 @@ class Failover:
                 return
             await self._clock.sleep(CARRY_ON)
 
+    def leave(self) -> None:
+        """Stop the background job; the timer of another process continues it."""
+        if self._carrying is not None:
+            self._carrying.cancel()
+
     async def close(self) -> None:
         """Stop the background job."""
         if self._carrying is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -29,7 +29,7 @@ class ShardMessage:
     """A request to serve `shard`; `index` is the row key of the index row that asked for it.
 
     ended: name of an owner that its sender has proven to have ended; '' for none. Owners' names are never used again, so it stays true.
-    wake: wake-up of a shard with many events, which processes share (`firing/bursts.py`); 0 for another shard, and from former releases.
+    wake: wake-up of a shard with many events, which processes share (`firing/bursts.py`); 0 for another shard.
     passed: number of times that a process has left the shard to another one. sender: name of the last of them. load: number of such
     shards that it served.
     """
@@ -43,8 +43,11 @@ class ShardMessage:
     load: int = 0
 
     def text(self) -> str:
+        return orjson.dumps(self._members()).decode()
+
+    def _members(self) -> dict[str, Any]:
         more = {"ended": self.ended, "wake": self.wake, "passed": self.passed, "sender": self.sender, "load": self.load}
-        return orjson.dumps({"shard": self.shard, "index": self.index, **{name: value for name, value in more.items() if value}}).decode()
+        return {"shard": self.shard, "index": self.index, **{name: value for name, value in more.items() if value}}
 
     def alone(self) -> ShardMessage:
         """Return the same request without what counts in a burst: for a message that comes later."""
@@ -52,13 +55,10 @@ class ShardMessage:
 
 
 def text_together(messages: Sequence[ShardMessage]) -> str:
-    """Return one text for several messages.
-
-    A release that does not know the member `more` serves the first; the index asks for the others.
-    """
-    first, *rest = messages
-    more = {"more": [[each.shard, each.index] for each in rest]} if rest else {}
-    return orjson.dumps({**orjson.loads(first.text()), **more}).decode()
+    """Return one text for several messages; the text of a message that is alone."""
+    if len(messages) == 1:
+        return messages[0].text()
+    return orjson.dumps({"more": [each._members() for each in messages]}).decode()
 
 
 def parse_message(text: str) -> ShardMessage:
@@ -67,12 +67,16 @@ def parse_message(text: str) -> ShardMessage:
 
 
 def parse_messages(text: str) -> list[ShardMessage]:
-    """Parse `text_together`; ValueError for anything else."""
+    """Parse `text_together`; ValueError for anything else. Members that a later version adds are passed over."""
     found = orjson.loads(text)
+    together = found.get("more") if isinstance(found, dict) else None
+    return [_message_of(each) for each in together] if isinstance(together, list) and together else [_message_of(found)]
+
+
+def _message_of(found: Any) -> ShardMessage:
     if not isinstance(found, dict) or not isinstance(found.get("shard"), str) or not isinstance(found.get("index"), str):
         raise ValueError("not a shard message")
-    more = [ShardMessage(str(shard), str(index)) for shard, index in found.get("more", ())]
-    first = ShardMessage(
+    return ShardMessage(
         found["shard"],
         found["index"],
         ended=str(found.get("ended", "")),
@@ -81,7 +85,6 @@ def parse_messages(text: str) -> list[ShardMessage]:
         sender=str(found.get("sender", "")),
         load=int(found.get("load", 0)),
     )
-    return [first, *more]
 
 
 def queue_for(*, retries_only: bool) -> str:

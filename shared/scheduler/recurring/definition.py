@@ -26,8 +26,6 @@ from .timing import Timing
 
 PARTITIONS = INDEX_PARTITIONS
 DEFINITION, POINTER = "d:", "n:"
-_ADDED: Final = ("on_delivered", "on_dead", "exclude", "at_most_once_per", "channels", "overlap", "ordering_key")
-"""Fields of a schedule's content that came later."""
 
 
 class RevisionUndo(NamedTuple):
@@ -168,8 +166,9 @@ def parse_spec(text: str) -> Recurrence:
 
 
 def _pack_spec(spec: Recurrence) -> str:
-    # Former versions refuse fields that they do not know, so those that are not set are left out.
-    return spec.model_dump_json(exclude={"payload", *(name for name in _ADDED if getattr(spec, name) is None)})
+    # A process refuses content with a field that it does not know, so that no rule is left out of account. A field that is not set must not
+    # keep the schedule from the processes of a version that lacks it.
+    return spec.model_dump_json(exclude={"payload"}, exclude_none=True)
 
 
 def _pack(instants: tuple[Millis, ...]) -> str:
@@ -184,16 +183,14 @@ def _unpack(text: object) -> tuple[Millis, ...]:
 def _pack_undo(undo: RevisionUndo | None) -> str:
     if undo is None:
         return ""
-    # A former version cannot read the channels. It leaves such a schedule to others, as it does after the content names `channels`.
-    more = [undo.channels] if undo.channels else []
-    return orjson.dumps([undo.revision, undo.burnt, _seconds(undo.instants), undo.replay, *more]).decode()
+    return orjson.dumps([undo.revision, undo.burnt, _seconds(undo.instants), undo.replay, undo.channels]).decode()
 
 
 def _unpack_undo(text: object) -> RevisionUndo | None:
     if not text:
         return None
-    revision, burnt, instants, replay, *more = orjson.loads(str(text))
-    return RevisionUndo(revision, burnt, _millis(instants), replay, tuple(more[0]) if more else ())
+    revision, burnt, instants, replay, channels = orjson.loads(str(text))
+    return RevisionUndo(revision, burnt, _millis(instants), replay, tuple(channels))
 
 
 def _unpack_gaps(text: object) -> tuple[tuple[Millis, Millis], ...]:

@@ -93,7 +93,7 @@ class ScheduleIn(Recurrence):
     @field_validator("overlap")
     @classmethod
     def _overlap(cls, value: OverlapPolicy | None) -> OverlapPolicy | None:
-        # Stored like a schedule that does not name it, which former versions can read.
+        # Stored like a schedule that does not name it, so that the two are equal.
         return None if value == "allow" else value
 
     @field_validator("cron")

@@ -141,7 +141,9 @@ class World:
             raise self.problems[0]
 
     async def _serve(self, queue: str, message: Message) -> None:
-        if queue == QUEUE_INGEST:
+        if await self.app.leave_to_newer(queue, message):
+            pass
+        elif queue == QUEUE_INGEST:
             await self.app.scheduler.intake.serve(message)
         else:
             await self.app.scheduler.firing.serve(message.text)

@@ -14,11 +14,10 @@ from shared.core.clock import to_text
 from shared.core.errors import OutcomeUnknown, Problem, Unavailable
 from shared.delivery.channels.model import QueueChannel
 from shared.scheduler.model import RetryIn
-from shared.scheduler.shard.retries import policy_of
 from shared.storage.names import TENANTS
-from shared.storage.ports import ANY, Delete, Insert, Merge, Op, Replace
+from shared.storage.ports import Delete, Insert, Merge, Op
 from shared.tenants import rows, rules
-from shared.tenants.model import DEFAULT_PAUSES, KeyIn, Limits, Retry, Tenant
+from shared.tenants.model import KeyIn, Limits, Retry, Tenant
 from shared.tenants.store import REMEMBER, seed_local
 from shared.web.auth import authenticate
 
@@ -410,34 +409,10 @@ def test_keys_are_readable_and_show_their_prefix() -> None:
 # ---- retries
 
 
-FORMER = {"attempts": 8, "first": "PT5S", "max": "PT1H", "within": "P1D"}
+FIGURES = {"attempts": 8, "first": "PT5S", "max": "PT1H", "within": "P1D"}
 
 
-async def former_row(world: World, retry: dict[str, object]) -> None:
-    """The tenant as versions before the default of listed pauses stored it: always with all four figures."""
-    await world.directory.put("acme", Tenant())
-    body = '{"durability":null,"retry":' + json.dumps(retry) + ',"limits":{"events_per_second":null,"open_events":5}}'
-    [stored] = [row for row in world.tables.rows(TENANTS) if row.rk == "acme"]
-    props = {"body": body, "uid": stored.props["uid"], "created": stored.props["created"], "deleting": False}
-    await world.tables.write(TENANTS, "tenant", [Replace("acme", props, ANY)])
-
-
-async def test_stored_tenant_with_the_former_default_follows_the_new_one(world: World) -> None:
-    await former_row(world, FORMER)
-    shown, _ = await world.other.get("acme")
-    assert shown.model_dump(mode="json")["retry"] == {} and shown.limits.open_events == 5
-    assert policy_of(shown.retry, None).pauses == DEFAULT_PAUSES
-
-
-@pytest.mark.parametrize("change", [{"attempts": 7}, {"first": "PT6S"}, {"max": "PT2H"}, {"within": "PT23H"}])
-async def test_stored_tenant_with_a_figure_of_its_own_keeps_all_four(world: World, change: dict[str, object]) -> None:
-    await former_row(world, FORMER | change)
-    shown, _ = await world.other.get("acme")
-    assert shown.model_dump(mode="json")["retry"] == FORMER | change
-    assert policy_of(shown.retry, None).pauses == ()
-
-
-@pytest.mark.parametrize("retry", [{}, {"attempts": 3}, {"within": "PT1H"}, FORMER, {"schedule": ["PT1S", "P1D"], "within": "P2D"}])
+@pytest.mark.parametrize("retry", [{}, {"attempts": 3}, {"within": "PT1H"}, FIGURES, {"schedule": ["PT1S", "P1D"], "within": "P2D"}])
 async def test_retry_is_stored_as_it_was_given_and_shown_with_what_follows(world: World, retry: dict[str, object]) -> None:
     await world.directory.put("acme", Tenant.model_validate({"retry": retry}))
     shown, _ = await world.other.get("acme")
@@ -445,22 +420,23 @@ async def test_retry_is_stored_as_it_was_given_and_shown_with_what_follows(world
     assert shown.model_dump(mode="json")["retry"] == rest | retry
     [row] = [row for row in world.tables.rows(TENANTS) if row.rk == "acme"]
     body = json.loads(str(row.props["body"]))
-    assert "schedule" not in body["retry"], "a former version, which serves beside this one during a deployment, would refuse it"
-    assert body["retry"].keys() == retry.keys() - {"schedule"}
+    assert body["retry"].keys() == retry.keys()
 
 
-async def test_limits_that_a_former_version_does_not_know_are_stored_apart(world: World) -> None:
+async def test_a_tenant_and_a_channel_with_fields_of_a_later_version_can_be_read(world: World) -> None:
     limits = Limits.model_validate({**dict.fromkeys(Limits.model_fields, 9), "partitions": 7, "servers": 0})
     await world.directory.put("acme", Tenant(limits=limits))
+    await world.directory.channels.put("acme", "c", QueueChannel(type="queue", queue="later"))
+    for pk, rk in ((rows.PK_TENANTS, "acme"), (rows.of_tenant("acme"), "channel:c")):
+        [row] = [row for row in world.tables.rows(TENANTS) if (row.pk, row.rk) == (pk, rk)]
+        body = json.loads(str(row.props["body"])) | {"later": {"x": 1}}
+        if "limits" in body:
+            body["limits"]["later"] = 3
+        await world.tables.write(TENANTS, pk, [Merge(rk, {"body": json.dumps(body), "later": "x"}, row.etag)])
     shown, _ = await world.other.get("acme")
     assert shown.limits == limits
-    [row] = [row for row in world.tables.rows(TENANTS) if row.rk == "acme"]
-    known = {"events_per_second", "open_events", "payload_bytes", "deliveries_per_second", "concurrency", "partitions", "schedules"}
-    assert json.loads(str(row.props["body"]))["limits"].keys() == known, "a former version cannot read a tenant with another limit"
-    # The PUT of a former version keeps none of them, and the defaults apply.
-    props = {name: value for name, value in row.props.items() if name != "more_limits"}
-    await world.tables.write(TENANTS, rows.PK_TENANTS, [Replace("acme", props, row.etag)])
-    assert (await world.other.get("acme"))[0].limits == limits.model_copy(update=dict.fromkeys(limits.model_fields_set - known))
+    channel = await world.other.target_now("acme", "c")
+    assert channel is not None and channel.spec == QueueChannel(type="queue", queue="later")
 
 
 async def test_a_change_of_limits_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -52,7 +52,7 @@ def test_process_is_alone_only_after_others_have_had_time_to_poll() -> None:
     assert rules.seems_alone(10, 8, timings.BURST_WATCHED_FROM) and not rules.seems_alone(10, 7, 60.0)
 
 
-def test_message_says_what_counts_in_a_burst_and_former_ones_are_read() -> None:
+def test_message_says_what_counts_in_a_burst_also_among_several() -> None:
     message = ShardMessage("00-n-t", "202701150800:t:n", wake=1_800_000_060_000, passed=2, sender="p", load=7)
     assert parse_message(message.text()) == message
     assert message.alone() == ShardMessage(message.shard, message.index) == parse_message('{"shard":"00-n-t","index":"202701150800:t:n"}')

@@ -226,7 +226,7 @@ async def test_gate_that_a_former_release_took_does_not_show_the_process_of_the_
     assert world.receiver.received == []
 
 
-def test_message_without_a_proof_is_the_one_of_former_releases_and_they_read_one_with_it() -> None:
+def test_message_names_an_ended_owner_only_with_a_proof() -> None:
     plain = ShardMessage("s", "i")
     assert plain.text() == '{"shard":"s","index":"i"}'
     assert parse_message('{"shard":"s","index":"i","ended":"o1"}') == replace(plain, ended="o1")

@@ -104,7 +104,7 @@ async def test_queue_that_refuses_a_message_leaves_all_its_shards_to_the_sweep(
     assert all(got.began - got.delivery.due <= 20 for got in world.receiver.received)
 
 
-def test_message_for_several_shards_is_one_for_the_first_where_the_others_are_not_known() -> None:
+def test_message_for_several_shards_names_each_of_them() -> None:
     several = [ShardMessage(f"0{number}-n-t", f"202701150800:t:n{number}") for number in range(MOST_TOGETHER)]
     assert parse_messages(text_together(several)) == several
     assert parse_message(text_together(several)) == several[0]
