@@ -108,7 +108,7 @@ async def test_messages_wait_for_a_process_of_the_newer_version_and_each_event_i
     made = [
         (await world.do(newest.post(f"{EVENT}?tenant=demo", {"delay": delay, "payload": 1}))).json()["id"] for delay in ("PT1S", "PT20S")
     ]
-    await world.queues.send(QUEUE_INGEST, '{"key":"local-demo-key","event":{"id":"queued","delay":"PT1S","payload":1}}')
+    await world.queues.send(QUEUE_INGEST, '{"key":"local-demo-key","tenant":"demo","event":{"id":"queued","delay":"PT1S","payload":1}}')
     await world.run(60)
     assert world.receiver.received == [] and world.rows(EVENTS) != []
     assert await world.queues.length(QUEUE_INGEST) == 1 and await world.queues.length(QUEUE_SHARDS) >= 1
