@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from shared.cli.main import DEPRECATED_GROUPS, build
+from shared.cli.main import build
 
 from .generated_blocks import REFERENCE, update
 
@@ -16,7 +16,7 @@ PAGE = REFERENCE / "command.md"
 def page() -> str:
     """Return the whole page, with the present commands."""
     commands = _below(typer.main.get_command(build([])))
-    lines = [f"- {_line(name, each)}\n" for name, each in sorted(commands.items()) if name not in DEPRECATED_GROUPS]
+    lines = [f"- {_line(name, each)}\n" for name, each in sorted(commands.items())]
     return update(PAGE.read_text(), {"commands": "".join(lines)})
 
 

@@ -67,6 +67,8 @@ NOTES: Final[Mapping[str, str]] = {
     "protocol_violation": "This process has made a step that its protocol forbids: [verify the trace](../how-to/verify-a-trace.md).",
     "protocol_watch_failed": "A line of the trace could not be verified in the process; it is logged nevertheless.",
     "shard_stuck": "No process has managed to serve a shard after eight requests; it is asked for each hour.",
+    "newer_stored_forms": "The app is older than what its storage holds: it serves reads only. Deploy the newer version.",
+    "stored_forms_raised": "From now on, processes of an older version serve reads only.",
     "sweep_cut_off": "A part (`job`) of the sweep did not end in time; the next run goes on.",
     "sweep_failed": "An unexpected exception in a part (`job`) of the sweep; the next run tries again.",
     "telemetry_complaint": "A message of an exporting library (`source`), at most once in ten minutes.",

@@ -185,7 +185,6 @@ _REPLICA: Final = RowCodec(
     ReplicaRow,
     # A load is written as a float whatever its reporter sent.
     formats={"load": Format(float, None)},
-    added=("incarnation", "applied", "lag", "load", "failures", "last_checkpoint", "taking", "ready", "fault"),
     given=("node", "first", "second"),
     convert=False,
 )

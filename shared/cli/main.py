@@ -39,8 +39,6 @@ GROUPS: Final = {
     "completion": "groups.completion",
 }
 """First argument of the command line: module of this package, which has `register(app)`."""
-DEPRECATED_GROUPS: Final = {"profiles": "groups.profiles"}
-"""Former names, hidden in the help. They print the new name and still work."""
 
 
 def build(arguments: Sequence[str]) -> typer.Typer:
@@ -50,8 +48,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, context_settings=settings)
     app.callback()(_tocsin)
     first = next((argument for argument in arguments if not argument.startswith("-")), "")
-    groups = {**GROUPS, **DEPRECATED_GROUPS}
-    for module in [groups[first]] if first in groups else groups.values():
+    for module in [GROUPS[first]] if first in GROUPS else GROUPS.values():
         import_module(f".{module}", __package__).register(app)
     return app
 

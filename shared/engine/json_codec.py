@@ -30,7 +30,7 @@ class TooLarge(ValueError):
 class JsonCodec[T]:
     """Encodes and decodes values of one dataclass.
 
-    A field that a row lacks gets its default, because former releases had fewer fields. Fields of later releases are ignored.
+    A field that a row lacks gets its default, because a former release may have had fewer fields. Fields of later releases are ignored.
     """
 
     def __init__(self, kind: type[T]) -> None:

@@ -2,7 +2,7 @@
 
 A codec is declared once per row type; the fields' types say how they are stored:
 
-    _PARTITION = RowCodec(Partition, given=("number",), added=("generation", "closed"))
+    _PARTITION = RowCodec(Partition, given=("number",))
     props = _PARTITION.encode(partition)
     partition = _PARTITION.decode(row.props, 7)
 
@@ -48,9 +48,9 @@ class RowCodec[T]:
     """Encodes and decodes values of one dataclass or NamedTuple.
 
     formats: of fields that are not stored as their type says. The codec of another type spreads that field's own fields over the row.
-    names: of properties that are called otherwise than their field. added: fields that rows of former releases lack; they are read as the
-    field's default. sparse: fields that are left out while they have their default. given: fields that are not among the properties, such
-    as the row's key; `decode` takes their values in this order.
+    names: of properties that are called otherwise than their field. added: fields that a row may lack, such as one of a former release;
+    they are read as the field's default. sparse: fields that are left out while they have their default. given: fields that are not among
+    the properties, such as the row's key; `decode` takes their values in this order.
     convert: False for rows that only this code writes: their values are taken as they are.
     """
 

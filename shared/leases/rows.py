@@ -115,7 +115,6 @@ _FLEET: Final = RowCodec(
         "profile": RowCodec(Profile),
         "limits": RowCodec(MoveLimits, names={"max_per_server": "most", "claims_per_cycle": "claims", "moves_per_minute": "moves"}),
     },
-    added=("spare", "rest", "former", "closed"),
 )
 
 
@@ -219,7 +218,7 @@ class Partition:
         return _PARTITION.encode(self)
 
 
-_PARTITION: Final = RowCodec(Partition, added=("generation", "closed"), given=("number",))
+_PARTITION: Final = RowCodec(Partition, given=("number",))
 
 
 def parse_partition(row: Row) -> Partition:
@@ -263,8 +262,7 @@ class Intent:
         return _INTENT.encode(self)
 
 
-_INTENT: Final = RowCodec(Intent, added=("exit", "created"))
-# A row without `to` is as former releases write it; they read one that has it as a plain drain.
+_INTENT: Final = RowCodec(Intent)
 
 
 def parse_intent(props: Props) -> Intent:
@@ -313,7 +311,7 @@ def maintenance_note(events: Sequence[str]) -> str:
 
 
 def events_in_note(note: str) -> tuple[str, ...]:
-    """Return the Scheduled Events that a note names; none for the note of a former release."""
+    """Return the Scheduled Events that a note names; none for a note without events."""
     return tuple(note.removeprefix(f"{MAINTENANCE_NOTE}:").split()) if note.startswith(f"{MAINTENANCE_NOTE}:") else ()
 
 
@@ -380,11 +378,9 @@ _SERVER: Final = RowCodec(
         "http": RowCodec(
             HttpServerState,
             formats={"held": Format(join_held, lambda text: split_held(str(text)))},
-            added=("held", "terms", "spread", "release_by", "evicted"),
             sparse=("released",),
         ),
     },
-    added=("scans", "tell", "avoid", "generation", "expect", "holds", "kept", "refused"),
     sparse=("endpoint",),
     given=("name",),
 )

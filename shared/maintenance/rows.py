@@ -245,8 +245,8 @@ class AlarmsRow:
 class GuardRow:
     """The reservations of the domain guard: events with nodes that may prepare, each with the time of its reservation.
 
-    They are not in the rows of events, because a former release would drop them there. Two decisions on reservations at the same time both
-    write this row, so one of them loses and is repeated.
+    They are not in the rows of events: two decisions on reservations at the same time both write this row, so one of them loses and is
+    repeated.
     """
 
     reserved: Mapping[str, Millis] = field(default_factory=dict)

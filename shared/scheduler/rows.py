@@ -158,7 +158,7 @@ def new_event(
         if given or not pauses:
             props["retry"] = orjson.dumps(given).decode()
     if pauses:
-        # A property of its own, because former versions show each member of `retry` as a duration.
+        # A property of its own, because each member of `retry` is shown as a duration.
         props["pauses"] = pauses.decode()
     if event.labels:
         props["labels"] = labels.decode()

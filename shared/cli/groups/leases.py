@@ -81,8 +81,7 @@ def overview(session: CommandSession) -> None:
 
 def _need(need: dict[str, Any]) -> str:
     names = f" ({', '.join(need['subjects'][:3])})" if need["subjects"] else ""
-    # An app of a former version sends no text.
-    return (need.get("text") or f"{need['count']:,} {need['what']}") + names
+    return f"{need['text']}{names}"
 
 
 def list_(session: CommandSession) -> None:
@@ -316,5 +315,5 @@ def _without(cells: Sequence[Any], at: int) -> Sequence[Any]:
 
 
 def _load_text(load: float | None) -> str | None:
-    """Return a load with four digits. A former app answers without loads."""
+    """Return a load with four digits; None for a partition without a load."""
     return None if load is None else f"{float(f'{load:.4g}'):.15g}"

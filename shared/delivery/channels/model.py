@@ -149,8 +149,8 @@ class QueueChannel(_Limited):
 def is_service_queue(spec: QueueChannel, own_accounts: frozenset[str] | None) -> bool:
     """Return True if the channel names, by its `account`, a queue of the service in one of the service's own accounts.
 
-    own_accounts: their names; None if they are not known, and then every account counts. Not checked by the model, because channels of
-    former versions must stay readable.
+    own_accounts: their names; None if they are not known, and then every account counts. Not checked by the model, because the
+    service may get another account, and stored channels must stay readable.
     """
     if spec.account is None or not spec.queue.startswith(_SERVICE_QUEUES):
         return False

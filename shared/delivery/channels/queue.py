@@ -53,7 +53,7 @@ class QueueSender:
             return Verdict("final", None, f"the event is {len(message)} bytes as a CloudEvent; a queue message holds {MAX_MESSAGE_BYTES}")
         where = f"queue {spec.queue}" if spec.account is None else f"queue {spec.queue} of account {spec.account}"
         if is_service_queue(spec, self._own_accounts):
-            # A channel that a former version accepted.
+            # The service got this account after the channel was accepted.
             return Verdict("final", None, f"{where} belongs to the service; change the channel's queue, then redrive the event")
         queues = self._queues(spec.account)
         if queues is None:

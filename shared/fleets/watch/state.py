@@ -46,7 +46,7 @@ def parse_watch_state(row: Row | None) -> Remembered[WatchState]:
         for kind, (since, subjects, count, cleared, notified) in stored["alarms"].items()
         if kind in kinds
     }
-    # Rows of former releases have no orders.
+    # Left out while there are none.
     orders = {server: WatchedOrder(order, since) for server, (order, since) in stored.get("orders", {}).items()}
     return Remembered(WatchState(found.fingerprint, found.read_at, pending, alarms, found.unserved, found.stale, orders), row.etag)
 

@@ -72,7 +72,7 @@ class SweepMemory:
         await self._tables.write(SWEEPS, duty, (Delete(key, ANY),))
 
 
-_LAST_PLAN: Final = RowCodec(LastPlan, names={"fingerprint": "seen"}, added=("idle", "needed"))
+_LAST_PLAN: Final = RowCodec(LastPlan, names={"fingerprint": "seen"})
 
 
 def parse_last_plan(row: Row | None) -> Remembered[LastPlan]:

@@ -123,8 +123,7 @@ class LeaseViews:
             "taking": await self._turn_taker(key),
         }
         raw = encode(body)
-        # Without the newline, as former versions make the tag: instances of both answer the same client for minutes.
-        return OwnerRoutes(raw, etag_of(raw.removesuffix(b"\n")))
+        return OwnerRoutes(raw, etag_of(raw))
 
     async def snapshot(self, key: str) -> FleetSnapshot:
         """Read a whole fleet. Raises 404, `StorageError`."""

@@ -73,7 +73,7 @@ def care_props(view: FleetEvents, now: Millis) -> Props:
 
 
 def parse_care(row: Row | None) -> MaintenanceCare:
-    """Return the overview's part of a fleet's index row. A fleet without agents, or of a former release, has none."""
+    """Return the overview's part of a fleet's index row. A fleet without agents has none."""
     if row is None:
         return MaintenanceCare()
     alarms: dict[str, int] = orjson.loads(str(row.props.get("alarms", _NONE)))

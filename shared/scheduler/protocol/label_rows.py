@@ -99,7 +99,7 @@ def marked_digests(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 
 
 def repair_labels(shard: str, bucket: str, events: Iterable[Row], searchable: Collection[str], filed: set[str]) -> Steps[None]:
-    """File the rows of events that came without a mark: stored before the tenant declared the label, or by a former version."""
+    """File the rows of events that came without a mark: stored before the tenant declared the label, or before the process knew of it."""
     if missing := _unmarked_digests(events, searchable) - filed:
         yield from file_digests(shard, bucket, missing)
         filed.update(missing)

@@ -99,15 +99,6 @@ VALUES = {
 """Words for the values of options. A new option that takes the last word of its name may need a better one."""
 
 
-def test_former_name_of_connections_works_and_names_the_new_one(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOCSIN_PROFILES", "/nonexistent/profiles.toml")
-    code, out, err = run(capsys, "profiles")
-    assert code == 0 and out == run(capsys, "connections")[1] and "use tocsin connections" in err
-    assert "profiles" not in run(capsys, "--help")[1]
-
-
 def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--version")
     assert (code, out) == (0, f"tocsin {version()}\n")
