@@ -13,6 +13,7 @@ to work and its last look is older than `LOOK_EVERY`; so an idle app makes no re
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ STORED_FORMS: Final = 1
 FORMS_ROW: Final = "stored-forms"
 LOOK_EVERY: Final = 60.0
 """Seconds for which a process believes what it has read."""
+LOOK_FOR: Final = 2.0
+"""Seconds that the call at hand waits for a look."""
 LOOK_AGAIN: Final = 5.0
 """Seconds after a look that failed until the next one."""
 RETRY_AFTER: Final = 30
@@ -129,9 +132,10 @@ class StoredForms:
             # Set before the request: calls that come meanwhile go by the former look.
             self._looked = now
             try:
-                row = await self._tables.get(SWEEPS, PK_TICKS, FORMS_ROW)
+                async with asyncio.timeout(LOOK_FOR):
+                    row = await self._tables.get(SWEEPS, PK_TICKS, FORMS_ROW)
                 self.watch([row] if row is not None else [])
-            except StorageError as error:
+            except (StorageError, TimeoutError) as error:
                 self._looked = now - LOOK_EVERY + LOOK_AGAIN
                 log.debug("The number of the stored forms could not be read: %s", error, extra={"action": "stored_forms_unread"})
         return self.newer

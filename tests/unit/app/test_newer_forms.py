@@ -84,6 +84,10 @@ async def test_the_older_version_answers_writes_with_503_and_serves_reads(world:
     assert (await world.demo.event(kept))["state"] == "scheduled"
     assert [each["id"] for each in await world.demo.all(EVENT)] == [kept]
     assert (await world.admin.get("/api/v1/storage/forms")).json() == {"stored": 2, "own": 1}
+    for path in ("stats", "history", "load", "jobs", "schedules", "rejects", "fleets", "locks", "key", "events?state=dead"):
+        assert (await world.demo.get(f"/api/v1/{path}")).status == 200, path
+    for path in ("tenants", "audit", "storage", "tenants/demo/channels", "tenants/demo/keys"):
+        assert (await world.admin.get(f"/api/v1/{path}")).status == 200, path
     assert world.dump() == before, "reads change nothing either"
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shared.core.clock import SettableClock
 from shared.core.errors import StorageError, Unavailable
+from shared.engine import stored_forms
 from shared.engine.stored_forms import (
     FORMS_ROW,
     LOOK_EVERY,
@@ -124,6 +127,20 @@ async def test_while_the_row_cannot_be_read_the_last_look_counts(account: Accoun
         assert not await process.is_newer()
     await account.clock.advance(5.0)
     assert await process.is_newer()
+
+
+async def test_a_call_waits_for_a_look_only_for_a_moment(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = account.process(1)
+    await process.begin()
+
+    async def silent(table: str, pk: str, rk: str) -> Row | None:
+        await asyncio.Event().wait()
+        return None
+
+    monkeypatch.setattr(account.tables, "get", silent)
+    monkeypatch.setattr(stored_forms, "LOOK_FOR", 0.01)
+    await account.clock.advance(LOOK_EVERY)
+    assert not await process.is_newer()
 
 
 async def test_only_a_higher_number_is_stored_and_a_repetition_changes_nothing(account: Account) -> None:
