@@ -23,7 +23,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test slow quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference settings problems openapi typescript bicep snapshots lock sbom audit clean
+.PHONY: help setup run test slow quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference texts settings problems openapi typescript bicep snapshots lock sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -101,6 +101,10 @@ docs: setup  ## build the pages of docs/ as a searchable site in build/site; a b
 
 reference: setup settings problems  ## write the generated pages of docs/reference: settings, problems, commands, metrics, log actions, limits, stored rows
 	for page in command metrics log_actions limits stored_rows; do $(PY) -m devhost.pages.$$page || exit 1; done
+
+texts: setup  ## write tests/data/texts.json, the texts that people act on, from the tests that name them
+	echo '{}' > tests/data/texts.json
+	$(IN_VENV) WRITE_TEXTS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $$(grep -rl --include 'test_*.py' 'from tests.texts import' tests)
 
 settings: setup  ## write docs/reference/settings.md from the class
 	$(PY) -m devhost.settings_page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -203,7 +204,7 @@ def test_output_that_takes_nothing_is_reported_and_what_is_closed_is_empty(envir
         arguments = [*COMMAND, "connections"]
         pipes = {"stdout": full, "stderr": subprocess.PIPE}
         result = waiting.run(arguments, cwd=ROOT, env=environment, preexec_fn=_writes_no_file, **pipes)
-    assert result.returncode == 1 and result.stderr == "tocsin: the operation failed: File too large\n"
+    assert result.returncode == 1 and re.fullmatch("tocsin: .*: File too large\n", result.stderr)
     for arguments in ("leases delete web", "events create --delay PT1S --payload @-"):
         asked = ["bash", "-c", f"{' '.join(COMMAND)} {arguments} <&-"]
         result = waiting.run(asked, cwd=ROOT, env=environment)
@@ -219,7 +220,7 @@ def test_checkpoint_run_shows_that_it_waits_and_why(environment: dict[str, str],
     arguments = ("checkpoint", "run", "--profile", "here", "--node", "n1", "--wait", "60")
     none = tocsin(given, *arguments, "--fleet", "nowhere", "--", "true")
     waits, *why = none.stderr.splitlines()
-    assert none.returncode == 125 and waits == "tocsin: waiting for a turn: fleet nowhere, node n1, role secondary"
+    assert none.returncode == 125 and waits.endswith(": fleet nowhere, node n1, role secondary")
     assert len(why) == 3 and "there is no fleet 'nowhere'" in why[0] and "Traceback" not in none.stderr
     assert tocsin(given, "leases", "create", "turning", "--profile", "here", "--partitions", "1").returncode == 0
     done = tocsin(given, *arguments, "--quiet", "--fleet", "turning", "--", "sh", "-c", "env")

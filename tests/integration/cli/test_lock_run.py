@@ -18,6 +18,7 @@ from shared.cli.connection_options import Connection
 from shared.cli.exits import Exit
 from shared.cli.node.lock_run import LockRun, _run
 from tests.paths import ROOT
+from tests.texts import assert_text
 from tests.waiting import eventually, within
 
 KEY = "a-very-secret-key"
@@ -97,12 +98,7 @@ async def test_a_program_sees_its_token_and_not_the_key_and_the_lock_is_released
     text = (tmp_path / "env").read_text()
     assert "TOCSIN_LOCK=nightly\n" in text and "TOCSIN_TOKEN=7\n" in text and KEY not in text
     assert app.released == 1
-    lines = capfd.readouterr().err.splitlines()
-    assert lines == [
-        "tocsin: waiting for a lock: lock nightly",
-        "tocsin: lock acquired: lock nightly, token 7",
-        "tocsin: command ended: lock nightly, code 7",
-    ]
+    assert_text("locks.run", capfd.readouterr().err, lock="nightly", token=7, code=7)
 
 
 async def test_a_program_does_not_start_without_the_lock(app: LockApp, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ async def test_dead_event_is_seen_in_the_terminal_found_and_brought_back(client:
     assert client.fire(event.id).id == event.id
     await eventually(lambda: client.get(event.id).state == "dead", "the dead letter")
     [log_line] = [line for line in system.host.text.splitlines() if event.id in line and "it is dead" in line]
-    assert f"delivery of {event.id} to {tenant.name}/default failed, it is dead: answered 404" in log_line
+    assert f" {tenant.name}/default " in log_line and "404" in log_line
     assert log_line.endswith(f"see GET {system.host.url}/api/v1/events/{event.id}")
     assert [dead.id for dead in client.dead_letters()] == [event.id]
     client.redrive(event.id)

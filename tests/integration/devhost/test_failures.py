@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from devhost.failures import ACTION, SOURCE, Failures
+from tests.texts import assert_text
 
 URL = "http://localhost:7071/api/v1"
 
@@ -36,7 +37,9 @@ def test_failed_attempt_is_one_line_that_says_why_and_where_to_look(time: Time, 
     fail("e1")
     [record] = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage() == f"delivery of e1 to demo/orders failed, will be tried again: answered 503; see GET {URL}/events/e1"
+    assert_text(
+        "devhost.failed-attempt", record.getMessage(), event="e1", channel="demo/orders", why="answered 503", url=f"{URL}/events/e1"
+    )
 
 
 def test_many_failures_of_a_channel_are_counted_and_others_are_reported_at_once(time: Time, caplog: pytest.LogCaptureFixture) -> None:

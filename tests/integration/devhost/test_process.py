@@ -134,14 +134,14 @@ def test_port_in_use_ends_with_a_message_that_names_the_variable(devhost: Start,
         ports = {"AZURITE_BLOB_PORT": "0", "AZURITE_QUEUE_PORT": "0", variable: str(port)}
         process = devhost(AZURITE="memory" if "TABLE" in variable else "off", AzureWebJobsStorage=NOWHERE, **ports)
         assert process.exit_code() == 1
-    assert f"devhost: port {port} ({what}) is already in use; choose another with {variable}=<port>" in process.text
+    assert f"devhost: port {port} ({what})" in process.text and f"{variable}=<port>" in process.text
     assert "Traceback" not in process.text
 
 
 def test_banner_names_what_runs(sample: Process) -> None:
     url = sample.ready()
     text = sample.text
-    assert re.search(r"runs \d+ functions \(\d+ http, 2 queue, 1 timer\)", text)
+    assert re.search(r"\(\d+ http, 2 queue, 1 timer\)", text)
     assert f"{url}/api/openapi.json" in text and f"curl -X POST {url}/api/v1/events" in text
 
 
@@ -189,7 +189,7 @@ def test_missing_connection_setting_is_explained(devhost: Start, tmp_path: Path)
     )
     process = devhost(*BARE, app=tmp_path)
     assert process.exit_code() == 1
-    assert "devhost: the setting 'Nowhere', which holds the storage connection, does not exist" in process.text
+    assert "devhost: the setting 'Nowhere', " in process.text
 
 
 def _azurite_of(process: Process) -> int | None:

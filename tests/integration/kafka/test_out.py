@@ -124,7 +124,7 @@ async def test_message_larger_than_the_broker_takes_is_final(broker: Cluster) ->
     spec = KafkaChannel(type="kafka", servers=broker.servers, topic=broker.topic("out-large"), tls=False)
     now = SystemClock().now()
     verdict = await sender.send(Target("demo", "c", spec), OutgoingDelivery("e", now, now, 1, b'"' + b"x" * 2_000_000 + b'"'))
-    assert verdict == Verdict("final", None, "kafka: the message is larger than the topic takes (MSG_SIZE_TOO_LARGE)")
+    assert verdict == Verdict("final", None, verdict.error) and "(MSG_SIZE_TOO_LARGE)" in (verdict.error or "")
     small = await sender.send(Target("demo", "c", spec), OutgoingDelivery("e", now, now, 1, b"1"))
     assert small.outcome == "delivered"
     await sender.close()

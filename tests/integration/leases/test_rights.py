@@ -54,10 +54,11 @@ async def test_a_table_that_is_missing_is_reported_once_and_waited_for(
 ) -> None:
     with LeaseKeeper("fleet", "a", tables) as keeper:
         until(lambda: keeper.counts["failed"] >= 2, BUSY, "refusals")
-        assert errors(caplog) == ["A lease request failed: TableNotFound (404)"]
+        [error] = errors(caplog)
+        assert error.endswith(": TableNotFound (404)")
         await create(azurite, tables)
         until(lambda: len(keeper.owned()) == FLEET.partitions, BUSY, "everything")
-    with LeaseKeeper("other", "a", tables) as keeper, pytest.raises(FleetMissing, match="fleet 'default:other' does not exist"):
+    with LeaseKeeper("other", "a", tables) as keeper, pytest.raises(FleetMissing, match="fleet 'default:other' "):
         keeper.wait(BUSY)
 
 

@@ -82,9 +82,8 @@ async def test_agents_killed_at_any_point_never_approve_unprepared_and_bring_the
         assert not (agent.state / "disabled").exists(), about
         assert list((agent.state / "hooks").iterdir()) == [], about
     for name, kind in ((name, point) for name, point in points.items() if point in HOOKS):
-        assert [line["text"] for line in agents[name].said("agent_leftover_ended")] == [
-            f"The hook {kind} of an earlier agent was still running and was ended"
-        ]
+        [line] = agents[name].said("agent_leftover_ended")
+        assert f"hook {kind} " in line["text"]
 
 
 def _agent(folder: Path, imds: Emulator, name: str, point: str) -> Agent:

@@ -59,7 +59,7 @@ def test_a_venv_made_by_hand_is_kept_and_brought_up_to_date(ready: Checkout) -> 
 def test_a_pip_that_gives_up_shows_why_and_the_next_run_goes_on(checkout: Checkout) -> None:
     checkout.put(checkout.home / "pip", "echo 'no route to the index' >&2; exit 1")
     code, _, err = checkout.setup()
-    assert code == 1 and "no route to the index" in err and "pip could not install requirements-dev.txt" in err
+    assert code == 1 and "no route to the index" in err and "requirements-dev.txt" in err
     (checkout.home / "pip").unlink()
     checkout.done()
     assert checkout.setup()[0] == 0
@@ -121,7 +121,7 @@ def test_two_at_once_take_turns_and_the_second_finds_all_done(checkout: Checkout
     first, let_go = held_in_pip(checkout)
     second = checkout.start()
     assert second.stdout is not None
-    assert second.stdout.readline() == "setup: another set-up is at work here; waiting for it\n"
+    assert second.stdout.readline().startswith("setup: another set-up ")
     let_go()
     assert all_output(first, "the first")[1] == "" and all_output(second, "the second")[1] == ""
     assert (first.returncode, second.returncode) == (0, 0)

@@ -73,7 +73,7 @@ async def test_a_part_that_storage_does_not_answer_ends_and_the_other_has_run_be
         return {"stored": 1}
 
     stage = await Stage({"scheduler_scan": {"dispatch": silent, "recurring": recurring}}).open()
-    with caplog.at_level(logging.WARNING), pytest.raises(SweepFailed, match="scheduler_scan: dispatch failed"):
+    with caplog.at_level(logging.WARNING), pytest.raises(SweepFailed, match=r"scheduler_scan: dispatch failed"):
         await stage.timers.run_once("scheduler_scan")
     assert len(ran) == 1
     assert [vars(record)["action"] for record in caplog.records] == ["sweep_cut_off"]
@@ -98,7 +98,7 @@ async def test_parts_of_a_job_do_not_wait_for_each_other(job: str) -> None:
 
 async def test_a_failed_job_does_not_stop_the_others_and_the_sweep_names_it() -> None:
     stage = await Stage({"scheduler_scan": {"dispatch": fails}, "lease_scan": {"takeover": idle}, "stale_scan": {"leases": fails}}).open()
-    with pytest.raises(SweepFailed, match="scheduler_scan: dispatch failed; stale_scan: leases failed"):
+    with pytest.raises(SweepFailed, match=r"scheduler_scan: dispatch .*; stale_scan: leases "):
         await stage.timers.sweep()
     now = stage.clock.now()
     assert await stage.ticks() == {"scheduler_scan": (now, 1), "lease_scan": (now, 0), "stale_scan": (now, 1)}

@@ -69,7 +69,7 @@ def test_json_has_the_figures_of_each_load_and_size(measured: list[tuple[str, in
 def test_table_names_what_failed(measured: list[tuple[str, int]], capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--only", "posted-60"]) == 1
     out = capsys.readouterr().out
-    assert "60 events a minute" in out and "posted-60, 2048 MB: RuntimeError: no room" in out
+    assert "60 events a minute" in out and "posted-60, 2048 MB: RuntimeError: " in out
     assert len(measured) == 2
 
 

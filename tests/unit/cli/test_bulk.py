@@ -6,6 +6,7 @@ import pytest
 
 from shared.cli.exits import Exit
 from shared.cli.groups import events_bulk
+from tests.texts import assert_text
 
 from .conftest import Command
 
@@ -34,7 +35,7 @@ def test_events_are_cancelled_after_a_count_and_a_sample(tocsin: Command) -> Non
     assert states(tocsin, "many") == {"scheduled"}
     done = tocsin.ok("events", "cancel", "--label", "order=many", "--channel", "default", "--yes").out
     assert "12 events match (the first 10)" in done and sum(id in done for id in ids) >= 10
-    assert done.endswith("cancel done: 12 of 12 events, 0 skipped, 0 failed\n")
+    assert_text("bulk.done", done.splitlines()[-1:], action="cancel", done=12, matched=12, skipped=0, failed=0)
     assert states(tocsin, "many") == {"cancelled"}
     assert tocsin.ok("events", "cancel", "--label", "order=many", "--yes").out == "no events match\n"
 
@@ -53,7 +54,7 @@ def test_events_are_moved_and_fired_and_the_report_is_json(tocsin: Command) -> N
     assert "move" in shown and "done" in shown
     found = tocsin.ok("jobs", "get", report["id"], "--json").documents[0]
     assert found["done"] == 2
-    assert tocsin.ok("jobs", "cancel", report["id"]).out == "move done: 2 of 2 events, 0 skipped, 0 failed\n"
+    assert_text("bulk.done", tocsin.ok("jobs", "cancel", report["id"]).lines, action="move", done=2, matched=2, skipped=0, failed=0)
 
 
 @pytest.mark.parametrize(

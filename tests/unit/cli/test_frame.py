@@ -19,6 +19,7 @@ from shared.client.errors import Fault, Forbidden, Invalid, Unreachable
 from shared.core.errors import Problem, TocsinError
 from shared.core.version import version
 from tests.paths import ROOT
+from tests.texts import assert_text
 
 SECRET = "a-very-secret-key"
 
@@ -142,11 +143,8 @@ def test_help_shows_no_value_of_the_environment(capsys: pytest.CaptureFixture[st
 
 def test_failures_say_what_where_and_what_to_do() -> None:
     forbidden = to_command_failure(Forbidden(403, "forbidden", "the key lacks the scope fleets", call="POST fleets/f", title="Forbidden"))
-    assert forbidden.status == Exit.REFUSED and forbidden.text().splitlines() == [
-        "tocsin: Forbidden: the key lacks the scope fleets",
-        "  where: POST fleets/f",
-        "  do: Use a key that has the scope this call needs and is not bound to another fleet or node.",
-    ]
+    assert forbidden.status == Exit.REFUSED
+    assert_text("command.forbidden", forbidden.text().splitlines(), detail="the key lacks the scope fleets", call="POST fleets/f")
     invalid = to_command_failure(Invalid(422, "invalid", "the body is not right", title="Invalid", errors=[Fault("/term", "not below 0")]))
     assert "/term: not below 0" in invalid.title
     assert to_command_failure(Unreachable("not reached", sent=False)).status == Exit.UNREACHABLE

@@ -23,6 +23,7 @@ from shared.client.exchange import RetrySettings
 from shared.client.model import BatchLine
 from shared.leases.node.state_file import lock
 from tests.paths import ROOT
+from tests.texts import assert_text
 
 Answer = Callable[[list[dict[str, Any]]], httpx.Response]
 
@@ -95,10 +96,11 @@ def written(folder: Path, *payloads: Any) -> Path:
 def test_file_is_imported_and_nothing_is_left_beside_it(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path, *range(25))
     code, out, _ = run(capsys, file, "--batch", 10)
-    assert (code, out) == (0, "25 events scheduled, 0 already known, 0 rejected\n")
+    assert code == 0
+    assert_text("import.counts", out, scheduled=25, known=0, rejected=0)
     assert sorted(event["payload"] for event in app.events.values()) == list(range(25)) and sorted(app.batches) == [5, 10, 10]
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
-    assert run(capsys, file)[1] == "0 events scheduled, 25 already known, 0 rejected\n"
+    assert_text("import.counts", run(capsys, file)[1], scheduled=0, known=25, rejected=0)
 
 
 def test_bad_lines_are_reported_with_their_numbers_and_end_it_with_1(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +201,8 @@ def test_check_reads_and_sends_nothing(app: App, tmp_path: Path, capsys: pytest.
     file = written(tmp_path, *range(3))
     file.write_text(file.read_text() + "nonsense\n")
     code, out, _ = run(capsys, file, "--check")
-    assert code == Exit.FAILED and out.startswith("4 lines read, 3 events, 1 faulty line: ") and not app.batches
+    assert code == Exit.FAILED and not app.batches
+    assert_text("import.checked", out, lines=4, events=3, file=file)
 
 
 def test_standard_input_is_imported(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +281,8 @@ def test_two_imports_of_one_file_at_once_are_refused_and_neither_spoils_the_othe
     code, out, _ = run(capsys, file, "--batch", 3, "--in-flight", 1)
     assert code == 0 and out.startswith("9 events scheduled")
     [(code, _, err)] = second
-    assert code == Exit.USAGE and "another import uses this progress file" in err and f"where: {file}.progress" in err
+    assert code == Exit.USAGE
+    assert_text("import.progress-file-in-use", err, file=f"{file}.progress")
     assert [each.name for each in tmp_path.iterdir()] == [file.name]
 
 
@@ -331,7 +335,8 @@ def test_interrupted_import_says_where_it_goes_on(app: App, tmp_path: Path, caps
     app.answers = [app.take, app.take, interrupted]
     file = written(tmp_path, *range(9))
     code, _, err = run(capsys, file, "--batch", 3, "--in-flight", 1)
-    assert code == 130 and err == "tocsin: stopped after line 6; run the same command again to resume\n"
+    assert code == 130
+    assert_text("import.stopped", err, line=6)
     assert run(capsys, file)[0] == 0 and len(app.events) == 9
 
 
@@ -379,7 +384,8 @@ def test_events_without_ids_that_may_be_stored_can_be_left_out(app: App, tmp_pat
     assert run(capsys, file, "--ids", "none", "--unknown", "skip")[0] == Exit.FAILED
     assert sorted(event["payload"] for event in app.events.values()) == list(range(10))
     rejects = [json.loads(line) for line in Path(f"{file}.rejects").read_text().splitlines()]
-    assert [each["line"] for each in rejects] == [7, 8, 9] and "not known whether the event is stored" in rejects[0]["why"]
+    assert [each["line"] for each in rejects] == [7, 8, 9]
+    assert_text("import.unknown", rejects[0]["why"])
 
 
 def test_events_without_ids_that_the_app_did_not_take_are_sent_again(app: App, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

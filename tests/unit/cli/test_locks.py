@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.cli.exits import Exit
+from tests.texts import assert_text
 
 from .conftest import Command
 
@@ -18,14 +19,14 @@ def test_locks_are_listed_shown_revoked_and_released(tocsin: Command) -> None:
     assert tocsin.ok("locks", "list").row("nightly")[1:4] == ["held", "web-1", str(held["token"])]
     [shown] = tocsin.ok("locks", "show", "nightly", "--json").documents
     assert (shown["state"], [each["holder"] for each in shown["waiters"]]) == ("held", ["web-2"])
-    assert tocsin.ok("locks", "revoke", "nightly", "--note", "it hangs").out == "lock nightly is revoked; it is free within 12.2 s\n"
+    assert_text("locks.revoked", tocsin.ok("locks", "revoke", "nightly", "--note", "it hangs").lines, lock="nightly", seconds=12.2)
     assert tocsin.ok("locks", "list").row("nightly")[1] == "revoked"
     token = str(held["token"])
     assert "confirmation" in tocsin("locks", "release", "nightly", "--token", token).err
     [freed] = tocsin.ok("locks", "release", "nightly", "--token", token, "--yes", "--json").documents
     assert freed == {"lock": "nightly", "token": held["token"], "released": True}
     assert tocsin.ok("locks", "list").row("nightly")[1] == "free"
-    assert tocsin.ok("locks", "revoke", "nightly", "--note", "again").out == "lock nightly is free: nobody holds it\n"
+    assert_text("locks.free", tocsin.ok("locks", "revoke", "nightly", "--note", "again").lines, lock="nightly")
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_import_shows_a_bar_on_a_terminal(tmp_path: Path) -> None:
     finally:
         os.close(mine)
     out, _ = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 1 and out.decode().startswith("200 events scheduled, 0 already known, 1 rejected")
+    assert process.returncode == 1 and re.findall(r"\d+", out.decode())[:3] == ["200", "0", "1"]
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert "━" in plain and "  0% " in plain and "100% 200 events, 1 rejected" in plain
 

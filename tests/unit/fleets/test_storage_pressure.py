@@ -21,6 +21,7 @@ from shared.maintenance.service.wiring import Maintenance
 from shared.storage.names import MAINTENANCE, TURNS
 from shared.storage.ports import Upsert
 from tests.logs import actions
+from tests.texts import assert_text
 
 from ..leases.nodes import NOTIFY, Node, World, live
 
@@ -135,7 +136,8 @@ async def test_one_alarm_is_raised_for_all_servers_and_cleared_when_storage_acce
     await live(world, 240, *nodes)
     assert actions(caplog, "WARNING").count("lease_storage_refuses") == 1 and "lease_beats_late" not in actions(caplog, "WARNING")
     [raised] = [event["payload"] for event in world.channel.events.values() if event["payload"]["alarm"] == "throttled"]
-    assert raised["text"].startswith("fleet: Storage has refused many requests since ") and raised["subjects"] == ["6 of 6 servers (31 %)"]
+    assert raised["subjects"] == ["6 of 6 servers (31 %)"]
+    assert_text("alarm.throttled", raised["text"], since=raised["since"], servers="6 of 6 servers (31 %)")
     for node in nodes:
         node.report = ServerReport()
     await live(world, 60, *nodes)

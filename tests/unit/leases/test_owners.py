@@ -9,7 +9,7 @@ import pytest
 
 from shared.core.clock import SettableClock
 from shared.delivery.fleet_owners.model import PartitionOwner
-from shared.delivery.fleet_owners.rules import OWNER_LOOK_AGAIN, OWNER_WAIT, OwnerDecision, decide, stale_pause
+from shared.delivery.fleet_owners.rules import OWNER_LOOK_AGAIN, OWNER_WAIT, decide, stale_pause
 from shared.engine.async_runner import AsyncRunner
 from shared.leases.owners.rules import owner_of
 from shared.leases.protocol import takeover
@@ -19,6 +19,7 @@ from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
 from shared.storage.ports import Upsert
 from tests.faults import Faults, Perform, Request
+from tests.texts import assert_text
 
 FLEET = Fleet(8, generation=2)
 ROW = Partition(5, "s7", "i1", 42, generation=2)
@@ -92,11 +93,14 @@ def test_waits_are_bounded() -> None:
     absent, leaving = OWNER._replace(endpoint="", hold="absent", why="has no owner"), OWNER._replace(hold="leaving", why="waits")
     silent = OWNER._replace(hold="silent", why="waits")
     assert decide(OWNER, 0, 0, 99).action == "deliver"
-    assert decide(absent, 0, 0, 99) == OwnerDecision("wait", 99 + OWNER_LOOK_AGAIN, "partition 5 of fleet f has no owner")
+    waits = decide(absent, 0, 0, 99)
+    assert waits[:2] == ("wait", 99 + OWNER_LOOK_AGAIN)
+    assert_text("delivery.no-owner", waits.why, partition=5, fleet="f")
     end = OWNER_WAIT
     assert decide(absent, 0, 0, end - 1).look == end
     failed = decide(absent, 0, 0, end)
-    assert (failed.action, failed.why) == ("fail", "partition 5 of fleet f has no owner; the delivery has waited 60 s")
+    assert failed.action == "fail"
+    assert_text("delivery.no-owner-in-time", failed.why, partition=5, fleet="f", seconds=60)
     assert decide(absent, 0, 5_000, end).action == decide(absent, 5_000, 0, end).action == "wait"
     # An owner that leaves gets the event: it is perhaps the only one. One that does not answer would only hold slots of the others.
     assert decide(leaving, 0, 50_000, end).action == "deliver" and decide(silent, 50_000, 0, end).action == "fail"

@@ -14,6 +14,7 @@ from shared.maintenance.agent.model import EventPhase
 from shared.maintenance.decisions import reservations
 from shared.maintenance.rows import EventRow, FleetEvents, GuardRow
 from shared.maintenance.rule_settings import FleetRule, MaintenanceSettings
+from tests.texts import assert_text
 from tests.unit.maintenance.joint_fleet import HOOKS, START, Fleet, JointNode
 
 SEEDS: Final = 50
@@ -103,7 +104,7 @@ def test_a_node_that_does_not_come_back_keeps_the_others_until_their_hooks_need_
     while seconds_to(fleet) > 11:
         second(fleet, finish=False)
         assert out(fleet) in ([], ["a"])
-    assert b.state.events["e2"].reason == "the fleet refuses to prepare yet: a of fault domain a is approved"
+    assert_text("agent.prepare-refused", b.state.events["e2"].reason, reason="a of fault domain a is approved")
     assert alarms(fleet) == {}
     second(fleet, finish=False)
     assert out(fleet) == ["a", "b", "c"]
@@ -190,7 +191,7 @@ def test_an_event_of_more_domains_than_may_be_down_prepares_at_its_time_stays_he
     while seconds_to(fleet) > 50:
         second(fleet)
     assert fleet.nodes["c"].began_at["e2"] - START == 65_000, "NotBefore minus the lead: it waits for no node of the other event"
-    assert fleet.nodes["a"].state.events["e1"].reason == "held by the fleet: it takes 2 fault domains down at once: a, b"
+    assert_text("guard.too-wide", fleet.nodes["a"].state.events["e1"].reason, number=2, domains="a, b")
     assert [post for post in fleet.posts if post.startswith("e1")] == []
     assert "e2" in fleet.posts, "nor does its approval"
 
@@ -226,7 +227,7 @@ def test_an_event_that_is_far_away_has_no_reservation_yet() -> None:
     while seconds_to(fleet) > 59:
         second(fleet, finish=False)
     assert list(fleet.view.guard.reserved) == ["e2"]
-    assert fleet.nodes["a"].state.events["e1"].reason == "the fleet refuses to prepare yet: its NotBefore is still far away"
+    assert_text("guard.not-before-far-away", fleet.nodes["a"].state.events["e1"].reason)
     assert out(fleet) == ["b"]
 
 

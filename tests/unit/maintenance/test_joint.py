@@ -14,6 +14,7 @@ from shared.maintenance.agent.model import EventPhase
 from shared.maintenance.decisions.domain_guard import down_reason
 from shared.maintenance.rule_settings import FleetRule, GuardMode, MaintenanceSettings
 from shared.maintenance.service.eventgrid import Emitted, merge_delivery
+from tests.texts import assert_text
 from tests.unit.maintenance.joint_fleet import START, Fleet
 
 SEEDS: Final = 40
@@ -72,7 +73,7 @@ def test_an_event_of_two_fault_domains_is_approved_if_both_may_be_down() -> None
 def test_an_event_of_more_fault_domains_than_may_be_down_is_held() -> None:
     fleet = play_until_prepared({"a": "0", "b": "1"}, MaintenanceSettings(domains_down=1))
     assert fleet.posts == []
-    assert fleet.nodes["a"].state.events["e1"].reason == "held by the fleet: it takes 2 fault domains down at once: 0, 1"
+    assert_text("guard.too-wide", fleet.nodes["a"].state.events["e1"].reason, number=2, domains="0, 1")
 
 
 def test_a_node_that_has_not_prepared_keeps_the_others_from_approving() -> None:

@@ -22,6 +22,7 @@ from shared.maintenance.latency import (
     with_answer,
     with_failure,
 )
+from tests.texts import assert_text
 
 TIMES = st.lists(st.floats(0.1, 50_000), min_size=1, max_size=400)
 
@@ -75,8 +76,6 @@ def test_extremes_have_a_bucket_and_no_answers_have_no_percentile() -> None:
 
 def test_a_passed_bound_is_a_sentence_with_phase_figure_and_bound() -> None:
     phases = {"before": of([2.0] * 100, 250), "one_node": of([2.0] * 97 + [300.0] * 3, 250), "domain": with_failure(of([2.0], 250))}
-    assert passed_bounds(phases, LatencyBound(250, 0.01)) == [  # type: ignore[arg-type]
-        "while one node catches up: p99 is 344 ms, and the bound 250 ms",
-        "while a fault domain catches up: 1 of 2 probes failed (50.0%), and the bound is 1.0%",
-    ]
+    passed = passed_bounds(phases, LatencyBound(250, 0.01))  # type: ignore[arg-type]
+    assert_text("latency.passed-bounds", passed, p99=344, most=250, failed=1, probes=2, share="50.0%", bound="1.0%")
     assert passed_bounds(phases, None) == passed_bounds(phases, LatencyBound()) == []  # type: ignore[arg-type]

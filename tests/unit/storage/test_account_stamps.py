@@ -11,6 +11,7 @@ from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_TABLES, SHARDS, SWEEPS
 from shared.storage.ports import Insert
 from shared.storage.several.account_stamps import STAMP_PK, STAMP_ROW, Detached
+from tests.texts import has_text
 from tests.unit.scheduler.mirror.pair import MortalTables
 
 CLOCK = SettableClock()
@@ -71,7 +72,7 @@ async def test_account_that_is_away_at_the_start_is_asked_at_its_first_use() -> 
         await swapped.tables.query(SHARDS, "10")
     one.away = two.away = False
     await CLOCK.advance(5)
-    with pytest.raises(Rejected, match="entry 1 is not the account that was there before, but entry 2"):
+    with pytest.raises(Rejected, check=has_text("storage.account-swapped", entry=1, other=2)):
         await swapped.tables.query(SHARDS, "10")
     one.away = True
     right = await start(home, one, two)
@@ -93,9 +94,9 @@ async def test_second_account_that_is_another_one_or_gone_is_refused() -> None:
     home, second, fresh, further = [await account() for _ in range(4)]
     await start(home, further, second=second)
     await start(home, further, second=second)
-    with pytest.raises(UnsafeSettings, match="TocsinMirror is not the account that mirrored events were copied to"):
+    with pytest.raises(UnsafeSettings, check=has_text("settings.another-second-account")):
         await start(home, further, second=fresh)
-    with pytest.raises(UnsafeSettings, match="TocsinMirror is gone from the settings, and the mirrored events would not be served"):
+    with pytest.raises(UnsafeSettings, check=has_text("settings.second-account-gone")):
         await start(home, further)
     with pytest.raises(UnsafeSettings, match="in use elsewhere"):
         await start(await account(), second=second)

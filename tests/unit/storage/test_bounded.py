@@ -81,7 +81,7 @@ def test_an_identity_that_hangs_holds_no_request_up_and_what_it_raises_is_kept_t
     with pytest.raises(OutcomeUnknown, match="too long"):
         tables.write("Table", "p", [Insert("r", {})], timeout=0.05)
     credential.gate.set()
-    with pytest.raises(Unavailable, match=r"^no token for the storage account: OSError$"):
+    with pytest.raises(Unavailable, match=r"token .*: OSError$"):
         tables.get("Table", "p", "r", timeout=60)
     tables.close()
 

@@ -138,7 +138,7 @@ def test_threads_of_a_server_write_lines_under_one_name_and_nothing_stands_befor
 
 def test_a_server_with_a_wrong_setting_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOCSIN_TRACE", "some")
-    with pytest.raises(ValueError, match="TOCSIN_TRACE must be off, all or sampled"):
+    with pytest.raises(ValueError, match="TOCSIN_TRACE"):
         LeaseKeeper("fleet", "a", MemoryBlockingTables(MemoryTables(SettableClock())))
 
 

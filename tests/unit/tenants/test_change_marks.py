@@ -16,7 +16,6 @@ from shared.delivery.channels.model import HttpChannel, QueueChannel
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, TENANTS
 from shared.storage.ports import ANY, Delete, Op
-from shared.tenants import rows
 from shared.tenants.change_marks import CHANGE_WITHIN, LONGEST, MARKS, PK_CHANGES, SETTLED_AFTER, group_of
 from shared.tenants.model import KeyIn, Tenant
 from shared.tenants.store import CHANNEL_TTL, TenantDirectory

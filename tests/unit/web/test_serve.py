@@ -14,6 +14,7 @@ from shared.tenants.model import Tenant
 from shared.web import problem
 from shared.web.etag import check_if_match, etag_of
 from shared.web.local_client import LocalClient, LocalReply
+from tests.texts import assert_text
 
 from .conftest import THING, World
 
@@ -159,7 +160,8 @@ async def test_an_admins_own_routes_take_no_tenant(world: World) -> None:
 
 async def test_a_path_that_can_name_nothing_is_404_and_422_where_one_could_be_made(world: World) -> None:
     answer = await world.demo.get("/api/v1/things/Not_A_Name")
-    assert answer.code == "not-found" and answer.json()["detail"].startswith("There is no such resource: {name} must ")
+    assert answer.code == "not-found"
+    assert_text("problem.not-found-name", answer.json()["detail"])
     answer = await world.demo.put("/api/v1/things/Not_A_Name", {"name": "a"})
     assert (answer.status, answer.pointers) == (422, ["{name}"])
 
@@ -173,7 +175,8 @@ async def send(client: LocalClient, raw: bytes, **headers: str) -> LocalReply:
 
 async def test_bodies_are_judged_in_a_fixed_order(world: World) -> None:
     nothing = await world.demo.post("/api/v1/things", b"")
-    assert (nothing.code, nothing.json()["detail"]) == ("empty-body", "The call needs a JSON body: at least {}.")
+    assert nothing.code == "empty-body"
+    assert_text("problem.empty-body", nothing.json()["detail"])
     assert (await send(world.demo, b"{}", content_type="text/plain")).status == 415
     assert (await send(world.demo, b"x" * 4097, content_type="text/plain")).status == 413
     assert (await send(world.demo, b"{")).code == "malformed-json"
@@ -266,7 +269,7 @@ async def test_a_start_that_was_refused_is_reported_to_the_operator_in_the_log_a
     assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "start-refused", "30")
     (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert record.__dict__["action"] == "web.start-refused"
-    assert "TOCSIN_ADMIN_KEY is a reference to a vault that was not resolved" in record.getMessage()
+    assert "TOCSIN_ADMIN_KEY" in record.getMessage()
     assert record.__dict__["incident"] in answer.json()["detail"] and "TOCSIN_" not in answer.body.decode()
 
 

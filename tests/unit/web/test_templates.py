@@ -103,7 +103,7 @@ def test_an_ambiguous_table_is_refused_and_says_which_routes() -> None:
     routes = Routes()
     _add(routes, "POST", "v1/events/{id}", "one")
     _add(routes, "POST", "v1/events/batch", "two")
-    with pytest.raises(ValueError, match=r"POST v1/events/\{id\} \(one\) and v1/events/batch \(two\)"):
+    with pytest.raises(ValueError, match=r"v1/events/\{id\} \(one\).* v1/events/batch \(two\)"):
         routes.check()
 
 

@@ -10,6 +10,7 @@ from shared.core.partition_hash import partition_of_key
 from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
 from shared.delivery.fleet_owners.rules import MOST_STALE, OWNER_WAIT, UNANSWERED
 from shared.storage.names import FLEETS
+from tests.texts import assert_text
 from tests.unit.scheduler.harness import World
 
 from .nodes import KEY, WEB, Node, quiet
@@ -86,7 +87,7 @@ async def test_an_event_needs_an_ordering_key(fleet: World) -> None:
     assert answer.status == 422
     [error] = answer.json()["errors"]
     assert error["pointer"] == "/ordering_key"
-    assert error["detail"] == "channel owners delivers to the owner of the key's partition, so its events need an ordering_key"
+    assert_text("event.needs-ordering-key", error["detail"], channel="owners")
     schedule = {"channel": "owners", "payload": 1, "every": "PT1H"}
     assert (await fleet.demo.put("/api/v1/schedules/s", schedule)).json()["errors"][0]["pointer"] == "/ordering_key"
     assert (await fleet.demo.put("/api/v1/schedules/s", {**schedule, "ordering_key": "k"})).status == 201
@@ -158,7 +159,8 @@ async def test_waiting_claims_nothing_and_delays_no_other_channel(fleet: World, 
     for event in held:
         found = await fleet.demo.event(event)
         assert (found["state"], found["attempts"]) == ("scheduled", [])
-        assert found["held"] == {"reason": "partition-owner", "detail": "partition 1 of fleet web has no owner"}
+        assert found["held"]["reason"] == "partition-owner"
+        assert_text("delivery.no-owner", found["held"]["detail"], partition=1, fleet="web")
 
 
 async def test_a_stale_answer_is_no_failed_attempt(fleet: World, a: Node) -> None:

@@ -16,6 +16,7 @@ from shared.leases.rows import FLEET, INDEX, fleet_key, partition_key, server_ke
 from shared.leases.rules import ServerSession
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Applied, Delete, Merge
+from tests.texts import assert_text
 from tests.unit.scheduler.harness import World
 
 ALL = "/api/v1/fleets"
@@ -293,7 +294,7 @@ async def test_a_tenant_has_so_many_fleets_at_most_and_an_operator_can_raise_the
         assert (await world.demo.put(f"{ALL}/{name}", {"partitions": 1})).status == 201
     refused = await world.demo.put(WEB, {"partitions": 1})
     assert (refused.status, refused.code) == (409, "too-many-fleets")
-    assert "has 2 fleets, and its limit is 2; an operator can raise limits.fleets" in refused.json()["detail"]
+    assert_text("problem.too-many-fleets", refused.json()["detail"], found=2, limit=2)
     assert (await world.demo.put(f"{ALL}/b", {"partitions": 1})).status == 200
     assert (await world.admin.put("/api/v1/tenants/demo", {"limits": {"fleets": 3}})).status == 200
     assert (await world.demo.put(WEB, {"partitions": 1})).status == 201

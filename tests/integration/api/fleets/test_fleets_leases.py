@@ -16,6 +16,7 @@ from shared.leases.rows import server_key
 from shared.leases.rules import ServerSession
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Merge
+from tests.texts import assert_text
 from tests.unit.scheduler.harness import World
 
 from .nodes import GRACE, KEY, WEB, Node, T, quiet, uuid
@@ -340,7 +341,7 @@ async def test_more_servers_than_a_fleet_takes_are_refused_until_an_operator_rai
     assert (await fleet.admin.put("/api/v1/tenants/demo", {"limits": {"servers": 1}})).status == 200
     refused = await Node(fleet.demo, "b", 2).beat()
     assert (refused.status, refused.code) == (409, "too-many-servers")
-    assert "an operator can raise limits.servers" in refused.json()["detail"]
+    assert_text("problem.too-many-servers", refused.json()["detail"])
     await a.beats()
     assert (await fleet.admin.put("/api/v1/tenants/demo", {"limits": {"servers": 2}})).status == 200
     await Node(fleet.demo, "b", 3).beats()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.texts import assert_text
 from tests.unit.scheduler.harness import World
 
 from .agents import DB, EVENT, MAKE, OTHER, Agent, all_report, event, tick
@@ -96,9 +97,9 @@ async def test_a_rehearsal_measures_each_phase_and_fails_if_a_bound_is_passed(db
 
     found = await event(db.demo, made)
     assert found["catch_up_ms"] == {"a": 12_000, "b": 20_000}
+    assert_text("latency.passed-p99", found["probe"].pop("passed"), p99=410, most=250)
     assert found["probe"] == {
         "verdict": "passed",
-        "passed": ["while a fault domain catches up: p99 is 410 ms, and the bound 250 ms"],
         "bound": {"p99_ms": 250, "failures": 0.01},
         "phases": {
             "before": {"probes": 60, "failures": 0, "p50_ms": 3.2, "p99_ms": 3.2},
@@ -137,7 +138,7 @@ async def test_an_event_of_azure_counts_calm_times_only_as_before_and_shares_no_
     await c.reports()
     found = (await event(db.demo))["probe"]
     assert (found["verdict"], found["phases"]) == ("pending", {"out": {"probes": 15, "failures": 1, "p50_ms": 3.2, "p99_ms": 3.2}})
-    assert found["passed"] == ["while a node is out: 1 of 15 probes failed (6.7%), and the bound is 1.0%"]
+    assert_text("latency.passed-failures", found["passed"], failed=1, probes=15, share="6.7%", bound="1.0%")
 
 
 async def test_an_event_far_ahead_is_not_probed_yet(db: World) -> None:
@@ -150,10 +151,11 @@ async def test_an_event_far_ahead_is_not_probed_yet(db: World) -> None:
 
 async def test_agents_that_cannot_probe_are_passed_over_and_a_rehearsal_does_not_wait_for_ever(db: World) -> None:
     former, refusing = Agent(db.demo, "a", "0"), Agent(db.demo, "b", "1")
-    refusing.fields = {"probe": {"state": "probe.hosts of the node's file does not list db.example"}}
+    reason = "probe.hosts of the node's file does not list db.example"
+    refusing.fields = {"probe": {"state": reason}}
     await all_report(former, refusing)
     seen = [(await db.demo.get(f"{DB}/nodes/{agent.node}")).json()["maintenance"].get("probe") for agent in (former, refusing)]
-    assert seen == [None, "probe.hosts of the node's file does not list db.example"]
+    assert seen == [None, reason]
     made = await rehearse(db, "a")
     for agent in (former, refusing):
         answer = await agent.reports()

@@ -261,6 +261,6 @@ def test_nothing_is_early_and_what_is_made_again_has_a_higher_attempt(story: Sto
 def test_orphans_were_found_by_the_next_process_and_say_how_late_they_are(story: Story) -> None:
     # Those that waited for the next process to start. The first sweep that would find them comes 45 s later.
     orphans = [story.events[event_id] for event_id in story.killed if story.events[event_id]["late_ms"] > 500]
-    assert orphans and "lost their process or their message" in story.log
+    assert orphans and "shards had lost their process" in story.log
     for event in orphans:
         assert event["late_ms"] == story.hits[event["id"]][-1].late_ms

@@ -17,6 +17,7 @@ from shared.core.http1.pool import addr_info
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.ports import Verdict
 from shared.delivery.egress_guard import Egress, EgressRefused, SafeResolver, refusal
+from tests.texts import assert_text
 
 from .conftest import Listen, http_target, make_delivery, make_settings
 
@@ -161,7 +162,8 @@ async def test_a_literal_address_that_is_not_public_is_refused_before_any_socket
 async def test_a_name_that_resolves_to_what_is_not_public_is_refused_without_telling_the_address(text: str) -> None:
     sender = HttpSender(make_settings(), lookup=scripted({"evil.example": [[text]]}), new_socket=no_sockets)
     verdict = await sender.send(http_target("https://evil.example/x?token=abc"), make_delivery())
-    assert verdict == Verdict("final", None, "egress refused: https://evil.example:443/x: the host has no publicly routable address")
+    assert verdict == Verdict("final", None, verdict.error)
+    assert_text("egress.not-public", verdict.error, url="https://evil.example:443/x")
     await sender.close()
 
 
@@ -169,7 +171,7 @@ async def test_a_name_that_resolves_to_what_is_not_public_is_refused_without_tel
 async def test_odd_spellings_of_addresses_are_refused(url: str) -> None:
     sender = HttpSender(make_settings("localhost, 127.0.0.0/8, 8.8.8.8"), lookup=scripted({}), new_socket=no_sockets)
     verdict = await sender.send(http_target(url), make_delivery())
-    assert verdict.error == "egress refused: the url's address must be written in its canonical form"
+    assert_text("egress.odd-spelling", verdict.error)
     await sender.close()
 
 
@@ -299,7 +301,7 @@ async def test_plain_http_by_a_name_needs_an_address_within_a_named_network() ->
     sender = HttpSender(make_settings("10.1.0.0/16"), lookup=scripted({"a.example": [["1.1.1.1", "1.0.0.1"]]}), new_socket=no_sockets)
     verdict = await sender.send(http_target("http://a.example/"), make_delivery())
     assert verdict.outcome == "final"
-    assert verdict.error == "egress refused: http://a.example:80/: plain http is only for hosts on the allow-list"
+    assert_text("egress.plain-http", verdict.error, url="http://a.example:80/")
     await sender.close()
 
 
@@ -317,5 +319,6 @@ async def test_the_socket_is_the_last_guard_whatever_the_resolver_said(monkeypat
 async def test_a_name_that_does_not_resolve_is_tried_again() -> None:
     sender = HttpSender(make_settings(), lookup=scripted({}), new_socket=no_sockets)
     verdict = await sender.send(http_target("https://nowhere.example/hook?key=s3cret"), make_delivery())
-    assert verdict == Verdict("retry", None, "https://nowhere.example:443/hook: the host's name could not be resolved")
+    assert verdict == Verdict("retry", None, verdict.error)
+    assert_text("delivery.name-not-resolved", verdict.error, url="https://nowhere.example:443/hook")
     await sender.close()

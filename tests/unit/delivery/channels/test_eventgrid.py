@@ -15,6 +15,7 @@ from shared.delivery.channels import eventgrid
 from shared.delivery.channels.eventgrid import EventGridSender, is_azure
 from shared.delivery.channels.model import EventGridChannel
 from shared.delivery.channels.ports import Target, Verdict
+from tests.texts import assert_text
 
 from .conftest import NOW, http_target, make_delivery, make_settings
 
@@ -182,7 +183,7 @@ async def test_a_silent_service_is_left_after_the_time_out(monkeypatch: pytest.M
         await asyncio.Event().wait()
 
     publisher.send = silent  # type: ignore[method-assign]
-    assert (await sender.send(to_topic(), make_delivery())).error == "event grid: no answer within 0.05 s"
+    assert_text("delivery.event-grid-silent", (await sender.send(to_topic(), make_delivery())).error, seconds=0.05)
     await sender.close()
 
 

@@ -8,6 +8,7 @@ from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.model import FleetChannel
 from shared.delivery.channels.ports import Target
 from shared.delivery.fleet_owners.model import PartitionOwner
+from tests.texts import assert_text
 
 from .conftest import OTHER_SECRET, SECRET, Listen, answer, make_delivery, url
 
@@ -40,7 +41,8 @@ async def test_the_owner_gets_the_request_with_its_lease(listen: Listen, sender:
 async def test_421_is_a_stale_answer_of_a_fleet_channel_alone(listen: Listen, sender: HttpSender) -> None:
     receiver = await listen(answer(b"HTTP/1.1 421 Misdirected Request\r\nContent-Length: 0\r\n\r\n"))
     verdict = await FleetSender(sender).send(TARGET, make_delivery(owner=owner(url(receiver, "").rstrip("/"))))
-    assert (verdict.outcome, verdict.status, verdict.error) == ("stale", 421, "s7 does not own partition 17 under epoch 42")
+    assert (verdict.outcome, verdict.status) == ("stale", 421)
+    assert_text("delivery.stale-owner", verdict.error, server="s7", partition=17, epoch=42)
 
 
 async def test_an_endpoint_that_must_not_be_reached_is_another_owners_matter(sender: HttpSender) -> None:

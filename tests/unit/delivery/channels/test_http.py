@@ -17,6 +17,7 @@ from shared.delivery.channels.http import HttpSender, problem_of
 from shared.delivery.channels.model import HttpChannel, QueueChannel
 from shared.delivery.channels.ports import SecondVerdict, Verdict
 from shared.delivery.egress_guard import Egress
+from tests.texts import assert_text
 
 from .conftest import NOW, OK, OTHER_SECRET, SECRET, Listen, Request, answer, http_target, make_delivery, make_settings, url
 
@@ -92,7 +93,7 @@ async def test_credentials_in_the_url_become_a_header_and_stay_out_of_errors(lis
     assert receiver.requests[0].headers["authorization"] == "Basic dXNlcjpwYSRz"
     await receiver.stop()
     verdict = await sender.send(target, make_delivery())
-    assert verdict.error == f"http://127.0.0.1:{receiver.port}/hook: could not connect: Connection refused"
+    assert_text("delivery.not-connected", verdict.error, url=f"http://127.0.0.1:{receiver.port}/hook")
 
 
 async def test_a_channel_that_changes_is_sent_to_its_new_address(listen: Listen, sender: HttpSender) -> None:
@@ -175,7 +176,8 @@ async def test_a_refused_connection_is_tried_again(sender: HttpSender) -> None:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
         verdict = await sender.send(http_target(f"http://127.0.0.1:{port}/a/b?token=abc#frag"), make_delivery())
-    assert verdict == Verdict("retry", None, f"http://127.0.0.1:{port}/a/b: could not connect: Connection refused")
+    assert verdict == Verdict("retry", None, verdict.error)
+    assert_text("delivery.not-connected", verdict.error, url=f"http://127.0.0.1:{port}/a/b")
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
@@ -286,6 +288,6 @@ def test_stores_of_channels_can_ask_beforehand() -> None:
         return problem_of(HttpChannel(type="http", **fields), Egress())
 
     assert ask(url="https://example.com/x") is None
-    assert ask(url="https://127.0.0.1/") == "egress refused: the url's address is loopback"
-    assert ask(url="https://[::1/x") == "the channel's url is not valid"
-    assert ask(url="https://example.com/", headers={"Bad Name": "x"}) == "the channel's header 'Bad Name' is not valid"
+    assert_text("channel.loopback", ask(url="https://127.0.0.1/"))
+    assert_text("channel.url-not-valid", ask(url="https://[::1/x"))
+    assert_text("channel.header-not-valid", ask(url="https://example.com/", headers={"Bad Name": "x"}), name="Bad Name")

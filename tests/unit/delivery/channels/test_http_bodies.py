@@ -10,6 +10,7 @@ from shared.delivery.channels import guarded_client
 from shared.delivery.channels.http import HttpSender
 from shared.delivery.channels.ports import Verdict
 from shared.delivery.circuit_breaker import is_failure
+from tests.texts import assert_text
 
 from .conftest import OK, Listen, Request, answer, http_target, make_delivery, url
 
@@ -118,7 +119,7 @@ async def test_informational_answers_without_end_fail_the_attempt(listen: Listen
     verdicts = await asyncio.gather(*flooded)
     assert {(verdict.outcome, verdict.status) for verdict in verdicts} == {("retry", None)}
     assert all(is_failure(verdict.outcome, verdict.status) for verdict in verdicts), "the breaker counts it"
-    assert verdicts[0].error == f"{url(receiver)}: more than 5 informational answers and no final one"
+    assert_text("delivery.informational-answers", verdicts[0].error, url=url(receiver), most=5)
     await receiver.idle.wait()
 
 

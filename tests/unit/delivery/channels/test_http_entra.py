@@ -273,10 +273,10 @@ async def test_the_identity_endpoint_is_asked_as_app_service_wants_it(listen: Li
     assert request.line == f"GET /msi/token?resource=api%3A%2F%2Forders&api-version=2019-08-01&client_id={CLIENT} HTTP/1.1"
     assert request.headers["x-identity-header"] == "the-header"
     server.handler = answer(b"HTTP/1.1 400 No\r\nConnection: close\r\nContent-Length: 10\r\n\r\nthe-header")
-    with pytest.raises(NoToken, match=r"^the identity endpoint answered 400: does this directory know the audience"):
+    with pytest.raises(NoToken, match=r"400.* audience"):
         await endpoint.fetch("api://orders")
     server.handler = answer(b"HTTP/1.1 302 Go\r\nConnection: close\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n")
-    with pytest.raises(NoToken, match=r"^the identity endpoint answered 302$"):
+    with pytest.raises(NoToken, match=r" 302$"):
         await endpoint.fetch("api://orders")
     endpoint.close()
     with pytest.raises(NoToken, match="has no identity endpoint"):

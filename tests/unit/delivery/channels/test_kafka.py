@@ -15,6 +15,7 @@ from shared.delivery.channels.model import KafkaChannel
 from shared.delivery.channels.ports import Target
 from shared.delivery.kafka.connection import Login
 from shared.delivery.kafka.producer import Acknowledgement, Headers
+from tests.texts import assert_text
 
 from .conftest import make_delivery, make_settings
 
@@ -166,7 +167,8 @@ async def test_client_that_cannot_be_opened_is_a_failed_attempt_without_its_mess
     sender = KafkaSender(make_settings(), open_producer=refuse)
     for _ in range(2):
         verdict = await sender.send(target(), make_delivery())
-        assert verdict.outcome == "retry" and verdict.error == "kafka: the client cannot be opened (RuntimeError)"
+        assert verdict.outcome == "retry"
+        assert_text("delivery.kafka-not-opened", verdict.error, failure="RuntimeError")
     await sender.close()
 
 

@@ -15,6 +15,7 @@ from shared.delivery.channels.queue import QueueSender, identity_accounts
 from shared.storage.azure.account import Identity
 from shared.storage.memory import MemoryQueues
 from shared.storage.ports import MAX_MESSAGE_BYTES
+from tests.texts import assert_text
 
 from .conftest import NOW, http_target, make_delivery, make_settings
 
@@ -90,7 +91,7 @@ async def test_another_accounts_queues_are_opened_once_and_closed() -> None:
         assert (await sender.send(to_queue(account="partner1"), make_delivery())).outcome == "delivered"
     assert opened == ["partner1"] and await other.length("orders") == 3
     missing = await sender.send(to_queue("nope", "partner1"), make_delivery())
-    assert missing.error == "queue nope of account partner1 does not exist"
+    assert_text("delivery.no-queue", missing.error, queue="nope", account="partner1")
     await sender.close()
     assert closed == ["other"]
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from shared.delivery.channels.ports import Verdict
 from shared.delivery.channels.rules import MAX_RETRY_AFTER, judge, one_line, retry_after
+from tests.texts import assert_text
 
 from .conftest import NOW
 
@@ -32,7 +33,7 @@ def test_other_4xx_are_final(status: int) -> None:
 
 
 def test_gone_says_that_no_more_is_wanted() -> None:
-    assert judge(410, None, NOW).error == "answered 410 Gone: the receiver wants no more deliveries"
+    assert_text("delivery.gone", judge(410, None, NOW).error)
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])

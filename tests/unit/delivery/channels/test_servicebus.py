@@ -28,6 +28,7 @@ from shared.delivery.identity_tokens import IdentityTokens, NoIdentityToken
 from shared.delivery.service_bus.credentials import sign_access
 from shared.testing.service_bus import BusAnswer, FakeBusClient, FakeNamespace
 from tests.certificates import make_certificate
+from tests.texts import assert_text
 
 from .conftest import NOW, Listen, Request, make_delivery
 
@@ -164,11 +165,13 @@ async def test_the_largest_payload_fits_the_standard_tier_and_a_larger_one_is_no
 
 async def test_a_wrong_key_and_a_refused_token_are_tried_again_and_say_so(world: World) -> None:
     wrong = await world.send(to_bus(key_name="sender", key="other"))
-    assert wrong == Verdict("retry", 401, "answered 401 (40103): the channel's key is refused")
+    assert wrong == Verdict("retry", 401, wrong.error)
+    assert_text("delivery.service-bus-key", wrong.error, code=40103)
     assert world.tokens.refusals == 0
     world.tokens.token = "another"
     refused = await world.send(to_bus())
-    assert refused == Verdict("retry", 401, "answered 401 (40104): the identity lacks the role Azure Service Bus Data Sender there")
+    assert refused == Verdict("retry", 401, refused.error)
+    assert_text("delivery.service-bus-role", refused.error, code=40104)
     assert world.tokens.refusals == 1
 
 
@@ -181,7 +184,8 @@ async def test_a_signature_is_renewed_before_it_ends(world: World) -> None:
 
 async def test_a_missing_queue_gets_its_message_once_it_is_there(world: World) -> None:
     missing = await world.send(to_bus(entity="later", **KEY))
-    assert missing == Verdict("retry", 404, "answered 404 (40400): no such queue or topic")
+    assert missing == Verdict("retry", 404, missing.error)
+    assert_text("delivery.service-bus-entity", missing.error, code=40400)
     world.namespace.add("later")
     assert (await world.send(to_bus(entity="later", **KEY))).outcome == "delivered"
 
@@ -363,7 +367,8 @@ async def test_a_delivery_without_a_token_is_tried_again(tokens: Any) -> None:
     credential.fails = True
     sender = ServiceBusSender(make_settings(), clock, client=FakeBusClient(), tokens=source)
     verdict = await sender.send(to_bus(), make_delivery())
-    assert verdict == Verdict("retry", None, "service bus: no token for the identity (ClientAuthenticationError)")
+    assert verdict == Verdict("retry", None, verdict.error)
+    assert_text("delivery.service-bus-token", verdict.error, failure="ClientAuthenticationError")
     await sender.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.delivery.entra.grants import EntraAudience, refused_target, rule_faults
+from tests.texts import assert_text
 
 RULES = (
     EntraAudience(audience="api://orders", hosts=["orders.example.com", "orders.example.com:8443", "*.eu.orders.example.com"]),
@@ -79,4 +80,6 @@ def test_what_is_no_host_has_not_the_form_of_a_rule(host: str) -> None:
 
 def test_an_audience_is_listed_once() -> None:
     rules = [EntraAudience(audience="api://orders", hosts=["a.example.com"])] * 2
-    assert list(rule_faults(rules)) == [("/1/audience", "is named twice; name it once, with all its hosts")]
+    [(pointer, detail)] = rule_faults(rules)
+    assert pointer == "/1/audience"
+    assert_text("entra.audience-twice", detail)

@@ -14,6 +14,7 @@ from shared.extras.emulator import rules
 from shared.extras.emulator.command import is_over
 from shared.extras.emulator.scenario import BadScenario, StepSpec, load, scenario_of, steps_of
 from tests.paths import ROOT
+from tests.texts import assert_text
 from tests.unit.extras.emulator.worlds import START, kinds
 
 EXAMPLES = sorted((ROOT / "docs" / "examples" / "emulator").glob("*.toml"))
@@ -64,20 +65,26 @@ def test_a_wrong_step_is_reported_with_its_place_and_the_reason(step: dict[str, 
 
 
 def test_machines_need_names_of_their_own_and_there_must_be_some() -> None:
-    assert faults(vms=[{"name": "n1"}, {"name": "n1"}]) == [("/vms/1/name", "another machine is already named n1")]
+    [(pointer, detail)] = faults(vms=[{"name": "n1"}, {"name": "n1"}])
+    assert pointer == "/vms/1/name"
+    assert_text("scenario.machine-twice", detail, name="n1")
     assert faults(vms=[]) == [("/vms", "must not be empty")]
     assert faults(vms=[{}]) == [("/vms/0/name", "is required")]
 
 
 def test_a_name_counts_from_the_time_of_its_event_not_from_its_place_in_the_file() -> None:
     event = {"at": "PT10S", "event": {"name": "update", "vms": ["n1"]}}
-    assert faults([{"at": "PT5S", "cancel": "update"}, event]) == [("/steps/0/cancel", "no event update is scheduled before this step")]
+    [(pointer, detail)] = faults([{"at": "PT5S", "cancel": "update"}, event])
+    assert pointer == "/steps/0/cancel"
+    assert_text("scenario.unknown-event", detail, event="update")
     scenario_of({"vms": VMS, "steps": [{"at": "PT15S", "cancel": "update"}, event]})
 
 
 def test_two_events_of_one_name_are_refused() -> None:
     event = {"event": {"name": "update", "vms": ["n1"]}}
-    assert faults([event, event]) == [("/steps/1/event", "another event is already named update")]
+    [(pointer, detail)] = faults([event, event])
+    assert pointer == "/steps/1/event"
+    assert_text("scenario.event-twice", detail, name="update")
 
 
 def test_all_faults_of_a_file_are_reported_with_their_lines(tmp_path: Path) -> None:
@@ -85,10 +92,7 @@ def test_all_faults_of_a_file_are_reported_with_their_lines(tmp_path: Path) -> N
     path.write_text('[[vms]]\nname = "n1"\nwidth = 3\n\n[[steps]]\nclear = {}\n\n[[steps]]\nat = "soon"\nclear = {}\n')
     with pytest.raises(BadScenario) as refused:
         load(path)
-    assert str(refused.value).splitlines() == [
-        f"{path}:1: vms[1].width: is not a known field",
-        f"{path}:8: steps[2].at: not an ISO 8601 duration of weeks, days, hours, minutes and seconds, like PT30S, PT1H30M or P7D",
-    ]
+    assert_text("scenario.faults", str(refused.value), unknown=f"{path}:1: vms[1].width", not_valid=f"{path}:8: steps[2].at")
 
 
 @pytest.mark.parametrize(

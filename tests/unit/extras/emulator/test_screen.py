@@ -8,6 +8,7 @@ from rich.console import Console
 
 from shared.extras.emulator.model import World
 from shared.extras.emulator.screen import clock, line, screen
+from tests.texts import assert_text
 from tests.unit.extras.emulator.worlds import do, event, on, pass_to, post, world
 
 
@@ -43,8 +44,9 @@ def test_machines_that_something_happens_to_come_first_and_the_rest_are_counted(
 def test_the_last_lines_of_the_log_are_shown_as_sentences() -> None:
     there = on(do(world(), event={"name": "update", "vms": ["n1"]}))
     assert line(there.log[0]) == f"08:00:00.000 scheduled update {event(there, 'update').shown.id}"
-    assert line(there.log[-1]) == "08:00:00.000 n1 read: incarnation 1, 1 event"
-    assert "n1 read: incarnation 1, 1 event" in painted(there)
+    read = line(there.log[-1])
+    assert_text("emulator.read", read, time="08:00:00.000", machine="n1")
+    assert read.removeprefix("08:00:00.000 ") in painted(there)
 
 
 def test_spans_are_shown_as_people_read_them() -> None:

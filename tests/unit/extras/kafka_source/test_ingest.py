@@ -186,7 +186,7 @@ async def test_source_that_fails_is_reported_by_name_opened_again_and_stops_no_o
     ingest = KafkaIngest([SOURCE, other], Fake(), clock, 10.0, open_consumer)
     running = asyncio.create_task(ingest.run_once(clock.now()))
     await clock.advance(10.0)
-    with pytest.raises(SourceFailed, match="orders at b:9092: UNKNOWN_TOPIC_OR_PART"):
+    with pytest.raises(SourceFailed, match=r"b:9092.*UNKNOWN_TOPIC_OR_PART"):
         await running
     assert sound.committed == 3 and (broken.closed, sound.closed) == (1, 0)
     broken.error = None

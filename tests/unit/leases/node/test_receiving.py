@@ -81,9 +81,10 @@ def test_what_the_service_did_not_sign_is_refused() -> None:
     assert check({}, body) == RefusedDelivery(401, "the signature is not valid")
     assert check(headers, body + b" ") == RefusedDelivery(401, "the signature is not valid")
     without = {name: value for name, value in headers.items() if name != "tocsin-owner"}
-    assert check(without, body) == RefusedDelivery(401, "the header tocsin-owner is missing or not valid")
+    no_owner = check(without, body)
+    assert isinstance(no_owner, RefusedDelivery) and no_owner.status == 401 and "tocsin-owner" in no_owner.reason
     other = {**headers, "tocsin-owner": headers["tocsin-owner"].replace("epoch=42", "epoch=43")}
-    assert check(other, body) == RefusedDelivery(401, "the header tocsin-owner is missing or not valid")
+    assert check(other, body) == no_owner
 
 
 def test_the_signature_of_the_standard_is_unchanged() -> None:
@@ -95,7 +96,7 @@ def test_the_signature_of_the_standard_is_unchanged() -> None:
 
 def test_a_keeper_refuses_an_endpoint_that_is_none() -> None:
     tables = MemoryBlockingTables(MemoryTables(Time()))
-    with pytest.raises(ValueError, match=r"endpoint must be scheme, host and port alone, .* not 's7:8443'"):
+    with pytest.raises(ValueError, match=r"endpoint must be .* not 's7:8443'"):
         LeaseKeeper("search", "s7", tables, endpoint="s7:8443")
 
 

@@ -16,6 +16,7 @@ from shared.maintenance.agent.journal import Journal, decode, encode
 from shared.maintenance.agent.model import EventPhase, NodeState, ScheduledEvent
 from shared.maintenance.agent.observations import AppCommand
 from shared.maintenance.agent.policy import Action, ActionRule, FleetPolicy
+from tests.texts import assert_text
 from tests.unit.maintenance.agent.agent_node import SETTINGS, START, VM, Node, event
 from tests.unit.maintenance.agent.cuttable_disk import CuttableDisk
 
@@ -99,7 +100,8 @@ def test_grant_is_required_where_the_fleet_says_so_though_the_file_does_not() ->
     node = node_with(asked(require_central=True)).to_prepared()
     node.app_away()
     node.wait(600)
-    assert (node.posts(), node.record().reason) == ([], "the fleet does not answer, and its consent is required")
+    assert node.posts() == []
+    assert_text("agent.no-answer-but-required", node.record().reason)
 
 
 def test_users_event_that_the_fleet_wants_prepared_for_is_not_approved_before() -> None:
@@ -171,7 +173,8 @@ def test_settings_of_another_fleet_are_forgotten() -> None:
 def test_nothing_is_approved_before_the_fleet_was_first_asked() -> None:
     node = Node(CENTRAL)
     node.see(USERS)
-    assert (node.posts(), node.record().reason) == ([], "the agent asks the fleet first for its settings")
+    assert node.posts() == []
+    assert_text("agent.asks-for-settings", node.record().reason)
     node.answer(policy=asked())
     assert node.posts() == ["e1"]
 
@@ -214,7 +217,8 @@ def test_app_grants_nothing_unprepared_and_without_the_app_the_files_own_approva
     node.see(event(in_s=20))
     node.hook(ok=False)
     node.answer()
-    assert (node.posts(), node.record().reason) == ([], "the fleet consents to approvals of prepared nodes only")
+    assert node.posts() == []
+    assert_text("agent.consent-for-prepared-only", node.record().reason)
     assert node.logged().count("agent_approval_held") == 1
     node.app_away()
     node.wait(10)

@@ -16,6 +16,7 @@ from shared.ops.verification.spool import LineNumbers, TraceSpool
 from shared.ops.verification.verify import TraceVerdict, verify, verify_spool
 from shared.ops.verification.watch import KEPT, KEPT_OPS, MOST_PARTITIONS, TraceWatch
 from shared.storage.transition_trace import MARK
+from tests.texts import assert_text
 
 SHARD = "12-0a-t"
 GATE = {"state": "owned", "holder": "w", "epoch": 1, "bytes": 0, "index": "i", "bucket": "", "accepted": 1}
@@ -107,7 +108,7 @@ def test_silence_is_counted_from_the_last_heartbeat_and_not_from_an_operators_or
     ordered = [joined, order, step(2, "b", {"state": "dead"}, "2", "3", age=600)]
     assert not judged(*ordered).illegal
     [found] = judged(joined, step(1, "b", {"state": "dead"}, "1", "2", age=600)).illegal
-    assert "c is fenced 600 ms after its row was written, before T = 9 s" in found.rules[0]
+    assert_text("verification.fenced-too-early", found.rules[0], server="c", after=600, seconds=9)
 
 
 # -- reading

@@ -8,6 +8,7 @@ import pytest
 
 from shared.core.errors import Unavailable
 from shared.delivery.channels.ports import Verdict
+from tests.texts import assert_text
 
 from ..harness import World
 from .flowing import DEFAULT, DELIVERED, Instances, batch, begun, channel, states
@@ -97,7 +98,8 @@ async def test_410_ends_the_event_and_pauses_the_channel_and_says_so(world: Worl
     await world.run(30)
     assert (await world.demo.event(first["id"]))["state"] == "dead"
     shown = (await world.admin.get(DEFAULT)).json()
-    assert (shown["paused"], shown["reason"]) == (True, "the receiver answered 410 Gone at 2027-01-15T08:00:01.000Z")
+    assert shown["paused"]
+    assert_text("channel.paused-by-410", shown["reason"], at="2027-01-15T08:00:01.000Z")
     assert (await world.demo.event(later["id"]))["state"] == "scheduled"
     assert [record for record in caplog.records if getattr(record, "action", "") == "channel_gone"]
     assert world.app.scheduler.counters["channels_gone"] == 1

@@ -20,6 +20,7 @@ from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS, TENANTS
 from shared.storage.ports import Upsert
 from shared.storage.several.tables import AWAY, AccountTables, SpreadTables
 from tests.faults import Faults, Perform, Request
+from tests.texts import assert_text
 
 from ..harness import World
 
@@ -257,9 +258,7 @@ async def test_lists_and_figures_say_which_account_keeps_them_from_being_whole(u
         accounts.tables[2].failure = failure or accounts.tables[2].failure
         answer = await world.demo.get(url)
         found = answer.json()
-        assert (answer.status, found["detail"]) == (
-            503,
-            "Storage account 2 did not accept the request; nothing was changed. Repeat the call.",
-        )
+        assert (answer.status, answer.code, found["outcome"]) == (503, "storage-unavailable", "unchanged")
+        assert_text("problem.storage-unavailable", found["detail"], account=2)
         assert int(answer.headers["retry-after"]) >= 1
     await world.close()

@@ -7,6 +7,7 @@ import pytest
 from shared.core.errors import UnsafeSettings
 from shared.core.settings import Settings
 from shared.storage.memory import MemoryTables
+from tests.texts import has_text
 
 from .pair import MIRROR, MortalQueues, MortalTables, PairWorld
 from .test_pair import make
@@ -92,5 +93,5 @@ async def test_first_that_was_overtaken_is_not_served_alone_by_mistake(pair: Pai
 
 
 def test_second_account_is_either_there_or_given_up() -> None:
-    with pytest.raises(UnsafeSettings, match="TOCSIN_MIRROR_DETACHED gives up the second account"):
+    with pytest.raises(UnsafeSettings, check=has_text("settings.mirror-detached")):
         Settings(storage="UseDevelopmentStorage=true", mirror=MIRROR, mirror_detached="yes")  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from shared.scheduler.key_rules import line_of_schedule
 from shared.scheduler.keys import Address
 from shared.storage.names import LIMITS, SCHEDULES
 from shared.storage.ports import Insert, Row
+from tests.texts import assert_text
 from tests.unit.scheduler.harness import START, World
 
 PATH = "/api/v1/schedules/often"
@@ -71,7 +72,7 @@ async def test_skip_ends_what_is_due_while_one_before_it_has_not_ended(world: Wo
     skipped = next(row.props["id"] for row in world.events() if row.props["due"] == START + 30_000)
     shown = await world.demo.event(skipped)
     former = next(row.props["id"] for row in world.events() if row.props["due"] == START + 20_000)
-    assert shown["error"] == (f"skipped: event {former} had not ended when this one became due; schedule often has overlap skip")
+    assert_text("schedule.skipped", shown["error"], former=former, schedule="often")
     assert shown["attempts"] == [] and "late_ms" not in shown
     assert (await world.demo.get(PATH)).json()["skipped"] == {"count": 3, "last": to_text(START + 60_000)}
 

@@ -21,6 +21,7 @@ from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
 from shared.maintenance.agent.observability.figures import AgentFigures
 from shared.maintenance.agent.observations import AppAnswer, AppUnreachable, Observation
 from tests.logs import actions
+from tests.texts import assert_text
 from tests.unit.maintenance.agent.app.states import MACHINE, answer, event, state
 
 KEY = "an-agents-own-key"
@@ -251,7 +252,9 @@ def test_reports_that_cannot_be_kept_do_not_have_the_node_wait_for_the_fleet(
     it.reporter.start()
     assert observed.wait(60)
     it.reporter.close(60)
-    assert it.observed == [AppUnreachable("reports cannot be kept: No space left on device")]
+    [unreachable] = it.observed
+    assert isinstance(unreachable, AppUnreachable)
+    assert_text("agent.reports-not-kept", unreachable.reason, failure="No space left on device")
     assert [record.action for record in caplog.records] == ["agent_reports_unkept"]  # type: ignore[attr-defined]
 
 

@@ -15,6 +15,7 @@ from shared.maintenance.agent.hooks.runner import Hook
 from shared.maintenance.agent.imds.client import API_VERSION, BASE
 from shared.maintenance.agent.imds.identity import NodeSettings
 from shared.maintenance.agent.policy import ActionRule
+from tests.texts import assert_text
 
 KEY = "an-agents-own-key"
 FULL = """
@@ -165,16 +166,18 @@ action = "aprove"
 [[rules]]
 type = "Reboot"
 """
-    assert faults(folder, text) == [
-        "state: 'relative' is not an absolute path; write one like /var/lib/tocsin-agent",
-        "imds.poll_seconds: 'often' is not a number from 0.25 to 60",
-        "maintenance.lead_seconds_by_type.Freze: no such setting; did you mean Freeze?",
-        "rules[0].action: 'aprove' is not one of approve, prepare, hold, ignore; did you mean approve?",
-        "rules[1].action: missing; use approve, prepare, hold or ignore",
-        "maintenance.after_reboot: 'perhaps' is not one of keep, prepare",
-        "maintenance.leed_seconds: no such setting; did you mean lead_seconds?",
-        "polls: no such setting; known settings: state, node, imds, app, recipe, hooks, maintenance, rules, health, probe",
+    found = faults(folder, text)
+    assert [fault.partition(":")[0] for fault in found] == [
+        "state",
+        "imds.poll_seconds",
+        "maintenance.lead_seconds_by_type.Freze",
+        "rules[0].action",
+        "rules[1].action",
+        "maintenance.after_reboot",
+        "maintenance.leed_seconds",
+        "polls",
     ]
+    assert_text("agent.settings-not-valid", found, state="relative", seconds="often", action="aprove", after="perhaps")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,7 @@ def test_rule_early_is_for_a_node_without_an_app(folder: Path) -> None:
     rule = "[[rules]]\ntype = 'Redeploy'\naction = 'prepare'\nearly = true\n"
     assert read(folder, rule).settings.rules == (ActionRule("prepare", "Redeploy", early=True),)
     [found] = faults(folder, rule + "[app]\nurl = 'https://app.example'\nfleet = 'db'\nkey_file = 'key'\n")
-    assert found.startswith("rules[0].early: needs a node without an app; set it in a rule of the fleet's maintenance")
+    assert_text("agent.rule-early", found, place="rules[0].early")
 
 
 def test_empty_yaml_is_an_empty_table(folder: Path) -> None:
@@ -251,7 +254,7 @@ def test_empty_yaml_is_an_empty_table(folder: Path) -> None:
 
 
 def test_file_that_is_not_there_or_no_text_is_refused(folder: Path) -> None:
-    with pytest.raises(BadConfig, match=r"none\.toml: cannot be read: No such file or directory; give the path"):
+    with pytest.raises(BadConfig, match=r"none\.toml: .*: No such file or directory"):
         load(folder / "none.toml")
     (folder / "bytes.toml").write_bytes(b"a = \xff")
     with pytest.raises(BadConfig, match="byte 4: not UTF-8"):

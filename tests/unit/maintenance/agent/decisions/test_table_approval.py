@@ -8,6 +8,7 @@ import pytest
 
 from shared.maintenance.agent.effects import Approve, PollNow
 from shared.maintenance.agent.model import EventPhase, LeasedApproval
+from tests.texts import assert_text
 from tests.unit.maintenance.agent.agent_node import SETTINGS, VM, Node, event
 from tests.unit.maintenance.agent.decisions.state_table import row
 
@@ -27,13 +28,15 @@ def test_with_an_app_the_approval_waits_for_an_answer_without_a_hold() -> None:
     node = Node().with_settings(central=True)
     before = frozenset[str]()
     node.to_prepared()
-    assert (node.posts(), node.record().reason) == ([], "the agent waits for the fleet's answer")
+    assert node.posts() == []
+    assert_text("agent.waits-for-answer", node.record().reason)
     node.answer(told=before)
     assert node.posts() == [], "the app has not heard yet that the node is prepared"
     assert "agent_approval_held" not in node.logged(), "as with every approval"
     node.answer(holds={"e1": "rack 2 is catching up"})
     assert node.logged().count("agent_approval_held") == 1
-    assert (node.posts(), node.record().reason) == ([], "held by the fleet: rack 2 is catching up")
+    assert node.posts() == []
+    assert_text("agent.held", node.record().reason, reason="rack 2 is catching up")
     node.answer()
     assert node.posts() == ["e1"]
 
@@ -44,9 +47,11 @@ def test_event_that_names_others_is_approved_once_the_app_has_seen_that_all_are_
     before = frozenset[str]()
     node.to_prepared(names=(VM, "vm-2"))
     node.answer(told=before)
-    assert (node.posts(), node.record().reason) == ([], "the agent waits for the fleet's answer")
+    assert node.posts() == []
+    assert_text("agent.waits-for-answer", node.record().reason)
     node.answer(holds={"e1": "vm-2 is preparing"})
-    assert (node.posts(), node.record().reason) == ([], "held by the fleet: vm-2 is preparing")
+    assert node.posts() == []
+    assert_text("agent.held", node.record().reason, reason="vm-2 is preparing")
     node.answer()
     assert node.posts() == ["e1"]
 
@@ -67,7 +72,8 @@ def test_without_the_app_the_node_approves_what_names_only_itself() -> None:
     node.to_prepared()
     assert node.posts() == []
     node.app_away()
-    assert (node.posts(), node.record().reason) == ([], "the fleet does not answer; the agent waits a little longer for it")
+    assert node.posts() == []
+    assert_text("agent.no-answer-yet", node.record().reason)
     node.wait(6)
     node.app_away()
     node.wait(3)
@@ -96,7 +102,8 @@ def test_without_the_app_it_holds_where_a_grant_is_required_or_other_nodes_are_n
     node.to_prepared()
     node.app_away()
     node.wait(60)
-    assert (node.posts(), node.record().reason) == ([], "the fleet does not answer, and its consent is required")
+    assert node.posts() == []
+    assert_text("agent.no-answer-but-required", node.record().reason)
     node = Node().with_settings(central=True)
     node.to_prepared(names=(VM, "vm-2"))
     node.app_away()
@@ -108,7 +115,7 @@ def test_without_the_app_it_holds_where_a_grant_is_required_or_other_nodes_are_n
 @row("PREPARED", "not yet")
 def test_held_approval_says_why_and_lets_not_before_pass() -> None:
     node = Node().to_prepared(names=(VM, "vm-2"))
-    assert node.record().reason == "the event names other nodes too, and no app knows whether they are prepared"
+    assert_text("agent.other-nodes-named", node.record().reason)
     node.wait(600)
     assert (node.phase(), node.posts(), node.logged().count("agent_approval_held")) == (EventPhase.PREPARED, [], 1)
     node.see(event(names=(VM, "vm-2"), status="Started"))

@@ -12,6 +12,7 @@ from shared.maintenance.agent.decisions.step import next_wake
 from shared.maintenance.agent.model import EventPhase, Now, ScheduledEvent
 from shared.maintenance.agent.observations import AppCommand
 from shared.maintenance.agent.policy import FleetPolicy
+from tests.texts import assert_text
 from tests.unit.maintenance.agent.agent_node import SETTINGS, START, VM, Node, Raw, event
 from tests.unit.maintenance.agent.decisions.state_table import row
 
@@ -53,7 +54,7 @@ def test_permission_counts_while_the_app_is_away() -> None:
 def test_refused_the_node_waits_until_its_prepare_hook_needs_the_rest_of_the_time() -> None:
     node = asking()
     node.answer(refused=BUSY)
-    assert node.record().reason == "the fleet refuses to prepare yet: n2 of fault domain 1 is prepared"
+    assert_text("agent.prepare-refused", node.record().reason, reason="n2 of fault domain 1 is prepared")
     node.wait(889)
     assert (node.phase(), node.logged()) == (EventPhase.WAITING, ["agent_prepare_refused"])
     node.wait(1)

@@ -1,0 +1,53 @@
+"""tests/data/texts.json holds the texts that tests name, and no others."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests import texts
+from tests.texts import FILE, assert_text, catalogue, named, template
+
+
+def test_every_text_is_named_by_a_test_and_every_name_has_a_text() -> None:
+    kept = catalogue().keys()
+    assert sorted(named() - kept) == [], "names without a text: run `make texts` and review the difference"
+    assert sorted(kept - named()) == [], "texts that no test names: run `make texts` and review the difference"
+
+
+def test_file_is_sorted_and_in_the_form_that_is_written() -> None:
+    kept = json.loads(FILE.read_text())
+    assert FILE.read_text() == json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "found"),
+    [
+        ("lock a1 is free in 12.2 s", {"lock": "a1", "seconds": 12.2}, "lock {lock} is free in {seconds} s"),
+        ("0 made, 7 kept, 0 lost", {"made": 0, "kept": 7, "lost": 0}, "{made} made, {kept} kept, {lost} lost"),
+        ("1 of 11 servers, 1 left", {"servers": 1}, "{servers} of 11 servers, {servers} left"),
+        ("/a/b and /a", {"folder": "/a", "file": "/a/b"}, "{file} and {folder}"),
+        ("at least {}: [x]", {"name": "[x]"}, "at least {{}}: {name}"),
+    ],
+)
+def test_values_become_names_and_back(text: str, values: dict[str, object], found: str) -> None:
+    assert template(text, values) == found and found.format(**values) == text
+
+
+def test_another_wording_another_value_an_unused_value_and_an_unknown_key_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "WRITES", False)
+    monkeypatch.setattr(texts, "catalogue", lambda: {"a": "lock {lock} is free"})
+    check("a", "lock x is free\n", lock="x")
+    for key, text, values in (
+        ("a", "lock x is open", {"lock": "x"}),
+        ("a", "lock x is free", {"lock": "y"}),
+        ("a", "lock x is free", {"lock": "x", "node": "free"}),
+        ("b", "lock x is free", {"lock": "x"}),
+    ):
+        with pytest.raises(AssertionError, match="make texts"):
+            check(key, text, **values)
+
+
+check = assert_text
+"""The function under another name: its keys here are none of the file."""
