@@ -102,7 +102,8 @@ docs: setup  ## build the pages of docs/ as a searchable site in build/site; a b
 reference: setup settings problems  ## write the generated pages of docs/reference: settings, problems, commands, metrics, log actions, limits, stored rows
 	for page in command metrics log_actions limits stored_rows; do $(PY) -m devhost.pages.$$page || exit 1; done
 
-texts: setup  ## write tests/data/texts.json, the texts that people act on, from the tests that name them
+texts: setup  ## write the texts that people act on: tests/data/error_texts.json from the source, texts.json from the tests that name them
+	$(PY) -m tests.error_texts
 	echo '{}' > tests/data/texts.json
 	$(IN_VENV) WRITE_TEXTS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $$(grep -rl --include 'test_*.py' 'from tests.texts import' tests)
 

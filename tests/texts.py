@@ -19,13 +19,14 @@ from functools import cache
 from .paths import ROOT
 
 FILE = ROOT / "tests" / "data" / "texts.json"
+KEY = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 WRITES = os.environ.get("WRITE_TEXTS") == "1"
 
 
 def assert_text(key: str, text: str | Iterable[str], **values: object) -> None:
     """Assert that `text`, or these lines, is the text of `key` with `values`, each of which occurs in it. With WRITE_TEXTS=1: keep it.
 
-    A newline at the end does not count. key: a literal, so that keys without a test are found by reading the tests.
+    A newline at the end does not count. key: a literal of the test's file, so that texts without a test are found by reading the tests.
     """
     text = text.removesuffix("\n") if isinstance(text, str) else "\n".join(text)
     if WRITES:
@@ -71,16 +72,12 @@ def catalogue() -> dict[str, str]:
 
 @cache
 def named() -> frozenset[str]:
-    """Return the keys that tests name."""
+    """Return every text in tests that may be a key: an argument of a call, or a case of a parametrized test."""
     found = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         if "tests.texts" in (source := path.read_text()):
-            for node in ast.walk(ast.parse(source)):
-                match node:
-                    case ast.Call(ast.Name("assert_text" | "has_text"), [ast.Constant(str(key)), *_]):
-                        found.add(key)
-                    case ast.Call(ast.Name("assert_text" | "has_text")):
-                        raise ValueError(f"{path}:{node.lineno}: the key of a text must be a literal")
+            texts = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+            found |= {text for text in texts if KEY.fullmatch(text)}
     return frozenset(found)
 
 

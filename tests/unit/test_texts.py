@@ -1,4 +1,4 @@
-"""tests/data/texts.json holds the texts that tests name, and no others."""
+"""tests/data/texts.json holds the texts that tests name, and no others; tests/data/error_texts.json those of all errors in the source."""
 
 from __future__ import annotations
 
@@ -6,19 +6,28 @@ import json
 
 import pytest
 
-from tests import texts
-from tests.texts import FILE, assert_text, catalogue, named, template
+from shared.web.problem_types import MEANINGS
+from tests import error_texts, texts
+from tests.texts import FILE, KEY, assert_text, catalogue, named, template
 
 
-def test_every_text_is_named_by_a_test_and_every_name_has_a_text() -> None:
-    kept = catalogue().keys()
-    assert sorted(named() - kept) == [], "names without a text: run `make texts` and review the difference"
-    assert sorted(kept - named()) == [], "texts that no test names: run `make texts` and review the difference"
+def test_every_text_is_named_by_a_test() -> None:
+    assert sorted(catalogue().keys() - named()) == [], "texts that no test names: run `make texts` and review the difference"
+    assert [key for key in catalogue() if not KEY.fullmatch(key)] == []
 
 
 def test_file_is_sorted_and_in_the_form_that_is_written() -> None:
     kept = json.loads(FILE.read_text())
     assert FILE.read_text() == json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def test_texts_of_errors_are_those_of_the_source() -> None:
+    assert json.loads(error_texts.FILE.read_text()) == json.loads(error_texts.found()), "run `make texts` and review the difference"
+
+
+def test_every_type_of_problem_has_a_text() -> None:
+    made_of_parts = {"already-approved", "fenced", "not-offline", "too-many-nodes", "work-over"}
+    assert MEANINGS.keys() - json.loads(error_texts.FILE.read_text()).keys() == made_of_parts
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from shared.core.clock import to_text
 from shared.fleets.need_texts import need_text
 from shared.fleets.overview import needs_of, ranked
-from shared.fleets.watch.alarms import ALARMS, Alarm
+from shared.fleets.watch.alarms import ALARMS, Alarm, alarm_text
 from shared.fleets.watch.rules import WatchState
 from shared.maintenance.service.figures import MaintenanceCare
 from shared.maintenance.service.notifications import SENTENCES
+from tests.texts import assert_text
 
 QUIET = WatchState()
 UNSERVED = WatchState(alarms={"unserved": Alarm("unserved", 5, ("1", "2"), 2)})
@@ -63,3 +65,8 @@ def test_a_reason_is_named_for_people_with_its_count(source: str, what: str, cou
 def test_every_alarm_has_a_text() -> None:
     assert [kind for kind in ALARMS if "(" in need_text("leases", kind, 1)] == []
     assert [kind for kind in SENTENCES if "(" in need_text("maintenance", kind, 1)] == []
+    assert_text("alarm.needs", [need_text("leases", kind, count) for kind in ALARMS for count in (1, 2)])
+    assert_text("alarm.maintenance-needs", [need_text("maintenance", kind, count) for kind in SENTENCES for count in (1, 2)])
+    assert_text("alarm.maintenance", [f"{kind}: {text}" for kind, text in SENTENCES.items()])
+    alarms = [Alarm(kind, 1, ("a", "b")[:count], count, cleared) for kind in ALARMS for count, cleared in ((1, 0), (2, 0), (1, 2))]
+    assert_text("alarm.leases", [alarm_text("web", alarm) for alarm in alarms], since=to_text(1), cleared=to_text(2))

@@ -12,6 +12,7 @@ from shared.maintenance.story import FIRST_STEPS, LAST_STEPS, MAX_REPORTED_STEPS
 from shared.maintenance.timings import KEEP_EVENTS
 from shared.storage.names import MAINTENANCE
 from shared.storage.ports import ANY, Merge
+from tests.texts import assert_text
 from tests.unit.scheduler.harness import Client, World
 
 from .agents import DB, EVENT, KEY, OTHER, Agent, agents, decide, event, tick
@@ -124,9 +125,8 @@ async def test_agents_of_a_former_release_have_their_phases_as_steps(db: World) 
     await a.reports()
     await a.sees("PREPARE_FAILED", reason="exit code 1").reports()
     found = await story(db.demo, query="?node=a")
-    assert [each["text"] for each in found if each["action"] == "maintenance_phase"] == [
-        "the node is WAITING", "the node is PREPARING", "the node is PREPARE_FAILED: exit code 1",
-    ]  # fmt: skip
+    phases = [each["text"] for each in found if each["action"] == "maintenance_phase"]
+    assert_text("story.phases", phases, first="WAITING", second="PREPARING", third="PREPARE_FAILED", reason="exit code 1")
     assert [each["level"] for each in found if "FAILED" in each["text"]] == ["warning"]
     assert await story(db.demo, query="?node=b") == []
 

@@ -28,40 +28,39 @@ def faults(steps: Any = (), **more: Any) -> list[tuple[str, str]]:
     return [(each["pointer"], each["detail"]) for each in refused.value.errors]
 
 
-@pytest.mark.parametrize(
-    ("step", "pointer", "why"),
-    [
-        (
-            {},
-            "/steps/0",
-            "needs exactly one of approve, cancel, change, clear, complete, event, fault, hide, impact, reset, show, skip, start, vanish",
-        ),
-        ({"cancel": "a", "start": "a"}, "/steps/0", "needs exactly one of "),
-        ({"cancle": "a"}, "/steps/0/cancle", "is not a known field"),
-        ({"at": "5 s", "clear": {}}, "/steps/0/at", "not an ISO 8601 duration"),
-        ({"at": 5, "clear": {}}, "/steps/0/at", "a duration is a string like PT30S"),
-        ({"event": {}}, "/steps/0/event", "needs exactly one of vms, host, fault_domain"),
-        ({"event": {"vms": ["n1"], "host": "h"}}, "/steps/0/event", "needs exactly one of vms, host, fault_domain"),
-        ({"event": {"host": "h", "scope": "s"}}, "/steps/0/event", "scope needs fault_domain"),
-        ({"event": {"vms": []}}, "/steps/0/event/vms", "must not be empty"),
-        ({"event": {"vms": ["n3"]}}, "/steps/0/event", "there is no machine n3"),
-        ({"event": {"host": "x"}}, "/steps/0/event", "no machine is on host x"),
-        ({"event": {"fault_domain": 1, "scope": "x"}}, "/steps/0/event", "no machine is in that fault domain and scope"),
-        ({"event": {"vms": ["n1"], "duration": -2}}, "/steps/0/event/duration", "must be at least -1"),
-        ({"event": {"vms": ["n1"], "id": "1"}}, "/steps/0/event/id", "must be a GUID"),
-        ({"event": {"vms": ["n1"], "others": "PT5"}}, "/steps/0/event/others", "must be a duration like PT2M, or never"),
-        ({"event": {"vms": ["n1"], "others": 5}}, "/steps/0/event/others", "must be a duration like PT2M, or never"),
-        ({"cancel": "update"}, "/steps/0/cancel", "no event update is scheduled before this step"),
-        ({"fault": {}}, "/steps/0/fault", "needs one of status, body, text, delay, drop"),
-        ({"fault": {"body": "blank"}}, "/steps/0/fault/body", "must be 'document', 'empty'"),
-        ({"change": {"event": "a"}}, "/steps/0/change", "needs at least one field that changes"),
-        ({"event": {"vms": ["n1"], "raw": {"NotBefore": datetime(2026, 1, 1)}}}, "/steps/0/event/raw/NotBefore", "is not valid"),
-        ({"skip": {"by": 0}}, "/steps/0/skip/by", "must be at least 1"),
-    ],
-)
-def test_a_wrong_step_is_reported_with_its_place_and_the_reason(step: dict[str, Any], pointer: str, why: str) -> None:
-    ((where, what),) = faults([step])
-    assert where == pointer and what.startswith(why)
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({}, "/steps/0"),
+    ({"cancel": "a", "start": "a"}, "/steps/0"),
+    ({"cancle": "a"}, "/steps/0/cancle"),
+    ({"at": "5 s", "clear": {}}, "/steps/0/at"),
+    ({"at": 5, "clear": {}}, "/steps/0/at"),
+    ({"event": {}}, "/steps/0/event"),
+    ({"event": {"vms": ["n1"], "host": "h"}}, "/steps/0/event"),
+    ({"event": {"host": "h", "scope": "s"}}, "/steps/0/event"),
+    ({"event": {"vms": []}}, "/steps/0/event/vms"),
+    ({"event": {"vms": ["n3"]}}, "/steps/0/event"),
+    ({"event": {"host": "x"}}, "/steps/0/event"),
+    ({"event": {"fault_domain": 1, "scope": "x"}}, "/steps/0/event"),
+    ({"event": {"vms": ["n1"], "duration": -2}}, "/steps/0/event/duration"),
+    ({"event": {"vms": ["n1"], "id": "1"}}, "/steps/0/event/id"),
+    ({"event": {"vms": ["n1"], "others": "PT5"}}, "/steps/0/event/others"),
+    ({"event": {"vms": ["n1"], "others": 5}}, "/steps/0/event/others"),
+    ({"cancel": "update"}, "/steps/0/cancel"),
+    ({"fault": {}}, "/steps/0/fault"),
+    ({"fault": {"body": "blank"}}, "/steps/0/fault/body"),
+    ({"change": {"event": "a"}}, "/steps/0/change"),
+    ({"event": {"vms": ["n1"], "raw": {"NotBefore": datetime(2026, 1, 1)}}}, "/steps/0/event/raw/NotBefore"),
+    ({"skip": {"by": 0}}, "/steps/0/skip/by"),
+]
+
+
+@pytest.mark.parametrize(("step", "pointer"), WRONG)
+def test_a_wrong_step_is_reported_with_its_place(step: dict[str, Any], pointer: str) -> None:
+    assert [where for where, _ in faults([step])] == [pointer]
+
+
+def test_report_of_a_wrong_step_says_the_reason() -> None:
+    assert_text("scenario.wrong-steps", [f"{where}: {what}" for step, _ in WRONG for where, what in faults([step])])
 
 
 def test_machines_need_names_of_their_own_and_there_must_be_some() -> None:

@@ -15,7 +15,7 @@ from devhost.azurite import ROOT
 from shared.core.clock import SystemClock
 from shared.core.errors import OutcomeUnknown, Rejected, TocsinError, Unavailable
 from shared.leases.node import state_file
-from shared.leases.node.keeper import LeaseKeeper
+from shared.leases.node.keeper import LeaseKeeper, NameInUse
 from shared.leases.profiles import Profile
 from shared.leases.rows import server_key
 from shared.storage.names import FLEETS
@@ -173,7 +173,7 @@ def test_a_single_server_may_have_every_partition_of_the_largest_fleet() -> None
 FORKS = """
 import os, sys
 from tests.unit.leases.conftest import quick_fleet, until
-from shared.leases.node.keeper import LeaseKeeper
+from shared.leases.node.keeper import LeaseKeeper, NameInUse
 
 keeper = LeaseKeeper("fleet", "a", quick_fleet(2), folder=sys.argv[1]).start()
 until(lambda: len(keeper.owned()) == 2, "everything")
@@ -195,7 +195,7 @@ def test_a_forked_child_owns_nothing_and_lets_go_of_the_lock(tmp_path: Path) -> 
 
 ENDS = """
 from tests.unit.leases.conftest import quick_fleet, until
-from shared.leases.node.keeper import LeaseKeeper
+from shared.leases.node.keeper import LeaseKeeper, NameInUse
 
 keeper = LeaseKeeper("fleet", "a", quick_fleet(2), on_gained=print).start()
 until(lambda: len(keeper.owned()) == 2, "everything")
@@ -336,7 +336,7 @@ def test_a_name_that_is_draining_is_still_in_use(servers: Servers) -> None:
     row = servers.tables.get
     until(lambda: (found := row(FLEETS, KEY, server_key("a"), timeout=1)) and found.props["state"] == "draining", "the row says so")
     twin = servers.start("a")
-    with pytest.raises(TocsinError, match="name 'a'"):
+    with pytest.raises(NameInUse, match="'a'"):
         twin.keeper.wait(60)
 
 
