@@ -104,8 +104,7 @@ reference: setup settings problems  ## write the generated pages of docs/referen
 
 texts: setup  ## write the texts that people act on: tests/data/error_texts.json from the source, texts.json from the tests that name them
 	$(PY) -m tests.error_texts
-	echo '{}' > tests/data/texts.json
-	$(IN_VENV) WRITE_TEXTS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $$(grep -rl --include 'test_*.py' 'from tests.texts import' tests)
+	$(IN_VENV) WRITE_TEXTS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(ARGS) $$(grep -rl --include 'test_*.py' 'from tests.texts import' tests)
 
 settings: setup  ## write docs/reference/settings.md from the class
 	$(PY) -m devhost.settings_page

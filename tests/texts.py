@@ -35,7 +35,8 @@ def assert_text(key: str, text: str | Iterable[str], **values: object) -> None:
     assert kept is not None, f"{FILE.name} has no text {key!r}. The test produces: {text!r}. Run `make texts` and review the difference."
     missing = [name for name in values if f"{{{name}}}" not in kept]
     assert not missing, f"the text {key!r} does not name {', '.join(missing)}: {kept!r}. Run `make texts` and review the difference."
-    assert text == kept.format(**values), f"the text {key!r} differs. If this is meant, run `make texts` and review the difference."
+    wanted = kept.format_map({name: f"{{{name}}}" for name in re.findall(r"{(\w+)}", kept)} | values)
+    assert text == wanted, f"the text {key!r} differs:\n- {wanted}\n+ {text}\nIf this is meant, run `make texts` and review the difference."
 
 
 def has_text(key: str, **values: object) -> Callable[[BaseException], bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_values_become_names_and_back(text: str, values: dict[str, object], foun
     assert template(text, values) == found and found.format(**values) == text
 
 
-def test_another_wording_another_value_an_unused_value_and_an_unknown_key_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_wording_another_value_an_unused_value_a_missing_one_and_an_unknown_key_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "WRITES", False)
     monkeypatch.setattr(texts, "catalogue", lambda: {"a": "lock {lock} is free"})
     check("a", "lock x is free\n", lock="x")
@@ -52,10 +53,19 @@ def test_another_wording_another_value_an_unused_value_and_an_unknown_key_fail(m
         ("a", "lock x is open", {"lock": "x"}),
         ("a", "lock x is free", {"lock": "y"}),
         ("a", "lock x is free", {"lock": "x", "node": "free"}),
+        ("a", "lock x is free", {}),
         ("b", "lock x is free", {"lock": "x"}),
     ):
         with pytest.raises(AssertionError, match="make texts"):
             check(key, text, **values)
+
+
+def test_a_kept_text_replaces_the_former_one_and_those_that_no_test_names_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "texts.json"
+    file.write_text(json.dumps({"no" + ".test": "x", "locks.free": "former", "alarm.unserved": "former"}))
+    monkeypatch.setattr(texts, "FILE", file)
+    texts.keep("alarm.unserved", "one\ntwo")
+    assert json.loads(file.read_text()) == {"alarm.unserved": ["one", "two"], "locks.free": "former"}
 
 
 check = assert_text

@@ -173,7 +173,7 @@ def test_a_single_server_may_have_every_partition_of_the_largest_fleet() -> None
 FORKS = """
 import os, sys
 from tests.unit.leases.conftest import quick_fleet, until
-from shared.leases.node.keeper import LeaseKeeper, NameInUse
+from shared.leases.node.keeper import LeaseKeeper
 
 keeper = LeaseKeeper("fleet", "a", quick_fleet(2), folder=sys.argv[1]).start()
 until(lambda: len(keeper.owned()) == 2, "everything")
@@ -195,7 +195,7 @@ def test_a_forked_child_owns_nothing_and_lets_go_of_the_lock(tmp_path: Path) -> 
 
 ENDS = """
 from tests.unit.leases.conftest import quick_fleet, until
-from shared.leases.node.keeper import LeaseKeeper, NameInUse
+from shared.leases.node.keeper import LeaseKeeper
 
 keeper = LeaseKeeper("fleet", "a", quick_fleet(2), on_gained=print).start()
 until(lambda: len(keeper.owned()) == 2, "everything")
