@@ -2,6 +2,7 @@
 # On the command line or in the environment:
 #   run    SPLIT=1 (a process for each group of functions), PORT, RECEIVER_PORT, AZURITE=memory, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, TOKENS=1 (a fake identity endpoint), RECEIVER_TLS_PORT
 #   test, slow  JOBS (processes), ARGS (further arguments of pytest: ARGS='-k lease -x')
+#   prove  ONLY (a proof, a file or a folder: ONLY=model/turns), ALL=1 (what is current too), JOBS
 #   lock   ARGS (of `uv pip compile`: ARGS=--upgrade)
 #   audit  ARGS (of pip-audit)
 #   conformance  ARGS (its options: ARGS='--account NAME --minutes 1'), CONFORMANCE_STORAGE
@@ -23,7 +24,7 @@ SEEDS ?= 100
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test slow quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference texts settings problems openapi typescript bicep snapshots lock sbom audit clean
+.PHONY: help setup run test slow prove quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference texts settings problems openapi typescript bicep snapshots lock sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -34,11 +35,15 @@ setup:  ## create or update .venv and node_modules
 run: setup  ## start the storage emulator and the app on http://localhost:7071
 	@$(IN_VENV) exec $(PY) -m devhost
 
-test: lint  ## the checks of lint, then every test not marked long
+test: lint  ## the checks of lint and of the proofs' certificates, then every test not marked long
+	@$(IN_VENV) $(PY) -m tests.proofs --check
 	@$(IN_VENV) exec $(PY) -m tests.run $(JOBS) $(ARGS)
 
 slow: setup  ## the tests that drive processes, beside three computing processes for each core; nothing is repeated
 	@$(IN_VENV) exec $(PY) -m tests.run --slow $(JOBS) $(ARGS)
+
+prove: setup  ## prove what has changed, and write tests/proved: ONLY=name, ALL=1, JOBS (default: the processors)
+	@$(IN_VENV) $(PY) -m tests.proofs $(if $(ONLY),--only '$(ONLY)') $(if $(ALL),--all) $(if $(filter-out file,$(origin JOBS)),--jobs $(JOBS))
 
 quick: setup  ## the unit and conformance tests: under three minutes on two cores
 	$(IN_VENV) $(PY) -m pytest -n $(JOBS) --dist worksteal -m "not long" tests/unit tests/conformance $(ARGS)
@@ -53,7 +58,7 @@ lint: setup  ## ruff (rules and format), mypy, and the order of the layers
 long: setup  ## the tests that need minutes
 	$(IN_VENV) $(PY) -m pytest -m long $(ARGS)
 
-model: setup  ## the model checker, exhaustively
+model: setup  ## the model checker with larger plays than the proofs have (many minutes)
 	$(IN_VENV) $(PY) -m tests.model --full
 
 simulate: setup  ## SEEDS=n simulated runs (default 100)

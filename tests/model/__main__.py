@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from rich.status import Status
 from rich.table import Table
 
 from .checking.checker import Report, explore
-from .checking.ways import FOLLOWED, marks
 from .checkpoint_design import endless as endless_design
 from .checkpoint_design import mutants as design_mutants
 from .checkpoint_design import plays as design_plays
@@ -42,7 +40,7 @@ from .notices import plays as notice_plays
 from .pairs import mutants as pair_mutants
 from .pairs import plays as pair_plays
 from .shards import callbacks, express, long_work, mutants, plays, world
-from .stored import PROJECTIONS, StoredStates
+from .stored import PROJECTIONS, StoredStates, write_golden
 from .turns import endless
 from .turns import mutants as turn_mutants
 from .turns import plays as turn_plays
@@ -103,8 +101,7 @@ def main() -> int:
     parser.add_argument("--of", choices=list(PROTOCOLS), help="this protocol only")
     parser.add_argument("--play", choices=names, help="this play only")
     parser.add_argument("--mutants", action="store_true", help="the mutants only")
-    parser.add_argument("--stored-states", metavar="FILE", help="write the count and the hash of each play's stored states to FILE")
-    parser.add_argument("--ways", metavar="FILE", help="hunt the mutants only, and write the shortest way to each violation to FILE")
+    parser.add_argument("--stored-states", metavar="FOLDER", help="write the count and the hash of each play's stored states into FOLDER")
     parser.add_argument("--trace", nargs="?", const=EVERY, metavar="MUTANT", help="print the mutants' traces, or hunt this one only")
     asked = parser.parse_args()
     chosen = [asked.of] if asked.of else list(PROTOCOLS)
@@ -113,18 +110,15 @@ def main() -> int:
         parser.error(f"argument --trace: no mutant of that name, but: {', '.join(holes)}")
     console = Console()
     failed = 0
-    stored: dict[str, Any] = {}
-    ways: dict[str, str] = {}
     for name in chosen:
-        if not asked.mutants and not asked.ways and asked.trace in (None, EVERY):
+        stored: dict[str, Any] = {}
+        if not asked.mutants and asked.trace in (None, EVERY):
             only = [asked.play] if asked.play else None
             failed += _check(console, name, only, int(asked.full), stored if asked.stored_states else None)
-        if not asked.play and not asked.stored_states:
-            failed += _hunt(console, name, asked.trace, ways)
-    if asked.ways:
-        Path(asked.ways).write_text(json.dumps(ways, indent=1) + "\n")
-    if asked.stored_states:
-        Path(asked.stored_states).write_text(json.dumps(stored, indent=1) + "\n")
+        if asked.stored_states:
+            write_golden(Path(asked.stored_states), name, stored)
+        elif not asked.play:
+            failed += _hunt(console, name, asked.trace)
     return 1 if failed else 0
 
 
@@ -138,7 +132,7 @@ def _check(console: Console, name: str, only: list[str] | None, level: int, stor
                 model = model if stored is None else StoredStates(model, PROJECTIONS[name])
                 report = protocol.explore(model, limit=LIMIT, progress=_teller(status, play))
                 if stored is not None:
-                    stored[f"{name}: {play}"] = {"states": report.states, **model.result()}
+                    stored[play] = {"states": report.states, **model.result()}
             except OverflowError as unfinished:
                 # Not a proof, and not to be taken for one.
                 failed += 1
@@ -153,13 +147,11 @@ def _check(console: Console, name: str, only: list[str] | None, level: int, stor
     return failed
 
 
-def _hunt(console: Console, name: str, trace: str | None, ways: dict[str, str]) -> int:
+def _hunt(console: Console, name: str, trace: str | None) -> int:
     protocol, failed = PROTOCOLS[name], 0
     table = Table("left out", "play", "caught as", "steps", "states", title=f"Mutants of the {name} protocol")
     for mutant in [each for each in protocol.mutants if trace in (None, EVERY, each.name)]:
         report = protocol.hunt(mutant)
-        if name in FOLLOWED:
-            ways[f"{name}: {mutant.name}"] = marks(report)
         failed += report.violation is None
         caught = (report.violation or "NOT CAUGHT").partition(":")[0]
         table.add_row(mutant.name, mutant.play, caught, str(report.steps), f"{report.states:,}")

@@ -30,20 +30,8 @@ def test_what_histories_have_found(seed: int) -> None:
     play(seed, 1)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("first", range(CHUNK, 200, CHUNK))
-def test_keys_keep_their_order_in_many_more_histories(first: int) -> None:
-    play(first)
-
-
 def test_mirrored_events_that_are_posted_after_a_change_of_sides_keep_their_order() -> None:
     play_pairs(0, 3)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("first", range(3, 100, CHUNK))
-def test_mirrored_events_keep_their_order_in_many_more_histories(first: int) -> None:
-    play_pairs(first, CHUNK)
 
 
 def play_pairs(first: int, count: int) -> None:

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import gc
 
-import pytest
-
-from tests.simulation.overlap_planted import OVERLAP_PLANTED, overlap_planted
 from tests.simulation.world.overlapping import simulate_overlap
 
 CHUNK = 5
-ENOUGH = 60
-"""Seeds within which every planted bug must be found."""
 
 
 def play(first: int, count: int = CHUNK) -> None:
@@ -29,17 +24,3 @@ def test_occurrences_do_not_overlap_whatever_goes_wrong() -> None:
 def test_what_histories_have_found() -> None:
     """The cancel of a later occurrence skipped those before it."""
     play(9, 1)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("first", range(CHUNK, 400, CHUNK))
-def test_occurrences_do_not_overlap_in_many_more_histories(first: int) -> None:
-    play(first)
-
-
-@pytest.mark.parametrize("bug", OVERLAP_PLANTED)
-def test_a_planted_bug_of_overlaps_is_found(bug: str) -> None:
-    with overlap_planted(bug) as first:
-        assert any(simulate_overlap(seed).violation is not None for seed in range(first, first + ENOUGH)), (
-            f"{ENOUGH} histories do not notice: {bug}"
-        )

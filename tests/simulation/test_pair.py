@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import gc
 
-import pytest
-
-from tests.simulation.pair_planted import PAIR_PLANTED, pair_planted
 from tests.simulation.world.pair import simulate_pair
 
 CHUNK = 15
-ENOUGH = 150
-"""Seeds within which every planted bug must be found."""
 
 
-@pytest.mark.parametrize("first", range(0, 30, CHUNK))
-def test_either_account_may_go_and_what_both_have_stored_holds(first: int) -> None:
-    play(first)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("first", range(30, 600, CHUNK))
-def test_either_account_may_go_in_many_more_histories(first: int) -> None:
-    play(first)
+def test_either_account_may_go_and_what_both_have_stored_holds() -> None:
+    play(0)
 
 
 def play(first: int) -> None:
@@ -38,11 +26,3 @@ def test_without_other_faults_only_what_was_not_copied_is_made_again() -> None:
     assert [report.violation for report in reports] == [None] * len(reports)
     assert sum(report.counts["failovers"] for report in reports) >= CHUNK // 2
     assert sum(report.counts["failbacks"] for report in reports) >= CHUNK // 2
-
-
-@pytest.mark.parametrize("bug", PAIR_PLANTED)
-def test_a_planted_bug_of_mirroring_is_found(bug: str) -> None:
-    with pair_planted(bug) as (story, first):
-        assert any(simulate_pair(seed, None, story).violation is not None for seed in range(first, first + ENOUGH)), (
-            f"{ENOUGH} histories do not notice: {bug}"
-        )

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import gc
 
-import pytest
-
-from tests.simulation.schedules_planted import SCHEDULES_PLANTED, schedules_planted
 from tests.simulation.world.schedules import simulate_schedules
 
 CHUNK = 10
-ENOUGH = 150
-"""Seeds within which every planted bug must be found."""
 
 
 def play(first: int, style: str | None = None, count: int = CHUNK) -> None:
@@ -22,15 +17,8 @@ def play(first: int, style: str | None = None, count: int = CHUNK) -> None:
     assert not broken, "\n".join([*violations, f"again: python -m tests.simulation --schedules {options} --verbose"])
 
 
-@pytest.mark.parametrize("first", range(0, 10, CHUNK))
-def test_each_occurrence_comes_in_its_time_whatever_goes_wrong(first: int) -> None:
-    play(first)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("first", range(10, 400, CHUNK))
-def test_each_occurrence_comes_in_many_more_histories(first: int) -> None:
-    play(first)
+def test_each_occurrence_comes_in_its_time_whatever_goes_wrong() -> None:
+    play(0)
 
 
 def test_without_faults_each_occurrence_comes_once() -> None:
@@ -40,11 +28,3 @@ def test_without_faults_each_occurrence_comes_once() -> None:
 def test_same_seed_gives_the_same_history() -> None:
     first, second = simulate_schedules(7), simulate_schedules(7)
     assert first.trace.digest() == second.trace.digest() and first.counts == second.counts
-
-
-@pytest.mark.parametrize("bug", SCHEDULES_PLANTED)
-def test_a_planted_bug_of_schedules_is_found(bug: str) -> None:
-    with schedules_planted(bug) as first:
-        assert any(simulate_schedules(seed).violation is not None for seed in range(first, first + ENOUGH)), (
-            f"{ENOUGH} histories do not notice: {bug}"
-        )

@@ -6,13 +6,13 @@ from collections.abc import Collection
 
 import pytest
 
-from tests.model.keys.test_key_turns import EXPECTED as KEYS
-from tests.model.leases.test_lease_protocol import STEPS as LEASES
-from tests.model.leases.test_lease_resizing import STEPS as RESIZES
-from tests.model.locks.test_lock_protocol import EXPECTED as LOCKS
-from tests.model.notices.test_notice_protocol import EXPECTED as NOTICES
-from tests.model.pairs.test_pair_protocol import EXPECTED as PAIRS
-from tests.model.shards.test_shard_mutants import EXPECTED as SHARDS
+from tests.model.keys.prove_key_turns import EXPECTED as KEYS
+from tests.model.leases.prove_leases import STEPS as LEASES
+from tests.model.leases.prove_resizing import STEPS as RESIZES
+from tests.model.locks.prove_locks import EXPECTED as LOCKS
+from tests.model.notices.prove_notices import EXPECTED as NOTICES
+from tests.model.pairs.prove_pairs import EXPECTED as PAIRS
+from tests.model.shards.prove_mutants import EXPECTED as SHARDS
 from tests.paths import ROOT
 
 

@@ -1,90 +1,27 @@
-"""The temporal invariants of the source design: what they need beside the fairness that its specification states.
+"""One play of the source design without an end; the page's table; and that a log may be shown without its beginning.
 
-`python -m tests.model --of "endless design"` prints the plays. docs/explain/checkpoints.md has the table.
+`prove_liveness` proves all plays.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache
 from random import Random
-from typing import Any
 
 import pytest
 
-from tests.model.checking.checker import Report
-from tests.model.checking.fair import Graph
-from tests.model.checkpoint_design.endless import (
-    ALL,
-    MUTANTS,
-    PLAYS,
-    STATED,
-    EndlessDesign,
-    Mutant,
-    Play,
-    Watched,
-    explore,
-    verdicts,
-)
+from tests.model.checkpoint_design.endless import ALL, PLAYS, STATED, EndlessDesign, Play, verdicts
+from tests.model.checkpoint_design.prove_liveness import CAN, EACH, FINISHES, HOLD_AS_STATED, STARTS, WRITTEN, explored
 from tests.model.checkpoint_design.world import CheckpointDesign, State
-from tests.model.stored import GOLDEN, PROJECTIONS, StoredStates
 from tests.paths import ROOT
 
-CAN, STARTS, FINISHES, WRITTEN, EACH = (
-    "a node can take a checkpoint, again and again",
-    "a node that can take a checkpoint starts it, fails or times out",
-    "a checkpoint is finished, fails or times out",
-    "a checkpoint is written, again and again",
-    "each secondary finishes a checkpoint",
-)
-HOLD_AS_STATED = {
-    ("endless design: two nodes", 0): {FINISHES},
-    ("endless design: three nodes", 0): {STARTS, FINISHES},
-    ("endless design: two nodes", 1): {FINISHES},
-    ("endless design: three nodes", 1): {FINISHES},
-}
-"""By play and level: the invariants that hold under the specification's fairness alone."""
-LEADER_WAITS_FOR_ITSELF = [
-    "n2 is elected leader",
-    "n2 sends request 1: the lease for n1",
-    "n1 executes request 1",
-    "n2 fails",
-    "n2 recovers",
-    "n1 is elected leader",
-]
-"""The leader waits for the time-out of its own lease, to which the specification's fairness owes nothing."""
 
-
-@cache
-def explored(name: str, level: int) -> tuple[Report, Graph[Watched], dict[str, Any]]:
-    recorded: Any = StoredStates(EndlessDesign(PLAYS[name](level)), PROJECTIONS["endless design"])
-    return *explore(recorded), recorded.result() if level == 0 else {}
-
-
-def cases() -> list[object]:
-    return [pytest.param(*case, marks=pytest.mark.long) if case[1] else case for case in HOLD_AS_STATED]
-
-
-@pytest.mark.parametrize(("name", "level"), cases())
-def test_what_holds_with_the_stated_fairness_and_that_all_holds_with_three_assumptions_more(name: str, level: int) -> None:
-    report, graph, stored = explored(name, level)
-    assert report.violation is None and report.states > 1_900
-    assert level or stored == GOLDEN[f"endless design: {name}"]
-    found = verdicts(PLAYS[name](level), graph, STATED)
-    assert {each for each, trace in found.items() if trace is None} == HOLD_AS_STATED[name, level]
-    assert not any(verdicts(PLAYS[name](level), graph, ALL).values())
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_assumption_is_needed(mutant: Mutant) -> None:
-    _, graph, _ = explored(mutant.play, 0)
-    assert any(verdicts(PLAYS[mutant.play](0), graph, mutant.assumptions).values())
-
-
-def test_a_leader_that_holds_the_lease_itself_may_wait_for_ever_as_stated() -> None:
-    _, graph, _ = explored("endless design: two nodes", 0)
-    trace = verdicts(PLAYS["endless design: two nodes"](0), graph, STATED)[STARTS]
-    assert trace is not None and trace[: len(LEADER_WAITS_FOR_ITSELF)] == LEADER_WAITS_FOR_ITSELF
+def test_what_holds_with_the_stated_fairness_and_that_all_holds_with_three_assumptions_more() -> None:
+    name = "endless design: two nodes"
+    report, graph, _ = explored(name, 0)
+    assert report.violation is None
+    assert {each for each, trace in verdicts(PLAYS[name](0), graph, STATED).items() if trace is None} == HOLD_AS_STATED[name, 0]
+    assert not any(verdicts(PLAYS[name](0), graph, ALL).values())
 
 
 def test_the_page_shows_what_holds_as_stated() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
@@ -65,7 +65,7 @@ MUTANTS: Final = (
 )
 
 
-def hunt(mutant: Mutant, limit: int = 1_000_000, *, explore: Callable[..., Report] = explore) -> Report:
+def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
     """Explore the mutant's play with the hole in it."""
     module, holes = HOLES[mutant.name]
     with patch.multiple(module, **holes):

@@ -1,40 +1,11 @@
-"""The guard `prepare`, exhaustively. Every mutant must be caught, or the checker proves nothing."""
+"""One play of the guard `prepare`, explored in every run of the tests. `prove_guard` proves all plays, and that every mutant is caught."""
 
 from __future__ import annotations
 
-import pytest
-
-from tests.model.checking.ways import catch
-from tests.model.guard.mutants import MUTANTS, Mutant, hunt
 from tests.model.guard.plays import PLAYS
 from tests.model.guard.world import GuardWorld
-from tests.model.stored import explore_recorded
-
-EXPECTED = {
-    "two have reservations": ("guard", 3),
-    "a reservation is not kept": ("guard", 3),
-    "a reservation is never released": ("stuck", 3),
-    "a reservation is all it takes": ("guard", 3),
-    "nobody is refused": ("guard", 3),
-    "a refused node waits for ever": ("late", 4),
-    "a lost answer is permission": ("guard", 3),
-    "an event that was not answered is permitted": ("guard", 3),
-}
+from tests.model.stored import assert_play_holds
 
 
-LONG = {"three"}
-"""A play of more than ten seconds. Two fault domains are enough for every mutant."""
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in PLAYS])
-def test_one_fault_domain_goes_after_the_other_and_all_get_permission(name: str) -> None:
-    report = explore_recorded("guard", name, GuardWorld(PLAYS[name](0)))
-    assert report.violation is None, str(report)
-    assert report.states > 300
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_hole_is_found(mutant: Mutant) -> None:
-    report = catch("guard", mutant, hunt)
-    assert report.violation is not None
-    assert (report.violation.partition(":")[0], report.steps) == EXPECTED[mutant.name], str(report)
+def test_one_fault_domain_goes_after_the_other_and_all_get_permission() -> None:
+    assert_play_holds("guard", "restarts", GuardWorld(PLAYS["restarts"](0)), more_states_than=300)

@@ -203,7 +203,7 @@ MUTANTS = [
 ]
 
 
-def hunt(mutant: Mutant, level: int = 0, *, explore: Callable[..., Report] = explore) -> Report:
+def hunt(mutant: Mutant, level: int = 0) -> Report:
     """Hunt the mutant."""
     with mutant.applied():
         world = SkipWorld(PLAYS[mutant.play](level))

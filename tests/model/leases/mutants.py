@@ -22,7 +22,7 @@ from .plays import PLAYS
 from .world import Play, World
 
 
-def hunt(mutant: Mutant, limit: int = 1_000_000, *, explore: Callable[..., Report] = explore) -> Report:
+def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
     """Explore the mutant's play with the hole in it."""
     if mutant.play in rollback.PLAYS:
         with mutant.applied():

@@ -17,7 +17,7 @@ from tests.model.checking.mutants import Mutant, Patch, relay
 from .remote import PLAYS, ClientRules, RemoteWorld
 
 
-def hunt(mutant: Mutant, limit: int = 1_000_000, *, explore: Callable[..., Report] = explore) -> Report:
+def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
     """Explore the mutant's play with the hole in it."""
     with mutant.applied():
         play: Any = PLAYS[mutant.play](0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from tests.model.checking.mutants import Mutant, Patch, relay
 from .resizing import RESIZES, ResizeWorld
 
 
-def hunt_resize(mutant: Mutant, limit: int = 1_000_000, *, explore: Callable[..., Report] = explore) -> Report:
+def hunt_resize(mutant: Mutant, limit: int = 1_000_000) -> Report:
     """Explore the mutant's play with the hole in it."""
     with mutant.applied():
         return explore(ResizeWorld(RESIZES[mutant.play](0)), limit=limit)

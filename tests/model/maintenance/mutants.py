@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest.mock import patch
@@ -165,7 +165,7 @@ MUTANTS: Final = (
 )
 
 
-def hunt(mutant: Mutant, limit: int = 1_000_000, *, explore: Callable[..., Report] = explore) -> Report:
+def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
     """Explore the mutant's play with the hole in it."""
     with patch.object(*HOLES[mutant.name]):
         return explore(AgentWorld(PLAYS[mutant.play](0)), limit=limit)

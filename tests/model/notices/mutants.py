@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -105,7 +104,7 @@ MUTANTS = [
 ]
 
 
-def hunt(mutant: Mutant, level: int = 0, *, explore: Callable[..., Report] = explore) -> Report:
+def hunt(mutant: Mutant, level: int = 0) -> Report:
     """Hunt the mutant: first for a broken safety property, then for a state from which no end can be reached."""
     with mutant.applied():
         for recover in (True,) if mutant.strands else (False, True):

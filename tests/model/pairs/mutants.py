@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from shared.engine.effects import Get, Load, Write
@@ -173,7 +173,7 @@ PAIR_MUTANTS = [
 ]
 
 
-def hunt_pair(mutant: Mutant, levels: Iterable[int] = (0, 1), *, explore: Callable[..., Report] = explore) -> Report:
+def hunt_pair(mutant: Mutant, levels: Iterable[int] = (0, 1)) -> Report:
     """Look for the hole, in the quick play first; a broken safety property before a lost way to an end."""
     with mutant.applied():
         for level in levels:

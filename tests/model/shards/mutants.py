@@ -5,7 +5,7 @@ A mutant patches production functions while a play is explored. `plays` names th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from shared.engine.effects import LOST, Get, Load, Write
@@ -463,7 +463,7 @@ MUTANTS = [
 ]
 
 
-def hunt(mutant: Mutant, level: int = 0, *, explore: Callable[..., Report] = explore) -> Report:
+def hunt(mutant: Mutant, level: int = 0) -> Report:
     """Hunt the mutant: first for a broken safety property, with the shortest trace; then for a state from which no end can be reached."""
     with mutant.applied():
         for recover in (True,) if mutant.strands else (False, True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 from shared.checkpoints import rules, selection, timeouts, turns
@@ -19,7 +18,7 @@ from .state import SLOWEST, Change, Play
 from .world import World
 
 
-def hunt(mutant: Mutant, limit: int = 1_000_000, *, explore: Callable[..., Report] = explore) -> Report:
+def hunt(mutant: Mutant, limit: int = 1_000_000) -> Report:
     """Explore the mutant's play with the hole in it."""
     change: Any = mutant.change
     with mutant.applied():

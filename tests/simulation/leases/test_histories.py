@@ -7,11 +7,8 @@ import gc
 import pytest
 
 from .history import ROLLBACK, simulate
-from .planted import PLANTED, ROLLBACK_PLANTED, planted
 
 CHUNK = 100
-HUNTED = 3000
-"""Seeds in which a planted bug must be found; nearly all are within 200."""
 FOUND = (15967, 1035075)
 """Seeds beyond those of every day that a promise was once broken in."""
 
@@ -23,9 +20,8 @@ def play(first: int, count: int) -> None:
     assert not broken, "\n".join([*violations, f"again: python -m tests.simulation.leases --seed {broken[0].seed} --verbose"])
 
 
-@pytest.mark.parametrize("first", range(0, 200, CHUNK))
-def test_promises_are_kept_whatever_goes_wrong(first: int) -> None:
-    play(first, CHUNK)
+def test_promises_are_kept_whatever_goes_wrong() -> None:
+    play(0, CHUNK)
 
 
 @pytest.mark.parametrize("seed", FOUND)
@@ -33,45 +29,11 @@ def test_promises_are_kept_in_histories_that_broke_them_once(seed: int) -> None:
     play(seed, 1)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("first", range(200, 800, CHUNK))
-def test_promises_are_kept_in_more_histories(first: int) -> None:
-    play(first, CHUNK)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("first", range(1_000_000, 1_100_000, 5000))
-def test_promises_are_kept_in_a_hundred_thousand_histories(first: int) -> None:
-    play(first, 5000)
-
-
-@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.long) for first in (100, 200))])
-def test_servers_notice_that_storage_has_lost_writes(first: int) -> None:
-    reports = [simulate(seed, ROLLBACK) for seed in range(first, first + CHUNK)]
+def test_servers_notice_that_storage_has_lost_writes() -> None:
+    reports = [simulate(seed, ROLLBACK) for seed in range(CHUNK)]
     gc.collect()
     assert [f"seed {report.seed}: {report.violation}" for report in reports if report.violation is not None] == []
     assert sum(report.counts["rollbacks"] for report in reports) > CHUNK
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("first", range(1_000_000, 1_010_000, 1000))
-def test_servers_notice_that_storage_has_lost_writes_in_ten_thousand_histories(first: int) -> None:
-    reports = [simulate(seed, ROLLBACK) for seed in range(first, first + 1000)]
-    assert [f"seed {report.seed}: {report.violation}" for report in reports if report.violation is not None] == []
-
-
-@pytest.mark.parametrize("bug", ROLLBACK_PLANTED)
-def test_a_planted_bug_is_found_when_storage_loses_writes(bug: str) -> None:
-    with planted(bug):
-        assert any(simulate(seed, ROLLBACK).violation for seed in range(HUNTED))
-    gc.collect()
-
-
-@pytest.mark.parametrize("bug", PLANTED)
-def test_a_planted_bug_is_found(bug: str) -> None:
-    with planted(bug):
-        assert any(simulate(seed).violation for seed in range(HUNTED))
-    gc.collect()
 
 
 def test_the_same_seed_gives_the_same_history() -> None:

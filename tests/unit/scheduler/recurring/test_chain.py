@@ -189,13 +189,6 @@ async def test_sweeps_and_changes_at_once_agree(name: str) -> None:
         await together(name, seed)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["sweep", *CALLS])
-async def test_sweeps_and_changes_at_once_agree_in_many_orders(name: str) -> None:
-    for seed in range(100, 300):
-        await together(name, seed)
-
-
 # ---- the tests can fail
 
 

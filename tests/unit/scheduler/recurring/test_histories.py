@@ -101,12 +101,6 @@ async def test_every_occurrence_of_a_life_is_delivered_once_and_no_other() -> No
         await live_through(seed)
 
 
-@pytest.mark.long
-async def test_every_occurrence_of_many_lives_is_delivered_once_and_no_other() -> None:
-    for seed in range(100, 700):
-        await live_through(seed)
-
-
 async def test_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rules.undone
 

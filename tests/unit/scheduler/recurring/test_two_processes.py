@@ -284,9 +284,3 @@ async def worst_lateness(seed: int) -> Millis:
 @pytest.mark.parametrize("seed", [0, 7, 10])
 async def test_occurrences_are_stored_at_most_a_minute_late_while_a_tenth_of_all_writes_fails(seed: int) -> None:
     assert await worst_lateness(seed) < 60_000
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 110))
-async def test_occurrences_are_stored_before_the_second_minute_in_many_histories(seed: int) -> None:
-    assert await worst_lateness(seed) < 120_000

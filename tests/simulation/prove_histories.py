@@ -1,4 +1,4 @@
-"""More histories, so that two processes share them; and the proof that the simulation finds bugs."""
+"""Two thousand histories of shards, and the bugs that they find."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import pytest
 
 from tests.simulation.history import simulate
 from tests.simulation.planted import PLANTED, STYLES, planted
-from tests.simulation.test_simulation import CHUNK, play
+from tests.simulation.proving import assert_found, assert_kept
 
+PARTS = 3
+CHUNK = 100
 ENOUGH = 400
 """Seeds within which every planted bug must be found."""
 FIRST = {
@@ -21,15 +23,13 @@ FIRST = {
 """The first seed of those, shortly before one that found the bug: the hunt saves the time of histories that do not notice it."""
 
 
-def test_promises_are_kept_whatever_goes_wrong() -> None:
-    """In the hundred histories that find the rarest planted bug."""
-    play(300, CHUNK)
+@pytest.mark.parametrize("first", range(0, 2000, CHUNK))
+def test_promises_are_kept_whatever_goes_wrong(first: int) -> None:
+    assert_kept(simulate, range(first, first + CHUNK), "python -m tests.simulation")
 
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(bug: str) -> None:
     first = FIRST.get(bug, 0)
     with planted(bug):
-        assert any(simulate(seed, STYLES.get(bug)).violation is not None for seed in range(first, first + ENOUGH)), (
-            f"{ENOUGH} histories do not notice that {bug}"
-        )
+        assert_found(bug, lambda seed: simulate(seed, STYLES.get(bug)), range(first, first + ENOUGH))
