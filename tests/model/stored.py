@@ -20,7 +20,7 @@ from tests.proofs.facts import note
 
 from .checking.checker import Report, explore
 from .checking.state import renamed
-from .plays import bounds
+from .proving import bounds
 
 
 class StoredStates:

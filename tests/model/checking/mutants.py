@@ -8,10 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from tests.proofs.facts import note
-
-from .checker import Report
-
 type Patch = tuple[Any, str, Any]
 """An object, the name of one of its attributes, and the value that the attribute has while the patch is applied."""
 
@@ -42,13 +38,6 @@ class Mutant:
         """Run production code with the hole, for as long as the context lasts."""
         with patched(self.patches()):
             yield
-
-
-def assert_caught(report: Report) -> str:
-    """Return the violation that the hunt for a mutant has found, and note it. Fail when there is none."""
-    assert report.violation is not None, str(report)
-    note(verdict="caught", by=report.violation.partition(":")[0], steps=report.steps, states=report.states)
-    return report.violation
 
 
 def _unchanged(effect: Any) -> Any:

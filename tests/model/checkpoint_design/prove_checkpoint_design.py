@@ -8,12 +8,11 @@ from __future__ import annotations
 import pytest
 
 from tests.model.checking.checker import Report, explore
-from tests.model.checking.mutants import assert_caught
 from tests.model.checkpoint_design.mutants import MUTANTS, PREEMPTION, Mutant, hunt
 from tests.model.checkpoint_design.plays import PLAYS, Play
 from tests.model.checkpoint_design.story import rows
 from tests.model.checkpoint_design.world import CheckpointDesign, State
-from tests.model.plays import bounds
+from tests.model.proving import assert_caught, bounds
 from tests.proofs.facts import note
 
 GOLDEN = {

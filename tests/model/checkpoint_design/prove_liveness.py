@@ -23,7 +23,7 @@ from tests.model.checkpoint_design.endless import (
     explore,
     verdicts,
 )
-from tests.model.plays import bounds
+from tests.model.proving import bounds
 from tests.model.stored import PROJECTIONS, StoredStates, golden
 from tests.proofs.facts import note
 

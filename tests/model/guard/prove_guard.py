@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.mutants import assert_caught
 from tests.model.guard.mutants import MUTANTS, Mutant, hunt
 from tests.model.guard.plays import PLAYS
 from tests.model.guard.world import GuardWorld
+from tests.model.proving import assert_caught
 from tests.model.stored import explore_recorded
 
 EXPECTED = {

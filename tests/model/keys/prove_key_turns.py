@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.mutants import assert_caught
 from tests.model.keys.mutants import MUTANTS, Mutant, hunt
 from tests.model.keys.plays import PLAYS, KeyWorld
+from tests.model.proving import assert_caught
 from tests.model.stored import assert_play_holds
 
 EXPECTED = {

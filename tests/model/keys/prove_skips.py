@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.mutants import assert_caught
 from tests.model.keys.mutants import Mutant
 from tests.model.keys.skips import MUTANTS, PLAYS, SkipWorld, hunt
+from tests.model.proving import assert_caught
 from tests.model.stored import assert_play_holds
 
 PARTS = 2

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.mutants import Mutant, assert_caught
+from tests.model.checking.mutants import Mutant
 from tests.model.leases.mutants import MUTANTS, hunt
 from tests.model.leases.plays import PLAYS
 from tests.model.leases.rollback import PLAYS as ROLLBACKS
 from tests.model.leases.rollback import RollbackWorld
 from tests.model.leases.world import World
+from tests.model.proving import assert_caught
 from tests.model.stored import assert_play_holds
 
 STEPS = {

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.mutants import Mutant, assert_caught
+from tests.model.checking.mutants import Mutant
 from tests.model.leases.remote import PLAYS, RemoteWorld
 from tests.model.leases.remote_mutants import MUTANTS, hunt
+from tests.model.proving import assert_caught
 from tests.model.stored import assert_play_holds
 
 STEPS = {

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.mutants import Mutant, assert_caught
+from tests.model.checking.mutants import Mutant
 from tests.model.leases.resizing import RESIZES, ResizeWorld
 from tests.model.leases.resizing_mutants import RESIZE_MUTANTS, hunt_resize
+from tests.model.proving import assert_caught
 from tests.model.stored import assert_play_holds
 
 STEPS = {

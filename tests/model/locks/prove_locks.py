@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.mutants import Mutant, assert_caught
+from tests.model.checking.mutants import Mutant
 from tests.model.locks.mutants import MUTANTS, hunt
 from tests.model.locks.plays import PLAYS
 from tests.model.locks.world import LockWorld
+from tests.model.proving import assert_caught
 from tests.model.stored import assert_play_holds
 
 EXPECTED = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.mutants import assert_caught
 from tests.model.maintenance.mutants import MUTANTS, Mutant, hunt
 from tests.model.maintenance.plays import PLAYS
 from tests.model.maintenance.world import AgentWorld
+from tests.model.proving import assert_caught
 from tests.model.stored import assert_play_holds
 
 EXPECTED = {

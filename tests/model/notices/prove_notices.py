@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.mutants import assert_caught
 from tests.model.notices.mutants import MUTANTS, Mutant, hunt
 from tests.model.notices.plays import PLAYS, NoticeWorld
+from tests.model.proving import assert_caught
 from tests.model.stored import assert_play_holds
 
 EXPECTED = {

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.mutants import Mutant, assert_caught
+from tests.model.checking.mutants import Mutant
 from tests.model.pairs.mutants import PAIR_MUTANTS, hunt_pair
 from tests.model.pairs.plays import PAIR_PLAYS, world
+from tests.model.proving import assert_caught
 from tests.model.stored import assert_play_holds
 
 EXPECTED = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.mutants import Mutant, assert_caught
+from tests.model.checking.mutants import Mutant
+from tests.model.proving import assert_caught
 from tests.model.shards.mutants import MUTANTS, hunt
 
 EXPECTED = {

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.checking.mutants import Mutant, assert_caught
+from tests.model.checking.mutants import Mutant
+from tests.model.proving import assert_caught
 from tests.model.stored import assert_play_holds
 from tests.model.turns.endless import PLAYS as ENDLESS
 from tests.model.turns.endless import Endless, follow

@@ -1,10 +1,21 @@
-"""The bounds of a play, in words for a certificate."""
+"""The facts about plays and mutants that certificates hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
+
+from tests.proofs.facts import note
+
+from .checking.checker import Report
+
+
+def assert_caught(report: Report) -> str:
+    """Return the violation that the hunt for a mutant has found, and note it. Fail when there is none."""
+    assert report.violation is not None, str(report)
+    note(verdict="caught", by=report.violation.partition(":")[0], steps=report.steps, states=report.states)
+    return report.violation
 
 
 def bounds(play: Any) -> str:
