@@ -1,5 +1,7 @@
 """After an outage of 45 minutes, with the platform's real polling: see `outage` for the scenario and what is measured."""
 
+from __future__ import annotations
+
 from collections import Counter
 from dataclasses import replace
 from functools import cache
