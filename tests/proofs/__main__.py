@@ -58,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.check:
         return _check(stale, [] if asked.only else list(orphans(every)))
     current = [proof for proof in chosen if proof not in stale]
+    if asked.again and len(current) < asked.again:
+        print(f"tests.proofs: {len(current)} certificates are current, and {asked.again} were to be compared", file=sys.stderr)
+        return FAILED
     if asked.again:
         return _prove(console, choose(current, asked.again, asked.commit), asked.jobs, again=True)
     if not asked.only:

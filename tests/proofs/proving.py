@@ -57,6 +57,8 @@ class Processes:
             with self._lock:
                 process.returncode = os.waitstatus_to_exitcode(status)
                 self._running.remove(process)
+                if self._ended:
+                    raise InterruptedError
             content = from_text(written.read_text()) if process.returncode == 0 else None
             return Outcome(proof, content, printed.read_text(errors="replace"), used.ru_utime + used.ru_stime)
 

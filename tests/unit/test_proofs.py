@@ -15,7 +15,7 @@ from tests.paths import ROOT
 from tests.proofs import __main__ as command
 from tests.proofs.catalogue import CatalogueError, Proof, find_proofs, named, parts_of
 from tests.proofs.certificate import FORMAT, PYTHON, CertificateError, Content, differences, from_text, pins, stale_because, to_text
-from tests.proofs.proving import Outcome, choose, compare, orphans, prove_all, write
+from tests.proofs.proving import Outcome, Processes, choose, compare, orphans, prove_all, write
 from tests.proofs.trees import TreeHashes, hash_of, tree_hash
 
 RULE = b'''"""A module."""
@@ -329,6 +329,18 @@ def test_wrong_arguments_are_refused(arguments: list[str], capsys: pytest.Captur
     except SystemExit as ended:
         status = ended.code  # type: ignore[assignment]
     assert status == 2 and capsys.readouterr().err
+
+
+def test_proof_does_not_start_once_the_others_were_ended(proof: Proof) -> None:
+    processes = Processes()
+    processes.end()
+    with pytest.raises(InterruptedError):
+        processes.run(proof)
+
+
+def test_comparison_without_enough_current_certificates_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--again", "1000"]) == command.FAILED
+    assert "1000 were to be compared" in capsys.readouterr().err
 
 
 def test_failure_of_one_proof_does_not_stop_the_others(proof: Proof) -> None:
