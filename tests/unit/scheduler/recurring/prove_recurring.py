@@ -30,6 +30,11 @@ async def test_sweeps_and_changes_of_fan_outs_at_once_agree(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sweep", *chain.CALLS])
+async def test_death_at_any_write_neither_loses_nor_doubles_an_occurrence(name: str) -> None:
+    note(writes=await chain.die_at_each_write(name))
+
+
+@pytest.mark.parametrize("name", ["sweep", *chain.CALLS])
 async def test_sweeps_and_changes_at_once_agree_in_many_orders(name: str) -> None:
     for seed in range(100, 300):
         await chain.together(name, seed)
