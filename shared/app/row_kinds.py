@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..engine.row_kinds import StoredKind
-from ..scheduler.label_index import TWICE_LABELLED
-from ..scheduler.state_backfill import TWICE
+from ..engine.stored_forms import FORMS_ROW, TICK_FORMS, FormsRow
 from ..storage.names import PK_TICKS, SWEEPS
 from .timers import KAFKA_PERIODS, PERIODS, Timers
 
@@ -21,9 +20,18 @@ KINDS: Final = (
         {
             "at": "time of the end, in milliseconds",
             "failed": "number of its parts that failed",
-            TWICE: "of `scheduler_scan`: `at` once more; a version without state rows does not write it",
-            TWICE_LABELLED: "of `scheduler_scan`: `at` once more; a version without label rows does not write it",
+            TICK_FORMS: "number of the stored forms that the process of the run knows",
         },
         "Nobody; the next run replaces it.",
+    ),
+    StoredKind(
+        "stored forms",
+        SWEEPS,
+        PK_TICKS,
+        FORMS_ROW,
+        "The number of the stored forms. A process of a version that knows only lower ones serves reads: raise it by the command only.",
+        FormsRow,
+        {"number": "number of the stored forms that processes may rely on"},
+        "Nobody.",
     ),
 )

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ..session import CommandSession, Yes, add_commands, api_path
+from ..commands import Yes, add_commands
+from ..session import CommandSession, api_path
 
 _HELP = "Show and raise the number of the stored forms, which says which versions of the app may work."
 

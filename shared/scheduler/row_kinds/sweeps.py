@@ -18,8 +18,8 @@ from ..protocol.label_rows import remove_stale_label
 from ..protocol.mirroring import AGAIN_PK, ELSEWHERE_PK, FENCE_PK, FENCE_ROW, Fence, request_copy
 from ..protocol.state_rows import remove_stale
 from ..queries.totals import PK_TOTALS, Totals
-from ..state_backfill import PROGRESS_ROW as STATE_ROWS
-from ..state_backfill import BackfillProgress
+from ..state_pass import PROGRESS_ROW as STATE_ROWS
+from ..state_pass import StatePassProgress
 
 _BUCKET: Final = "minute for which the shard was opened"
 _COUNTS: Final = {name: f"events {name}" for name in ("accepted", "delivered", "retrying", "dead", "lapsed", "cancelled", "moved")}
@@ -85,7 +85,7 @@ KINDS: Final = (
         LABELS_ROW,
         "Tells the sweep whether there are passes over labels. Without it no tenant has declared a label.",
         LabelIndex,
-        {"wanted": "true while there is one", "former": "time at which a version without label rows last ran; 0 for none known"},
+        {"wanted": "true while there is one", "since": "time of the last failover, after which every pass is made again; 0 for none"},
         "Nobody.",
     ),
     StoredKind(
@@ -93,16 +93,15 @@ KINDS: Final = (
         SWEEPS,
         PK_TICKS,
         STATE_ROWS,
-        "How far the pass is that files the state rows of events which a version without them has stored.",
-        BackfillProgress,
+        "How far the pass is that files the state rows of copies, after an account of a mirrored pair has taken over.",
+        StatePassProgress,
         {
             "done": "true once it is complete",
-            "since": "time of the last sweep of such a version; 0 if none is known",
             "phase": "`index` or `ledger`",
             "place": "index partition, or tenant, of the next row",
             "key": "row key of the next row",
         },
-        "A change of the serving account of a mirrored pair; the pass then begins anew, as after a deletion by hand.",
+        "Nobody; the next failover or failback begins it anew.",
     ),
     StoredKind(
         "bulk job",

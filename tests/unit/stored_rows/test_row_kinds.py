@@ -49,7 +49,7 @@ KIND_OF_CASE: Final = {
 }
 """The kinds of cases whose properties other kinds have too."""
 ELSEWHERE: Final = {
-    "event": {"pauses", "collapse", "first", "skipped", "notice", "free", "stale", "flag", "answers", "former", "came", "redrove"},
+    "event": {"pauses", "collapse", "first", "skipped", "notice", "free", "stale", "flag", "answers", "former", "came", "redrove", "job"},
     "answer": {"at", "head"},
     "ledger row": {"redriven"},
     "line": {"skips", "last_skip"},
