@@ -6,6 +6,8 @@ import asyncio
 import io
 import time
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from azure.core.credentials import AccessToken
@@ -13,12 +15,13 @@ from azure.core.credentials import AccessToken
 from devhost.conformance.__main__ import main
 from devhost.conformance.access import CONNECTION, StorageAccess
 from devhost.conformance.access_check import explain
-from devhost.conformance.load import PART, Posted, judge
+from devhost.conformance.load import PART, Posted, cancel, judge
 from devhost.conformance.naming import Run
 from devhost.conformance.parts import PARTS, Options
 from devhost.conformance.removal import command
 from devhost.conformance.report import Percentiles, Report
-from shared.core.errors import UnsafeSettings
+from shared.app.application import Application
+from shared.core.errors import Problem, UnsafeSettings
 from shared.storage import limits
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, POISON_QUEUES
 
@@ -153,6 +156,18 @@ def test_a_load_is_judged_by_what_was_acknowledged() -> None:
     arrivals = [("a", 100), ("b", 99), ("c", 150), ("c", 160), ("e", 120), ("unknown", 5)]
     found = judge(posted, arrivals)
     assert (found.lost, found.early, found.doubled, found.after_cancel) == (["d"], ["b"], ["c"], ["e"])
+
+
+@pytest.mark.parametrize(("code", "refused"), [("already-firing", 0), ("already-final", 0), ("not-found", 1)])
+async def test_an_event_that_was_claimed_before_its_cancel_must_be_delivered(code: str, refused: int) -> None:
+    class Changes:
+        async def cancel(self, *_: object) -> None:
+            raise Problem(409, code, "no")
+
+    posted = Posted(due={"a": 100})
+    await cancel(cast(Application, SimpleNamespace(scheduler=SimpleNamespace(changes=Changes()))), posted, "a")
+    assert sum(posted.refused.values()) == refused and posted.too_late == ({"a"} if not refused else set())
+    assert judge(posted, []).lost == ["a"]
 
 
 def test_a_failed_check_and_a_note_are_distinguished() -> None:
