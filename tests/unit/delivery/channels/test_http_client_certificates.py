@@ -146,7 +146,7 @@ async def test_two_tenants_certificates_never_mix(bank: Bank) -> None:
     assert sorted(bank.reads) == ["a's", "b's"]
     unlisted = await bank.send("c")
     assert unlisted.outcome == "retry"
-    assert_text("certificate.not-listed", unlisted.error, certificate="bank")
+    assert_text("certificate.not-listed", unlisted.error, url=f"https://bank.example:{bank.server.port}/hook")
     assert len(bank.seen) == 32
 
 
@@ -207,7 +207,7 @@ async def test_an_expired_certificate_is_named_and_its_renewal_is_found(bank: Ba
     await bank.clock.advance(1)
     verdict = await bank.send("a")
     assert verdict.outcome == "retry"
-    assert_text("certificate.expired", verdict.error, certificate="bank", at="2027-01-15T08:00:01.000Z")
+    assert_text("certificate.expired", verdict.error, url=f"https://bank.example:{bank.server.port}/hook", at="2027-01-15T08:00:01.000Z")
     assert bank.server.connections == 0
     bank.vault["a's"] = far("alice", AUTHORITY).pem
     await bank.clock.advance(RENEWED_AFTER)

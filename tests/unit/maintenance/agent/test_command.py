@@ -51,7 +51,7 @@ def file(tmp_path: Path) -> Path:
 def test_check_says_what_a_file_amounts_to_and_what_may_not_be_meant(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = command(capsys, "--config", str(file), "--check")
     assert code == 0
-    assert_text("agent.check", out, file=file, program="/no/such/program", longest=45, lead=30)
+    assert_text("agent.check", out, file=file, state=file.parent / "state", program="/no/such/program", longest=45, lead=30)
     assert not (file.parent / "state").exists()
 
 
