@@ -21,6 +21,7 @@ from .paths import ROOT
 FILE = ROOT / "tests" / "data" / "texts.json"
 KEY = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 WRITES = os.environ.get("WRITE_TEXTS") == "1"
+_written: dict[str, str] = {}
 
 
 def assert_text(key: str, text: str | Iterable[str], **values: object) -> None:
@@ -83,7 +84,8 @@ def named() -> frozenset[str]:
 
 
 def keep(key: str, text: str) -> None:
-    """Write the text of `key`; remove those that no test names."""
+    """Write the text of `key`; remove those that no test names. Raises AssertionError for two texts of one key in a process."""
+    assert _written.setdefault(key, text) == text, f"two texts of {key!r}:\n- {_written[key]}\n+ {text}"
     folder = os.open(FILE.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)  # several workers of a test run write

@@ -64,7 +64,10 @@ def test_a_kept_text_replaces_the_former_one_and_those_that_no_test_names_go(tmp
     file = tmp_path / "texts.json"
     file.write_text(json.dumps({"no" + ".test": "x", "locks.free": "former", "alarm.unserved": "former"}))
     monkeypatch.setattr(texts, "FILE", file)
+    monkeypatch.setattr(texts, "_written", {})
     texts.keep("alarm.unserved", "one\ntwo")
+    with pytest.raises(AssertionError, match="two texts"):
+        texts.keep("alarm.unserved", "three")
     assert json.loads(file.read_text()) == {"alarm.unserved": ["one", "two"], "locks.free": "former"}
 
 
