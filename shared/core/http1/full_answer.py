@@ -24,7 +24,7 @@ _NAME = re.compile(rb"^([^:\r\n]++):", re.MULTILINE)
 
 @lru_cache(64)
 def _value_of(name: str) -> re.Pattern[bytes]:
-    return re.compile(rb"^" + re.escape(name.encode()) + rb":[ \t]*([^\r\n]*?)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+    return re.compile(rb"^" + re.escape(name.encode()) + rb":([^\r\n]*+)\r?$", re.IGNORECASE | re.MULTILINE)
 
 
 class AnswerHeaders(Mapping[str, str]):
@@ -40,7 +40,7 @@ class AnswerHeaders(Mapping[str, str]):
         found = _value_of(name).search(self._fields)
         if found is None:
             raise KeyError(name)
-        return found[1].decode("utf-8", "surrogateescape")
+        return found[1].strip(b" \t").decode("utf-8", "surrogateescape")
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name.decode("latin-1").lower() for name in _NAME.findall(self._fields)))
