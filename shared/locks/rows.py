@@ -49,7 +49,7 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True)
 class LockRow:
-    """A lock. token: of the last grant. holder, nonce: who got it. ttl: validity of the grant. renewed: when it was last renewed; 0 stands
+    """A lock. token: of the last grant. holder, nonce: who got it. validity: of the grant. renewed: when it was last renewed; 0 stands
     for the time of the write that stores this. granted: about when it began. note, author: of who revoked it. waiters: the first is the
     next holder."""
 
@@ -57,7 +57,7 @@ class LockRow:
     state: LockState
     holder: str
     nonce: str
-    ttl: Millis
+    validity: Millis
     granted: Millis
     renewed: Millis = 0
     waiters: tuple[Waiter, ...] = ()
@@ -69,7 +69,7 @@ class LockRow:
         return _LOCK.encode(self)
 
 
-WITHOUT_WAITERS: Final = ("token", "state", "holder", "nonce", "ttl", "granted", "renewed")
+WITHOUT_WAITERS: Final = ("token", "state", "holder", "nonce", "validity", "granted", "renewed")
 """The properties of a lock that nobody waits for."""
 RENEWED: Final[Props] = {"renewed": 0}
 """The properties that a renewal changes: the validity of the grant counts from this write."""

@@ -61,7 +61,7 @@ def reuse_delay(ttl: Millis) -> Millis:
 
 def free_at(lock: LockRow) -> Millis:
     """Return the time at which the grant has run out for all callers."""
-    return lock.renewed + reuse_delay(lock.ttl)
+    return lock.renewed + reuse_delay(lock.validity)
 
 
 def is_over(lock: LockRow, now: Millis) -> bool:
