@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from ..core.clock import Millis, to_text
+from ..core.clock import Millis
 from ..engine.queries import load_rows
 from ..leases.rows import INDEX as FLEET_INDEX
 from ..maintenance.rows import INDEX as MAINTENANCE_INDEX
@@ -131,7 +131,7 @@ class Overview:
                         count=each.count,
                         text=need_text(each.source, each.what, each.count),
                         subjects=list(each.subjects),
-                        since=to_text(each.since) if each.since else None,
+                        since=each.since or None,
                     )
                     for each in needs
                 ],

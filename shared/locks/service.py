@@ -91,7 +91,8 @@ class LockService:
                 extra = {"action": "lock_taken_over", "tenant": tenant, "lock": name, **about}
                 text = "Lock %s of %s goes to %s with token %d: %s did not renew it"
                 log.info(text, name, tenant, lock.holder, lock.token, outcome.taken_from, extra=extra)
-            return LockHeldOut(token=lock.token, valid_ms=lock.validity, version=_pack_version(_Version(lock.token, lock.validity, asked.etag)))
+            version = _pack_version(_Version(lock.token, lock.validity, asked.etag))
+            return LockHeldOut(token=lock.token, valid_ms=lock.validity, version=version)
         if isinstance(outcome, Waiting):
             self.counters["lock_waiting"] += 1
             return LockWaitingOut(ahead=outcome.ahead, retry_ms=outcome.retry)

@@ -121,7 +121,7 @@ class BigBen:
         except ValidationError as failure:
             where = ", ".join(sorted({str(error["loc"][0]) for error in failure.errors(include_input=False, include_url=False)}))
             sound = {name: value for name, value in document.items() if name in ("id", "tenant", "eventTime") and isinstance(value, str)}
-            return EventRequest(**sound), RejectedRequest(400, f"can not be read: {where}"), None
+            return EventRequest.model_validate(sound), RejectedRequest(400, f"can not be read: {where}"), None
         theirs = request.tenant is not None and await known(request.tenant)
         return request, rules.parse_request(request, payload, theirs), payload
 

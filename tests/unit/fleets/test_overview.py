@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from shared.core.clock import to_text
+from shared.core.clock import SettableClock, to_text
 from shared.fleets.need_texts import need_text
-from shared.fleets.overview import needs_of, ranked
+from shared.fleets.overview import Overview, needs_of, ranked
 from shared.fleets.watch.alarms import ALARMS, Alarm, alarm_text
 from shared.fleets.watch.rules import WatchState
+from shared.fleets.watch.state import WATCHED, watch_state_props
+from shared.leases.rows import INDEX as FLEET_INDEX
 from shared.maintenance.service.figures import MaintenanceCare
 from shared.maintenance.service.notifications import SENTENCES
+from shared.storage.memory import MemoryTables
+from shared.storage.names import FLEETS, MAINTENANCE, SWEEPS
+from shared.storage.ports import Upsert
 from tests.texts import assert_text
 
 QUIET = WatchState()
@@ -70,3 +75,13 @@ def test_every_alarm_has_a_text() -> None:
     assert_text("alarm.maintenance", [f"{kind}: {text}" for kind, text in SENTENCES.items()])
     alarms = [Alarm(kind, 1, ("a", "b")[:count], count, cleared) for kind in ALARMS for count, cleared in ((1, 0), (2, 0), (1, 2))]
     assert_text("alarm.leases", [alarm_text("web", alarm) for alarm in alarms], since=to_text(1), cleared=to_text(2))
+
+
+async def test_an_alarm_of_leases_says_since_when() -> None:
+    tables = MemoryTables(SettableClock())
+    await tables.ensure([FLEETS, SWEEPS, MAINTENANCE])
+    await tables.write(FLEETS, FLEET_INDEX, (Upsert("demo:search", {}),))
+    await tables.write(SWEEPS, WATCHED, (Upsert("demo:search", watch_state_props(UNSERVED)),))
+    [found] = (await Overview(tables).page("demo", 10, 0)).model_dump(mode="json")["items"]
+    [need] = found["needs"]
+    assert (found["fleet"], need["what"], need["since"]) == ("search", "unserved", to_text(5))
