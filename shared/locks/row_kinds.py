@@ -20,7 +20,7 @@ KINDS: Final = (
             "state": "`held`, `free` or `revoked`",
             "holder": "name of the last holder",
             "nonce": "the holder's request, so that a repeated one gets the same answer",
-            "ttl": "validity of the grant, in milliseconds",
+            "validity": "validity of the grant, in milliseconds",
             "granted": "about the time of the grant, in milliseconds",
             "renewed": "time of the last renewal; 0: the time of the write that stored the row",
             "waiters": "JSON list of those who wait: holder, nonce, timeout, time of the last request, time of the first",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, cast
 
 from pydantic import Field, StringConstraints
 
@@ -15,7 +15,7 @@ from ..web.fields.params import DryRun, Flag, Paging
 from ..web.fields.types import Name
 from ..web.paging.pages import after, page
 from ..web.routes import Answer, Call, RouteGroup
-from .model import ChannelList, KeyIn, KeyList, KeyMade, OwnKeyOut, PauseIn, SecretOut, Tenant, TenantList, TenantOut
+from .model import ChannelList, KeyIn, KeyList, KeyMade, OwnKeyOut, PauseIn, Scope, SecretOut, Tenant, TenantList, TenantOut
 from .store import TenantDirectory
 
 
@@ -48,7 +48,8 @@ own_key = RouteGroup[None]("tenants", scope=("events", "fleets"), names_tenant=T
 async def key_get(call: Call[None]) -> Answer:
     """Return what the key of this call permits: its tenant and its scopes."""
     key = call.key
-    return Answer(200, OwnKeyOut(prefix=key.prefix, tenant=key.tenant or None, scopes=sorted(key.scopes)), _SECRET)
+    scopes = sorted(key.scopes)
+    return Answer(200, OwnKeyOut(prefix=key.prefix, tenant=key.tenant or None, scopes=cast("list[Scope]", scopes)), _SECRET)
 
 
 @tenants.put(

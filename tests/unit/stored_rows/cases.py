@@ -13,6 +13,7 @@ from shared.delivery.channels.model import FleetChannel, HttpChannel, KeyLimits,
 from shared.delivery.circuit_breaker import Breaker
 from shared.delivery.flow import shared_limits
 from shared.delivery.flow.rules import SlotShare
+from shared.engine.stored_forms import FormsRow, number_of
 from shared.scheduler import label_index
 from shared.scheduler.bulk import rows as bulk_rows
 from shared.scheduler.facets.fanouts.names import fanned_out
@@ -120,6 +121,7 @@ def _scheduler() -> list[Case]:
         Case("counted events", None, lambda _: bulk_rows.counted_props("5f-0a1-acme", ["e000", "e017"])),
         Case("pass for searchable labels", searched, label_index.PROGRESS.encode, label_index.PROGRESS.decode),
         Case("mark of searchable labels", None, lambda _: mark_of('{"team":"a","order":"17"}', ["order", "team"])),
+        Case("stored forms", FormsRow(1), props_of, lambda props: FormsRow(number_of(row_of("stored-forms", props)) or 0)),
         Case("gate", Gate("open", "w1"), props_of, parse_gate),
         Case(
             "gate with everything set",

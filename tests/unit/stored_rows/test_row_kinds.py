@@ -55,11 +55,10 @@ ELSEWHERE: Final = {
     "line": {"skips", "last_skip"},
     "schedule": {"calendar_days"},
     "calendar": {"uid", "days"},
-    "pass over states": {"done", "since", "phase", "place", "key"},
+    "pass over states": {"done", "phase", "place", "key"},
     "failback": {"epoch", "since"},
     "progress of a failback": {"phase", "shards", "copied", "failed", "at"},
     "uses of an id": {"generation"},
-    "tenant": {"more_limits"},
     "key": {"expires", "used"},
     "listed key": {"expires", "used"},
     "channel": {"ended_holds"},
@@ -68,7 +67,7 @@ ELSEWHERE: Final = {
     "position of a sweep": {"after"},
     "turn": {"closed"},
     "index entry of maintenance": {"fresh", "care"},
-    "tick": {"failed"},
+    "tick": {"at", "failed", "forms"},
 }
 """Properties that neither a case nor one of the histories below stores."""
 SAME: Final = {"last turn of an ended fleet": "turn"}
