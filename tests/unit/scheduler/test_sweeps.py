@@ -12,6 +12,7 @@ import pytest
 from shared.app.timers import SweepFailed, Timers
 from shared.core.clock import Millis, SettableClock
 from shared.delivery.channels.ports import Verdict
+from shared.engine.stored_forms import STORED_FORMS, TICK_FORMS
 from shared.scheduler import sweeps, timings
 from shared.scheduler.keys import NEWS, index_key, index_partition, shard_key
 from shared.storage.memory import MemoryQueues, MemoryTables
@@ -272,7 +273,7 @@ async def test_failing_job_does_not_stop_the_next_and_is_named_at_the_end(caplog
         await running.run_once("scan")
     assert ran == [START] and "second of scan failed" in caplog.text
     row = await tables.get(SWEEPS, PK_TICKS, "scan")
-    assert row is not None and row.props == {"at": START, "failed": 1}
+    assert row is not None and row.props == {"at": START, "failed": 1, TICK_FORMS: STORED_FORMS}
 
 
 async def test_tick_leaves_its_time_and_answers_the_counts_of_each_job() -> None:
@@ -281,7 +282,7 @@ async def test_tick_leaves_its_time_and_answers_the_counts_of_each_job() -> None
     await clock.advance(15)
     await running.run_once("scan")
     row = await tables.get(SWEEPS, PK_TICKS, "scan")
-    assert row is not None and row.props == {"at": START + 15_000, "failed": 0}
+    assert row is not None and row.props == {"at": START + 15_000, "failed": 0, TICK_FORMS: STORED_FORMS}
 
 
 async def test_readiness_shows_the_timers_ticks(world: World) -> None:

@@ -17,7 +17,7 @@ from .flowing import AGAIN, DEFAULT, DELIVERED, HTTP, Instances, batch, channel,
 
 
 async def test_dead_receiver_opens_the_breaker_and_its_events_wait_untouched(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.receiver.otherwise = Verdict("retry", None, "no connection")
+    world.receiver.otherwise, world.receiver.takes = Verdict("retry", None, "no connection"), 0.001
     await batch(world, 200)
     await world.run(9)
     shown = await flow(world)

@@ -43,7 +43,7 @@ async def test_event_of_a_paused_channel_says_so_once_its_time_has_come(world: W
 
 
 async def test_event_behind_a_breaker_says_until_when_instead_of_a_next_attempt_that_is_past(world: World) -> None:
-    world.receiver.otherwise = AGAIN
+    world.receiver.otherwise, world.receiver.takes = AGAIN, 0.001
     await batch(world, 20, retry={"first": "PT1S", "max": "PT1S"})
     await world.run(60)
     # Some have failed, some were never tried; all of them are past their time.

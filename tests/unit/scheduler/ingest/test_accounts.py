@@ -248,7 +248,7 @@ async def test_transactions_are_counted_by_account() -> None:
     assert storage.tables.transactions["get"] == 3
 
 
-@pytest.mark.parametrize("url", ["/api/v1/events", "/api/v1/stats", "/api/v1/dead-letters", "/api/v1/load"])
+@pytest.mark.parametrize("url", ["/api/v1/events", "/api/v1/stats", "/api/v1/load"])
 async def test_lists_and_figures_say_which_account_keeps_them_from_being_whole(url: str) -> None:
     accounts = Accounts(3)
     world = await accounts.open()
