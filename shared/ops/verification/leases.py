@@ -12,7 +12,7 @@ from ...storage.transition_trace import SeenRow
 from .history import PartitionHistory, RowChange
 from .lines import TraceLine
 
-_UNTRACED = {"domain": "", "capacity": 0, "load": 0.0}
+_UNTRACED = {"domain": "", "capacity": 0, "load": 0.0, "avoid": "", "expect": "", "holds": ""}
 """Values for properties that every server's row has and a trace leaves out."""
 
 

@@ -96,7 +96,7 @@ def _turn(props: dict[str, Any] | None) -> TurnRow | None:
 
 def _replica(rk: str, props: dict[str, Any] | None) -> ReplicaRow | None:
     try:
-        return parse_replica(Row("", rk, props, "", 0, 0)) if props else None
+        return parse_replica(Row("", rk, {"load": 0.0, **props}, "", 0, 0)) if props else None
     except (KeyError, TypeError, ValueError):
         return None
 

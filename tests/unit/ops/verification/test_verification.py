@@ -11,11 +11,16 @@ from typing import Any
 
 import pytest
 
+from shared.checkpoints.rows import ReplicaRow, TurnRow
+from shared.fleets.definition import fleet_of
+from shared.fleets.model import FleetIn
+from shared.leases.rows import Partition, Server
+from shared.ops.verification import leases, turns
 from shared.ops.verification.lines import TraceLine, TraceReading, parse_line, read_lines
 from shared.ops.verification.spool import LineNumbers, TraceSpool
 from shared.ops.verification.verify import TraceVerdict, verify, verify_spool
 from shared.ops.verification.watch import KEPT, KEPT_OPS, MOST_PARTITIONS, TraceWatch
-from shared.storage.transition_trace import MARK
+from shared.storage.transition_trace import MARK, SeenRow, traced_props
 from tests.texts import assert_text
 
 SHARD = "12-0a-t"
@@ -229,3 +234,14 @@ def test_a_shard_with_large_transactions_is_verified_in_small_parts(monkeypatch:
     watching = watch(*(line(each + 1, takes[each], *changes[each]) for each in range(100)))
     assert max(map(len, found)) * 100 <= KEPT_OPS and watching._ops <= KEPT_OPS
     assert {number for each in found for number in each} == set(range(1, 101)), "no line is forgotten before it was verified"
+
+
+def test_each_row_that_a_trace_keeps_can_be_read_by_the_verifier() -> None:
+    """A property that a trace leaves out must have a value here: a row that cannot be read is not judged."""
+    server = Server("s", "live", "i1", 1, expect=(("t", (1, 2)),), avoid=(3,), holds="5", domain="rack", capacity=4, load=0.5).props()
+    replica = ReplicaRow("a", 1, 2, "primary", 1, 0, 0, 0, load=0.5)
+    assert leases._server("s:s", traced_props("lease", "s:s", server)) is not None
+    assert leases._partition("p:00007", traced_props("lease", "p:00007", Partition(7, "s", "i1", 3).props())) is not None
+    assert leases._fleet(SeenRow(traced_props("lease", "fleet", fleet_of(FleetIn(partitions=4), 0).props()), "1", 0)) is not None
+    assert turns._replica("replica:a", traced_props("turn", "replica:a", replica.props())) is not None
+    assert turns._turn(traced_props("turn", "turn", TurnRow().props())) is not None
