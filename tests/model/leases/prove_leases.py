@@ -17,13 +17,13 @@ from tests.model.proving import assert_caught
 from tests.model.stored import assert_play_holds
 
 STEPS = {
-    "claim without fencing first": 19,
+    "claim without fencing first": 16,
     "validity from the answer instead of the send": 19,
     "age from the request instead of the receipt": 19,
     "ownership without incarnation": 28,
     "V above T": 16,
     "resume without proof": 10,
-    "a beat without its ETag": 16,
+    "a beat without its ETag": 11,
     "a lost claim taken for granted": 4,
     "validity from the last send though an earlier write was stored": 26,
     "the owner's row read before the partition's": 27,

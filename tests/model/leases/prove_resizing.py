@@ -19,7 +19,7 @@ STEPS = {
     "claimed by a server of the former generation": 27,
     "claimed while it is closed": 10,
     "epochs that start over": 21,
-    "closed without its ETag": 17,
+    "closed without its ETag": 15,
     "released as open": 11,
 }
 BROKEN = {
