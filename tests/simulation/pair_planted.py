@@ -46,7 +46,7 @@ PAIR_PLANTED: dict[str, tuple[str, int, list[tuple[Place, Callable[..., Any]]]]]
     "changes are acknowledged before they are copied": ("loss", 8, [((changes, "mirror_event"), copied_later)]),
     "a side that takes over serves at once": ("alarm", 29, [((pair.MirrorPair, "wait"), serves_at_once)]),
     "nobody looks at the fence": ("alarm", 10, [((pair, "still_serves"), always_serves), ((mirroring, "still_serves"), always_serves)]),
-    "queued events do not wait for the first": ("loss and back", 700, [((pair.Mirror, "_may_be_there"), never_there)]),
+    "queued events do not wait for the first": ("loss and back", 40, [((pair.Mirror, "_may_be_there"), never_there)]),
     "shards end without their copies": ("loss", 31, [((pair, "finish_copy"), ends_at_once)]),
 }
 """Bug: the story in which it shows, the seed to look from (a later one does as well), and what to patch."""

@@ -32,8 +32,8 @@ async def _not_withdrawn(*_: Any) -> bool:
 
 BUGS: dict[str, tuple[type, Any, int]] = {
     "_fanouts": (Writer, _all_at_once, 1),
-    "_withdraw": (Fanouts, _not_withdrawn, 0),
-    "names": (EventToStore, property(lambda self: () if self.id is None else (self.id,)), 28),
+    "_withdraw": (Fanouts, _not_withdrawn, 12),
+    "names": (EventToStore, property(lambda self: () if self.id is None else (self.id,)), 58),
 }
 """Known bugs by the name that they replace, and a seed that finds them. names: the common id is not registered."""
 

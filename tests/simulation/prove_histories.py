@@ -15,7 +15,7 @@ ENOUGH = 400
 FIRST = {
     "events of the ingest queue do not come again": 190,
     "a lost answer means stored": 140,
-    "a lost answer means refused": 310,
+    "a lost answer means refused": 200,
     "nothing is sealed": 35,
     "callbacks are noted before they are stored": 15,
     "a cancel does not take the id of a queued event": 30,
