@@ -20,9 +20,10 @@ fail_logged() { tail -n 20 "$LOG" >&2; fail "$@" "The whole output is in $LOG.";
 
 # A step in the background, waited for, so that SIGTERM ends it at once. It is killed outright (npm would roll back for
 # many seconds): what it leaves is marked as unfinished and rebuilt. It inherits the lock (descriptor 9).
-run() { "$@" & child=$!; wait "$child" && status=0 || status=$?; child=; return "$status"; }
-child= ticker=
-trap 'for each in $child $ticker; do kill -9 "$each" || :; done; exit 130' INT TERM HUP
+# A signal may come between the start of a step and the next command, so the step is known by $! and not by a variable.
+run() { busy=1; "$@" & wait "$!" && status=0 || status=$?; busy=; return "$status"; }
+busy= ticker=
+trap 'for each in ${busy:+${!-}} $ticker; do kill -9 "$each" || :; done; exit 130' INT TERM HUP
 
 # The same for a step that takes long and writes to the log: at intervals, a line shows the time and the last line of the log.
 run_long() {

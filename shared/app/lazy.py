@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ..core.errors import TocsinError, UnsafeSettings
 from ..core.process_identity import ProcessIdentity
+from ..core.version import version
 from ..ops.export.service import Outlet
 from .application import Application
 from .parent_watch import ParentWatch
@@ -74,7 +75,8 @@ class Lazy:
         return await asyncio.shield(self._start)
 
     async def _open(self) -> Application:
-        app = await Application.open(outlets=self._outlets, process=ProcessIdentity())
+        # In a clone the first question runs git; `readyz` asks again, and the answer is kept.
+        app, _ = await asyncio.gather(Application.open(outlets=self._outlets, process=ProcessIdentity()), asyncio.to_thread(version))
         # Set before this task is done: a call that came between its end and the callers' going on would open another application.
         self._app = app
         self._begin(app.recover())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from typing import Any, Literal
 
@@ -96,8 +95,7 @@ async def readyz(call: Call[HealthProbe]) -> Answer:
     version, and otherwise `not-ready`.
     """
     verdict = await call.service.check()
-    # In a clone it runs git.
-    members = {"version": await asyncio.to_thread(version), **view(verdict)}
+    members = {"version": version(), **view(verdict)}
     if not verdict.wrong:
         return Answer(200, {"status": "ready", **members}, {"cache-control": "no-store"})
     code = "newer-stored-forms" if verdict.newer else "not-ready"

@@ -209,7 +209,7 @@ def test_output_that_takes_nothing_is_reported_and_what_is_closed_is_empty(envir
         asked = ["bash", "-c", f"{' '.join(COMMAND)} {arguments} <&-"]
         result = waiting.run(asked, cwd=ROOT, env=environment)
         assert result.returncode == 2 and result.stderr.startswith("tocsin: "), result
-    arguments = ["bash", "-c", f"{' '.join(COMMAND)} profiles >&-"]
+    arguments = ["bash", "-c", f"{' '.join(COMMAND)} connections >&-"]
     assert waiting.run(arguments, cwd=ROOT, env=environment).returncode == 0
 
 

@@ -158,10 +158,12 @@ def test_the_environment_is_read_by_the_class_and_where_triggers_are_registered(
     nodes = ("cli/", "client/", "core/node_logs/", "maintenance/agent/", "extras/emulator/", "checkpoints/", "leases/node/")
     found = code_facts.readers_of_the_environment().items()
     readers = {path: readings for path, readings in found if not path.removeprefix("shared/").startswith(nodes)}
-    # The second reads no setting, but the platform's names of the instance; the third reads variables that a setting names.
+    # The second reads no setting, but the platform's names of the instance; the third hands its environment on to git; the last reads
+    # variables that a setting names.
     assert readers == {
         "function_app.py": {"SETTING", "MIRROR", "f'{MIRROR}__queueServiceUri'"},
         "shared/core/process_identity.py": set(),
+        "shared/core/version.py": set(),
         "shared/delivery/client_certificates/sources.py": {"name"},
     }
 

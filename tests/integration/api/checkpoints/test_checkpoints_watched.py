@@ -124,9 +124,9 @@ async def test_ten_minutes_of_five_replicas_cost_so_many_requests(db: World, mon
     reports, scans = 5 * 120, 40
     assert made >= 10
     # A report and a publish: a read and a write. A scan: the index, the fleet's turns; the fleet. Every 5 s: the fleet's
-    # terms, the caller's key and tenant. And twice, whether a former version is at work.
+    # terms, and the marks of changes of tenants. Every minute: the caller's key and tenant.
     assert {name: counts[name] for name in ("get", "query", "write")} == {
-        "get": 3 * 120 + scans + 2,
+        "get": 2 * 120 + scans + 2 * 10,
         "query": reports + made + 2 * scans,
         "write": reports + made,
     }

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.leases.rows import FLEET
-from shared.storage.names import FLEETS, MAINTENANCE
-from shared.storage.ports import Replace
+from shared.storage.names import MAINTENANCE
 from tests.unit.scheduler.harness import World
 
 from .agents import DB, KEY, MINUTE, Agent, all_report, event, tick, together
@@ -116,20 +114,6 @@ async def test_a_new_fleet_has_the_guard_prepare_and_a_change_that_leaves_it_out
     assert changed["guard"] == "prepare"
     assert "guard" not in (await world.demo.put(DB, {"partitions": 1, "maintenance": {"guard": "approve"}})).json()["maintenance"]
     assert "guard" not in (await world.demo.put(DB, MAKE)).json()["maintenance"]
-
-
-async def test_a_fleet_that_a_former_release_stored_keeps_the_guard_approve(world: World) -> None:
-    a, b, _ = await three(world)
-    row = await world.tables.get(FLEETS, KEY, FLEET)
-    assert row is not None
-    rest = json.loads(str(row.props["rest"]))
-    assert rest.pop("maintenance_added") == {"guard": "prepare"}, "in a part that a former release ignores"
-    await world.tables.write(FLEETS, KEY, [Replace(FLEET, {**row.props, "rest": json.dumps(rest)}, row.etag)])
-    answers = [await agent.reports() for agent in (a, b)]
-    assert [(answer["permissions"], answer["settings"]["guard"]) for answer in answers] == [([], "approve")] * 2
-    assert "permission" not in await event(world.demo, "event-a")
-    assert (await world.demo.put(DB, MAKE)).status == 200
-    assert (await a.reports())["settings"]["guard"] == "approve", "a change that names no guard changes none"
 
 
 async def test_a_change_to_the_guard_approve_ends_the_reservations(world: World) -> None:
