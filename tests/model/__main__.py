@@ -132,7 +132,7 @@ def _check(console: Console, name: str, only: list[str] | None, level: int, stor
                 model = model if stored is None else StoredStates(model, PROJECTIONS[name])
                 report = protocol.explore(model, limit=LIMIT, progress=_teller(status, play))
                 if stored is not None:
-                    stored[play] = {"states": report.states, **model.result()}
+                    stored[play] = model.result()
             except OverflowError as unfinished:
                 # Not a proof, and not to be taken for one.
                 failed += 1

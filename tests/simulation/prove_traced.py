@@ -22,5 +22,5 @@ def test_histories_of_shards_verify_with_lost_lines(kind: str) -> None:
         lines = traces.lines()
         for found in (verify(lines), verify([line for number, line in enumerate(lines) if number % 7])):
             assert not found.illegal, f"seed {seed}: {found.illegal}"
-            steps += found.steps.total()
+            steps += sum(found.steps.values())
     note(seeds=f"{SEEDS.start} to {SEEDS.stop - 1}", steps=steps)
