@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.overlap_planted import OVERLAP_PLANTED, overlap_planted
 from tests.simulation.open_seeds import assert_kept_but_open
+from tests.simulation.overlap_planted import OVERLAP_PLANTED, overlap_planted
 from tests.simulation.proving import assert_found
 from tests.simulation.world.overlapping import simulate_overlap
 

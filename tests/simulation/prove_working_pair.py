@@ -6,8 +6,8 @@ import pytest
 
 from shared.scheduler.long_work import service
 from tests.model.checking.mutants import patched
-from tests.simulation.pair_planted import copied_later
 from tests.simulation.open_seeds import assert_kept_but_open
+from tests.simulation.pair_planted import copied_later
 from tests.simulation.proving import assert_found
 from tests.simulation.world.working_pair import simulate_working_pair
 
