@@ -13,6 +13,7 @@ import pytest
 from playwright.async_api import Route
 
 from tests.integration.scheduler.conftest import ADMIN_KEY, now_ms, text_of
+from tests.waiting import eventually
 
 from .page import PANELS, Look, chart_label, expect
 from .stage import DEMO_KEY, EVIL, FLEET, FREEZE, NODES, PARTITIONS, REBOOT, Stage
@@ -367,7 +368,8 @@ async def test_an_event_is_found_and_cancelled_moved_or_fired(look: Look, stage:
             await dialog.get_by_label("New due time").fill("2031-01-01T12:30:15")
         await dialog.get_by_role("button", name=confirm).click()
         await expect(dialog.get_by_role("status")).to_contain_text(event_id)
-        assert await dialog.evaluate("(dialog) => dialog.contains(document.activeElement)")
+        # The page gives the focus back once it has drawn the event anew.
+        await eventually(lambda: dialog.evaluate("(dialog) => dialog.contains(document.activeElement)"), "the focus inside the dialog")
         await look.page.keyboard.press("Escape")
         await expect(look.row("search", event_id).get_by_role("button")).to_be_focused()
 
