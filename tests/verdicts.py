@@ -48,7 +48,7 @@ class Verdicts:
 
     @classmethod
     def read(cls, path: Path) -> Verdicts:
-        """What a run wrote."""
+        """Return the outcomes that a run wrote."""
         data = json.loads(path.read_text())
         return cls(data["passed"], data["skipped"], [Failure(**each) for each in data["failures"]])
 

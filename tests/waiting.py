@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NoReturn
 
 DEADLINE = 180.0
-"""Longest wait in seconds. Only a test that fails waits for so long."""
+"""Longest wait in seconds. Only a test that fails waits until then."""
 PROGRAM = 900.0
 """Longest run of a program in seconds."""
 SHOWN = 20_000

@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     content: Content | None
     output: str
     seconds: float
-    """Of one processor."""
+    """Seconds of one processor."""
 
 
 class Processes:

@@ -1,4 +1,4 @@
-"""What a trace shows of each planted bug is what the table says."""
+"""The trace of each planted bug shows as much as the table says."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_a_fixture_that_does_not_start_fails_a_file_of_three_tests(suite: Suite)
 
 
 def competing(group: int) -> int:
-    """How many processes of this group compute."""
+    """Return the number of processes of this group that compute."""
     found = 0
     for path in Path("/proc").glob("[0-9]*"):
         try:
