@@ -19,9 +19,12 @@ INSTALLED := shared/__init__.py shared/client shared/cli shared/core shared/engi
   shared/leases/__init__.py shared/leases/node shared/checkpoints/__init__.py shared/checkpoints/node shared/maintenance/agent
 
 # More processes than cores: many tests wait, for signals, time-outs and gates that grow old.
-JOBS ?= 4
+JOBS ?= 6
 SEEDS ?= 100
 ARGS ?=
+
+# Hundreds of short processes load the same modules: without their bytecode each would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test slow prove quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference texts settings problems openapi typescript bicep snapshots lock sbom audit clean

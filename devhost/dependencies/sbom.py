@@ -22,7 +22,6 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
 from cyclonedx.output.json import JsonV1Dot6
 from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -67,6 +66,9 @@ def of_the_agent() -> Bom:
 def written(bom: Bom) -> str:
     """Return the file's text. Raises ValueError if it is not valid by the schema."""
     text = JsonV1Dot6(bom).output_as_string(indent=2)
+    # The syntax of identifiers that this module builds takes seconds.
+    from cyclonedx.validation.json import JsonStrictValidator
+
     if fault := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
         raise ValueError(f"not valid CycloneDX: {fault}")
     return text

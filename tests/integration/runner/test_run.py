@@ -23,8 +23,11 @@ from tests import run
 run.DRIVEN, run.COMPUTING = ["driven"], ["computing"]
 run.Run.__init__.__defaults__ = (run.DRIVEN, run.COMPUTING)
 os.cpu_count = lambda: 1
+run.COMPETITORS = int(os.environ.get("COMPETITORS", run.COMPETITORS))
 sys.exit(run.main(sys.argv[1:]))
 """
+# Most of a small run is the loading of plugins that it does not need.
+QUICK = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 FINE = "def test_fine() -> None:\n    pass\n"
 # Passes the second time.
 SLOW_ONCE = """
@@ -43,7 +46,8 @@ class Suite:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib -p no:cacheprovider\nmarkers = long\n")
+        addopts = "--import-mode=importlib -p no:cacheprovider -p xdist.plugin"
+        (folder / "pytest.ini").write_text(f"[pytest]\naddopts = {addopts}\nmarkers = long\n")
         self.write("driven/test_fine.py", FINE)
         self.write("computing/test_fine.py", FINE)
 
@@ -51,20 +55,20 @@ class Suite:
         (self.folder / name).parent.mkdir(exist_ok=True)
         (self.folder / name).write_text(dedent(text))
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-c", CALL, *arguments],
             cwd=self.folder,
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **QUICK, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             process_group=0,
         )
 
-    def run(self, *arguments: str) -> tuple[int, str]:
+    def run(self, *arguments: str, **environment: str) -> tuple[int, str]:
         """The exit code, and what was printed."""
-        with self.start(*arguments) as process:
+        with self.start(*arguments, **environment) as process:
             output, _ = waiting.all_output(process, "the run")
             return process.returncode, output
 
@@ -162,8 +166,8 @@ def test_a_slow_run_competes_for_each_core_until_it_is_ended(suite: Suite, numbe
 
 def test_a_slow_run_repeats_nothing(suite: Suite) -> None:
     suite.write("driven/test_slow.py", SLOW_ONCE)
-    code, text = suite.run("--slow", "1")
+    code, text = suite.run("--slow", "1", COMPETITORS="0")
     assert code == 1 and "FAILED driven/test_slow.py::test_slow_once: a wait ran out" in text, text
     assert "computing" not in text
-    code, text = suite.run("--slow", "1", "-k", "fine")
+    code, text = suite.run("--slow", "1", "-k", "fine", COMPETITORS="0")
     assert code == 0 and text.endswith("tests/run.py: 1 passed, 0 failed, 0 skipped, 0 unstable: exit code 0\n")
