@@ -86,10 +86,12 @@ async def test_retry_after_is_honoured(tenant: Tenant) -> None:
         assert second.at >= millis_of(waiting["next_attempt"]) >= millis_of(event["attempts"][0]["at"]) + 6_000
 
 
-async def test_retry_after_beyond_the_time_allowed_is_the_end(tenant: Tenant) -> None:
+async def test_retry_after_beyond_the_time_allowed_costs_no_attempt(tenant: Tenant) -> None:
     tenant.receiver.script(tenant.path, status(503, retry_after="3600"))
-    event_id = await tenant.api.create(delay="PT0S", retry={"within": "PT1M"})
-    assert outcomes(await tenant.api.ended(event_id, "dead")) == [("retry", 503)]
+    event_id = await tenant.api.create(delay="PT0S", retry={"schedule": ["PT1S", "PT1S"], "within": "PT8S"})
+    event = await tenant.api.ended(event_id, "dead")
+    assert outcomes(event) == [("retry", 503)] * 3
+    assert "; asked to wait 1 h; waits 1.0" in event["attempts"][0]["error"] and "asked" not in event["error"]
 
 
 async def test_shard_that_only_waits_for_retries_rests_and_comes_back_through_the_queue_of_retries(system: System, tenant: Tenant) -> None:
