@@ -323,9 +323,7 @@ def test_an_attempt_says_how_long_its_receiver_asked_to_wait_and_how_long_the_ev
     policy = EXAMPLES["three pauses in 5 min"]
 
     def noted(asked: float | None) -> str:
-        outcome = failed_attempt(
-            props, policy, now=NOW, chance=0.0, waited=0, history=history, error="", final=False, retry_after=asked
-        )
+        outcome = failed_attempt(props, policy, now=NOW, chance=0.0, waited=0, history=history, error="", final=False, retry_after=asked)
         [shown] = attempt_history.attempts_for_api(outcome.props)
         return str(shown["error"])
 

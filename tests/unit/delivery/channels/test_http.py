@@ -107,7 +107,10 @@ async def test_a_channel_that_changes_is_sent_to_its_new_address(listen: Listen,
     ("status", "headers", "expected"),
     [
         ("410 Gone", "", ("final", 410, None)),
-        ("404 Not Found", "", ("final", 404, None)),
+        ("404 Not Found", "", ("retry", 404, None)),
+        ("404 Not Found", "Tocsin-Retry:  never\t\r\n", ("final", 404, None)),
+        ("404 Not Found", "Tocsin-Retry: nevermore\r\n", ("retry", 404, None)),
+        ("422 Unprocessable", "", ("final", 422, None)),
         ("429 Too Many Requests", "Retry-After: 7\r\n", ("retry", 429, 7.0)),
         ("503 <b>secret</b>", "Retry-After: Fri, 15 Jan 2027 08:01:00 GMT\r\n", ("retry", 503, 59.75)),
         ("500 Oops", "", ("retry", 500, None)),
@@ -127,7 +130,7 @@ async def test_redirects_are_not_followed(listen: Listen, sender: HttpSender) ->
     for status in (301, 302, 303, 307, 308):
         receiver = await listen(answer(f"HTTP/1.1 {status} Go\r\nLocation: {url(other)}\r\nContent-Length: 0\r\n\r\n".encode()))
         verdict = await sender.send(http_target(url(receiver)), make_delivery())
-        assert verdict.outcome == "final" and verdict.status == status
+        assert verdict.outcome == "retry" and verdict.status == status
         assert verdict.error and "redirects are not followed" in verdict.error
     assert other.connections == 0
 
@@ -154,7 +157,7 @@ async def test_a_receiver_that_does_not_answer_is_left_after_the_time_out(listen
     await receiver.idle.wait()
 
 
-@pytest.mark.parametrize(("line", "expected"), [(b"200 OK", ("delivered", 200)), (b"503 Busy", ("retry", None))])
+@pytest.mark.parametrize(("line", "expected"), [(b"200 OK", ("retry", None)), (b"503 Busy", ("retry", None))])
 async def test_a_head_that_trickles_is_cut_by_the_time_out(
     listen: Listen, sender: HttpSender, line: bytes, expected: tuple[str, int | None]
 ) -> None:
