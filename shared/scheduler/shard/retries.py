@@ -97,7 +97,7 @@ def after_failure(
 
     retry_after: seconds that the receiver asks for (RFC 9110). The pause becomes longer for it only while all attempts that are left still
     fit into the policy's time, so that no receiver makes them fewer. until: the last moment at which an attempt of the event may start, if
-    it has one; a later result means that the event lapses.
+    it has one: no pause becomes longer than that, and a later result means that the event lapses.
     """
     if final or tries >= policy.attempts:
         return None
@@ -106,8 +106,8 @@ def after_failure(
     wait, end = back_off(policy, tries, chance), max(due, 0) + policy.within
     if retry_after is not None:
         rest = sum(LONGEST_TIMEOUT + back_off(policy, each, 1.0) for each in range(tries + 1, policy.attempts))
-        last = end if until is None else min(end, until)
-        wait = max(wait, min(round(retry_after * 1000), last - rest - now))
+        latest = end - rest if until is None else min(end - rest, until)
+        wait = max(wait, min(round(retry_after * 1000), latest - now))
     return now + wait if now + wait <= end else None
 
 

@@ -181,7 +181,7 @@ async def test_a_dead_event_reaches_the_channels_of_its_callback_and_of_its_tena
         event_id = await tenant.api.create(delay="PT0S", channel="bad", on_dead="told", labels={"team": "blue"})
         called = (await eventually(lambda: tenant.receiver.at(f"{tenant.path}/told"), "a callback"))[0]
         said = called.json()
-        assert (said["type"], said["event"], said["status"], said["labels"]) == ("event.dead", event_id, 404, {"team": "blue"})
+        assert (said["type"], said["event"], said["status"], said["labels"]) == ("event.dead", event_id, 422, {"team": "blue"})
         assert (await tenant.api.event(called.id))["callback_of"] == event_id
 
         async def noted() -> bool:
