@@ -109,7 +109,7 @@ SECTIONS: Final[Mapping[str, tuple[LimitRow, ...]]] = {
         LimitRow("stored error of an attempt", MAX_ERROR, "characters"),
         LimitRow("stored body of an answer", KEPT_BODY, "bytes"),
         LimitRow("stored header fields of an answer", KEPT_FIELDS, "characters"),
-        LimitRow("honoured `Retry-After`", int(MAX_RETRY_AFTER * 1000) // DAY, "days"),
+        LimitRow("honoured `Retry-After`, while all attempts that are left still fit", int(MAX_RETRY_AFTER * 1000) // DAY, "days"),
         LimitRow("wait for the owner of a fleet channel's partition", OWNER_WAIT // 1000, "seconds"),
         LimitRow("stale answers (421) to one event that are no failed attempts", MOST_STALE),
         LimitRow("path of a fleet channel", bound(FleetChannel, "path", "maxLength"), "characters"),

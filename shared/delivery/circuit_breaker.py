@@ -4,8 +4,9 @@
                            ^                                                        |
                            +--------------- the probe fails: longer ----------------+
 
-A failure is no answer at all (connection, time-out), 5xx, 408 or 429. Any other answer shows that the receiver is alive, even one that
-refuses the event.
+A failure is no answer at all (connection, time-out), 5xx, 408 or 429. A refusal is a 401, 403, 404 or redirect that is retried: hosts and
+gateways give such answers in the place of a receiver that is away, and so does a receiver for one event that it does not know. Refusals of
+three different events in turn, without a success between them, are failures. Any other answer shows that the receiver is alive.
 """
 
 from __future__ import annotations
@@ -79,6 +80,16 @@ def is_failure(outcome: str, status: int | None) -> bool:
     return outcome == "retry" and (status is None or status >= 500 or status in (408, 429))
 
 
+def is_refusal(outcome: str, status: int | None) -> bool:
+    """Return True if an attempt shows that the receiver is in trouble, unless it is the answer to one event alone."""
+    return outcome == "retry" and status is not None and (status in (401, 403, 404) or 300 <= status < 400)
+
+
+def fails_probe(outcome: str, status: int | None) -> bool:
+    """Return True if an attempt does not show that the receiver of an open breaker is back."""
+    return is_failure(outcome, status) or is_refusal(outcome, status)
+
+
 def pause(opens: int, retry_after: float | None, down: Millis = 0) -> Millis:
     """Return the pause of the `opens`-th opening in a row: doubling, or `retry_after` if longer; at most the longest.
 
@@ -134,17 +145,35 @@ class Tally:
     row_events: tuple[str, ...] = ()
     last: Millis = 0
     """Time of the last failure."""
+    refused: int = 0
+    """Refusals since the last success that were not counted as failures yet, and their events."""
+    refused_events: tuple[str, ...] = ()
 
     def _renew(self, now: Millis) -> None:
         if now - self.began > SPAN:
             self.began, self.good, self.bad, self.bad_events = now, 0, 0, ()
 
-    def answered(self, now: Millis) -> None:
-        """Count an attempt that shows that the receiver is alive."""
+    def answered(self, now: Millis, *, delivered: bool) -> None:
+        """Count an attempt that shows that the receiver is alive. delivered: the receiver has accepted the event."""
         self._renew(now)
         self.good += 1
+        if delivered and self.refused_events:
+            self.refused, self.refused_events = 0, ()
         if self.row:
             self.row, self.row_events = 0, ()
+
+    def refusal(self, event: str, now: Millis) -> int:
+        """Count a refusal; return the number of failures that open the breaker now, or 0."""
+        self.refused += 1
+        self.refused_events = _with(self.refused_events, event)
+        if len(self.refused_events) < OF_EVENTS:
+            return 0
+        before, self.refused = self.refused - 1, 0
+        if before:
+            self._renew(now)
+            self.bad, self.row, self.last = self.bad + before, self.row + before, now
+            self.bad_events = self.row_events = self.refused_events
+        return self.failed(event, now)
 
     def failed(self, event: str, now: Millis) -> int:
         """Count a failure; return the number of failures that open the breaker now, or 0."""

@@ -41,6 +41,13 @@ def with_end(props: Mapping[str, Any], at: Millis, outcome: str, error: str | No
     return orjson.dumps(history).decode()
 
 
+def with_note(history: str, note: str) -> str:
+    """Return the history with a note behind the error of its last attempt."""
+    entries = orjson.loads(history)
+    entries[-1][3] = "; ".join([part for part in (entries[-1][3], note) if part])[:ERROR_LENGTH]
+    return orjson.dumps(entries).decode()
+
+
 def has_unknown(props: Mapping[str, Any]) -> bool:
     """Return True if the result of one of the kept attempts is unknown: it may have delivered the event."""
     return any(entry[1] == "unknown" for entry in history_of(props))

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from ..core.clock import Millis
+from ..core.readable import readable_duration
 from ..delivery.channels.ports import Verdict
+from ..delivery.channels.rules import MAX_RETRY_AFTER
 from ..delivery.fleet_owners.rules import stale_pause
 from ..storage.ports import Props
 from . import rules
-from .attempt_history import ERROR_LENGTH, with_attempt
+from .attempt_history import ERROR_LENGTH, with_attempt, with_note
 from .shard.retries import RetryPolicy, after_failure
 
 STALE: Final = "stale"
@@ -55,14 +57,19 @@ def failed_attempt(
     waited += int(props.get("waited", 0))
     # An event that was overdue when it was accepted is retried like any other.
     since = max(int(props["due"]), int(props["created"])) + waited
-    retry_at = after_failure(policy, since, failed, now, chance, final=final, retry_after=retry_after)
-    error = error[:ERROR_LENGTH]
     until = rules.last_call(props)
+    retry_at = after_failure(policy, since, failed, now, chance, final=final, retry_after=retry_after, until=until)
+    error = error[:ERROR_LENGTH]
     if retry_at is None or (until is not None and retry_at > until):
         # No later attempt could be in time, so the event ends now.
         ended: Literal["dead", "lapsed"] = "dead" if retry_at is None else "lapsed"
         change: Props = {"ended": now, "history": history, "error": error, "failed": failed}
         outcome = rules.lapse(props, change) if ended == "lapsed" else rules.RowOutcome(ended, change)
     else:
+        asked = 0 if retry_after is None else round(retry_after * 1000)
+        if asked > retry_at - now:
+            longer = "more than " if retry_after == MAX_RETRY_AFTER else ""
+            note = f"asked to wait {longer}{readable_duration(asked)}; waits {readable_duration(retry_at - now)}"
+            history = with_note(history, note)
         outcome = rules.RowOutcome("retrying", {"next": retry_at, "history": history, "failed": failed, "waited": waited})
     return outcome._replace(props={**outcome.props, **rules.send_for_free(props)}) if free else outcome

@@ -116,8 +116,11 @@ class HandlerRunner:
         if error is not None and self._problems is not None:
             self._problems.append(error)
         response = handling.task.result() if error is None else httpx.Response(500)
-        verdict = rules.judge(response.status_code, response.headers.get("retry-after"), self._clock.now(), delivery.owner)
-        later = response.status_code == 202 and response.headers.get(HEADER_ANSWER, "").strip().lower() == LATER
+        headers = response.headers
+        never = headers.get(rules.NEVER_HEADER, "").strip().lower() == rules.NEVER
+        now, asked = self._clock.now(), headers.get("retry-after")
+        verdict = rules.judge(response.status_code, asked, now, delivery.owner, final=post.final, never=never, own_target=post.own_target)
+        later = response.status_code == 202 and headers.get(HEADER_ANSWER, "").strip().lower() == LATER
         return verdict._replace(later=True) if later and delivery.completion is not None else verdict
 
     async def _handle(self, post: Post) -> httpx.Response:

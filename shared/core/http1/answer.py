@@ -16,6 +16,7 @@ _LONGEST_LINE = 1024
 """Bytes of a line between chunks: a chunk's size with its extensions, or a trailer field."""
 _TOO_LONG = f"an answer of more than {MAX_ANSWER_BYTES // 1024} KiB"
 _LATER = re.compile(rb"(?im)^tocsin-complete:[ \t]*later[ \t]*\r?$")
+_NEVER = re.compile(rb"(?im)^tocsin-retry:[ \t]*never[ \t]*\r?$")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 
 
@@ -24,7 +25,7 @@ class AnswerReader(HeadReader):
 
     __slots__ = (
         *("_chunked", "_keep", "_keep_accepted", "_read", "_skip", "_trailer", "_until_closed"),
-        *("cut", "fields", "kept", "later", "retry_after"),
+        *("cut", "fields", "kept", "later", "never", "retry_after"),
     )
 
     def __init__(self, keep: int = 0, *, keep_accepted: bool = False) -> None:
@@ -42,6 +43,8 @@ class AnswerReader(HeadReader):
         self.retry_after: str | None = None
         self.later = False
         """True if the receiver has accepted long work (`core.long_work`)."""
+        self.never = False
+        """True if the answer says that the event must not be tried again."""
         self._read = 0
         """Bytes of the answer so far."""
         self._chunked = self._trailer = False
@@ -89,6 +92,8 @@ class AnswerReader(HeadReader):
         self.head_read = True
         if status == 202:
             self.later = _LATER.search(head, begun) is not None
+        elif status >= 300:
+            self.never = _NEVER.search(head, begun) is not None
         if self._keep and (self._keep_accepted or not 200 <= status < 300):
             self.fields = head[begun:]
         else:

@@ -90,7 +90,7 @@ def _values(spec: HttpChannel) -> Iterator[str]:
     from yarl import URL
 
     try:
-        url = URL(spec.url)
+        url = URL(spec.url, encoded=True)
     except ValueError:
         return
     yield from url.query.values()

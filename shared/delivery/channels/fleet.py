@@ -33,6 +33,7 @@ def http_spec(target: Target, delivery: OutgoingDelivery) -> HttpChannel:
         timeout=spec.timeout,
         answers=spec.answers,
         answer_headers=spec.answer_headers,
+        final_statuses=spec.final_statuses,
     )
 
 

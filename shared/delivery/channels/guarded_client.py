@@ -112,7 +112,7 @@ class GuardedClient:
                 connection = await self._connect(exchange, ends_at)
             return await _post(exchange, delivery, connection, request, ends_at)
         except (AnswerRefused, OSError, ValueError) as error:
-            verdict = _verdict_of(error, exchange, connection, delivery)
+            verdict = _verdict_of(error, exchange, connection)
             # A receiver may close an idle connection at the moment of the write. This POST has an id and may arrive twice, and a back-off
             # would make a punctual event late for nothing. An answer that has begun shows that the receiver was there.
             closed = isinstance(error, ConnectionLost) and connection is not None and connection.used and not connection.answer.began
@@ -127,7 +127,7 @@ class GuardedClient:
             connection = await self._connect(exchange, ends_at)
             verdict = await _post(exchange, second, connection, exchange.request(second), ends_at)
         except (AnswerRefused, OSError, ValueError) as error:
-            verdict = _verdict_of(error, exchange, connection, second)
+            verdict = _verdict_of(error, exchange, connection)
         return SecondVerdict.of(verdict, second.fired, first_error)
 
     def _open(self) -> ConnectionPool[AnswerReader]:
@@ -180,16 +180,11 @@ async def _post(
     return exchange.judge(answer, delivery)
 
 
-def _verdict_of(error: Exception, exchange: Exchange, connection: Connection[AnswerReader] | None, delivery: OutgoingDelivery) -> Verdict:
+def _verdict_of(error: Exception, exchange: Exchange, connection: Connection[AnswerReader] | None) -> Verdict:
     """Return the verdict on a request whose answer could not be read to the end of its head.
 
     Texts are this module's or the operating system's: no bytes of an answer get into an error.
     """
-    status = connection.answer.status if connection is not None else None
-    if status is not None and 200 <= status < 300:
-        # The receiver has accepted the event. The rest of its answer does not matter.
-        # A 202 may have said that the work goes on: the receiver completes the event then, and silence is a failed attempt otherwise.
-        return Verdict("delivered", status, later=status == 202 and delivery.completion is not None)
     if isinstance(error, EgressRefused):
         return Verdict("final", None, rules.one_line(f"egress refused: {exchange.shown}: {error}"))
     outcome = "could not be sent"
@@ -204,7 +199,8 @@ def _verdict_of(error: Exception, exchange: Exchange, connection: Connection[Ans
     elif isinstance(failure := error.__cause__ if isinstance(error, ConnectionLost) else error, ssl.SSLError):
         outcome = f"TLS failure: {failure.reason or 'handshake failed'}"
     elif isinstance(error, ConnectionLost) and error.errno is None:
-        outcome = "the connection was closed before an answer"
+        begun = connection is not None and connection.answer.began
+        outcome = f"the connection was closed {'within the head of its' if begun else 'before an'} answer"
     elif isinstance(error, NotConnected):
         outcome = f"could not connect: {_strerror(error)}"
     elif isinstance(error, OSError):

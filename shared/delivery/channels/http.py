@@ -34,7 +34,7 @@ from . import cloudevents, rules
 from .answer_heads import READ_BODY, Masks, head_of, masks_of, with_jwt, with_token
 from .event_target import apply_target
 from .guarded_client import GuardedClient, new_socket
-from .model import HttpChannel
+from .model import FINAL, HttpChannel
 from .ports import OutgoingDelivery, Target, Verdict
 
 USER_AGENT = f"tocsin/{BASE}"
@@ -79,6 +79,9 @@ class _Plan:
     timeout: float = 0.0
     """Seconds for all of an attempt."""
     method: str = "POST"
+    own_target: bool = False
+    """True if the request goes to a path or query of the event's own."""
+    final: frozenset[int] = FINAL
     masks: tuple[tuple[str, ...], Masks] | None = None
     """The masks of kept answers, with the signing secrets that they were made for; made with the first answer that is kept."""
 
@@ -89,6 +92,13 @@ def show(url: URL) -> str:
     return rules.one_line(f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port}{url.raw_path}", _MAX_SHOWN)
 
 
+def resource_of(url: str) -> str:
+    """Return path and query of a URL as they are written: a signature that covers them holds only for the very same bytes."""
+    rest = url.partition("://")[2].partition("#")[0]
+    found = rest[re.search(r"[/?]|$", rest).start() :]  # type: ignore[union-attr]  # the end always matches
+    return found if found.startswith("/") else f"/{found}"
+
+
 def problem_of(spec: HttpChannel, egress: Egress) -> str | None:
     """Return the reason why a channel with these settings can never deliver, or None. For code that stores channels."""
     return _make_plan(spec, egress).problem
@@ -97,7 +107,7 @@ def problem_of(spec: HttpChannel, egress: Egress) -> str | None:
 def _make_plan(spec: HttpChannel, egress: Egress, shared: Mapping[str, str] = {}) -> _Plan:
     """Return the plan of a channel. shared: headers of all its deliveries besides its own."""
     try:
-        url = URL(spec.url)
+        url = URL(spec.url, encoded=True)
         shown = show(url)
     except ValueError:
         return _Plan(spec, problem="the channel's url is not valid")
@@ -120,13 +130,15 @@ def _make_plan(spec: HttpChannel, egress: Egress, shared: Mapping[str, str] = {}
             headers[name] = value
     headers["user-agent"] = USER_AGENT
     headers.update(shared)
-    host, port, target = url.raw_host, url.port, url.raw_path_qs
+    host, port, target = url.raw_host, url.port, resource_of(spec.url)
     if host is None or port is None or not _TARGET.fullmatch(target):
         return _Plan(spec, problem="the channel's url is not valid")
     lines = [f"POST {target} HTTP/1.1", f"host: {url.host_port_subcomponent}", *[f"{name}: {value}" for name, value in headers.items()]]
     head = "\r\n".join([*lines, ""]).encode()
     place = Place(host, port, url.scheme == "https")
-    return _Plan(spec, None, str(url.with_fragment(None)), shown, place, headers, head, spec.timeout / 1000)
+    whole = f"{url.scheme}://{url.host_port_subcomponent}{target}"
+    final = FINAL if spec.final_statuses is None else frozenset(spec.final_statuses)
+    return _Plan(spec, None, whole, shown, place, headers, head, spec.timeout / 1000, final=final)
 
 
 def _plan_for(plan: _Plan, event_target: str) -> _Plan:
@@ -139,14 +151,15 @@ def _plan_for(plan: _Plan, event_target: str) -> _Plan:
         return replace(plan, problem=rules.one_line(found))
     if not _TARGET.fullmatch(found.resource):
         return replace(plan, problem="the event's target is not valid")
-    own = "".join([f"{name}: {value}\r\n" for name, value in found.headers.items()])
-    head = b"%b %b HTTP/1.1\r\n%b%b" % (found.method.encode(), found.resource.encode(), shared, own.encode())
+    lines = "".join([f"{name}: {value}\r\n" for name, value in found.headers.items()])
+    head = b"%b %b HTTP/1.1\r\n%b%b" % (found.method.encode(), found.resource.encode(), shared, lines.encode())
     headers = plan.headers.copy()
     headers.update(found.headers)
     url = f"{plan.url[: plan.url.index('/', plan.url.index('://') + 3)]}{found.resource}"
     path = found.resource.partition("?")[0]
     shown = rules.one_line(f"{plan.shown[: plan.shown.index('/', plan.shown.index('://') + 3)]}{path}", _MAX_SHOWN)
-    return replace(plan, url=url, shown=shown, headers=headers, head=head, method=found.method)
+    own = found.resource != line.split(b" ")[1].decode()
+    return replace(plan, url=url, shown=shown, headers=headers, head=head, method=found.method, own_target=own)
 
 
 def _delivery_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, str]:
@@ -184,6 +197,9 @@ class Post(NamedTuple):
     body: bytes
     timeout: float
     method: str = "POST"
+    final: frozenset[int] = FINAL
+    own_target: bool = False
+    """See `rules.judge`."""
 
 
 def post_of(target: Target, delivery: OutgoingDelivery, egress: Egress) -> Post:
@@ -199,7 +215,7 @@ def post_of(target: Target, delivery: OutgoingDelivery, egress: Egress) -> Post:
         raise ValueError("deliveries of the channel carry a token of Entra, which the service alone can get")
     headers = plan.headers.copy()
     headers.update(_delivery_headers(target, delivery))
-    return Post(plan.url, headers, delivery.body, plan.timeout, plan.method)
+    return Post(plan.url, headers, delivery.body, plan.timeout, plan.method, plan.final, plan.own_target)
 
 
 @dataclass(slots=True)
@@ -238,7 +254,15 @@ class _HttpExchange:
     def judge(self, answer: AnswerReader, delivery: OutgoingDelivery) -> Verdict:
         assert answer.status is not None  # the head was read
         plan, secrets, offer = self.plan, self.target.secrets, delivery.completion
-        verdict = rules.judge(answer.status, answer.retry_after, self.clock.now(), delivery.owner)
+        verdict = rules.judge(
+            answer.status,
+            answer.retry_after,
+            self.clock.now(),
+            delivery.owner,
+            final=plan.final,
+            never=answer.never,
+            own_target=plan.own_target,
+        )
         if answer.later and offer is not None:
             verdict = verdict._replace(later=True)
         if not answer.fields:

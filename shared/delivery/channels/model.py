@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Final, Literal, Self, get_args
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -13,6 +13,8 @@ from ...web.fields.types import Maybe, Strict
 from ..entra.grants import Audience
 from ..kafka.names import SERVERS, TOPIC
 
+LONGEST_TIMEOUT: Millis = 60_000
+"""The longest time that an attempt may take."""
 MAX_PAYLOAD = 256 * 1024
 """Largest payload, in bytes of JSON."""
 MAX_SMALL_PAYLOAD = 40 * 1024
@@ -84,17 +86,33 @@ class LongWork(Strict):
         return self
 
 
+GONE: Final = 410
+FINAL: Final = frozenset((400, 405, 406, GONE, 413, 414, 415, 422, 501))
+"""Statuses after which an event is not tried again: they speak of the request, and the next one would be the same.
+
+Hosts, gateways and slots in front of a receiver also answer 401, 403, 404 and redirects while they start, stop or change, so these are
+retried.
+"""
+FinalStatuses = Annotated[list[Annotated[int, Field(ge=300, le=599)]], Field(max_length=100)]
+_FINAL_STATUSES = (
+    "Answers after which an event is not tried again, besides 410; an empty list means that only 410 ends it. Left out: "
+    + ", ".join(map(str, sorted(FINAL)))
+    + "."
+)
+
+
 class HttpChannel(_Limited):
     """A channel that sends signed CloudEvents by POST."""
 
     type: Literal["http"]
     url: Annotated[str, StringConstraints(min_length=8, max_length=2048)]
     headers: dict[str, str] = Field(default_factory=dict, max_length=32, repr=False)
-    timeout: Annotated[Duration, Field(ge=100, le=60_000)] = 15_000
+    timeout: Annotated[Duration, Field(ge=100, le=LONGEST_TIMEOUT)] = 15_000
     answers: KeptAnswers = Field(
         "failed", description="The attempts whose answer's head (content type, up to 4 KiB of the body) is kept with the attempt."
     )
     answer_headers: bool = Field(False, description="Keep the answer's header fields too.")
+    final_statuses: Maybe[FinalStatuses] = Field(None, description=_FINAL_STATUSES)
     client_certificate: Maybe[
         Annotated[
             str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?$"), Shaped("a name: 1 to 40 of a-z, 0-9, and - inside")
@@ -120,11 +138,12 @@ class FleetChannel(_Limited):
         Shaped("a path such as /events, without ? and #"),
     ] = Field("/", description="Path of the deliveries at each server.")
     headers: dict[str, str] = Field(default_factory=dict, max_length=32, repr=False)
-    timeout: Annotated[Duration, Field(ge=100, le=60_000)] = 15_000
+    timeout: Annotated[Duration, Field(ge=100, le=LONGEST_TIMEOUT)] = 15_000
     answers: KeptAnswers = Field(
         "failed", description="The attempts whose answer's head (content type, up to 4 KiB of the body) is kept with the attempt."
     )
     answer_headers: bool = Field(False, description="Keep the answer's header fields too.")
+    final_statuses: Maybe[FinalStatuses] = Field(None, description=_FINAL_STATUSES)
 
 
 class QueueChannel(_Limited):

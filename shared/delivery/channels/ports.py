@@ -96,6 +96,8 @@ class Verdict(NamedTuple):
     """The head of the receiver's answer, masked, if it is kept."""
     later: bool = False
     """True if the receiver has accepted the event and will complete it later; `outcome` is delivered."""
+    gone: bool = False
+    """True if the receiver wants no more deliveries of the channel: it is paused."""
 
 
 class SecondVerdict(Verdict):

@@ -103,7 +103,7 @@ def find_faults(
     if isinstance(spec, HttpChannel):
         found = list(_url_faults("/url", spec.url, egress))
         if not found and spec.entra_audience is not None:
-            found = list(requests.channel_faults(spec.entra_audience, URL(spec.url), spec.headers))
+            found = list(requests.channel_faults(spec.entra_audience, URL(spec.url, encoded=True), spec.headers))
         return [*found, *_header_faults(spec.headers), *_certificate_faults(tenant, spec, certificates)]
     if isinstance(spec, FleetChannel):
         return [*_path_faults(spec.path), *_header_faults(spec.headers)]
@@ -137,7 +137,7 @@ def find_grant_faults(spec: ChannelSpec, rules: Sequence[EntraAudience], *, has_
     """
     if not isinstance(spec, HttpChannel) or spec.entra_audience is None:
         return []
-    return list(requests.grant_faults(spec.entra_audience, URL(spec.url), rules, has_identity=has_identity))
+    return list(requests.grant_faults(spec.entra_audience, URL(spec.url, encoded=True), rules, has_identity=has_identity))
 
 
 def _url_faults(pointer: str, text: str, egress: Egress) -> Iterator[tuple[str, str]]:
@@ -145,7 +145,7 @@ def _url_faults(pointer: str, text: str, egress: Egress) -> Iterator[tuple[str, 
         yield pointer, "must hold only the characters of RFC 3986; percent-encode the others"
         return
     try:
-        url = URL(text)
+        url = URL(text, encoded=True)
         # Reading the port validates it.
         _ = url.port
     except ValueError:

@@ -14,7 +14,6 @@ from ...core.readable import count_of
 from ...core.settings import Settings
 from ...storage.ports import Tables
 from .. import circuit_breaker
-from ..channels.model import FleetChannel
 from ..channels.ports import Target, Verdict
 from ..notices import NoticeKind, Notify, notify_nobody
 from . import rules
@@ -251,11 +250,14 @@ class Flow:
 
         event: id of the event, or the server for a fleet channel. The breaker opens only after failures of several different ones.
         """
-        if target.breaker.state == "closed" and not _is_gone(target, verdict):
-            if verdict.outcome == "delivered" or not circuit_breaker.is_failure(verdict.outcome, verdict.status):
-                lane.tally.answered(now)
-                return None
-            failures = lane.tally.failed(event, now)
+        if target.breaker.state == "closed" and not verdict.gone:
+            if circuit_breaker.is_failure(verdict.outcome, verdict.status):
+                failures = lane.tally.failed(event, now)
+            elif circuit_breaker.is_refusal(verdict.outcome, verdict.status):
+                failures = lane.tally.refusal(event, now)
+            else:
+                lane.tally.answered(now, delivered=verdict.outcome == "delivered")
+                failures = 0
             if not failures:
                 return None
             lane.tally = circuit_breaker.Tally()
@@ -266,8 +268,8 @@ class Flow:
         if target.breaker.state != "closed":
             lane.probing = False
             lane.promised = float("-inf")
-            await self._probed(target, verdict, circuit_breaker.is_failure(verdict.outcome, verdict.status))
-        if _is_gone(target, verdict):
+            await self._probed(target, verdict, circuit_breaker.fails_probe(verdict.outcome, verdict.status))
+        if verdict.gone:
             await self._gone(target)
 
     async def _open(self, target: Target, lane: Lane, failures: int, verdict: Verdict) -> None:
@@ -328,11 +330,3 @@ class Flow:
             # The next failure, or the next instance that asks, tries again. After a lost answer, the next read shows the state.
             log.debug("A breaker could not be turned: %s", error, extra={"action": "breaker_unturned"})
             return None
-
-
-def _is_gone(target: Target, verdict: Verdict) -> bool:
-    """Return True if the receiver wants no more deliveries. Where 410 means that a queue is not there yet, the verdict is to retry.
-
-    One server of a fleet does not speak for the others.
-    """
-    return verdict.status == 410 and verdict.outcome == "final" and not isinstance(target.spec, FleetChannel)

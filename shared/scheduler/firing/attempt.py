@@ -186,7 +186,7 @@ class DeliveryAttempts:
             return again._replace(props={**sends, **again.props}, answer=answer)
         if STALE in props:
             sends = {**sends, STALE: 0}
-        outcome = self._failed(props, fired, verdict, now - fired, free=probe and circuit_breaker.is_failure(*verdict[:2]))
+        outcome = self._failed(props, fired, verdict, now - fired, free=probe and circuit_breaker.fails_probe(*verdict[:2]))
         return outcome._replace(props={**sends, **outcome.props}, answer=answer)
 
     async def _routed(

@@ -12,6 +12,7 @@ import orjson
 
 from ...core import backoff
 from ...core.clock import Millis
+from ...delivery.channels.model import LONGEST_TIMEOUT
 from ...storage.ports import Props
 from ...tenants.model import DEFAULT_ATTEMPTS, DEFAULT_FIRST, DEFAULT_MAX, DEFAULT_PAUSES, DEFAULT_WITHIN, Retry
 from ..timings import MOST_LOST_OWNERS
@@ -71,29 +72,43 @@ def _policy(
     )
 
 
-def back_off(policy: RetryPolicy, tries: int, chance: float, retry_after: float | None) -> Millis:
-    """Return the milliseconds to wait after attempt `tries` (1 = the first): the listed pause with jitter, or exponential with full jitter;
-    `retry_after` if longer.
+def back_off(policy: RetryPolicy, tries: int, chance: float) -> Millis:
+    """Return the milliseconds to wait after attempt `tries` (1 = the first): the listed pause with jitter, or exponential with full jitter.
 
-    Source: "Exponential Backoff And Jitter" (full jitter); `Retry-After` of RFC 9110 is a lower bound.
+    Source: "Exponential Backoff And Jitter" (full jitter).
     """
     if policy.pauses:
-        pause = policy.pauses[min(tries, len(policy.pauses)) - 1]
-        wait = pause + round(pause * PAUSE_JITTER * chance)
-    else:
-        wait = max(1, round(backoff.exponential(policy.first, tries - 1, policy.longest, 40) * chance))
-    return wait if retry_after is None else max(wait, round(retry_after * 1000))
+        return round(policy.pauses[min(tries, len(policy.pauses)) - 1] * (1 + PAUSE_JITTER * chance))
+    return max(1, round(backoff.exponential(policy.first, tries - 1, policy.longest, 40) * chance))
 
 
 def after_failure(
-    policy: RetryPolicy, due: Millis, tries: int, now: Millis, chance: float, *, final: bool, retry_after: float | None = None
+    policy: RetryPolicy,
+    due: Millis,
+    tries: int,
+    now: Millis,
+    chance: float,
+    *,
+    final: bool,
+    retry_after: float | None = None,
+    until: Millis | None = None,
 ) -> Millis | None:
-    """Return the time of the next attempt, or None if the event is dead."""
+    """Return the time of the next attempt, or None if the event is dead.
+
+    retry_after: seconds that the receiver asks for (RFC 9110). The pause becomes longer for it only while all attempts that are left still
+    fit into the policy's time, so that no receiver makes them fewer. until: the last moment at which an attempt of the event may start, if
+    it has one: no pause becomes longer than that, and a later result means that the event lapses.
+    """
     if final or tries >= policy.attempts:
         return None
     # No attempt counts yet if the event was only the probe of an open circuit breaker: the next one comes after the first pause.
-    again = now + back_off(policy, max(1, tries), chance, retry_after)
-    return again if again <= max(due, 0) + policy.within else None
+    tries = max(1, tries)
+    wait, end = back_off(policy, tries, chance), max(due, 0) + policy.within
+    if retry_after is not None:
+        rest = sum(LONGEST_TIMEOUT + back_off(policy, each, 1.0) for each in range(tries + 1, policy.attempts))
+        latest = end - rest if until is None else min(end - rest, until)
+        wait = max(wait, min(round(retry_after * 1000), latest - now))
+    return now + wait if now + wait <= end else None
 
 
 def given_up(props: Props, policy: RetryPolicy) -> bool:

@@ -26,7 +26,7 @@ async def test_list_goes_page_by_page_through_shards_each_event_once(tenant: Ten
 async def test_list_filters_by_due_time_state_and_channel(tenant: Tenant) -> None:
     await tenant.channel("other", f"{tenant.path}/other")
     await tenant.channel("bad", f"{tenant.path}/bad")
-    tenant.receiver.script(f"{tenant.path}/bad", status(404))
+    tenant.receiver.script(f"{tenant.path}/bad", status(422))
     start = now_ms() // 60_000 * 60_000 + HOUR
     later = await tenant.api.batch([{"due": text_of(start + number * 10_000), "payload": number} for number in range(60)])
     elsewhere = await tenant.api.batch([{"due": text_of(start), "payload": 0, "channel": "other"}])
@@ -91,7 +91,7 @@ async def test_cursor_of_one_list_is_refused_by_another(tenant: Tenant) -> None:
 async def test_stats_add_up_open_and_final(tenant: Tenant) -> None:
     tenant.receiver.script(tenant.path, status(204))
     await tenant.channel("bad", f"{tenant.path}/bad")
-    tenant.receiver.script(f"{tenant.path}/bad", status(404))
+    tenant.receiver.script(f"{tenant.path}/bad", status(422))
     now = now_ms()
     await tenant.api.batch([{"due": text_of(now), "payload": n} for n in range(30)])
     await tenant.api.batch([{"due": text_of(now), "payload": n, "channel": "bad"} for n in range(7)])
@@ -116,7 +116,7 @@ async def test_dead_letters_are_redriven_by_channel_and_time_and_only_those(tena
     await tenant.channel("a", f"{tenant.path}/a")
     await tenant.channel("b", f"{tenant.path}/b")
     for channel in "ab":
-        tenant.receiver.script(f"{tenant.path}/{channel}", status(404))
+        tenant.receiver.script(f"{tenant.path}/{channel}", status(422))
     a = await tenant.api.batch([{"delay": "PT0S", "payload": n, "channel": "a"} for n in range(250)])
     b = await tenant.api.batch([{"delay": "PT0S", "payload": n, "channel": "b"} for n in range(20)])
     await tenant.api.drained()
@@ -146,7 +146,7 @@ async def test_dead_letters_are_redriven_by_channel_and_time_and_only_those(tena
 
 
 async def test_event_that_dies_again_can_be_redriven_again(tenant: Tenant) -> None:
-    tenant.receiver.script(tenant.path, status(404), status(404), status(404), status(204))
+    tenant.receiver.script(tenant.path, status(422), status(422), status(422), status(204))
     await tenant.api.create(id="stubborn", delay="PT0S")
     for deaths in range(1, 4):
         await eventually(lambda deaths=deaths: len(tenant.hits) == deaths, "the next delivery")
@@ -158,7 +158,7 @@ async def test_event_that_dies_again_can_be_redriven_again(tenant: Tenant) -> No
 
 
 async def test_redrives_that_race_bring_an_event_back_once(tenant: Tenant) -> None:
-    tenant.receiver.script(tenant.path, status(404))
+    tenant.receiver.script(tenant.path, status(422))
     ids = await tenant.api.batch([{"delay": "PT0S", "payload": number} for number in range(30)])
     await tenant.api.drained()
     tenant.receiver.script(tenant.path, status(204))
@@ -177,11 +177,11 @@ async def test_a_dead_event_reaches_the_channels_of_its_callback_and_of_its_tena
     async with system.tenant(notices={"channel": "ops", "kinds": ["event.dead"]}) as tenant:
         for name in ("bad", "told", "ops"):
             await tenant.channel(name, f"{tenant.path}/{name}")
-        tenant.receiver.script(f"{tenant.path}/bad", status(404))
+        tenant.receiver.script(f"{tenant.path}/bad", status(422))
         event_id = await tenant.api.create(delay="PT0S", channel="bad", on_dead="told", labels={"team": "blue"})
         called = (await eventually(lambda: tenant.receiver.at(f"{tenant.path}/told"), "a callback"))[0]
         said = called.json()
-        assert (said["type"], said["event"], said["status"], said["labels"]) == ("event.dead", event_id, 404, {"team": "blue"})
+        assert (said["type"], said["event"], said["status"], said["labels"]) == ("event.dead", event_id, 422, {"team": "blue"})
         assert (await tenant.api.event(called.id))["callback_of"] == event_id
 
         async def noted() -> bool:

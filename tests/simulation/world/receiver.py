@@ -72,7 +72,7 @@ class Carrier:
             case "final":
                 return Verdict("final", 400, "refused")
             case "gone":
-                return Verdict("final", 410, "gone")
+                return Verdict("final", 410, "gone", gone=True)
             case "silent":
                 return Verdict("retry", None, "no answer")
             case _:

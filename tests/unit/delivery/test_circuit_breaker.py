@@ -35,8 +35,49 @@ def test_one_or_two_bad_events_never_open_it(events: int) -> None:
 def test_an_answer_ends_the_row() -> None:
     tally = Tally()
     failed_in_a_row(tally, 4, 4)
-    tally.answered(NOW + 50)
+    tally.answered(NOW + 50, delivered=True)
     assert failed_in_a_row(tally, 5, 5, NOW + 60) == [0, 0, 0, 0, 5]
+
+
+def refused_in_a_row(tally: Tally, count: int, events: int) -> list[int]:
+    return [tally.refusal(f"e{number % events}", NOW + number) for number in range(count)]
+
+
+def test_refusals_of_three_events_in_turn_count_as_failures() -> None:
+    assert refused_in_a_row(Tally(), 5, 3) == [0, 0, 0, 0, 5]
+    assert refused_in_a_row(Tally(), 7, 7) == [0, 0, 0, 0, 5, 6, 7]
+
+
+@pytest.mark.parametrize("events", [1, 2])
+def test_refusals_of_one_or_two_events_never_open_it(events: int) -> None:
+    assert set(refused_in_a_row(Tally(), 200, events)) == {0}
+
+
+def test_a_success_between_refusals_makes_them_answers_to_single_events_and_another_answer_does_not() -> None:
+    tally = Tally()
+    for number in range(100):
+        assert not tally.refusal(f"e{number}", NOW)
+        assert not tally.refusal(f"f{number}", NOW)
+        tally.answered(NOW, delivered=True)
+    refused_in_a_row(tally, 2, 2)
+    tally.answered(NOW, delivered=False)
+    assert [tally.refusal(f"g{number}", NOW) for number in range(3)] == [0, 0, 5]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "refusal"),
+    [
+        ("retry", 404, True),
+        ("retry", 401, True),
+        ("retry", 302, True),
+        ("final", 404, False),
+        ("retry", 409, False),
+        ("retry", None, False),
+    ],
+)
+def test_refusals_are_retried_answers_that_a_host_may_give_for_its_receiver(outcome: str, status: int | None, refusal: bool) -> None:
+    assert circuit_breaker.is_refusal(outcome, status) is refusal
+    assert circuit_breaker.fails_probe(outcome, status) is (refusal or circuit_breaker.is_failure(outcome, status))
 
 
 def test_failures_far_apart_do_not_count_together() -> None:
@@ -47,7 +88,7 @@ def test_failures_far_apart_do_not_count_together() -> None:
 def test_half_of_twenty_attempts_failing_opens_it_without_a_row(events: int, opens: list[int]) -> None:
     tally, turned = Tally(), []
     for number in range(15):
-        tally.answered(NOW + number)
+        tally.answered(NOW + number, delivered=True)
         turned.append(tally.failed(f"e{number % events}", NOW + number))
     assert turned == opens
 
@@ -55,8 +96,8 @@ def test_half_of_twenty_attempts_failing_opens_it_without_a_row(events: int, ope
 def test_fewer_than_half_failing_does_not() -> None:
     tally = Tally()
     for number in range(100):
-        tally.answered(NOW + number)
-        tally.answered(NOW + number)
+        tally.answered(NOW + number, delivered=True)
+        tally.answered(NOW + number, delivered=True)
         assert not tally.failed(f"e{number}", NOW + number)
 
 
@@ -158,7 +199,7 @@ def test_it_never_opens_for_fewer_than_five_failures_or_three_events(answers: li
     for good, later, event in answers:
         now += later
         if good:
-            tally.answered(now)
+            tally.answered(now, delivered=True)
             continue
         since.append(f"e{event}")
         turned = tally.failed(f"e{event}", now)

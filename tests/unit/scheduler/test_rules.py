@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.core.clock import to_datetime
+from shared.delivery.channels.model import LONGEST_TIMEOUT
+from shared.delivery.channels.rules import retry_after
 from shared.scheduler import attempt_history, rules, timings
+from shared.scheduler.failures import failed_attempt
 from shared.scheduler.shard import retries
 from shared.scheduler.shard.gate import Counts, Gate, GateState
 from shared.scheduler.shard.retries import RetryPolicy
+from shared.tenants.model import Retry
 
 NOW = 1_800_000_000_000
 POLICY = RetryPolicy(attempts=8, first=5_000, longest=3_600_000, within=86_400_000)
@@ -125,27 +132,24 @@ chances = st.floats(0, 1, exclude_max=True)
 pauses = st.integers(1, 10**8)
 
 
-@given(st.integers(1, 100), chances, waits, pauses, pauses)
-def test_back_off_is_within_its_bounds(tries: int, chance: float, after: float | None, first: int, longest: int) -> None:
+@given(st.integers(1, 100), chances, pauses, pauses)
+def test_back_off_is_within_its_bounds(tries: int, chance: float, first: int, longest: int) -> None:
     policy = replace(POLICY, first=first, longest=longest)
-    wait = retries.back_off(policy, tries, chance, after)
-    asked = 0 if after is None else round(after * 1000)
-    assert max(1, asked) <= wait <= max(1, asked, min(longest, first * 2 ** (tries - 1)))
+    assert 1 <= retries.back_off(policy, tries, chance) <= max(1, min(longest, first * 2 ** (tries - 1)))
 
 
 def test_back_off_doubles_to_its_ceiling_and_jitters_over_all_of_it() -> None:
-    ceilings = [retries.back_off(POLICY, tries, 1.0, None) for tries in range(1, 15)]
+    ceilings = [retries.back_off(POLICY, tries, 1.0) for tries in range(1, 15)]
     assert ceilings[:4] == [5_000, 10_000, 20_000, 40_000] and ceilings[-1] == 3_600_000
-    assert retries.back_off(POLICY, 3, 0.0, None) == 1 and retries.back_off(POLICY, 3, 0.5, None) == 10_000
-    assert retries.back_off(POLICY, 1, 0.5, 60) == 60_000 and retries.back_off(POLICY, 1, 0.5, 1) == 2_500
-    assert retries.back_off(POLICY, 10_000, 1.0, None) == POLICY.longest
+    assert retries.back_off(POLICY, 3, 0.0) == 1 and retries.back_off(POLICY, 3, 0.5) == 10_000
+    assert retries.back_off(POLICY, 10_000, 1.0) == POLICY.longest
 
 
 @given(st.integers(1, 200), chances, st.booleans(), waits)
 def test_failure_is_tried_again_only_while_attempts_and_time_last(tries: int, chance: float, final: bool, after: float | None) -> None:
     again = retries.after_failure(POLICY, NOW - 1_000, tries, NOW, chance, final=final, retry_after=after)
     if again is None:
-        assert final or tries >= POLICY.attempts or (after or 0) * 1000 > POLICY.within - 2_000
+        assert final or tries >= POLICY.attempts
     else:
         assert not final and tries < POLICY.attempts and NOW < again <= NOW - 1_000 + POLICY.within
 
@@ -273,3 +277,55 @@ def test_listed_pauses_are_never_shorter_and_at_most_a_fifth_longer(
         # An event without a counted attempt has only been the probe of a breaker.
         pause, asked = listed[max(tries, 1) - 1], 0 if after is None else round(after * 1000)
         assert again is not None and max(pause, asked) <= again - NOW - 5 <= max(asked, pause * 1.2 + 1)
+
+
+EXAMPLES = {
+    "default": retries.policy_of(Retry(), None),
+    "three pauses in 5 min": retries.policy_of(Retry.model_validate({"schedule": ["PT5S", "PT30S", "PT1M"], "within": "PT5M"}), None),
+    "exponential": retries.policy_of(Retry(attempts=8), None),
+}
+ASKED = {
+    "600 s": 600.0,
+    "daily": 86_400.0,
+    "5 d": 5 * 86_400.0,
+    "7 d": 7 * 86_400.0,
+    "an epoch second": retry_after("1795838003", NOW),
+    "9999999999": retry_after("9999999999", NOW),
+    "a date a year ahead": retry_after(format_datetime(to_datetime(NOW + 366 * 86_400_000), usegmt=True), NOW),
+}
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("took", [0, LONGEST_TIMEOUT])
+@pytest.mark.parametrize("policy", EXAMPLES)
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_receiver_that_asks_to_wait_gets_every_attempt_of_the_policy(policy: str, asked: str, took: int, chance: float) -> None:
+    known, now, starts = EXAMPLES[policy], NOW, [NOW]
+    for tries in itertools.count(1):
+        now += took
+        again = retries.after_failure(known, NOW, tries, now, chance, final=False, retry_after=ASKED[asked])
+        if again is None:
+            break
+        assert again >= now + retries.back_off(known, tries, chance), "its own pause is never shortened"
+        starts.append(now := again)
+    assert len(starts) == known.attempts and starts[-1] <= NOW + known.within
+
+
+def test_a_receiver_that_asks_for_more_than_the_event_has_left_gets_an_attempt_before_the_event_lapses() -> None:
+    again = retries.after_failure(EXAMPLES["default"], NOW, 1, NOW, 0.0, final=False, retry_after=600, until=NOW + 200_000)
+    assert again == NOW + 200_000
+
+
+def test_an_attempt_says_how_long_its_receiver_asked_to_wait_and_how_long_the_event_waits() -> None:
+    props = {"due": NOW, "created": NOW, "history": "[]"}
+    history = attempt_history.with_attempt(props, NOW, "retry", 503, "answered 503 Service Unavailable", 5)
+    policy = EXAMPLES["three pauses in 5 min"]
+
+    def noted(asked: float | None) -> str:
+        outcome = failed_attempt(props, policy, now=NOW, chance=0.0, waited=0, history=history, error="", final=False, retry_after=asked)
+        [shown] = attempt_history.attempts_for_api(outcome.props)
+        return str(shown["error"])
+
+    assert noted(None) == noted(5.0) == "answered 503 Service Unavailable"
+    assert noted(518_400.0) == "answered 503 Service Unavailable; asked to wait 6 d; waits 1 min 12 s"
+    assert "asked to wait more than 7 d; waits" in noted(ASKED["9999999999"])

@@ -119,7 +119,9 @@ async def test_function_gets_what_production_sends_and_verifies_it_by_the_kits_c
         assert delivery.due == delivery.fired == START + 400 * DAY and got.verdict.status == 204
 
 
-@pytest.mark.parametrize(("answer", "outcome"), [(None, "delivered"), (202, "delivered"), (500, "retry"), (404, "final"), (302, "final")])
+@pytest.mark.parametrize(
+    ("answer", "outcome"), [(None, "delivered"), (202, "delivered"), (500, "retry"), (404, "retry"), (302, "retry"), (422, "final")]
+)
 async def test_answers_are_judged_as_in_production(answer: int | None, outcome: str) -> None:
     async with Tocsin(deliver_to=lambda request: answer) as kit:
         await kit.client.schedule(1, delay=DAY)

@@ -12,7 +12,7 @@ from azure.storage.queue import QueueClient
 from devhost.azurite import free_ports
 
 from ..conftest import System, Tenant, eventually, millis_of
-from ..receiver import Reply, after, endless_body, hang_up, huge_headers, silent, slow_body, status
+from ..receiver import Reply, after, endless_body, hang_up, huge_headers, silent, slow_body, slow_head, status
 
 QUICK = {"first": "PT0.05S"}
 
@@ -22,7 +22,14 @@ def outcomes(event: dict[str, Any]) -> list[tuple[str, int | None]]:
     return [(attempt["outcome"], attempt.get("status")) for attempt in event["attempts"]]
 
 
-@pytest.mark.parametrize("code", [400, 401, 404, 410, 422])
+@pytest.mark.parametrize("code", [302, 401, 403, 404, 409])
+async def test_an_answer_of_a_host_that_starts_or_stops_is_tried_again(tenant: Tenant, code: int) -> None:
+    tenant.receiver.script(tenant.path, status(code), status(204))
+    event_id = await tenant.api.create(delay="PT0S", retry=QUICK)
+    assert outcomes(await tenant.api.ended(event_id, "delivered")) == [("retry", code), ("delivered", 204)]
+
+
+@pytest.mark.parametrize("code", [400, 410, 422])
 async def test_refusal_for_good_ends_in_the_dead_letters_after_one_attempt(tenant: Tenant, code: int) -> None:
     tenant.receiver.script(tenant.path, status(code))
     event_id = await tenant.api.create(delay="PT0S", retry=QUICK)
@@ -31,6 +38,23 @@ async def test_refusal_for_good_ends_in_the_dead_letters_after_one_attempt(tenan
     assert event["attempts"][0]["error"] == event["error"]
     assert [dead["id"] for dead in await tenant.api.all("dead-letters")] == [event_id]
     assert len(tenant.hits) == 1
+
+
+async def test_a_channel_says_which_answers_are_final(tenant: Tenant) -> None:
+    channel = f"tenants/{tenant.name}/channels/default"
+    url = (await tenant.admin.get(channel)).json()["url"]
+    await tenant.admin.call("PUT", channel, {"type": "http", "url": url, "final_statuses": [404]})
+    tenant.receiver.script(tenant.path, status(422), status(404))
+    event_id = await tenant.api.create(delay="PT0S", retry=QUICK)
+    assert outcomes(await tenant.api.ended(event_id, "dead")) == [("retry", 422), ("final", 404)]
+
+
+async def test_410_for_an_events_own_path_ends_that_event_alone(tenant: Tenant) -> None:
+    tenant.receiver.script(f"{tenant.path}/gone/17", status(410))
+    event_id = await tenant.api.create(delay="PT0S", target={"path": "/gone/17"})
+    await tenant.api.ended(event_id, "dead")
+    assert (await tenant.admin.get(f"tenants/{tenant.name}/channels/default")).json()["paused"] is False
+    await tenant.api.ended(await tenant.api.create(delay="PT0S"), "delivered")
 
 
 async def test_event_refused_with_410_is_delivered_after_a_redrive(tenant: Tenant) -> None:
@@ -86,10 +110,12 @@ async def test_retry_after_is_honoured(tenant: Tenant) -> None:
         assert second.at >= millis_of(waiting["next_attempt"]) >= millis_of(event["attempts"][0]["at"]) + 6_000
 
 
-async def test_retry_after_beyond_the_time_allowed_is_the_end(tenant: Tenant) -> None:
+async def test_retry_after_beyond_the_time_allowed_costs_no_attempt(tenant: Tenant) -> None:
     tenant.receiver.script(tenant.path, status(503, retry_after="3600"))
-    event_id = await tenant.api.create(delay="PT0S", retry={"within": "PT1M"})
-    assert outcomes(await tenant.api.ended(event_id, "dead")) == [("retry", 503)]
+    event_id = await tenant.api.create(delay="PT0S", retry={"schedule": ["PT1S", "PT1S"], "within": "PT8S"})
+    event = await tenant.api.ended(event_id, "dead")
+    assert outcomes(event) == [("retry", 503)] * 3
+    assert "; asked to wait 1 h; waits 1.0" in event["attempts"][0]["error"] and "asked" not in event["error"]
 
 
 async def test_shard_that_only_waits_for_retries_rests_and_comes_back_through_the_queue_of_retries(system: System, tenant: Tenant) -> None:
@@ -128,7 +154,7 @@ async def test_receiver_that_gives_no_proper_answer_is_tried_again(tenant: Tenan
     assert all(attempt["took_ms"] >= 1_000 for attempt in failed if attempt["error"].startswith("no answer"))
 
 
-@pytest.mark.parametrize("reply", [slow_body, endless_body, huge_headers])
+@pytest.mark.parametrize("reply", [slow_body, endless_body])
 async def test_status_counts_and_a_body_without_end_is_left(tenant: Tenant, reply: Reply) -> None:
     tenant.receiver.script(tenant.path, reply)
     event_ids = await tenant.api.batch([{"delay": "PT0S", "payload": number} for number in range(20)])
@@ -137,10 +163,18 @@ async def test_status_counts_and_a_body_without_end_is_left(tenant: Tenant, repl
     assert len(tenant.hits) == 20
 
 
-async def test_redirect_is_refused_and_not_followed(tenant: Tenant) -> None:
-    tenant.receiver.script(tenant.path, status(307, location=tenant.receiver.url("/elsewhere")))
-    event = await tenant.api.ended(await tenant.api.create(delay="PT0S"), "dead")
-    assert outcomes(event) == [("final", 307)] and "redirect" in event["error"]
+@pytest.mark.parametrize("reply", [slow_head, huge_headers])
+async def test_a_success_whose_head_does_not_end_is_tried_again(tenant: Tenant, reply: Reply) -> None:
+    await tenant.channel("slow", tenant.path, timeout="PT1S")
+    tenant.receiver.script(tenant.path, reply, status(204))
+    event = await tenant.api.ended(await tenant.api.create(delay="PT0S", channel="slow", retry=QUICK), "delivered")
+    assert outcomes(event) == [("retry", None), ("delivered", 204)]
+
+
+async def test_redirect_is_retried_and_not_followed(tenant: Tenant) -> None:
+    tenant.receiver.script(tenant.path, status(307, location=tenant.receiver.url("/elsewhere")), status(204))
+    event = await tenant.api.ended(await tenant.api.create(delay="PT0S", retry=QUICK), "delivered")
+    assert outcomes(event) == [("retry", 307), ("delivered", 204)] and "redirect" in event["attempts"][0]["error"]
     assert tenant.receiver.at("/elsewhere") == []
 
 

@@ -295,7 +295,7 @@ async def test_errors_show_the_events_path_and_redirects_are_not_followed(listen
     receiver = await listen(answer(b"HTTP/1.1 307 X\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"))
     delivery: OutgoingDelivery = make_delivery(event_target=EventTarget(path="/x", query={"token": "1"}).stored())
     verdict = await sender.send(http_target(url(receiver)), delivery)
-    assert verdict.outcome == "final" and "redirects are not followed" in (verdict.error or "") and len(receiver.requests) == 1
+    assert verdict.outcome == "retry" and "redirects are not followed" in (verdict.error or "") and len(receiver.requests) == 1
     broken = await listen(answer(b"nonsense\r\n\r\n"))
     verdict = await sender.send(http_target(url(broken)), delivery)
     assert f"http://localhost:{broken.port}/hook/x:" in (verdict.error or "").replace("127.0.0.1", "localhost") and "token" not in (

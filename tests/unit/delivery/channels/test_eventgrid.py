@@ -129,7 +129,7 @@ async def test_an_event_carries_payload_and_attributes() -> None:
         (http_error(503, Retry_After="9"), ("retry", 503, 9.0)),
         (http_error(429), ("retry", 429, None)),
         (http_error(410), ("final", 410, None)),
-        (http_error(302), ("final", 302, None)),
+        (http_error(302), ("retry", 302, None)),
         (http_error(401), ("retry", 401, None)),
         (http_error(403), ("retry", 403, None)),
         (http_error(404), ("retry", 404, None)),
@@ -276,7 +276,7 @@ async def test_the_sdk_neither_retries_nor_follows(grid: FakeGrid) -> None:
     grid.status, grid.headers = 503, {"Retry-After": "30"}
     assert (await sender.send(to_topic(grid.endpoint), make_delivery()))[:2] == ("retry", 503)
     grid.status, grid.headers = 307, {"Location": grid.endpoint.replace("api/events", "elsewhere")}
-    assert (await sender.send(to_topic(grid.endpoint), make_delivery()))[:2] == ("final", 307)
+    assert (await sender.send(to_topic(grid.endpoint), make_delivery()))[:2] == ("retry", 307)
     assert len(grid.requests) == 2
     await sender.close()
 

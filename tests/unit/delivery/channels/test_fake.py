@@ -30,7 +30,7 @@ async def test_deliveries_are_recorded_and_scripts_run_per_event() -> None:
 
 async def test_a_callable_sees_target_and_delivery() -> None:
     def by_attempt(target: Target, delivery: OutgoingDelivery) -> Verdict:
-        return Verdict("final", 410) if delivery.attempt > 1 and target.name == "default" else Verdict("retry", 500)
+        return Verdict("final", 410, gone=True) if delivery.attempt > 1 and target.name == "default" else Verdict("retry", 500)
 
     receiver = FakeReceiver(SettableClock(NOW), otherwise=by_attempt)
     assert (await receiver.send(TARGET, make_delivery())).outcome == "retry"

@@ -13,7 +13,7 @@ from standardwebhooks import Webhook
 
 from shared.core.clock import SettableClock
 from shared.core.signing import verify
-from shared.delivery.channels.http import HttpSender, problem_of
+from shared.delivery.channels.http import HttpSender, post_of, problem_of, resource_of
 from shared.delivery.channels.model import HttpChannel, QueueChannel
 from shared.delivery.channels.ports import SecondVerdict, Verdict
 from shared.delivery.egress_guard import Egress
@@ -107,7 +107,10 @@ async def test_a_channel_that_changes_is_sent_to_its_new_address(listen: Listen,
     ("status", "headers", "expected"),
     [
         ("410 Gone", "", ("final", 410, None)),
-        ("404 Not Found", "", ("final", 404, None)),
+        ("404 Not Found", "", ("retry", 404, None)),
+        ("404 Not Found", "Tocsin-Retry:  never\t\r\n", ("final", 404, None)),
+        ("404 Not Found", "Tocsin-Retry: nevermore\r\n", ("retry", 404, None)),
+        ("422 Unprocessable", "", ("final", 422, None)),
         ("429 Too Many Requests", "Retry-After: 7\r\n", ("retry", 429, 7.0)),
         ("503 <b>secret</b>", "Retry-After: Fri, 15 Jan 2027 08:01:00 GMT\r\n", ("retry", 503, 59.75)),
         ("500 Oops", "", ("retry", 500, None)),
@@ -122,12 +125,35 @@ async def test_the_status_decides(listen: Listen, sender: HttpSender, status: st
     assert verdict.error and "secret" not in verdict.error
 
 
+RESOURCES = (
+    *("/a%2Fb", "/a%2fb", "/%41", "/%7Euser", "/~user", "/a+b", "/a%20b", "/%E9", "/a/../b", "/a/./b", "/a//b", "//x", "/x;v=1", "/:x"),
+    *("/x?a", "/x?", "/x?a=b+c", "/x?a=%C3%A9", "/x?q=a?b/c", "/x?a=b;c=d", "/x?q='a'", "/x?q=(a)*!", "/x?q=[1]", "/x?a=%25", "/x?@"),
+    *("/%2525", "/a%0d%0ab", "/x?sp=%2Ftriggers%2Fmanual%2Frun&sv=1.0&sig=ab%2Bc%2Fd%3D%3D", "/x?u=https%3A%2F%2Fe.com%2F%3Fa%3D1"),
+    "/x?X-Amz-Signature=a%2Fb&X-Amz-Credential=AK%2F2026%2Fus",
+)
+
+
+@pytest.mark.parametrize("resource", RESOURCES)
+async def test_a_channels_url_is_sent_byte_for_byte(listen: Listen, sender: HttpSender, resource: str) -> None:
+    receiver = await listen()
+    target = http_target(url(receiver, resource))
+    await sender.send(target, make_delivery())
+    assert receiver.requests[0].line == f"POST {resource} HTTP/1.1"
+    post = post_of(target, make_delivery(), Egress(names=["127.0.0.1"], plain=True))
+    assert post.url == url(receiver, resource)
+
+
+@pytest.mark.parametrize(("written", "sent"), [("", "/"), ("?q=1", "/?q=1"), ("?a/b", "/?a/b"), ("/x#f", "/x"), ("#f", "/")])
+async def test_a_url_without_a_path_asks_for_the_root(written: str, sent: str) -> None:
+    assert resource_of(f"https://orders.example.com{written}") == sent
+
+
 async def test_redirects_are_not_followed(listen: Listen, sender: HttpSender) -> None:
     other = await listen()
     for status in (301, 302, 303, 307, 308):
         receiver = await listen(answer(f"HTTP/1.1 {status} Go\r\nLocation: {url(other)}\r\nContent-Length: 0\r\n\r\n".encode()))
         verdict = await sender.send(http_target(url(receiver)), make_delivery())
-        assert verdict.outcome == "final" and verdict.status == status
+        assert verdict.outcome == "retry" and verdict.status == status
         assert verdict.error and "redirects are not followed" in verdict.error
     assert other.connections == 0
 
@@ -154,7 +180,7 @@ async def test_a_receiver_that_does_not_answer_is_left_after_the_time_out(listen
     await receiver.idle.wait()
 
 
-@pytest.mark.parametrize(("line", "expected"), [(b"200 OK", ("delivered", 200)), (b"503 Busy", ("retry", None))])
+@pytest.mark.parametrize(("line", "expected"), [(b"200 OK", ("retry", None)), (b"503 Busy", ("retry", None))])
 async def test_a_head_that_trickles_is_cut_by_the_time_out(
     listen: Listen, sender: HttpSender, line: bytes, expected: tuple[str, int | None]
 ) -> None:

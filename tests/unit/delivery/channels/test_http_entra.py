@@ -165,7 +165,7 @@ async def test_a_redirect_does_not_take_the_token_along(api: Api, listen: Listen
     thief = await listen(tls=api.server)
     api.receiver.handler = answer(b"HTTP/1.1 307 Go\r\nLocation: https://evil.example:%d/\r\nContent-Length: 0\r\n\r\n" % thief.port)
     verdict = await api.sender.send(api.target(), make_delivery())
-    assert verdict.outcome == "final" and verdict.error and "redirects are not followed" in verdict.error
+    assert verdict.outcome == "retry" and verdict.error and "redirects are not followed" in verdict.error
     assert thief.connections == 0
 
 

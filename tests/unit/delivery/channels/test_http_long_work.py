@@ -64,16 +64,6 @@ def test_the_answer_says_later(head: bytes, later: bool) -> None:
         assert reader.later is later
 
 
-async def test_a_head_that_breaks_off_after_202_may_have_said_later(listen: Listen, sender: HttpSender) -> None:
-    async def breaks(request: Request, writer: asyncio.StreamWriter) -> bool:
-        writer.write(b"HTTP/1.1 202 Accepted\r\nTocsin-Co")
-        return True
-
-    receiver = await listen(breaks)
-    assert (await sender.send(target(url(receiver)), make_delivery(completion=OFFER))).later
-    assert not (await sender.send(target(url(receiver)), make_delivery())).later
-
-
 async def test_the_token_is_masked_in_what_is_kept_of_an_answer(listen: Listen, sender: HttpSender) -> None:
     async def echo(request: Request, writer: asyncio.StreamWriter) -> None:
         token = request.headers["tocsin-completion-token"].encode()

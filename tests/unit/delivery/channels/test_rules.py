@@ -26,10 +26,39 @@ def test_statuses_that_may_pass_are_tried_again_as_the_receiver_asks(status: int
     assert verdict.error and str(status) in verdict.error
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 451])
-def test_other_4xx_are_final(status: int) -> None:
+@pytest.mark.parametrize("status", [400, 405, 406, 410, 413, 414, 415, 422, 501])
+def test_answers_that_speak_of_the_request_are_final(status: int) -> None:
     assert judge(status, "120", NOW)[:2] == ("final", status)
     assert judge(status, "120", NOW).retry_after is None
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 407, 409, 411, 423, 451, 499])
+def test_other_4xx_may_come_from_a_host_that_starts_or_stops_and_are_tried_again(status: int) -> None:
+    assert judge(status, "120", NOW)[:2] == ("retry", status)
+    assert judge(status, "120", NOW).retry_after == 120.0
+
+
+@pytest.mark.parametrize("status", [300, 404, 422, 503])
+def test_a_channel_may_say_which_answers_are_final(status: int) -> None:
+    assert judge(status, None, NOW, final=frozenset({status})).outcome == "final"
+    assert judge(status, None, NOW, final=frozenset()).outcome == "retry"
+
+
+def test_gone_is_final_for_every_channel() -> None:
+    assert judge(410, None, NOW, final=frozenset()) == judge(410, None, NOW)
+
+
+@pytest.mark.parametrize("status", [302, 404, 429, 503])
+def test_a_receiver_ends_an_event_by_a_header(status: int) -> None:
+    verdict = judge(status, "120", NOW, never=True)
+    assert (verdict.outcome, verdict.retry_after) == ("final", None)
+    assert verdict.error and verdict.error.endswith("the receiver wants no further attempt")
+
+
+def test_gone_for_an_events_own_path_says_nothing_about_the_channel() -> None:
+    assert judge(410, None, NOW).gone
+    own = judge(410, None, NOW, own_target=True)
+    assert (own.outcome, own.gone, own.error) == ("final", False, "answered 410 Gone")
 
 
 def test_gone_says_that_no_more_is_wanted() -> None:
@@ -37,9 +66,9 @@ def test_gone_says_that_no_more_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
-def test_redirects_are_final_and_say_why(status: int) -> None:
+def test_redirects_are_not_followed_and_say_so(status: int) -> None:
     verdict = judge(status, None, NOW)
-    assert verdict.outcome == "final"
+    assert verdict.outcome == "retry"
     assert verdict.error and verdict.error.endswith("redirects are not followed")
 
 

@@ -199,7 +199,7 @@ async def test_a_busy_namespace_is_tried_again_when_it_says(world: World) -> Non
 
 
 @pytest.mark.parametrize(
-    ("status", "outcome"), [(403, "retry"), (410, "retry"), (500, "retry"), (400, "final"), (413, "final"), (302, "final")]
+    ("status", "outcome"), [(403, "retry"), (410, "retry"), (500, "retry"), (400, "final"), (413, "final"), (302, "retry")]
 )
 def test_verdicts(status: int, outcome: str) -> None:
     for keyed in (True, False):

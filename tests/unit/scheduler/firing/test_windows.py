@@ -181,8 +181,8 @@ def test_expires_counts_from_the_due_time_that_was_asked_for(due: int, shift: in
 
 
 async def test_event_that_cannot_be_tried_again_in_time_lapses_with_its_last_error(world: World) -> None:
-    await world.demo.create(id="x", delay="PT2S", expires="PT10S")
-    world.receiver.script("x", Verdict("retry", 503, "answered 503", retry_after=10.001))
+    await world.demo.create(id="x", delay="PT2S", expires="PT10S", retry={"schedule": ["PT1M"]})
+    world.receiver.script("x", Verdict("retry", 503, "answered 503"))
     event = await ended(world, "x", 8)
     assert (event["state"], event["error"]) == ("lapsed", "answered 503")
     assert [attempt["outcome"] for attempt in event["attempts"]] == ["retry"]
@@ -190,9 +190,10 @@ async def test_event_that_cannot_be_tried_again_in_time_lapses_with_its_last_err
     assert (await world.demo.get("/api/v1/stats")).json()["lapsed"] == 1
 
 
-async def test_retry_at_the_last_instant_is_made(world: World) -> None:
+@pytest.mark.parametrize("asked", [10.0, 10.001, 86_400.0])
+async def test_retry_at_the_last_instant_is_made(world: World, asked: float) -> None:
     await world.demo.create(id="x", delay="PT2S", expires="PT10S")
-    world.receiver.script("x", Verdict("retry", 503, retry_after=10.0), Verdict("delivered", 200))
+    world.receiver.script("x", Verdict("retry", 503, retry_after=asked), Verdict("delivered", 200))
     await world.run(30)
     assert [got.began - START for got in world.receiver.received] == [2_000, 12_000]
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.core.errors import Unavailable
+from shared.core.readable import readable_duration
 from shared.scheduler import late_reasons, timings
 from shared.scheduler.late_reasons import LATE_FROM, REASONS, Span, split
 from shared.storage.names import EVENTS
@@ -63,7 +64,7 @@ async def test_pause_is_a_reason(world: World) -> None:
     found = await reasons(world, made["id"])
     assert next(iter(found)) == "paused" and 59_000 <= found["paused"] <= 61_000
     shown = (await world.demo.event(made["id"]))["late_because"][0]["text"]
-    assert shown == f"its channel was paused for 1 min {round(found['paused'] / 1000) - 60} s of its wait"
+    assert shown == f"its channel was paused for {readable_duration(found['paused'])} of its wait"
 
 
 async def test_retries_are_a_reason_and_so_is_what_delayed_them(world: World) -> None:

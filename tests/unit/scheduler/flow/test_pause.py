@@ -93,7 +93,9 @@ async def test_pause_reaches_every_instance_within_a_second(two: Instances) -> N
 
 async def test_410_ends_the_event_and_pauses_the_channel_and_says_so(world: World, caplog: pytest.LogCaptureFixture) -> None:
     first = await world.demo.create(delay="PT1S")
-    world.receiver.script(first["id"], Verdict("final", 410, "answered 410 Gone: the receiver wants no more deliveries"), DELIVERED)
+    world.receiver.script(
+        first["id"], Verdict("final", 410, "answered 410 Gone: the receiver wants no more deliveries", gone=True), DELIVERED
+    )
     later = await world.demo.create(delay="PT10S")
     await world.run(30)
     assert (await world.demo.event(first["id"]))["state"] == "dead"
@@ -111,7 +113,7 @@ async def test_410_ends_the_event_and_pauses_the_channel_and_says_so(world: Worl
 
 async def test_410_does_not_overwrite_a_persons_pause(world: World) -> None:
     made = await world.demo.create(delay="PT1S")
-    world.receiver.script(made["id"], Verdict("final", 410, "answered 410 Gone"))
+    world.receiver.script(made["id"], Verdict("final", 410, "answered 410 Gone", gone=True))
     world.receiver.takes = 5.0
     await world.run(3)
     await world.admin.post(f"{DEFAULT}/pause", {"reason": "by hand"})
@@ -122,7 +124,7 @@ async def test_410_does_not_overwrite_a_persons_pause(world: World) -> None:
 
 async def test_410_of_an_address_that_was_replaced_meanwhile_pauses_nothing(world: World) -> None:
     made = await world.demo.create(delay="PT1S")
-    world.receiver.script(made["id"], Verdict("final", 410, "answered 410 Gone"))
+    world.receiver.script(made["id"], Verdict("final", 410, "answered 410 Gone", gone=True))
     world.receiver.takes = 5.0
     await world.run(3)
     await channel(world, url="http://localhost:7073/new")

@@ -102,7 +102,7 @@ async def test_the_breaker_is_told_when_it_opens_and_closes_but_not_that_of_the_
 async def test_a_channel_that_410_pauses_is_told(world: World) -> None:
     await subscribe(world, "channel.paused")
     made = await world.demo.create(delay="PT1S")
-    world.receiver.script(made["id"], Verdict("final", 410, "answered 410"))
+    world.receiver.script(made["id"], Verdict("final", 410, "answered 410", gone=True))
     await world.run(10)
     [notice] = told(world)
     assert notice["subjects"][0]["subject"] == "default" and "410" in notice["subjects"][0]["detail"]
