@@ -36,9 +36,9 @@ from tests.waiting import wait_until
 
 from .conftest import DOCUMENT
 
-EXAMPLES = 12
+EXAMPLES = 20
 """Calls with drawn content for each operation that takes some, beside those for each bound of it."""
-FEW = 5
+FEW = 8
 """The number of examples for routes with little to draw."""
 LARGE = 40
 """Partitions of a fleet at most: ten thousand take seconds, and make each later call on the fleet slow. Other tests have them."""

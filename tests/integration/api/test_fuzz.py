@@ -26,7 +26,7 @@ def running() -> Iterator[Running]:
         yield found
         # Both accepted and refused calls were made, unless only some of the tests were selected.
         if len(found.statuses) > 20:
-            assert found.statuses["POST /api/v1/events"][201] > 10 and found.statuses["POST /api/v1/events"][422] > 10
+            assert found.statuses["POST /api/v1/events"][201] > 20 and found.statuses["POST /api/v1/events"][422] > 20
 
 
 @pytest.fixture(scope="module")
