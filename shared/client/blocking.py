@@ -179,7 +179,7 @@ class Client:
         called when the lock is lost, from a thread of its own.
         """
         new_attempt(name, ttl, wait, holder)
-        return Lock(lambda: new_attempt(name, ttl, wait, holder), self._run, self._retry_settings.retries, on_lost, self._clock)
+        return Lock(lambda: new_attempt(name, ttl, wait, holder), self._run, on_lost, self._clock)
 
     def stats(self) -> Stats:
         """Return the numbers of the tenant's events by state."""

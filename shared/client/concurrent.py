@@ -179,7 +179,7 @@ class AsyncClient:
         called when the lock is lost, on the event loop.
         """
         new_attempt(name, ttl, wait, holder)
-        return AsyncLock(lambda: new_attempt(name, ttl, wait, holder), self._run, self._retry_settings.retries, on_lost, self._clock)
+        return AsyncLock(lambda: new_attempt(name, ttl, wait, holder), self._run, on_lost, self._clock)
 
     async def stats(self) -> Stats:
         """Return the numbers of the tenant's events by state."""

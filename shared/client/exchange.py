@@ -40,11 +40,13 @@ class ApiReply(NamedTuple):
 
 
 class ConnectionFailure(NamedTuple):
-    """A request without an answer. `sent`: True if it may have reached the service. `why`: the reason, for people."""
+    """A request without an answer. `sent`: True if it may have reached the service. `why`: the reason, for people. `lasting`: True if time
+    does not mend it: the name does not resolve, or TLS fails."""
 
     sent: bool
     why: str
     error: BaseException | None = None
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

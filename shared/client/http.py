@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -110,7 +112,19 @@ def to_failure(error: httpx.TransportError) -> ConnectionFailure:
     """Return httpx's error as a connection failure. Its message names hosts and system errors, never headers."""
     sent = not isinstance(error, _UNSENT)
     what = "no connection to" if not sent else "no answer in time from" if isinstance(error, httpx.TimeoutException) else "no answer from"
-    return ConnectionFailure(sent, f"{what}{_address(error)}: {error}" if str(error) else f"{what}{_address(error)}", error)
+    why = f"{what}{_address(error)}: {error}" if str(error) else f"{what}{_address(error)}"
+    return ConnectionFailure(sent, why, error, lasting=any(map(_is_lasting, _causes(error))))
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _is_lasting(error: BaseException) -> bool:
+    unknown = isinstance(error, socket.gaierror) and error.errno != socket.EAI_AGAIN
+    return unknown or isinstance(error, ssl.SSLError)
 
 
 def _address(error: httpx.TransportError) -> str:

@@ -76,26 +76,37 @@ def renew(pk: str, name: str, etag: str) -> Steps[str | None]:
     return answer.etags[0] if isinstance(answer, Applied) else None
 
 
-def release(
-    pk: str, name: str, holder: str, nonce: str, token: int, etag: str = ""
-) -> Steps[LockRow | Literal["missing", "changed"] | None]:
-    """End the caller's grant, and its wait. Return the row before, or None if the caller had neither.
+class Released(NamedTuple):
+    """The outcome of a release. before: the row before, None if there was none. ended: the caller's grant or wait has ended by it."""
 
-    etag: the outcome is `changed` unless the row has it; '' for any. Raises `OutcomeUnknown`, `Unavailable`.
+    before: LockRow | None
+    ended: bool
+
+
+def release(
+    pk: str, name: str, holder: str, nonce: str, token: int, wall: Millis, etag: str = "", *, create: bool = False
+) -> Steps[Released | Literal["missing", "changed"]]:
+    """End the caller's attempt: its grant, its wait, and what a request of it that is still under way could get.
+
+    wall: the wall time. etag: the outcome is `changed` unless the row has it; '' for any. create: make the row if there is none; otherwise
+    the outcome is `missing`. Raises `OutcomeUnknown`, `Unavailable`.
     """
 
-    def attempt() -> Steps[LockRow | Literal["missing", "changed"] | WriteConflict | None]:
+    def attempt() -> Steps[Released | Literal["missing", "changed"] | WriteConflict]:
         row = yield from get(TABLE, pk, name)
-        if row is None:
+        if row is None and not create:
             return "missing"
-        if etag and row.etag != etag:
+        if etag and (row is None or row.etag != etag):
             return "changed"
-        before = parse_lock(row)
-        after = rules.release(before, holder, nonce, token)
+        before = parse_lock(row) if row is not None else None
+        after = rules.release(before, holder, nonce, row.read_at if row is not None else wall, token)
         if after is None:
-            return None
-        answer = yield from write(TABLE, pk, Replace(name, after.props(), row.etag))
-        return before if isinstance(answer, Applied) else WriteConflict(answer)
+            return Released(before, ended=False)
+        op = Replace(name, after.props(), row.etag) if row is not None else Insert(name, after.props())
+        answer = yield from write(TABLE, pk, op)
+        if not isinstance(answer, Applied):
+            return WriteConflict(answer)
+        return Released(before, before is not None and (after.state != before.state or after.waiters != before.waiters))
 
     ended = yield from retry_steps(attempt, TRIES)
     if isinstance(ended, WriteConflict):

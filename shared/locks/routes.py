@@ -41,12 +41,13 @@ async def locks_put(call: Call[LockService, LockIn]) -> Answer:
     return Answer(200 if isinstance(answer, LockHeldOut) else 202, answer)
 
 
-@locks.delete("v1/locks/{lock}", answers={204: None}, if_match=True)
+@locks.delete("v1/locks/{lock}", answers={204: None, 409: ("lock-held",)}, if_match=True)
 async def locks_delete(call: Call[LockService, None, LockReleaseQuery]) -> Answer:
     """Release a lock, and leave its queue.
 
-    The first waiter gets it when it asks next. A grant that has ended stays ended, and the grants of other callers do not change. The call
-    is safe to repeat. The lock's row stays for at least a day, so that later tokens are greater.
+    The first waiter gets it when it asks next. The attempt of this holder and nonce has ended then, and a request of it that arrives later
+    gets nothing. A token without holder that does not hold the lock is 409 `lock-held`. The call is safe to repeat. The lock's row stays
+    for at least a day, so that later tokens are greater.
     """
     await call.service.release(call.tenant, call.params["lock"], call.query, call.headers)
     return Answer(204)

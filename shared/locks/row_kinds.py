@@ -26,6 +26,7 @@ KINDS: Final = (
             "waiters": "JSON list of those who wait: holder, nonce, timeout, time of the last request, time of the first",
             "note": "reason of a revocation; absent for none",
             "author": "prefix of the key that revoked it; absent for none",
+            "ended": "JSON list of attempts that get no grant any more: a mark of holder and nonce, and when each ended; absent for none",
         },
         "The next new lock of a tenant that is at its limit, if the lock has been free for a day; deletion of the tenant.",
     ),

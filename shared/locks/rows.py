@@ -8,8 +8,10 @@ Times are the storage service's own, in milliseconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from base64 import b64encode
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Final, Literal, NamedTuple
 from zlib import crc32
 
 import orjson
@@ -47,11 +49,24 @@ class Waiter:
     since: Millis
 
 
+class EndedAttempt(NamedTuple):
+    """An attempt that gets no grant any more. mark: of its holder and nonce (`mark_of`). at: when it ended; 0 stands for the time of the
+    write that stores this."""
+
+    mark: str
+    at: Millis
+
+
+def mark_of(holder: str, nonce: str) -> str:
+    """Return the short form in which a row remembers an attempt."""
+    return b64encode(blake2b(orjson.dumps((holder, nonce)), digest_size=9).digest()).decode()
+
+
 @dataclass(frozen=True, slots=True)
 class LockRow:
     """A lock. token: of the last grant. holder, nonce: who got it. validity: of the grant. renewed: when it was last renewed; 0 stands
     for the time of the write that stores this. granted: about when it began. note, author: of who revoked it. waiters: the first is the
-    next holder."""
+    next holder. ended: attempts that have ended, the latest last."""
 
     token: int
     state: LockState
@@ -63,6 +78,7 @@ class LockRow:
     waiters: tuple[Waiter, ...] = ()
     note: str = ""
     author: str = ""
+    ended: tuple[EndedAttempt, ...] = ()
 
     def props(self) -> Props:
         """Return the row's properties."""
@@ -83,10 +99,22 @@ def _unpack(text: object) -> tuple[Waiter, ...]:
     return tuple(Waiter(*each) for each in orjson.loads(str(text)))
 
 
-_LOCK: Final = RowCodec(LockRow, formats={"waiters": Format(_pack, _unpack)}, sparse=("waiters", "note", "author"))
+def _pack_ended(ended: tuple[EndedAttempt, ...]) -> str:
+    return orjson.dumps([tuple(each) for each in ended]).decode()
+
+
+def _unpack_ended(text: object) -> tuple[EndedAttempt, ...]:
+    return tuple(EndedAttempt(*each) for each in orjson.loads(str(text)))
+
+
+_FORMATS: Final = {"waiters": Format(_pack, _unpack), "ended": Format(_pack_ended, _unpack_ended)}
+_LOCK: Final = RowCodec(LockRow, formats=_FORMATS, sparse=("waiters", "note", "author", "ended"))
 
 
 def parse_lock(row: Row) -> LockRow:
-    """Return the lock of a row. Its `renewed` is a time, never 0."""
+    """Return the lock of a row. Its `renewed`, and the times of `ended`, are never 0."""
     props = row.props if row.props["renewed"] else {**row.props, "renewed": row.timestamp}
-    return _LOCK.decode(props)
+    lock = _LOCK.decode(props)
+    if all(each.at for each in lock.ended):
+        return lock
+    return replace(lock, ended=tuple(each if each.at else each._replace(at=row.timestamp) for each in lock.ended))

@@ -16,8 +16,20 @@ from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
-from .rows import LockRow, Waiter
-from .timings import DRIFT, FIRST_RETRY, KEPT, MARGIN, MOST_RETRY, MOST_WAITERS, RETRY_STEP
+from .rows import EndedAttempt, LockRow, Waiter, mark_of
+from .timings import (
+    ASKED_STORED,
+    DRIFT,
+    ENDED_KEPT,
+    FIRST_RETRY,
+    KEPT,
+    MARGIN,
+    MOST_ENDED,
+    MOST_RETRY,
+    MOST_WAITERS,
+    PRESENT,
+    RETRY_STEP,
+)
 
 type LockRefusal = Literal["lock-held", "lock-lost", "too-many-waiters"]
 
@@ -88,19 +100,32 @@ def ask(lock: LockRow | None, request: LockRequest, now: Millis, wall: Millis) -
     if mine and lock.state == "held" and request.token in (0, lock.token) and not (over and others):
         # Nobody else got the lock since, so the token still fits, even if the grant has run out meanwhile.
         return Held(replace(lock, renewed=0, waiters=queue))
-    if request.token or (mine and lock.state != "held"):
-        # A request that was under way for long must not bring back what its caller has released.
+    if request.token or (mine and lock.state != "held") or _has_ended(lock, request.holder, request.nonce):
+        # A request that was under way for long must not bring back what its caller has released, or what others got after it.
         return "lock-lost"
     place = next((number for number, each in enumerate(queue) if _is_attempt(each, request)), None)
-    if over and (not queue or place == 0):
+    if over and not any(now - each.asked < PRESENT for each in queue[:place]):
         silent = lock.holder if lock.state == "held" and not mine else NO_HOLDER
         rest = tuple(each for each in queue if not _is_attempt(each, request))
-        return _grant(request, next_token(lock.token, wall), now, rest)._replace(taken_from=silent)
+        ended = _ended(lock, lock.holder, lock.nonce, now) if lock.holder and not mine else lock.ended
+        return _grant(request, next_token(lock.token, wall), now, rest, ended)._replace(taken_from=silent)
     return _queue(lock, request, queue, place, now)
 
 
-def _grant(request: LockRequest, token: int, at: Millis, waiters: tuple[Waiter, ...]) -> Held:
-    return Held(LockRow(token, "held", request.holder, request.nonce, request.ttl, at, 0, waiters), new=True)
+def _grant(request: LockRequest, token: int, at: Millis, waiters: tuple[Waiter, ...], ended: tuple[EndedAttempt, ...] = ()) -> Held:
+    return Held(LockRow(token, "held", request.holder, request.nonce, request.ttl, at, 0, waiters, ended=ended), new=True)
+
+
+def _ended(lock: LockRow, holder: str, nonce: str, now: Millis) -> tuple[EndedAttempt, ...]:
+    """Return the ended attempts of the row with one more. Those that no request can belong to any more are left out."""
+    mark = mark_of(holder, nonce)
+    kept = [each for each in lock.ended if now - each.at < ENDED_KEPT and each.mark != mark]
+    return (*kept, EndedAttempt(mark, now))[-MOST_ENDED:]
+
+
+def _has_ended(lock: LockRow, holder: str, nonce: str) -> bool:
+    mark = mark_of(holder, nonce) if lock.ended else ""
+    return any(each.mark == mark for each in lock.ended)
 
 
 def _queue(lock: LockRow, request: LockRequest, queue: tuple[Waiter, ...], place: int | None, now: Millis) -> Waiting | LockRefusal:
@@ -113,7 +138,7 @@ def _queue(lock: LockRow, request: LockRequest, queue: tuple[Waiter, ...], place
         return Waiting(replace(lock, waiters=joined), len(queue), retry_after(len(queue), request.wait))
     before = queue[place]
     retry = retry_after(place, request.wait)
-    if before.timeout == request.wait and now - before.asked < request.wait // 2:
+    if before.timeout == request.wait and now - before.asked < min(request.wait // 2, ASKED_STORED):
         # Stored often enough: a waiter that asks after `retry` cannot be dropped before its next write.
         return Waiting(None, place, retry)
     again = replace(before, timeout=request.wait, asked=now)
@@ -131,17 +156,22 @@ def live_waiters(lock: LockRow, now: Millis) -> tuple[Waiter, ...]:
     return tuple(each for each in lock.waiters if now - each.asked < each.timeout + each.timeout // 2 + MARGIN)
 
 
-def release(lock: LockRow, holder: str, nonce: str, token: int = 0) -> LockRow | None:
+def release(lock: LockRow | None, holder: str, nonce: str, now: Millis, token: int = 0) -> LockRow | None:
     """Return the row without the caller's grant and without it among the waiters; None if it stays as it is.
 
-    token: of the grant, 0 for any of this holder and nonce. Without a holder the token alone names the grant: somebody knows that its
-    holder has stopped.
+    The row remembers the attempt, so that a request of it that comes later gets nothing. lock: None if there is no row, which then is made
+    for that. token: of the grant, 0 for any of this holder and nonce. Without a holder the token alone names the grant: somebody knows that
+    its holder has stopped.
     """
+    if lock is None:
+        return LockRow(0, "free", NO_HOLDER, "", 0, now, ended=(EndedAttempt(mark_of(holder, nonce), 0),)) if holder else None
     waiters = tuple(each for each in lock.waiters if (each.holder, each.nonce) != (holder, nonce))
-    own = (lock.holder, lock.nonce) == (holder, nonce) and token in (0, lock.token)
-    if lock.state != "free" and (own if holder else token == lock.token):
-        return replace(lock, state="free", waiters=waiters)
-    return replace(lock, waiters=waiters) if waiters != lock.waiters else None
+    own = (lock.holder, lock.nonce) == (holder, nonce)
+    if lock.state != "free" and (own and token in (0, lock.token) if holder else token == lock.token):
+        return replace(lock, state="free", waiters=waiters, ended=_ended(lock, lock.holder, lock.nonce, now))
+    if waiters != lock.waiters or (holder and not own and not _has_ended(lock, holder, nonce)):
+        return replace(lock, waiters=waiters, ended=_ended(lock, holder, nonce, now))
+    return None
 
 
 class LockRevoked(NamedTuple):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 import orjson
@@ -25,9 +26,9 @@ from . import protocol
 from .limit import LockLimit
 from .listing import list_locks, lock_out
 from .model import LockHeldOut, LockIn, LockOut, LockReleaseQuery, LockWaitingOut
-from .rows import PARTITIONS, TABLE, parse_lock, partition_at, partition_of
+from .rows import PARTITIONS, TABLE, mark_of, parse_lock, partition_at, partition_of
 from .rules import Held, LockRequest, Waiting
-from .timings import MOST_WAITERS
+from .timings import LEAST_TTL, MOST_TTL, MOST_WAITERS
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class LockService:
         """Grant or renew a lock, or queue the caller. Raises 409 `lock-held`, `lock-lost`, `too-many-waiters`, 429, `StorageError`."""
         pk = partition_of(tenant, name)
         known = _unpack_version(body.version) if body.version is not None else None
-        if known is not None and known.token == body.token:
+        if known is not None and known.token == body.token and known.attempt == mark_of(body.holder, body.nonce):
             try:
                 etag = await self._runner.run(protocol.renew(pk, name, known.etag))
             except Rejected:
@@ -91,7 +92,7 @@ class LockService:
                 extra = {"action": "lock_taken_over", "tenant": tenant, "lock": name, **about}
                 text = "Lock %s of %s goes to %s with token %d: %s did not renew it"
                 log.info(text, name, tenant, lock.holder, lock.token, outcome.taken_from, extra=extra)
-            version = _pack_version(_Version(lock.token, lock.validity, asked.etag))
+            version = _pack_version(_Version(lock.token, lock.validity, asked.etag, mark_of(lock.holder, lock.nonce)))
             return LockHeldOut(token=lock.token, valid_ms=lock.validity, version=version)
         if isinstance(outcome, Waiting):
             self.counters["lock_waiting"] += 1
@@ -110,17 +111,33 @@ class LockService:
             row = await self._tables.get(TABLE, pk, name)
             check_if_match(headers, etag_of(row.etag) if row is not None else None)
             etag = row.etag if row is not None else ""
-        before = await self._runner.run(protocol.release(pk, name, holder, query.nonce or "", query.token or 0, etag))
-        if before == "missing":
+        token = query.token or 0
+        outcome = await self._release(pk, name, holder, query.nonce or "", token, etag)
+        if outcome == "missing" and holder and not etag:
+            # A request for the lock may still be under way, and must find that its attempt has ended.
+            with contextlib.suppress(Problem):
+                await self._limit.admit(tenant)
+                outcome = await self._release(pk, name, holder, query.nonce or "", token, etag, create=True)
+        if outcome == "missing":
             raise not_found("lock")
-        if before == "changed":
+        if outcome == "changed":
             raise Problem(412, "precondition-failed", "The lock has changed since it was read. Read it again and repeat the call.")
-        if before is None:
+        before = outcome.before
+        if not outcome.ended:
+            if not holder and before is not None and before.state != "free" and before.token != token:
+                detail = f"grant {token} does not hold the lock: {before.holder} does, with token {before.token}"
+                raise conflict("lock-held", f"{detail}; read the lock, and give this token if its holder has stopped")
             return
+        assert before is not None  # a grant or a wait has ended
         self.counters["lock_released"] += 1
         if not holder:
             extra = {"action": "lock_released_by_token", "tenant": tenant, "lock": name, "holder": before.holder, "token": before.token}
             log.info("Lock %s of %s is released by its token, held by %s", name, tenant, before.holder, extra=extra)
+
+    async def _release(
+        self, pk: str, name: str, holder: str, nonce: str, token: int, etag: str, *, create: bool = False
+    ) -> protocol.Released | Literal["missing", "changed"]:
+        return await self._runner.run(protocol.release(pk, name, holder, nonce, token, self._clock.now(), etag, create=create))
 
     async def revoke(self, tenant: str, name: str, note: str, author: str) -> Millis:
         """Let a grant run out. Return the milliseconds until the lock can be granted. Raises 404, `StorageError`."""
@@ -155,11 +172,12 @@ class LockService:
 
 
 class _Version(NamedTuple):
-    """The data with which a renewal is one write: the grant's token and validity, and the row's ETag."""
+    """The data with which a renewal is one write: the grant's token and validity, the row's ETag, and the mark of the attempt."""
 
     token: int
     ttl: Millis
     etag: str
+    attempt: str
 
 
 _ETAG: Final = re.compile(r'W/"[^"]{1,100}"')
@@ -173,8 +191,9 @@ def _pack_version(known: _Version) -> str:
 def _unpack_version(version: str) -> _Version | None:
     """Return what `_pack_version` packed; None for any other text: a version only saves a request."""
     try:
-        token, ttl, etag = orjson.loads(base64.urlsafe_b64decode(version + "=" * (-len(version) % 4)))
+        token, ttl, etag, attempt = orjson.loads(base64.urlsafe_b64decode(version + "=" * (-len(version) % 4)))
     except (binascii.Error, ValueError, TypeError):
         return None
-    known = type(token) is int and type(ttl) is int and isinstance(etag, str) and _ETAG.fullmatch(etag) is not None
-    return _Version(token, ttl, etag) if known else None
+    bounded = type(token) is int and type(ttl) is int and LEAST_TTL <= ttl <= MOST_TTL
+    known = bounded and isinstance(attempt, str) and isinstance(etag, str) and _ETAG.fullmatch(etag) is not None
+    return _Version(token, ttl, etag, attempt) if known else None

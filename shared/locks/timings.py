@@ -19,6 +19,10 @@ DEFAULT_TTL: Final[Millis] = 30_000
 LEAST_WAIT: Final[Millis] = 2_000
 MOST_WAIT: Final[Millis] = 300_000
 """Bounds of the time within which a waiter must ask again."""
+ASKED_STORED: Final[Millis] = 7_500
+"""Time after which the row notes again that a waiter has asked, or half of its time-out if that is shorter."""
+PRESENT: Final[Millis] = 25_000
+"""Time since a waiter was last noted after which a free lock passes it over. A living one asks each `MOST_RETRY` at least, and is noted."""
 MOST_WAITERS: Final = 100
 """Waiters of one lock. They are one property of its row, which may have 32 Ki characters."""
 
@@ -28,6 +32,11 @@ RETRY_STEP: Final[Millis] = 500
 """The pause of each further waiter is longer by this."""
 MOST_RETRY: Final[Millis] = 5_000
 """Longest pause of a waiter."""
+
+MOST_ENDED: Final = 64
+"""Ended attempts that a row remembers: 2 KiB."""
+ENDED_KEPT: Final[Millis] = 120_000
+"""Time for which they are remembered, longer than a request is under way between a caller and the write of its grant."""
 
 KEPT: Final[Millis] = 86_400_000
 """A lock that nobody holds keeps its row for at least this long after the last write. It is longer than any error of a wall clock that goes

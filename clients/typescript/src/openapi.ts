@@ -339,7 +339,7 @@ export interface paths {
         post?: never;
         /**
          * Release a lock, and leave its queue
-         * @description The first waiter gets it when it asks next. A grant that has ended stays ended, and the grants of other callers do not change. The call is safe to repeat. The lock's row stays for at least a day, so that later tokens are greater.
+         * @description The first waiter gets it when it asks next. The attempt of this holder and nonce has ended then, and a request of it that arrives later gets nothing. A token without holder that does not hold the lock is 409 `lock-held`. The call is safe to repeat. The lock's row stays for at least a day, so that later tokens are greater.
          */
         delete: operations["locks_delete"];
         options?: never;

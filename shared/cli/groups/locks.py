@@ -113,11 +113,14 @@ def run(
     import os
     from datetime import timedelta
 
+    from ...client.locking.rules import check_name
     from ...core.durations import parse_duration
     from ..connection_options import resolve_connection
     from ..node.lock_run import LockRun, run_locked
     from ..session import usage_errors
 
+    with usage_errors("NAME"):
+        check_name(name)
     with usage_errors("--ttl"):
         validity = timedelta(milliseconds=parse_duration(ttl))
         if not timedelta(seconds=2) <= validity <= timedelta(hours=1):

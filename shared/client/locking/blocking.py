@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import random
 import threading
 from collections.abc import Callable
@@ -36,23 +37,26 @@ class Lock:
 
     The block is not interrupted when the lock is lost: only the program knows where it can stop. So it calls `check` before each step that
     no other process may do at the same time. The end of the block raises `LockLost` too, unless it raises something else. Each `with`
-    block is an attempt of its own. A lock cannot be entered twice at a time, and does not survive `os.fork`.
+    block is an attempt of its own. A lock cannot be entered twice at a time. After `os.fork` it belongs to the parent alone: the child's
+    `check` and the end of its block raise `LockLost`, and change nothing.
     """
 
     def __init__(
         self,
         make: Callable[[], LockAttempt],
         run: StepsRunner,
-        retries: int,
         on_lost: Callable[[], None] | None,
         clock: Callable[[], float],
     ) -> None:
         """make: returns a new attempt. clock: seconds that advance while the machine sleeps."""
-        self._make, self._run, self._retries, self._on_lost, self._clock = make, run, retries, on_lost, clock
+        self._make, self._run, self._on_lost, self._clock = make, run, on_lost, clock
         self._attempt: LockAttempt | None = None
         self._grant: LockGrant | None = None
         self._why = ""
         self._over = False
+        self._process = 0
+        """The process that has entered the block; 0 for none, and in a forked child."""
+        self._forked = False
         self._changed = threading.Condition()
 
     @property
@@ -63,7 +67,7 @@ class Lock:
     @property
     def lost(self) -> bool:
         """True as soon as another caller may get the lock, and then until the end of the block."""
-        with self._changed:
+        with self._own():
             return self._is_lost(self._held())
 
     @property
@@ -73,29 +77,38 @@ class Lock:
 
     def remaining(self) -> float:
         """Return the seconds for which nobody else can get the lock if no renewal succeeds. 0 if it is lost."""
-        with self._changed:
+        with self._own():
             grant = self._held()
             return 0.0 if self._is_lost(grant) else max(0.0, grant.ends - self._clock())
 
     def check(self) -> None:
         """Raise `LockLost` if the lock is lost."""
-        with self._changed:
+        with self._own():
             grant = self._held()
             if self._is_lost(grant):
                 raise self._lost(grant)
+
+    def _own(self) -> threading.Condition:
+        """Return what guards the state. In a forked child this is a new one: a thread that does not exist there may hold the other."""
+        if self._process not in (0, os.getpid()):
+            self._changed, self._process = threading.Condition(), 0
+            self._why = self._why or "it belongs to the process that this one was forked from"
+            self._forked = True
+        return self._changed
 
     def __enter__(self) -> Self:
         """Wait for the lock. Raises `LockHeld` when the time is over, and the errors of every operation."""
         if self._attempt is not None:
             raise RuntimeError("this lock is in use: make another one with client.lock")
-        self._attempt = attempt = self._make()
+        self._attempt, self._process, self._forked = (attempt := self._make()), os.getpid(), False
         try:
-            self._grant = self._run(rules.acquire(attempt, self._retries, self._clock, random.random))
+            self._grant = self._run(rules.acquire(attempt, self._clock, random.random))
             self._why, self._over = "", False
             for work in (self._renew, self._watch) if self._on_lost is not None else (self._renew,):
                 threading.Thread(target=work, args=(attempt,), name=f"tocsin lock {attempt.name}", daemon=True).start()
         except BaseException:
             # The attempt may be in the queue, or have a grant whose answer was lost.
+            self._own()
             self._attempt = self._grant = None
             self._release(attempt)
             raise
@@ -104,7 +117,7 @@ class Lock:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         attempt, grant = self._attempt, self._held()
         assert attempt is not None
-        with self._changed:
+        with self._own():
             lost = self._lost(grant) if self._is_lost(grant) else None
             self._over = True
             self._changed.notify_all()
@@ -130,6 +143,8 @@ class Lock:
         return LockLost(self._attempt.name, grant.token, self._why)
 
     def _release(self, attempt: LockAttempt) -> None:
+        if self._forked:
+            return
         # The grant runs out if this fails.
         with contextlib.suppress(TocsinError):
             self._run(rules.release(attempt))

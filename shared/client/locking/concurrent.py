@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -43,18 +44,18 @@ class AsyncLock:
         self,
         make: Callable[[], LockAttempt],
         run: AsyncStepsRunner,
-        retries: int,
         on_lost: Callable[[], None] | None,
         clock: Clock,
     ) -> None:
         """make: returns a new attempt. clock: its seconds should advance while the machine sleeps, as those of `SystemClock.steady` do."""
-        self._make, self._run, self._retries, self._on_lost = make, run, retries, on_lost
+        self._make, self._run, self._on_lost = make, run, on_lost
         self._clock: Callable[[], float] = getattr(clock, "steady", clock.monotonic)
         # `sleep` of the test kit's clock moves it; `idle` does not.
         self._sleep: Callable[[float], Awaitable[None]] = getattr(clock, "idle", clock.sleep)
         self._attempt: LockAttempt | None = None
         self._grant: LockGrant | None = None
         self._why = ""
+        self._process = 0
         self._limit: asyncio.Timeout | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -67,6 +68,8 @@ class AsyncLock:
     def lost(self) -> bool:
         """True as soon as another caller may get the lock, and then until the end of the block."""
         grant = self._held()
+        if not self._why and self._process != os.getpid():
+            self._why = "it belongs to the process that this one was forked from"
         if not self._why and self._clock() >= grant.ends:
             self._lose("its validity is over, and no renewal has succeeded")
         return bool(self._why)
@@ -89,9 +92,9 @@ class AsyncLock:
         """Wait for the lock. Raises `LockHeld` when the time is over, and the errors of every operation."""
         if self._attempt is not None:
             raise RuntimeError("this lock is in use: make another one with client.lock")
-        self._attempt, self._why = self._make(), ""
+        self._attempt, self._why, self._process = self._make(), "", os.getpid()
         try:
-            self._grant = await self._run(rules.acquire(self._attempt, self._retries, self._clock, random.random))
+            self._grant = await self._run(rules.acquire(self._attempt, self._clock, random.random))
             self._limit = asyncio.timeout(None)
             await self._limit.__aenter__()
         except BaseException:
@@ -141,6 +144,8 @@ class AsyncLock:
         """Release the lock. It runs out if this fails."""
         attempt, self._attempt, self._grant = self._attempt, None, None
         assert attempt is not None
+        if self._process != os.getpid():
+            return
         with contextlib.suppress(TocsinError):
             await self._run(rules.release(attempt))
 

@@ -6,7 +6,9 @@ from later, and longer. So whoever stops when `LockGrant.ends` has come stops be
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import socket
 import uuid
 from collections.abc import Callable
@@ -22,10 +24,15 @@ from ..calls import encode
 from ..errors import LockHeld, Refused, Unreachable, Unreadable
 from ..exchange import ApiCall, ApiReply, CallSteps, ConnectionFailure, RetrySettings, SendCall, Sleep, exchange, read_empty, refusal
 
+log = logging.getLogger(__name__)
+
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
 WAITER_TIMEOUT: Final = timedelta(seconds=15)
 """A waiter that does not ask again within this time leaves the queue. It asks at least every 4 s."""
-SILENCE: Final = 60.0
-"""Seconds without an answer after which a waiter gives up."""
+TOLD_EVERY: Final = 30.0
+"""Seconds between two lines of the log while the service does not answer a waiter."""
+LONGEST_ASKED: Final = 60.0
+"""Longest `Retry-After` in seconds that a waiter honours."""
 RENEW_AT: Final = 1 / 3
 """Part of the validity after which a grant is renewed. Two more tries fit in the rest."""
 FIRST_PAUSE: Final = 0.2
@@ -71,6 +78,12 @@ class LockEnded(NamedTuple):
     why: str
 
 
+def check_name(name: str) -> None:
+    """Raise ValueError for a name that no lock has."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name[:40]!r} is not the name of a lock: 1 to 100 of A-Z a-z 0-9 and inner . _ -")
+
+
 def new_attempt(name: str, ttl: timedelta, wait: timedelta | None, holder: str | None) -> LockAttempt:
     """Return an attempt with a nonce of its own. Raises TypeError and ValueError for arguments that cannot be sent."""
     for what, given in (("ttl", ttl), ("wait", wait)):
@@ -80,34 +93,39 @@ def new_attempt(name: str, ttl: timedelta, wait: timedelta | None, holder: str |
         raise ValueError(f"ttl: {ttl} is not from 2 seconds to 1 hour")
     if wait is not None and wait < timedelta(0):
         raise ValueError(f"wait: {wait} is negative")
-    if not name or "/" in name:
-        raise ValueError(f"{name[:40]!r} is not the name of a lock: 1 to 100 of A-Z a-z 0-9 and inner . _ -")
+    check_name(name)
     own = f"{socket.gethostname()[:50]}/{os.getpid()}" if holder is None else holder
     return LockAttempt(name, own, uuid.uuid4().hex, ttl, None if wait is None else wait.total_seconds())
 
 
-def acquire(attempt: LockAttempt, retries: int, now: SteadyClock, chance: Callable[[], float]) -> CallSteps[LockGrant]:
+def acquire(attempt: LockAttempt, now: SteadyClock, chance: Callable[[], float]) -> CallSteps[LockGrant]:
     """Wait for the lock. Raises `LockHeld` when the time is over, `Refused`, `Unreachable`, `Unreadable`.
 
-    retries: tries after the first, if the service has never answered. Once it has answered, a minute without an answer ends the wait.
+    While the service is away, 5xx or no answer, the wait goes on, with a line in the log every 30 s. Answers that no time mends (401, 403,
+    404), a name that does not resolve, and a failure of TLS end it at once.
     """
-    until = None if attempt.wait is None else now() + attempt.wait
-    failures, answered = 0, None
+    began = told = now()
+    until = None if attempt.wait is None else began + attempt.wait
+    failures = 0
     while True:
         sent = now()
         last = until is not None and sent >= until
         result: ApiReply | ConnectionFailure = yield SendCall(_put(attempt, wait=not last))
         if not isinstance(result, ConnectionFailure) and result.status < 500 and result.status != 429:
-            failures, answered = 0, now()
+            failures = 0
             found = _read(result, attempt, sent)
             if isinstance(found, LockGrant):
                 return found
             pause = found
         else:
             failures += 1
-            over = failures > retries if answered is None else now() - answered >= SILENCE
-            if over or last:
-                raise _failure(result, attempt)
+            failure = _failure(result, attempt)
+            if last or (isinstance(result, ConnectionFailure) and result.lasting):
+                raise failure
+            if now() - told >= TOLD_EVERY:
+                told = now()
+                extra = {"action": "lock_waits_for_app", "lock": attempt.name}
+                log.warning("Lock %s is asked for again, after %.0f s: %s", attempt.name, told - began, failure, extra=extra)
             pause = _pause(result, failures, chance)
         if last:
             raise LockHeld(attempt.name)
@@ -187,7 +205,7 @@ def _failure(result: ApiReply | ConnectionFailure, attempt: LockAttempt) -> Refu
 
 def _pause(result: ApiReply | ConnectionFailure, failures: int, chance: Callable[[], float]) -> float:
     asked = refusal(result, "").retry_after if isinstance(result, ApiReply) else None
-    return min(asked or 0.0, SILENCE) + backoff.exponential(FIRST_PAUSE, failures - 1, LONGEST_PAUSE) * chance()
+    return min(asked or 0.0, LONGEST_ASKED) + backoff.exponential(FIRST_PAUSE, failures - 1, LONGEST_PAUSE) * chance()
 
 
 def _path(name: str) -> str:

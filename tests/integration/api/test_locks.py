@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
 
 import pytest
 
 from shared.locks import listing
+from shared.locks.rows import parse_lock
+from shared.locks.timings import MOST_ENDED
 from shared.storage.names import TURNS
 from shared.storage.ports import Row
 from tests.unit.scheduler.harness import Client, World
@@ -75,6 +77,90 @@ async def test_a_repeated_request_gets_the_same_grant_and_a_late_one_nothing(wor
     assert (await held(demo, "a", nonce="n2"))["token"] > first["token"]
 
 
+async def test_a_waiter_that_has_vanished_keeps_a_free_lock_from_others_for_half_a_minute_at_most(world: World) -> None:
+    demo = world.demo
+    await held(demo, "a")
+    assert (await ask(demo, "b", wait="PT5M"))[0] == 202
+    await world.clock.advance(20)
+    assert (await ask(demo, "c", wait="PT5M"))[0] == 202, "a vanished too, and b comes first"
+    await world.clock.advance(6)
+    await held(demo, "c")
+    shown = (await demo.get("/api/v1/locks/nightly")).json()
+    assert [each["holder"] for each in shown["waiters"]] == ["b"], "it keeps its place"
+
+
+async def test_a_waiter_with_a_long_time_out_that_asks_as_it_is_told_is_not_passed_over(world: World) -> None:
+    demo = world.demo
+    await held(demo, "a", ttl="PT10S")
+    for _ in range(20):
+        assert (await ask(demo, "b", wait="PT5M"))[0] == 202
+        assert (await ask(demo, "c", wait="PT5M"))[0] == 202
+        await held(demo, "a")
+        await world.clock.advance(5)
+    await release(demo, "a")
+    assert (await ask(demo, "c", wait="PT5M"))[0] == 202, "b comes first"
+    await held(demo, "b")
+
+
+async def test_a_late_request_of_an_attempt_that_has_ended_gets_nothing_whoever_had_the_lock_since(world: World) -> None:
+    demo = world.demo
+    for holder in ("a", "b", "c"):
+        await held(demo, holder)
+        await release(demo, holder)
+    for holder in ("a", "b", "c"):
+        assert code(await ask(demo, holder)) == (409, "lock-lost")
+    await held(demo, "d")
+    await world.clock.advance(20)
+    await held(demo, "e")
+    assert code(await ask(demo, "d")) == (409, "lock-lost"), "d vanished, and e got the lock: d has had its grant"
+    assert (await demo.get("/api/v1/locks/nightly")).json()["holder"] == "e"
+
+
+async def test_a_release_that_comes_before_its_request_leaves_the_lock_to_others(world: World) -> None:
+    demo = world.demo
+    assert await release(demo, "a") == 204, "no such lock yet"
+    assert code(await ask(demo, "a")) == (409, "lock-lost")
+    await held(demo, "b")
+    assert await release(demo, "c") == 204, "c neither holds the lock nor waits for it"
+    assert code(await ask(demo, "c", wait="PT5S")) == (409, "lock-lost")
+    await held(demo, "b")
+    assert (await demo.get("/api/v1/locks/nightly")).json()["waiters"] == []
+
+
+async def test_ended_attempts_are_remembered_for_two_minutes_and_in_a_bounded_number(world: World) -> None:
+    demo = world.demo
+    for number in range(MOST_ENDED + 5):
+        await release(demo, "a", f"n{number}")
+    assert code(await ask(demo, "a", nonce=f"n{MOST_ENDED + 4}")) == (409, "lock-lost")
+    await held(demo, "a", nonce="n0")
+    await release(demo, "a", "n0")
+    await world.clock.advance(130)
+    await held(demo, "b")
+    [row] = [row for row in world.rows(TURNS) if row.rk == "nightly"]
+    assert len(parse_lock(row).ended) <= 1
+
+
+async def test_a_wrong_token_releases_nothing_and_says_who_holds_the_lock(world: World) -> None:
+    demo = world.demo
+    token = (await held(demo, "a"))["token"]
+    answer = await demo.delete(f"/api/v1/locks/nightly?token={token + 1}")
+    assert answer.status == 409 and answer.json()["type"].endswith("/lock-held")
+    assert f"a does, with token {token}" in answer.json()["detail"]
+    assert [(await demo.delete(f"/api/v1/locks/nightly?token={token}")).status for _ in range(2)] == [204, 204]
+
+
+async def test_a_version_renews_only_the_grant_of_the_attempt_that_got_it(world: World) -> None:
+    demo = world.demo
+    first = await held(demo, "a")
+    known = {"token": first["token"], "version": first["version"]}
+    assert code(await ask(demo, "b", **known)) == (409, "lock-lost")
+    assert code(await ask(demo, "a", nonce="n2", **known)) == (409, "lock-lost")
+    token, _, etag, mark = json.loads(urlsafe_b64decode(first["version"] + "==="))
+    for ttl in (10**12, -1, 3_600_001):
+        forged = urlsafe_b64encode(json.dumps([token, ttl, etag, mark]).encode()).decode().rstrip("=")
+        await held(demo, "a", token=first["token"], version=forged)
+
+
 async def test_waiters_get_the_lock_in_order_and_those_that_left_are_passed_over(world: World) -> None:
     demo = world.demo
     await held(demo, "a")
@@ -118,8 +204,8 @@ async def test_callers_that_come_together_to_one_process_write_one_after_the_oth
     writes, answers = await costs(*waiters())
     assert writes == 40, "no write is refused, because another caller was faster"
     assert sorted(answer["ahead"] for _, answer in answers) == list(range(40))
-    await world.clock.advance(8)
-    assert (await costs(*waiters()))[0] == 0, "a request is stored when half of the time-out is over"
+    await world.clock.advance(6)
+    assert (await costs(*waiters()))[0] == 0, "a request is stored after 7.5 s"
     await world.clock.advance(4)
     assert (await costs(*waiters()))[0] == 40
 
@@ -140,7 +226,7 @@ async def test_a_revoked_grant_ends_only_when_its_holder_has_stopped(world: Worl
 async def test_whoever_knows_that_a_holder_has_stopped_releases_its_token(world: World) -> None:
     demo = world.demo
     first = await held(demo, "a")
-    assert (await demo.delete("/api/v1/locks/nightly?token=7")).status == 204
+    assert (await demo.delete("/api/v1/locks/nightly?token=7")).status == 409
     assert code(await ask(demo, "b")) == (409, "lock-held"), "another token"
     stale = {"if-match": '"x"'}
     assert (await demo.delete(f"/api/v1/locks/nightly?token={first['token']}", headers=stale)).status == 412

@@ -61,7 +61,7 @@ def revoked_renewed() -> list[Patch]:
 
 
 def released_got_again() -> list[Patch]:
-    return _asked(lambda lock, request: dataclasses.replace(lock, holder="", nonce="") if lock.state == "free" else lock)
+    return _asked(lambda lock, request: dataclasses.replace(lock, holder="", nonce="", ended=()) if lock.state == "free" else lock)
 
 
 def new_for_each_request() -> list[Patch]:
@@ -75,8 +75,8 @@ def new_for_each_request() -> list[Patch]:
 def any_grant_released() -> list[Patch]:
     plain = rules.release
 
-    def release(lock: Any, holder: str, nonce: str, token: int = 0) -> Any:
-        return plain(lock, holder, lock.nonce if lock.holder == holder else nonce, 0)
+    def release(lock: Any, holder: str, nonce: str, now: int, token: int = 0) -> Any:
+        return plain(lock, holder, lock.nonce if lock is not None and lock.holder == holder else nonce, now, 0)
 
     return [(rules, "release", release)]
 
@@ -148,6 +148,32 @@ def _from_the_first(play: Any) -> Any:
     return dataclasses.replace(_twice(play), held=True, steps=0, skews=(0,))
 
 
+def ended_forgotten() -> list[Patch]:
+    return [(rules, "_has_ended", lambda lock, holder, nonce: False)]
+
+
+def unknown_not_remembered() -> list[Patch]:
+    plain = rules.release
+
+    def release(lock: Any, holder: str, nonce: str, now: int, token: int = 0) -> Any:
+        known = lock is not None and any((each.holder, each.nonce) == (holder, nonce) for each in (lock, *lock.waiters))
+        return plain(lock, holder, nonce, now, token) if known else None
+
+    return [(rules, "release", release)]
+
+
+def another_grant_forgets() -> list[Patch]:
+    plain = rules.ask
+
+    def ask(lock: Any, request: Any, now: int, wall: int) -> Any:
+        found = plain(lock, request, now, wall)
+        if isinstance(found, rules.Held) and found.new:
+            return found._replace(lock=dataclasses.replace(found.lock, ended=()))
+        return found
+
+    return [(rules, "ask", ask)]
+
+
 MUTANTS = [
     Mutant("no margin for the times of two machines", "lost", no_margin),
     Mutant("no room for a slow clock", "drift", no_drift),
@@ -156,6 +182,9 @@ MUTANTS = [
     Mutant("a revoked lock is free at once", "revoked", free_at_once),
     Mutant("a revoked grant is renewed", "revoked", revoked_renewed),
     Mutant("a request from before the release gets the lock", "stray", released_got_again),
+    Mutant("ended attempts that are forgotten", "stray", ended_forgotten),
+    Mutant("a grant that forgets the attempts before it", "stray", another_grant_forgets),
+    Mutant("a release that finds nothing and is not remembered", "given_up", unknown_not_remembered),
     Mutant("a repeated request gets another grant", "lost", new_for_each_request),
     Mutant("a release ends a later attempt of the same holder", "stray", any_grant_released, _from_the_first),
     Mutant("a token that stays", "lost", same_token),

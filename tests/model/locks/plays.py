@@ -24,6 +24,11 @@ def stray(level: int) -> LockPlay:
     return LockPlay("stray", stray=1, lost=level, renewals=0)
 
 
+def given_up(level: int) -> LockPlay:
+    """A caller gives its attempt up while its request is under way: the release comes first."""
+    return LockPlay("given_up", stray=1, leaves=1, lost=level, renewals=0)
+
+
 def delayed(level: int) -> LockPlay:
     """A write is applied late; callers ask for a second grant."""
     return LockPlay("delayed", delayed=1, lost=level, renewals=level, tries=1 + level)
@@ -66,5 +71,5 @@ def removed(level: int) -> LockPlay:
 
 
 PLAYS: Mapping[str, Callable[[int], LockPlay]] = {
-    play.__name__: play for play in (lost, slow, stray, delayed, renewed, drift, holder, queue, abandoned, revoked, removed)
+    play.__name__: play for play in (lost, slow, stray, given_up, delayed, renewed, drift, holder, queue, abandoned, revoked, removed)
 }

@@ -6,7 +6,7 @@ L3: no caller gets the lock while another one, which asks in time, has waited fo
 L4: from every state, without further faults, every living caller gets the lock.
 L5: a caller that repeats its request while nobody else got the lock gets the same grant.
 L6: a revoked grant is renewed no more.
-L7: an attempt whose grant was released or revoked gets no other.
+L7: an attempt has one grant at most, and none once its release was answered.
 
 Time goes on in steps. A holder's clock is as slow, and that of storage as fast, as bounded drift permits; two times of storage
 may come from machines whose clocks differ by a second. A request whose caller has given it up may still be carried out, and a write whose
@@ -93,7 +93,8 @@ class Caller(NamedTuple):
 
 class LockState(NamedTuple):
     """row: properties, version and time of the lock's row. strays: requests that nobody waits for, by machine and caller. late: writes that
-    may still be applied. highest: token. arrivals: callers that came to wait. before: version of a row that was removed."""
+    may still be applied. highest: token. arrivals: callers that came to wait. before: version of a row that was removed. spent: attempts,
+    as (holder, nonce), that were granted or whose release was answered."""
 
     now: int
     row: tuple[Any, int, int] | None
@@ -112,6 +113,7 @@ class LockState(NamedTuple):
     highest: int = 0
     arrivals: int = 0
     before: int = 0
+    spent: tuple[tuple[str, str], ...] = ()
 
 
 def call(request: LockRequest, version: str, wall: int) -> Generator[Any, Any, Any]:
@@ -129,9 +131,9 @@ def call(request: LockRequest, version: str, wall: int) -> Generator[Any, Any, A
     return asked.outcome, 0, ""
 
 
-def release(number: int, nonce: int, token: int) -> Generator[Any, Any, Any]:
+def release(number: int, nonce: int, token: int, wall: int) -> Generator[Any, Any, Any]:
     """Serve the release of a lock."""
-    yield from protocol.release("p", "x", name(number), str(nonce), token)
+    yield from protocol.release("p", "x", name(number), str(nonce), token, wall, create=True)
     return "released", 0, ""
 
 
@@ -246,9 +248,9 @@ class LockWorld:
             for wall in self.play.walls or (0,):
                 label = f"asks a process whose clock is {wall} ms wrong" if wall else "asks"
                 yield label, lambda wall=wall: self._send(state, number, caller, "ask", wall)
-            if state.leaves and caller.queued:
+            if state.leaves and (caller.queued or any(waits == number for _, waits in state.strays)):
                 fewer, leaving = state._replace(leaves=state.leaves - 1), caller._replace(queued=0, releasing=True)
-                yield "leaves the queue", lambda: self._send(_with(fewer, number, leaving), number, leaving, "release")
+                yield "gives its attempt up", lambda: self._send(_with(fewer, number, leaving), number, leaving, "release")
             return
         if not self._believes(state, caller):
             # It has noticed by its own clock that the grant is over.
@@ -262,8 +264,9 @@ class LockWorld:
 
     def _send(self, state: LockState, number: int, caller: Caller, kind: str, wall: int = 0) -> LockState:
         if kind == "release":
-            asked: Hashable = (kind, number, caller.nonce, caller.token)
-            machine = self.machines.spawn(asked, lambda: release(number, caller.nonce, caller.token))
+            asked = (kind, number, caller.nonce, caller.token)
+            at = 0 if self.play.walls is None else WALL + state.now
+            machine = self.machines.spawn((*asked, at), lambda: release(number, caller.nonce, caller.token, at))
         else:
             renews = kind == "renew"
             wait = WAIT if self.play.waiting and not renews else 0
@@ -300,7 +303,8 @@ class LockWorld:
             place = caller.queued or state.arrivals + 1
             return _with(state._replace(arrivals=state.arrivals + arrived), number, caller._replace(queued=place, asked=caller.sent))
         if outcome in ("released", "lock-lost"):
-            return _with(state, number, self._ended(caller))
+            over = self._spend(state, name(number), str(caller.nonce)) if outcome == "released" else state
+            return _with(over, number, self._ended(caller))
         # It asks again later, and gets the lock if no other caller has it then.
         return _with(state, number, caller)
 
@@ -360,7 +364,12 @@ class LockWorld:
         after = state._replace(row=(tuple(sorted(props.items())), version, state.now))
         self._judge_write(state, after)
         lock = self._lock(after)
+        if lock.state == "held":
+            after = self._spend(after, lock.holder, lock.nonce)
         return after._replace(highest=max(after.highest, lock.token)), Applied([str(version)])
+
+    def _spend(self, state: LockState, holder: str, nonce: str) -> LockState:
+        return state._replace(spent=tuple(sorted({*state.spent, (holder, nonce)})))
 
     def _lock(self, state: LockState) -> LockRow:
         row = self._read(state)
@@ -388,9 +397,9 @@ class LockWorld:
             return
         if new.token <= before.highest:
             raise Violation(f"L2: a new grant has token {new.token} after {before.highest}")
-        if old is not None and (new.holder, new.nonce) == (old.holder, old.nonce):
-            if old.state == "held":
-                raise Violation(f"L5: {new.holder} gets a new token for the grant that it has")
+        if old is not None and old.state == "held" and (new.holder, new.nonce) == (old.holder, old.nonce):
+            raise Violation(f"L5: {new.holder} gets a new token for the grant that it has")
+        if (new.holder, new.nonce) in before.spent:
             raise Violation(f"L7: {new.holder} gets the lock for an attempt that has ended")
         if self._following:
             return
@@ -403,7 +412,7 @@ class LockWorld:
     def check(self, state: LockState) -> None:
         self._judge(state)
         none = dict.fromkeys(("now", "lost", "slow", "stray", "delayed", "crashes", "leaves", "revokes", "removals", "renewals"), 0)
-        quiet = state._replace(**none, strays=(), late=(), row=_aged(state), callers=_fresh(state), highest=_token(state))
+        quiet = state._replace(**none, strays=(), late=(), row=_aged(state), callers=_fresh(state), highest=_token(state), spent=())
         if quiet in self._ends_well:
             return
         self._following = True
@@ -444,7 +453,7 @@ def _aged(state: LockState) -> Any:
     props, _, at = state.row
     lock = parse_lock(Row("p", "x", dict(props), "", WALL + at, WALL + state.now))
     waiters = tuple(replace(each, asked=each.asked - state.now, since=0) for each in lock.waiters)
-    aged = replace(lock, renewed=lock.renewed - state.now, granted=0, waiters=waiters)
+    aged = replace(lock, renewed=lock.renewed - state.now, granted=0, waiters=waiters, ended=())
     over = is_over(lock, WALL + state.now)
     return tuple(sorted((replace(aged, renewed=1) if over else aged).props().items())), 1, 0
 

@@ -22,6 +22,8 @@ def test_locks_are_listed_shown_revoked_and_released(tocsin: Command) -> None:
     assert_text("locks.revoked", tocsin.ok("locks", "revoke", "nightly", "--note", "it hangs").lines, lock="nightly", seconds=12.2)
     assert tocsin.ok("locks", "list").row("nightly")[1] == "revoked"
     token = str(held["token"])
+    wrong = tocsin("locks", "release", "nightly", "--token", str(held["token"] + 1), "--yes")
+    assert (wrong.code, wrong.out) == (Exit.REFUSED, "") and f"web-1 does, with token {token}" in wrong.err
     assert "confirmation" in tocsin("locks", "release", "nightly", "--token", token).err
     [freed] = tocsin.ok("locks", "release", "nightly", "--token", token, "--yes", "--json").documents
     assert freed == {"lock": "nightly", "token": held["token"], "released": True}
@@ -34,6 +36,8 @@ def test_locks_are_listed_shown_revoked_and_released(tocsin: Command) -> None:
     [
         (("show", "missing"), Exit.REFUSED, "lock"),
         (("revoke", "missing", "--note", "n"), Exit.REFUSED, "lock"),
+        (("run", "bad/name", "--", "true"), Exit.USAGE, "is not the name of a lock"),
+        (("run", "", "--", "true"), Exit.USAGE, "is not the name of a lock"),
         (("run", "x", "--ttl", "1s", "--", "true"), Exit.USAGE, "from 2 seconds to 1 hour"),
         (("run", "x", "--wait", "soon", "--", "true"), Exit.USAGE, "is not a duration"),
     ],

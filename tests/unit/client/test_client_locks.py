@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import ssl
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,6 +17,7 @@ import pytest
 
 import shared as tocsin
 from shared.client.exchange import ApiCall, ApiReply, ConnectionFailure
+from shared.client.http import to_failure
 from shared.client.locking import rules
 from shared.core.clock import SettableClock
 from shared.testing import BlockingTocsin, Tocsin
@@ -35,7 +39,7 @@ def problem(status: int, code: str, **headers: str) -> ApiReply:
 class Attempt:
     """An attempt that was run on scripted answers: the bodies sent, the pauses, and the grant or the error. A request takes a second."""
 
-    def __init__(self, *answers: ApiReply | ConnectionFailure, wait: timedelta | None = None, retries: int = 2) -> None:
+    def __init__(self, *answers: ApiReply | ConnectionFailure, wait: timedelta | None = None) -> None:
         self.sent: list[dict[str, Any]] = []
         self.slept: list[float] = []
         self.grant: rules.LockGrant | None = None
@@ -51,7 +55,7 @@ class Attempt:
 
         ask = rules.new_attempt("nightly", timedelta(seconds=30), wait, "web-1")
         try:
-            self.grant = run_call(rules.acquire(ask, retries, lambda: self.requests + sum(self.slept), lambda: 1.0), reply, self.slept)
+            self.grant = run_call(rules.acquire(ask, lambda: self.requests + sum(self.slept), lambda: 1.0), reply, self.slept)
         except tocsin.TocsinError as error:
             self.error = error
         assert next(left, None) is None, "an answer was not asked for"
@@ -81,13 +85,47 @@ def test_when_the_time_is_over_it_asks_once_more_without_waiting() -> None:
     assert isinstance(Attempt(problem(429, "too-many-requests"), wait=NO_WAIT).error, tocsin.TooMany)
 
 
-def test_silence_ends_an_attempt_at_once_if_there_was_never_an_answer_and_else_after_a_minute() -> None:
-    attempt = Attempt(UNSENT, LOST, LOST, retries=2)
-    assert isinstance(attempt.error, tocsin.Unreachable) and attempt.slept == [0.2, 0.4]
-    attempt = Attempt(WAITING, *[LOST] * 14, retries=2)
-    assert isinstance(attempt.error, tocsin.Unreachable) and 40 < sum(attempt.slept) < 60
-    assert isinstance(Attempt(WAITING, problem(403, "forbidden")).error, tocsin.Forbidden)
-    assert isinstance(Attempt(ApiReply(200, {}, b"<html>")).error, tocsin.Unreadable)
+def test_a_waiter_waits_while_the_service_is_away_and_says_so_each_half_minute(caplog: pytest.LogCaptureFixture) -> None:
+    away = [UNSENT, LOST, problem(503, "storage-unavailable"), problem(500, "internal")] * 10
+    attempt = Attempt(*away, HELD)
+    assert attempt.grant is not None and len(attempt.sent) == 41
+    told = [record.getMessage() for record in caplog.records if record.name == rules.log.name]
+    lasted, longest_pause = sum(attempt.slept) + 41, rules.LONGEST_PAUSE + 1
+    assert lasted / (rules.TOLD_EVERY + longest_pause) - 1 < len(told) <= lasted / rules.TOLD_EVERY and len(told) > 3
+    assert all("is asked for again, after" in line for line in told)
+
+
+def test_a_waiter_gives_up_in_its_time_while_the_service_is_away() -> None:
+    attempt = Attempt(*[UNSENT] * 6, wait=timedelta(seconds=10))
+    assert isinstance(attempt.error, tocsin.Unreachable) and sum(attempt.slept) + 5 == 10
+
+
+def test_what_no_time_mends_ends_an_attempt_at_once() -> None:
+    lasting = ConnectionFailure(False, "the name does not resolve", lasting=True)
+    for answer, error in (
+        (problem(401, "unauthenticated"), tocsin.Unauthenticated),
+        (problem(403, "forbidden"), tocsin.Forbidden),
+        (problem(404, "not-found"), tocsin.NotFound),
+        (lasting, tocsin.Unreachable),
+        (ApiReply(200, {}, b"<html>"), tocsin.Unreadable),
+    ):
+        assert isinstance(Attempt(answer).error, error) and isinstance(Attempt(WAITING, answer).error, error)
+
+
+@pytest.mark.parametrize(
+    ("cause", "lasting"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), True),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), False),
+        (ssl.SSLCertVerificationError("certificate verify failed"), True),
+        (ConnectionRefusedError("Connection refused"), False),
+    ],
+)
+def test_names_that_do_not_resolve_and_tls_are_lasting(cause: Exception, lasting: bool) -> None:
+    error = httpx.ConnectError("x")
+    error.__cause__ = OSError("y")
+    error.__cause__.__context__ = cause
+    assert to_failure(error).lasting is lasting
 
 
 @pytest.mark.parametrize(
@@ -223,6 +261,32 @@ def test_no_thread_outlives_the_block() -> None:
     for thread in found:
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_a_forked_child_neither_renews_nor_releases_the_lock_of_its_parent() -> None:
+    with BlockingTocsin() as kit, kit.client.lock("nightly") as lock:
+        told, tell = os.pipe()
+        child = os.fork()
+        if child == 0:  # nothing of pytest may run in the child
+            try:
+                lost, left = lock.lost, lock.remaining()
+                try:
+                    lock.check()
+                    raised = ""
+                except tocsin.LockLost as error:
+                    raised = error.why
+                try:
+                    lock.__exit__(SystemExit, SystemExit(), None)
+                    released = kit.client.call("GET", "locks/nightly")["state"]
+                except BaseException as error:
+                    released = repr(error)
+                os.write(tell, f"{lost} {left} {released} {raised}".encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(told, 1000).decode() == "True 0.0 held it belongs to the process that this one was forked from"
+        lock.check()
+        assert kit.client.call("GET", "locks/nightly")["state"] == "held"
 
 
 async def test_the_asynchronous_lock_is_renewed_while_time_passes() -> None:

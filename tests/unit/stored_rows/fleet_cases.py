@@ -27,7 +27,7 @@ from shared.leases.rows import (
     parse_server,
 )
 from shared.leases.service.sweep_memory import LastPlan, last_plan_props, parse_last_plan
-from shared.locks.rows import LockRow, Waiter, parse_lock
+from shared.locks.rows import EndedAttempt, LockRow, Waiter, mark_of, parse_lock
 from shared.maintenance.latency import Latencies, LatencyBound
 from shared.maintenance.rows import (
     AlarmsRow,
@@ -151,6 +151,9 @@ def _locks() -> list[Case]:
     locks = {
         "lock": LockRow(NOW, "held", "web-1", "n1", 30_000, NOW),
         "lock with everything set": LockRow(NOW + 7, "revoked", "web-1", "n1", 30_000, NOW, NOW + 1, waiters, "it hangs", "tk_ab12"),
+        "lock that remembers ended attempts": LockRow(
+            NOW, "free", "", "", 0, NOW, NOW + 1, ended=(EndedAttempt(mark_of("web-1", "n1"), NOW), EndedAttempt(mark_of("ä", ""), NOW + 9))
+        ),
         "lock that is free": LockRow(NOW, "free", "web-1", "", 2000, NOW, NOW + 1),
     }
     return [Case(name, value, props_of, lambda props: _lock(row_of("nightly", props))) for name, value in locks.items()]
