@@ -284,6 +284,10 @@ class Firing:
         settings = await self._directory.tenant(tenant)
         return settings is not None and settings.notices is not None and "event.dead" in settings.notices.kinds
 
+    async def knows(self, tenant: str) -> bool:
+        """Return True if the tenant exists. Raises `StorageError`."""
+        return await self._directory.tenant(tenant) is not None
+
     async def policies(self, tenant: str) -> Callable[[Mapping[str, Any]], RetryPolicy]:
         """Return the function that returns the retry policy of a row of the tenant's events."""
         settings = await self._directory.tenant(tenant)

@@ -16,7 +16,7 @@ from ...web.problem import conflict, too_many
 from ..facets.long_work.rules import HeldToken, completed, failed, heard, refusal
 from ..firing.dispatch import Firing
 from ..key_lines import KeyLines
-from ..keys import MIRRORED, Address, index_key, parse_server_id, place_of
+from ..keys import MIRRORED, Address, index_key, parse_server_id, place_of, shard_tenant
 from ..mirror.pair import Mirror
 from ..protocol.completing import WorkSettled, extend_work, settle_work
 from ..protocol.dispatch import ShardMessage, send
@@ -116,7 +116,11 @@ class LongWorkCalls:
         return shown
 
     async def _carried(self, address: Address, steps: Steps[WorkSettled | None]) -> WorkSettled | None:
-        """Run the steps. A mirrored event's copy is changed too, before the caller gets the answer."""
+        """Run the steps; None for an event that is not stored any more. A mirrored event's copy is changed too, before the caller gets the
+        answer."""
+        if not await self._firing.knows(shard_tenant(address.shard)):
+            # The rows of a tenant that has ended are removed over hours.
+            return None
         if self._mirror is None or place_of(address.shard) != MIRRORED:
             return await self._runner.run(steps)
         async with self._mirror.serving() as way:

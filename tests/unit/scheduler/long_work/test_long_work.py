@@ -281,3 +281,12 @@ async def test_the_end_of_work_has_its_callback_at_once(world: World) -> None:
     silent = await accepted(world, retry={"attempts": 1}, **outcomes)
     await world.run(15 * 60 + 20)
     assert [got.payload["event"] for got in world.receiver.received if got.target.name == "outcomes"][-1] == silent
+
+
+@pytest.mark.parametrize("verb", ["complete", "fail", "heartbeat"])
+async def test_work_of_a_tenant_that_was_deleted_is_gone(world: World, verb: str) -> None:
+    event_id = await accepted(world)
+    delivery = sent(world, event_id)
+    assert (await world.admin.delete("/api/v1/tenants/demo")).status in (202, 204)
+    await world.run(30)
+    assert (await tell(world, delivery, verb)).status == 404
