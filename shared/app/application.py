@@ -278,6 +278,7 @@ class Application:
         try:
             for app in sides:
                 await app.scheduler.express.close()
+                await app.scheduler.firing.close()
                 await app.scheduler.notices.close()
                 await app.scheduler.writer.announcer.close()
                 await app.watch.close()

@@ -133,6 +133,8 @@ class Scheduler:
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
         self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror, self.label_index.searchable, self.lines)
+        if settings.express_events:
+            self.changes.serve_now = self.firing.serve_now
         self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes)
         self.fanouts = Fanouts(
             self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views, self.runner, clock, ids

@@ -56,6 +56,8 @@ REST_BEYOND_BUSY: Millis = 20_000
 """The same in a process that serves `BUSY_OWNERS` shards or more: its instance is billed anyway, and waiting saves transactions."""
 BUSY_OWNERS = 4
 """Number of shards that a process serves from which its owners stay for longer."""
+SERVED_WITHIN: Millis = 5_000
+"""Time after which the message of a shard becomes visible that the process serves itself at once."""
 EXPRESS_AHEAD: Millis = 2_000
 """Events that are due within this time of their request are delivered by the process that stores them. Less than `CLAIM_AHEAD`.
 

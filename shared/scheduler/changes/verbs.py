@@ -50,7 +50,7 @@ from ..queries.lookup import START, EventLookup, ListPosition
 from ..rows import COLLAPSE, etag_of_row, withdrawn
 from ..rules import may_change, visible_at
 from ..shard.queued_ids import Queued
-from ..timings import DISPATCH_AHEAD, REDRIVE_FOR, WAKE_EARLY
+from ..timings import DISPATCH_AHEAD, EXPRESS_AHEAD, REDRIVE_FOR, SERVED_WITHIN, WAKE_EARLY
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,8 @@ class Changes:
         lines: KeyLines | None = None,
     ) -> None:
         """searchable: returns the names of the labels that a tenant searches by. lines: the lines of ordering keys."""
+        self.serve_now: Callable[[ShardMessage], bool] = lambda message: False
+        """Serves a shard in this process; False if its message must do it."""
         self._lines = lines
         self._mirror, self._searchable = mirror, searchable
         self._runner, self._tables, self._lookup, self._writer, self._clock, self._ids = runner, tables, lookup, writer, clock, ids
@@ -329,10 +331,13 @@ class Changes:
         return row is not None and bool(row.props.get("flag"))
 
     async def _announce(self, shard: str, wake: Millis) -> None:
-        """Send a new shard's message if the shard wakes before the sweep is certain to run."""
-        if wake <= self._clock.now() + DISPATCH_AHEAD:
+        """Send a new shard's message if the shard wakes before the sweep is certain to run, and serve it here if it wakes now."""
+        now, message = self._clock.now(), ShardMessage(shard, index_key(shard, wake))
+        if wake <= now + DISPATCH_AHEAD:
+            served = wake <= now + EXPRESS_AHEAD and place_of(shard) != MIRRORED and self.serve_now(message)
             try:
-                await self._runner.run(send(ShardMessage(shard, index_key(shard, wake)), visible_at(wake)))
+                # The message is then only for the case that this process ends.
+                await self._runner.run(send(message, now + SERVED_WITHIN if served else visible_at(wake)))
             except StorageError as error:
                 log.info("Shard %s waits for the sweep: %s", shard, error, extra={"action": "announce_unsent"})
 

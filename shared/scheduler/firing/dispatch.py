@@ -73,6 +73,10 @@ class Budget:
                 self._room.notify_all()
 
 
+CLOSE_WITHIN = 1.0
+"""Seconds that owners without a message get at the orderly end of a process."""
+
+
 class Firing:
     """Takes shards and serves them. One per process; belongs to one event loop."""
 
@@ -104,6 +108,7 @@ class Firing:
         self._shared = SharedInvocation(clock, small)
         self.tokens = WorkTokens(settings.master_key, settings.base_url)
         self._bursts = Bursts(runner, clock, ids, counters)
+        self._at_once: set[asyncio.Task[Exception | None]] = set()
         self._tracing = False
         """True if deliveries are traced."""
         self._leaving = False
@@ -118,6 +123,26 @@ class Firing:
     def leave(self) -> None:
         """Let owners start nothing new and release their shards, because the process is about to end."""
         self._leaving = True
+
+    def serve_now(self, message: ShardMessage) -> bool:
+        """Serve a shard with events that are due now, without waiting for its message. Return False if the message must do it."""
+        if self._leaving or self.serving >= BUSY_OWNERS:
+            return False
+        # It serves others' work too: it is no part of the caller's trace.
+        with tracing.taking_in(None):
+            task = asyncio.create_task(self._serve_of_many(message, retries=False))
+        self._at_once.add(task)
+        task.add_done_callback(self._at_once.discard)
+        return True
+
+    async def close(self) -> None:
+        """Let the owners that `serve_now` began release their shards; after `CLOSE_WITHIN` the rest is left to the shards' messages."""
+        self.leave()
+        if self._at_once:
+            await asyncio.wait(self._at_once, timeout=CLOSE_WITHIN)
+        for task in self._at_once:
+            task.cancel()
+        await asyncio.gather(*self._at_once, return_exceptions=True)
 
     async def serve(self, text: str, *, retries: bool = False) -> None:
         """Serve the shard of a message as far as it can be served now. A small shard may be served by another invocation of this process.

@@ -27,7 +27,7 @@ from ..protocol.ingest import KnownId, file_shard, known_id, register_id
 from ..rows import EventToStore
 from ..timings import EXPRESS_AHEAD, EXPRESS_NAMED_APART
 from .arrivals import Arrivals, ExpressLoad
-from .dispatch import Firing
+from .dispatch import CLOSE_WITHIN, Firing
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,6 @@ SHARD_EVENTS = 100
 """Most events in a shard of express delivery: every transaction of its owner counts its rows."""
 SHARDS = 1_000
 """Most shards of express delivery of a process."""
-CLOSE_WITHIN = 1.0
-"""Seconds that owners get at the orderly end of a process."""
 BYTES = 8 * 1024 * 1024
 """Most bytes in the shards of express delivery of a process."""
 TENANT_SHARE = 0.5

@@ -103,7 +103,7 @@ class Writer:
     async def store(self, tenant: str, events: Sequence[EventToStore], *, posted: bool = False) -> list[Stored | StorageError]:
         """Store events independently: one event's failure does not affect another. Return results in the order given.
 
-        posted: a caller waits for the answer, so this process delivers the events itself that are due now.
+        posted: somebody waits for what is due now, such as a caller or the receiver of a callback, so this process delivers it itself.
         """
         results: list[Stored | StorageError | None] = [None] * len(events)
         if self._searchable is not None and (labelled := [event for event in events if "labels" in event.props]):

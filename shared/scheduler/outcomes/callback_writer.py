@@ -57,7 +57,7 @@ class CallbackWriter:
             else:
                 storing[row.rk] = event
         if storing:
-            stored = await self._writer.store(tenant, list(storing.values()))
+            stored = await self._writer.store(tenant, list(storing.values()), posted=True)
             by_key = {row.rk: row for row in rows}
             for (rk, event), answer in zip(storing.items(), stored, strict=True):
                 if isinstance(answer, Rejected):

@@ -219,7 +219,7 @@ class Recurring:
         plain = _without_jitter(found.definition)
         safe = schedule_durability(settings.durability)
         events = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, safe, asked=True)
-        return Ingest.all_admitted(events, await self._writer.store(tenant, events))
+        return Ingest.all_admitted(events, await self._writer.store(tenant, events, posted=True))
 
     async def backfill(self, tenant: str, schedule: str, asked: BackfillIn) -> tuple[str, int, int]:
         """Store an event now for each occurrence in a range of the past, whether it fired then or not, even if paused.
