@@ -68,6 +68,8 @@ OrderingKey = Annotated[
 type EventState = Literal["queued", "scheduled", "firing", "working", "retrying", "delivered", "dead", "cancelled", "lapsed"]
 MAX_FLEX: Millis = 30 * 86_400_000
 """Longest flexible window, in milliseconds."""
+LEAST_COLLAPSED: Millis = 5_001
+"""Shortest delay of an event with `collapse`: until it is claimed, another post can replace it."""
 Flex = Annotated[Duration, Field(le=MAX_FLEX)]
 OUTLIVED = "the flexible window must not be longer than expires, or the event could lapse before its planned time"
 
@@ -138,6 +140,17 @@ class EventIn(Strict):
             if self.id is not None and len(self.id) > MOST_FANOUT_ID:
                 raise ValueError(f"with channels, the id has at most {MOST_FANOUT_ID} characters")
         return self
+
+    @field_validator("collapse")
+    @classmethod
+    def _longest(cls, collapse: Millis | None, info: ValidationInfo) -> Millis | None:
+        delay = info.data.get("delay")
+        if collapse is not None and delay is not None:
+            if delay < LEAST_COLLAPSED:
+                raise ValueError("needs a delay of more than 5 s, because an event is claimed 3 s before it is due; make the delay longer")
+            if collapse < delay:
+                raise ValueError("must be at least as long as delay")
+        return collapse
 
     @field_validator("flex")
     @classmethod
