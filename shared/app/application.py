@@ -53,6 +53,7 @@ from ..tenants.audit import AuditRecords
 from ..tenants.model import Limits
 from ..tenants.routes import TenantServices
 from ..tenants.store import TenantDirectory
+from ..web.arrivals import Arrivals
 from .ports import Ports
 from .start import prepare
 from .timer_jobs import Retention, SweptServices, timer_jobs, under_way
@@ -94,9 +95,12 @@ class Application:
         self.audit = AuditRecords(tables, clock)
         self.tenants = TenantServices(self.directory, self.resumed)
         # Scheduler
+        self.arrivals = Arrivals(clock, storage.server_times, ports.entropy(6).hex())
         self.runner = AsyncRunner(home, clock)
         owners = OwnerLookup(self.runner, clock)
-        self.scheduler = Scheduler(settings, storage, clock, ids, self.directory, senders, pair, side, ports.process, owners, self.forms)
+        self.scheduler = Scheduler(
+            settings, storage, clock, ids, self.directory, senders, self.arrivals, pair, side, ports.process, owners, self.forms
+        )
         self.limit_notices = self.scheduler.limit_notices
         self.failover = Failover(pair, tables, self.scheduler.runner, clock, storage.places)
         internal_events = InternalEvents(self.scheduler.ingest)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -62,8 +62,8 @@ class EventToStore:
     term: int | None = None
     """For an event of the ingest queue: the epoch of the fence under which the second account of a mirrored pair accepted it; 0 if the
     first account may have it. None: an event that cannot wait until the first account answers."""
-    reuses: bool = False
-    """The id may have been that of an event which has ended."""
+    reuses: Callable[[Mapping[str, Any]], bool] | None = None
+    """Returns True if the event may take its id over from one with these properties. None: it takes no id over."""
 
     @property
     def fanout(self) -> str | None:

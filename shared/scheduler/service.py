@@ -21,6 +21,7 @@ from ..engine.stored_forms import ReadOnlyOnceNewer, StoredForms
 from ..storage import Storage
 from ..storage.ports import Props, Row
 from ..tenants.store import TenantDirectory
+from ..web.arrivals import Arrivals
 from .bulk.service import BulkJobs
 from .changes.collapsing import Collapsing
 from .changes.verbs import Changes
@@ -67,13 +68,16 @@ class Scheduler:
         ids: Ids,
         directory: TenantDirectory,
         senders: Mapping[str, Sender],
+        arrivals: Arrivals,
         pair: MirrorPair | None = None,
         side: Side = "first",
         process: ProcessIdentity | None = None,
         find_owner: FindOwner | None = None,
         forms: StoredForms | None = None,
     ) -> None:
-        """pair: the pair of mirrored accounts, if there is one; `side` is then the account that this scheduler works on.
+        """arrivals: numbers the requests of this process.
+
+        pair: the pair of mirrored accounts, if there is one; `side` is then the account that this scheduler works on.
 
         process: names this process in the gates that it holds. find_owner: finds the owners of partitions, for fleet channels. forms: the
         number of the stored forms; by default it is not read.
@@ -132,7 +136,9 @@ class Scheduler:
         self.ingest = Ingest(directory, self.writer, clock, ids, queued_ids, outbox, settings, limits)
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
-        self.changes = Changes(self.runner, tables, self.lookup, self.writer, clock, ids, mirror, self.label_index.searchable, self.lines)
+        self.changes = Changes(
+            self.runner, tables, self.lookup, self.writer, clock, ids, arrivals, mirror, self.label_index.searchable, self.lines
+        )
         if settings.express_events:
             self.changes.serve_now = self.firing.serve_now
         self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes)

@@ -44,6 +44,9 @@ LEAD_TAKES_FOR = 120.0
 
 It ends within seven minutes, because each of them is served for `OWNER_SERVES_FOR` and one delivery; the platform ends it after ten.
 """
+CHANGES_FOR = 10.0
+"""Seconds after its arrival for which a request without `If-Match` may change an event. Its client may have given up since, and made
+another one. Less than the 25 s after which a call is answered, and more than a full minute's peak of storage takes."""
 CLAIM_AHEAD: Millis = 3_000
 """Events are claimed this long before they are due, so that the claims are stored when the due time comes."""
 REST_BEYOND: Millis = 4_000

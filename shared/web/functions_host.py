@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import azure.functions as func
 
+from ..core.clock import steady
 from ..core.errors import Problem
 from .bodies import BodyBudget
 from .routes import Route, Routes
@@ -32,7 +33,7 @@ def bind(routes: Routes, get_app: GetApp, on_call: Callable[[], Awaitable[None]]
 
 def _function(route: Route, get_app: GetApp, bodies: BodyBudget, on_call: Callable[[], Awaitable[None]] | None) -> HttpFunction:
     async def handler(req: func.HttpRequest) -> func.HttpResponse:
-        request = ApiRequest(req.method, req.url, req.headers, req.params, req.route_params, req.get_body())
+        request = ApiRequest(req.method, req.url, req.headers, req.params, req.route_params, req.get_body(), steady())
         # Before anything is awaited: what is refused is freed at once. A body that is too long is refused without being read.
         size = len(request.body) if len(request.body) <= route.max_body else 0
         try:

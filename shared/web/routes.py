@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypeVar
 
 from . import templates
+from .arrivals import Arrival
 from .callers import KeyRecord
 from .fields.params import NoQuery, Query
 
@@ -74,6 +75,8 @@ class Call(Generic[S, B, Q]):
     """The body's media type in lower case, without parameters; '' without a body."""
     url: str
     """The URL as the host passes it."""
+    arrival: Arrival
+    """When the service received it, for calls of which a later one may be faster."""
     member: bytes | None = None
     """The value of the route's `opaque` member as sent, if the route names one and the body has it."""
 

@@ -10,8 +10,10 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from ..core import tracing
+from ..core.clock import steady
 from ..core.errors import Problem
 from . import auth, parsing, problem
+from .arrivals import NOT_NOTED
 from .audited import carry_out
 from .bodies import parse_body
 from .callers import ANONYMOUS
@@ -42,6 +44,8 @@ class ApiRequest(NamedTuple):
     query: Mapping[str, str]
     params: Mapping[str, str]
     body: bytes
+    arrived: float | None = None
+    """The moment at which the host handed it over, by `core.clock.steady`; None: just now."""
 
 
 class ApiResponse(NamedTuple):
@@ -134,6 +138,9 @@ async def _handle(route: Route, get_app: GetApp, request: ApiRequest, progress: 
 
 async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, Any]:
     """Return the checked call; raise `Problem`. The key is checked first, so strangers learn nothing."""
+    # Before anything is awaited. In a process that begins, the call may have waited for the application.
+    waited = steady() - request.arrived if request.arrived is not None else 0.0
+    arrival = app.arrivals.next(waited) if route.scopes else NOT_NOTED
     headers = request.headers
     key, tenant, service = ANONYMOUS, "", None if route.standalone else route.service(app)
     if route.scopes:
@@ -168,7 +175,7 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
         elif not route.body_optional:
             least = "a JSON body: at least {}" if route.reads_json else "a body"
             raise problem.unreadable("empty-body", f"The call needs {least}.")
-    return Call(service, tenant, key, request.params, query, headers, body, raw, media, request.url, member)
+    return Call(service, tenant, key, request.params, query, headers, body, raw, media, request.url, arrival, member)
 
 
 def _check_params(route: Route, params: Mapping[str, str]) -> None:

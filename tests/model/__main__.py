@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from .changes import mutants as change_mutants
+from .changes import plays as change_plays
 from .checking.checker import Report, explore
 from .checkpoint_design import endless as endless_design
 from .checkpoint_design import mutants as design_mutants
@@ -71,6 +73,7 @@ PROTOCOLS = {
         mutants.MUTANTS,
         mutants.hunt,
     ),
+    "change": Protocol(change_plays.PLAYS, change_plays.ChangeWorld, change_mutants.MUTANTS, change_mutants.hunt),
     "pair": Protocol(pair_plays.PAIR_PLAYS, pair_plays.world, pair_mutants.PAIR_MUTANTS, pair_mutants.hunt_pair),
     "lease": Protocol(lease_plays.PLAYS, lease_world.World, lease_mutants.MUTANTS, lease_mutants.hunt),
     "rollback": Protocol(rollback_leases.PLAYS, rollback_leases.RollbackWorld, (), lease_mutants.hunt),

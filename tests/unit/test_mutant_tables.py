@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
+from tests.model.changes.prove_changes import EXPECTED as CHANGES
 from tests.model.keys.prove_key_turns import EXPECTED as KEYS
 from tests.model.leases.prove_leases import STEPS as LEASES
 from tests.model.leases.prove_resizing import STEPS as RESIZES
@@ -23,7 +24,7 @@ from tests.paths import ROOT
         ("leases.md", LOCKS),
         ("durability.md", PAIRS),
         ("ordering-keys.md", KEYS),
-        ("scheduler.md", [*SHARDS, *NOTICES]),
+        ("scheduler.md", [*SHARDS, *NOTICES, *CHANGES]),
     ],
     ids=["leases", "locks", "pairs", "keys", "shards"],
 )

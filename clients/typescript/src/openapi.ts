@@ -87,7 +87,10 @@ export interface paths {
          */
         get: operations["events_list"];
         put?: never;
-        /** Schedule an event, or one for each of several channels */
+        /**
+         * Schedule an event, or one for each of several channels
+         * @description With `collapse`: 200 with the stored event, and no change, if a call that was received later has changed it. Of calls that two processes received within the error of their clocks, the one that is stored later counts. A call that has waited for 10 s is 503.
+         */
         post: operations["events_create"];
         delete?: never;
         options?: never;
@@ -130,7 +133,10 @@ export interface paths {
         delete: operations["events_delete"];
         options?: never;
         head?: never;
-        /** Change or reschedule an event that is not being delivered; by the id of a fan-out, all of its events */
+        /**
+         * Change or reschedule an event that is not being delivered; by the id of a fan-out, all of its events
+         * @description 409 `changed-meanwhile`: the same members were changed by a call that was received later. Of calls that two processes received within the error of their clocks, the one that is stored later counts. Without `If-Match`, a call that has waited for 10 s is 503.
+         */
         patch: operations["events_patch"];
         trace?: never;
     };
@@ -180,7 +186,7 @@ export interface paths {
         put?: never;
         /**
          * Say that a job is alive; an event is delivered if the next call does not come within a time
-         * @description 201 for the first call and for the first one after an alarm. 409 with `Retry-After` while the alarm begins: repeat the call.
+         * @description 201 for the first call and for the first one after an alarm. 409 with `Retry-After` while the alarm begins: repeat the call. A call changes nothing if one that was received later has.
          */
         post: operations["heartbeats_call"];
         /** End a monitor: no event is delivered until the next call begins it anew */

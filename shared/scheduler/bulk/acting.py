@@ -114,7 +114,7 @@ class Acting:
                 change |= {name: row.props[name] for name in WINDOW}
             if asked_due(row.props, due) > MAX_TIME:
                 raise Problem(422, "due-too-late", "the due time is after the year 9999")
-        await self._changes.move(tenant, event_id, max(due, 0), change, seen, row)
+        await self._changes.move(tenant, event_id, max(due, 0), change, seen, row, self._changes.received("due"))
 
     async def _cancel(self, job_id: str, chosen: EventFilter, addresses: Sequence[Address]) -> set[Address]:
         """Cancel those events of a shard that can be cancelled in one transaction; return their addresses. The others are left for `one`.
@@ -128,7 +128,8 @@ class Acting:
         select = (*chosen.properties, *_CANCEL)
         rows = await load_rows(self._tables, EVENTS, shard, min(wanted), max(wanted) + "\0", select)
         found = [row for row in rows if row.rk in wanted and chosen.shows(row.props) and _is_plain(row.props)]
-        if len(found) < 2 or not await self._runner.run(cancel_together(found, self._clock.now(), _nonce(job_id))):
+        receipt = self._changes.received().noted()
+        if len(found) < 2 or not await self._runner.run(cancel_together(found, self._clock.now(), _nonce(job_id), receipt)):
             return set()
         return {wanted[row.rk] for row in found}
 

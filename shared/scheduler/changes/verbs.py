@@ -17,6 +17,7 @@ from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
 from ...storage.names import IDS
 from ...storage.ports import Merge, Props, Row, Tables
+from ...web.arrivals import Arrivals
 from ...web.etag import check_if_match
 from ...web.problem import conflict, not_found
 from ..facets.fanouts.names import id_names
@@ -24,6 +25,7 @@ from ..ingest.writer import Writer
 from ..key_lines import KeyLines
 from ..keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, parse_address, place_of, shard_tenant
 from ..mirror.pair import Mirror
+from ..model import EventPatch
 from ..protocol.changing import (
     WINDOW,
     ChangeResult,
@@ -47,6 +49,7 @@ from ..protocol.mirroring import ELSEWHERE_PK, mirror, mirror_event, request_cop
 from ..protocol.owning import note_of
 from ..queries.event_filter import EventFilter
 from ..queries.lookup import START, EventLookup, ListPosition
+from ..receipts import MEMBERS, Received
 from ..rows import COLLAPSE, etag_of_row, withdrawn
 from ..rules import may_change, visible_at
 from ..shard.queued_ids import Queued
@@ -74,29 +77,46 @@ class Changes:
         writer: Writer,
         clock: Clock,
         ids: Ids,
+        arrivals: Arrivals,
         mirror: Mirror | None = None,
         searchable: Callable[[str], Awaitable[Collection[str]]] | None = None,
         lines: KeyLines | None = None,
     ) -> None:
-        """searchable: returns the names of the labels that a tenant searches by. lines: the lines of ordering keys."""
+        """arrivals: numbers the requests of this process. searchable: returns the names of the labels that a tenant searches by.
+        lines: the lines of ordering keys.
+        """
         self.serve_now: Callable[[ShardMessage], bool] = lambda message: False
         """Serves a shard in this process; False if its message must do it."""
-        self._lines = lines
+        self._lines, self._arrivals = lines, arrivals
         self._mirror, self._searchable = mirror, searchable
         self._runner, self._tables, self._lookup, self._writer, self._clock, self._ids = runner, tables, lookup, writer, clock, ids
 
-    async def cancel(self, tenant: str, event_id: str, headers: Mapping[str, str], *, nonce: str = "", unclaimed: bool = False) -> None:
+    def received(self, *members: str) -> Received:
+        """Return the receipt of a request of this process itself, which changes these members; without any, all of them."""
+        return Received(self._arrivals.next(), frozenset(members) or MEMBERS)
+
+    async def cancel(
+        self,
+        tenant: str,
+        event_id: str,
+        headers: Mapping[str, str],
+        by: Received | None = None,
+        *,
+        nonce: str = "",
+        unclaimed: bool = False,
+    ) -> None:
         """Cancel the event; no delivery starts after this returns. Raises 404, 409, 412.
 
-        nonce: stored in the row as `by`, so that a caller can recognise its own cancel later. unclaimed: only an event that no owner has
-        ever claimed; also one that waits for a retry, or whose claim was given back, is 409.
+        by: the request, which no later one overtakes. nonce: stored in the row as `by`, so that a caller can recognise its own cancel
+        later. unclaimed: only an event that no owner has ever claimed; also one that waits for a retry, or whose claim was given back, is
+        409.
         """
-        match = _match(event_id, headers, unclaimed)
-        by = nonce or self._ids.name()
+        match = condition(event_id, headers, unclaimed)
+        mark, receipt = nonce or self._ids.name(), (by or self.received()).noted()
         while True:
             address = await self._lookup.address(tenant, event_id)
             if address is not None:
-                answer = await self._carry(address, cancel(address, self._clock.now(), by, match))
+                answer = await self._carry(address, cancel(address, self._clock.now(), mark, match, receipt))
                 if answer != "missing":
                     ended = await self._done(tenant, event_id, answer)
                     if self._lines is not None:
@@ -120,18 +140,35 @@ class Changes:
             raise stored
         return stored.existing is None
 
-    async def put(self, tenant: str, seen: Row, due: Millis | None, change: Props, headers: Mapping[str, str]) -> Row:
-        """Change the event as it was just read; `due` also moves it, None does not. Raises 404, 409, 412."""
+    async def put(
+        self, tenant: str, seen: Row, due: Millis | None, change: Props, headers: Mapping[str, str], by: Received | None = None
+    ) -> Row:
+        """Change the event as it was just read; `due` also moves it, None does not. Raises 404, 409, 412, 503."""
         event_id = str(seen.props["id"])
         if due is None:
-            return await self.edit(tenant, event_id, change, headers, seen)
-        return await self.move(tenant, event_id, due, change, headers, seen)
+            return await self.edit(tenant, event_id, change, headers, seen, by)
+        return await self.move(tenant, event_id, due, change, headers, seen, by)
 
-    async def edit(self, tenant: str, event_id: str, change: Props, headers: Mapping[str, str], seen: Row | None = None) -> Row:
-        """Change the event without rescheduling it. seen: the event as it was just read. Raises 404, 409, 412."""
+    async def edit(
+        self,
+        tenant: str,
+        event_id: str,
+        change: Props,
+        headers: Mapping[str, str],
+        seen: Row | None = None,
+        by: Received | None = None,
+    ) -> Row:
+        """Change the event without rescheduling it. Raises 404, 409, 412, 503.
+
+        seen: the event as it was just read. by: the request; without `If-Match`, a later one may overtake it.
+        """
+        by = by or self.received()
+        change, match = {**change, **by.noted()}, condition(event_id, headers, by=by)
+        if seen is not None:
+            match(seen)
         async with self._in_line(seen, None, change):
             address = await self._address(tenant, event_id)
-            steps = edit_or_move(address, change, self._ids.name(), _match(event_id, headers))
+            steps = edit_or_move(address, change, self._ids.name(), match)
             return await self._placed(tenant, event_id, await self._carry(address, steps))
 
     @asynccontextmanager
@@ -143,27 +180,34 @@ class Changes:
             await self._lines.left(seen)
 
     async def move(
-        self, tenant: str, event_id: str, due: Millis | None, change: Props, headers: Mapping[str, str], seen: Row | None = None
+        self,
+        tenant: str,
+        event_id: str,
+        due: Millis | None,
+        change: Props,
+        headers: Mapping[str, str],
+        seen: Row | None = None,
+        by: Received | None = None,
     ) -> Row:
-        """Give the event another due time (None: now). Raises 404, 409, 412.
+        """Give the event another due time (None: now). Raises 404, 409, 412, 503.
 
-        seen: the event as it was just read. Without it, the event gets a shard of its own.
+        seen: the event as it was just read. Without it, the event gets a shard of its own. by: as of `edit`.
         """
+        by = by or self.received()
+        change, match = {**change, **by.noted()}, condition(event_id, headers, by=by)
+        if seen is not None:
+            # Only if the change is most likely to be made, a place is kept for the event: in a line, and in a shard that may be opened.
+            match(seen)
         async with self._in_line(seen, due, change):
-            return await self._move(tenant, event_id, due, change, headers, seen)
+            return await self._move(tenant, event_id, due, change, match, seen)
 
-    async def _move(
-        self, tenant: str, event_id: str, due: Millis | None, change: Props, headers: Mapping[str, str], seen: Row | None
-    ) -> Row:
+    async def _move(self, tenant: str, event_id: str, due: Millis | None, change: Props, match: Match, seen: Row | None) -> Row:
         address = await self._address(tenant, event_id)
         when = self._clock.now() if due is None else due
         if due is None:
             # An event that is to fire now loses its flexible window.
             change = {**change, **dict.fromkeys(WINDOW, 0)}
-        match = _match(event_id, headers)
-        # Only if the change is most likely to be made: a place is kept for the event, in a shard that may be opened for it.
         if seen is not None and self._joins(seen, when):
-            match(seen)
             return await self._join(tenant, event_id, address, when, change, int(change.get("size", seen.props["size"])), match)
         steps = move(address, when, change, self._ids.name(), match, asked=due is None)
         return await self._placed(tenant, event_id, await self._carry(address, steps))
@@ -269,6 +313,14 @@ class Changes:
                 await self._mirror.copied(mirror_event(address, way))
         return answer
 
+    async def settled(self, tenant: str, event_id: str) -> None:
+        """Copy a mirrored event that another request has stored or changed, before a caller gets it as the answer."""
+        address = await self._lookup.address(tenant, event_id) if self._mirror is not None else None
+        if self._mirror is not None and address is not None and place_of(address.shard) == MIRRORED:
+            async with self._mirror.serving() as way:
+                if way is not None:
+                    await self._mirror.copied(mirror_event(address, way))
+
     async def _redriven(self, shard: str, rows: Mapping[str, Row], now: Millis) -> dict[str, Address]:
         if self._mirror is None or place_of(shard) != MIRRORED:
             if self._mirror is not None and self._mirror.side == "second":
@@ -358,11 +410,13 @@ class Changes:
         return found is not None and found.props["id"] == event_id
 
 
-def _match(event_id: str, headers: Mapping[str, str], unclaimed: bool = False) -> Match:
+def condition(event_id: str, headers: Mapping[str, str], unclaimed: bool = False, by: Received | None = None) -> Match:
     """Return a check that refuses a row of another event (an id made up from a shard's name), or one that `If-Match` does not allow.
 
-    unclaimed: refuse also one that an owner has claimed at any time.
+    unclaimed: refuse also one that an owner has claimed at any time. by: the request. Unless `If-Match` names what it may replace, it is
+    refused once it is too old, and if a later one has changed the same.
     """
+    names_row = headers.get("if-match", "*").strip() != "*"
 
     def match(row: Row) -> None:
         if row.props["id"] != event_id:
@@ -370,6 +424,8 @@ def _match(event_id: str, headers: Mapping[str, str], unclaimed: bool = False) -
         check_if_match(headers, etag_of_row(row))
         if unclaimed and "epoch" in row.props:
             raise conflict("already-firing", FIRING)
+        if by is not None and not names_row and may_change(row.props) == "yes":
+            by.check(row.props)
 
     return match
 
@@ -382,6 +438,11 @@ def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
     for _, some in groupby(rows, lambda row: row.pk):
         yield from packs(some, weight, REDRIVE_BYTES, REDRIVE_GROUP)
+
+
+def members_of(patch: EventPatch) -> frozenset[str]:
+    """Return the members of an event that a patch changes, as receipts name them."""
+    return frozenset("due" if name == "delay" else name for name in patch.model_fields_set)
 
 
 def dead_letters(first: Millis | None, end: Millis | None, channel: str | None) -> EventFilter:

@@ -12,10 +12,11 @@ from ...core.ids import Ids
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from ...web import problem
+from ...web.arrivals import Arrival
 from ...web.etag import check_if_match, etag_of
 from ...web.problem import conflict, invalid, not_found
 from ..changes.collapsing import Collapsing
-from ..changes.verbs import Changes
+from ..changes.verbs import Changes, members_of
 from ..facets.fanouts.names import channels_of, member_id
 from ..ingest.admission import Admitted, Ingest
 from ..ingest.writer import Writer
@@ -24,6 +25,7 @@ from ..model import EventIn, EventPatch
 from ..protocol.ingest import known_id
 from ..queries.lookup import EventLookup
 from ..queries.views import EventViews
+from ..receipts import FIRED, Received
 from ..rows import CHANNELS, FANOUT, EventToStore, etag_of_row, shown_state, withdrawn
 from ..rules import is_over
 
@@ -66,8 +68,8 @@ class Fanouts:
         self._ingest, self._collapsing, self._writer, self._lookup, self._changes = ingest, collapsing, writer, lookup, changes
         self._views, self._runner, self._clock, self._ids = views, runner, clock, ids
 
-    async def post(self, tenant: str, event: EventIn, body: bytes | None) -> list[Admitted]:
-        """Store an event for each channel; return them in the order of the channels. Raises as `Ingest.one` does.
+    async def post(self, tenant: str, event: EventIn, body: bytes | None, arrival: Arrival) -> list[Admitted]:
+        """Store an event for each channel; return them in the order of the channels. Raises as `Ingest.one` and `Collapsing.post` do.
 
         After a failure some of them may be stored. The same request with the same id stores the others.
         """
@@ -77,8 +79,8 @@ class Fanouts:
         waiting = await self._lookup.named(tenant, str(event.id))
         if waiting is not None and waiting.props.get(CHANNELS) != events[0].props[CHANNELS] and await self._waits(tenant, waiting):
             raise conflict("id-conflict", "an event with this id, or a fan-out to other channels, waits; only the same channels replace it")
-        first = await self._collapsing.store(tenant, events[0])
-        return [first, *await asyncio.gather(*(self._collapsing.store(tenant, each) for each in events[1:]))]
+        first = await self._collapsing.store(tenant, events[0], arrival)
+        return [first, *await asyncio.gather(*(self._collapsing.store(tenant, each, arrival) for each in events[1:]))]
 
     async def _waits(self, tenant: str, named: Row) -> bool:
         """Return True if the event, or one of the fan-out whose first event it is, has not ended."""
@@ -110,37 +112,42 @@ class Fanouts:
         fanout, channels = str(made[0].row.props[FANOUT]), channels_of(made[0].row.props)
         return await self.shown(fanout, [Member(channel, each.id, each.row) for channel, each in zip(channels, made, strict=True)])
 
-    async def cancel(self, tenant: str, fanout: str, headers: Mapping[str, str]) -> ShownFanout:
+    async def cancel(self, tenant: str, fanout: str, headers: Mapping[str, str], arrival: Arrival) -> ShownFanout:
         """Cancel the events that are open, and those that are not stored yet. Return what became of each. Raises 404, 412."""
+        by = Received(arrival)
 
         async def one(member: Member) -> str:
-            if member.row is not None or not await self._withdraw(tenant, fanout, member):
-                await self._changes.cancel(tenant, member.id, {})
+            if member.row is not None or not await self._withdraw(tenant, fanout, member, by):
+                await self._changes.cancel(tenant, member.id, {}, by)
             return "cancelled"
 
         return await self._each(tenant, fanout, headers, one, 204)
 
-    async def patch(self, tenant: str, fanout: str, patch: EventPatch, body: bytes | None, headers: Mapping[str, str]) -> ShownFanout:
+    async def patch(
+        self, tenant: str, fanout: str, patch: EventPatch, body: bytes | None, headers: Mapping[str, str], arrival: Arrival
+    ) -> ShownFanout:
         """Change the events that no delivery has begun of. Return what became of each. Raises 404, 412, 422."""
         if patch.channel is not None:
             raise invalid("/channel", "each event of a fan-out has its own channel; change one event by its own id")
         if patch.delay is not None:
             # From one instant on: the events stay due at the same time.
             patch = patch.model_copy(update={"due": self._clock.now() + patch.delay, "delay": None})
+        by = Received(arrival, members_of(patch))
 
         async def one(member: Member) -> str:
             if member.row is None:
                 raise not_found("event")
             due, change = await self._ingest.patch(tenant, patch, body, member.row.props)
-            return shown_state((await self._changes.put(tenant, member.row, due, change, {})).props)
+            return shown_state((await self._changes.put(tenant, member.row, due, change, {}, by)).props)
 
         return await self._each(tenant, fanout, headers, one, 200)
 
-    async def fire(self, tenant: str, fanout: str, headers: Mapping[str, str]) -> ShownFanout:
+    async def fire(self, tenant: str, fanout: str, headers: Mapping[str, str], arrival: Arrival) -> ShownFanout:
         """Deliver the events now. Return what became of each. Raises 404, 412."""
+        by = Received(arrival, FIRED)
 
         async def one(member: Member) -> str:
-            return shown_state((await self._changes.move(tenant, member.id, None, {}, {})).props)
+            return shown_state((await self._changes.move(tenant, member.id, None, {}, {}, None, by)).props)
 
         return await self._each(tenant, fanout, headers, one, 202)
 
@@ -181,7 +188,7 @@ class Fanouts:
         report = {"id": fanout, "changed": sum(each["status"] == done for each in lines), "results": lines}
         return ShownFanout(report, etag_of_members(now))
 
-    async def _withdraw(self, tenant: str, fanout: str, member: Member) -> bool:
+    async def _withdraw(self, tenant: str, fanout: str, member: Member, by: Received) -> bool:
         """Store a cancelled event under the id of one that is not stored yet; return False if that one was stored first.
 
         The request that was to store it, or repeats it, finds the id in use. Raises 404 if the fan-out is gone, and `StorageError`.
@@ -190,6 +197,7 @@ class Fanouts:
         if first is None:
             raise not_found("event")
         gone = cancelled_member(first.row, first.hash, member, int(self._clock.now()), self._ids.name())
+        gone.props |= by.noted()
         [stored] = await self._writer.store(tenant, [gone])
         if isinstance(stored, StorageError):
             raise stored

@@ -124,7 +124,9 @@ class Express:
     async def _store_named(self, tenant: str, event: EventToStore, now: Millis) -> Stored | None:
         """Store an event with an id of the client, in a shard of its own. None: it goes the usual way. Raises `StorageError`."""
         moment = self._clock.monotonic()
-        if not _is_for_express(event, now) or moment - self._last_named.get(tenant, -math.inf) < EXPRESS_NAMED_APART:
+        if event.reuses is not None or not _is_for_express(event, now):
+            return None
+        if moment - self._last_named.get(tenant, -math.inf) < EXPRESS_NAMED_APART:
             return None
         if not await self._has_room(tenant, [event]) or await self._runner.run(known_id(tenant, str(event.id))) is not None:
             # A repeated request must not open a shard that stays empty.

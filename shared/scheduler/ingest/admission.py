@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -212,7 +211,7 @@ class Ingest:
         events = await self._fanned_out(tenant, settings, event, body, Origin(collapses=event.collapse is not None))
         if (refusal := await self.limits.admit_all(tenant, settings, len(events))) is not None:
             raise refusal
-        return [replace(each, reuses=event.collapse is not None) for each in events]
+        return events
 
     async def _fanned_out(
         self, tenant: str, settings: Tenant, event: EventIn, body: bytes | None, origin: Origin = POSTED
@@ -302,7 +301,7 @@ class Ingest:
         granted, refusal = await self.limits.admit(tenant, settings, 1)
         if not granted:
             raise refusal
-        return replace(ready, reuses=True)
+        return ready
 
     async def accepts(self, tenant: str, channel: str, body: bytes, field: str = "channel", key: str | None = None) -> None:
         """Check that events with this payload and ordering key can be delivered by the channel, which `field` names.

@@ -29,7 +29,6 @@ from ..protocol.label_rows import mark_of
 from ..protocol.mirroring import mirror_event, mirror_id
 from ..protocol.reusing import reuse_id
 from ..rows import FANOUT, EventToStore
-from ..rules import is_over
 from .account_rotation import AccountRotation
 from .announcer import Announcer
 from .open_shards import FillingShard, FillingShards, PendingEntry, Sink
@@ -139,7 +138,7 @@ class Writer:
             elif event.props.get(FANOUT) in firsts:
                 found[number] = firsts[str(event.props[FANOUT])]
         # An id that the service gave is in use nowhere else.
-        asked = [number for number in found if not events[number].reuses and not str(events[number].props[FANOUT]).startswith(MADE)]
+        asked = [number for number in found if events[number].reuses is None and not str(events[number].props[FANOUT]).startswith(MADE)]
         try:
             known = await asyncio.gather(*(self._known(tenant, events[number]) for number in asked))
         except StorageError as error:
@@ -285,7 +284,7 @@ class Writer:
         assert event.id is not None
         try:
             known: FreshId | KnownId | None = None
-            if not event.reuses and (filling.filed is None or (self._mirror is not None and self._mirror.whole)):
+            if event.reuses is None and (filling.filed is None or (self._mirror is not None and self._mirror.whole)):
                 # Most likely the id is free. But a repeated request must not list a shard that stays empty, and the second account need not
                 # ask the first about events that it has itself.
                 known = await self._runner.run(known_id(tenant, event.id))
@@ -305,14 +304,17 @@ class Writer:
         async with self._filler.serving(filling.opened.shard) as way:
             for name in event.names if self._mirror is not None else ():
                 before = await self._mirror.known_before(tenant, event, name) if self._mirror is not None else None
-                if before is not None and not (event.reuses and is_over(before.row.props)):
+                if before is not None and not (event.reuses is not None and event.reuses(before.row.props)):
                     return before
             await self._filler.file(filling)
             known: FreshId | KnownId = FreshId()
             for name in event.names:
                 async with self._in_flight:
-                    register = reuse_id if event.reuses else register_id
-                    known = await self._runner.run(register(tenant, name, event.hash, Address(filling.opened.shard, row)))
+                    here = Address(filling.opened.shard, row)
+                    if event.reuses is not None:
+                        known = await self._runner.run(reuse_id(tenant, name, event.hash, here, event.reuses))
+                    else:
+                        known = await self._runner.run(register_id(tenant, name, event.hash, here))
                     if way is not None and self._mirror is not None:
                         # Before the event is stored anywhere: otherwise a second event with the same id could be made after a failover.
                         await self._mirror.copied(mirror_id(tenant, name, way))

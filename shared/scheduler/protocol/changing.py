@@ -27,6 +27,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from ...core.clock import Millis
+from ...core.errors import OutcomeUnknown, Problem
 from ...engine.effects import Steps, get, load, write
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Insert, Merge, Op, Props, Row, WriteRefused
@@ -46,6 +47,7 @@ from ..keys import (
     shard_tenant,
 )
 from ..overlap import asked_props
+from ..receipts import RECEIVED, with_receipts
 from ..rules import GOING, may_change
 from ..shard.gate import Counts, Gate, merge_gate, parse_gate, read_gate
 from ..shard.owed import CALLBACK, OWED, with_callbacks
@@ -102,12 +104,18 @@ def find(address: Address) -> Steps[Row | None]:
 
 def edit(address: Address, change: Props, match: Match | None = None) -> Steps[ChangeResult]:
     """Merge `change` into the event at its current place, if it may still be changed and `match` does not raise."""
-    return (yield from edit_as_found(address, lambda props: with_callbacks(change, props), match))
+    return (yield from edit_as_found(address, lambda props: as_written(change, props), match))
+
+
+def as_written(change: Props, props: Mapping[str, Any]) -> Props:
+    """Return a change as it is written to a row with these properties."""
+    return with_receipts(with_callbacks(change, props), props)
 
 
 def edit_as_found(address: Address, change_of: Callable[[Props], Props], match: Match | None = None) -> Steps[ChangeResult]:
     """Make a change that follows from the event's present properties. The write is on the ETag of the row that it follows from."""
     unsure: Row | None = None
+    in_doubt = False
     while True:
         row = None
         if unsure is not None:
@@ -125,7 +133,12 @@ def edit_as_found(address: Address, change_of: Callable[[Props], Props], match: 
         if row is None:
             return "missing"
         if match is not None:
-            match(row)
+            try:
+                match(row)
+            except Problem as refused:
+                if in_doubt and refused.outcome == "unchanged":
+                    raise OutcomeUnknown("the call's write may still be under way") from refused
+                raise
         verdict = may_change(row.props)
         if verdict in ("already-firing", "already-final"):
             return verdict
@@ -136,7 +149,7 @@ def edit_as_found(address: Address, change_of: Callable[[Props], Props], match: 
         if isinstance(answer, Applied):
             return Done(Row(row.pk, row.rk, {**row.props, **change}, answer.etags[0], row.timestamp, row.read_at))
         if not isinstance(answer, WriteRefused):
-            unsure = row
+            unsure, in_doubt = row, True
 
 
 def no_copy(row: Row) -> Props:
@@ -152,21 +165,22 @@ def is_in(change: Props, props: Mapping[str, Any]) -> bool:
     """Return True if the row has exactly this change. A move is recognised by its name, because another process may have finished it."""
     if "moving" in change:
         return props.get("moving") == change["moving"]
-    return all(props.get(key) == value for key, value in change.items())
+    # Another change of other members may have added its receipt.
+    return all(props.get(key) == value for key, value in change.items() if key != RECEIVED)
 
 
-def cancel(address: Address, now: Millis, nonce: str, match: Match | None = None) -> Steps[ChangeResult]:
-    """Cancel the event. After `Done`, no delivery of it starts."""
-    return (yield from edit(address, {"state": "cancelled", "ended": now, "by": nonce}, match))
+def cancel(address: Address, now: Millis, nonce: str, match: Match | None = None, receipt: Props | None = None) -> Steps[ChangeResult]:
+    """Cancel the event. After `Done`, no delivery of it starts. receipt: the request's, as a property of the row."""
+    return (yield from edit(address, {"state": "cancelled", "ended": now, "by": nonce, **(receipt or {})}, match))
 
 
-def cancel_together(rows: Sequence[Row], now: Millis, nonce: str) -> Steps[bool]:
+def cancel_together(rows: Sequence[Row], now: Millis, nonce: str, receipt: Props) -> Steps[bool]:
     """Cancel at most 100 events of one shard, of which `may_change` says yes, as they were just read: all of them or none.
 
     It equals that many single cancels without anything in between. Returns False if a row has changed, or if no answer came: then cancel
     them one by one.
     """
-    ops = (Merge(row.rk, {"state": "cancelled", "ended": now, "by": nonce, **no_copy(row)}, row.etag) for row in rows)
+    ops = (Merge(row.rk, {"state": "cancelled", "ended": now, "by": nonce, **receipt, **no_copy(row)}, row.etag) for row in rows)
     answer = yield from write(EVENTS, rows[0].pk, *ops)
     return isinstance(answer, Applied)
 
@@ -177,7 +191,7 @@ def move(
     """Give the event another due time, and apply `change`. It fires once, at one of the two times. asked: a user wants it delivered now."""
 
     def change_of(props: Props) -> Props:
-        made = with_callbacks(change, props)
+        made = as_written(change, props)
         return start_of_move(due, {**made, **asked_props(props)} if asked else made, nonce)
 
     return (yield from finished((yield from edit_as_found(address, change_of, match))))
@@ -194,7 +208,7 @@ def edit_or_move(address: Address, change: Props, nonce: str, match: Match | Non
     def change_of(props: Props) -> Props:
         nonlocal moves
         moves = int(change.get("size", 0)) > int(props.get("size", 0))
-        made = with_callbacks(change, props)
+        made = as_written(change, props)
         return start_of_move(int(props["due"]), made, nonce) if moves else made
 
     started = yield from edit_as_found(address, change_of, match)

@@ -6,7 +6,7 @@ one place; then the events together with the gate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -158,11 +158,17 @@ class KnownId(NamedTuple):
     hash: str
 
 
-def register_id(tenant: str, event_id: str, body_hash: str, here: Address) -> Steps[FreshId | KnownId]:
+type FindStanding = Callable[[Row], Steps[Row | None]]
+"""Returns the event that keeps the id of a row of ids although no event is at the place that the row names; None if there is none."""
+
+
+def register_id(
+    tenant: str, event_id: str, body_hash: str, here: Address, standing: FindStanding | None = None
+) -> Steps[FreshId | KnownId]:
     """Name `here` as the place of a client's id, before the event is stored there.
 
     If another place is named and its event is missing, that place is sealed before it is read again: then no delayed batch can store the
-    event after the id has moved on.
+    event after the id has moved on. standing: asked then, before the id moves on.
     """
     partition, key = id_partition(tenant, event_id), id_row_key(event_id)
     claim: Props = {"at": here.text, "hash": body_hash}
@@ -176,6 +182,8 @@ def register_id(tenant: str, event_id: str, body_hash: str, here: Address) -> St
         if named.props["at"] == here.text:
             return FreshId()
         found = yield from read_named(parse_address(str(named.props["at"])))
+        if found is None and standing is not None:
+            found = yield from standing(named)
         if found is not None:
             return KnownId(found, str(named.props["hash"]))
         answer = yield from write(IDS, partition, Merge(key, claim, named.etag))

@@ -13,7 +13,7 @@ from ...storage.ports import Row
 from ...web.paging.cursor import decode_cursor, encode_cursor
 from ...web.problem import invalid, not_found
 from ...web.routes import Answer, Call, RouteGroup
-from ..changes.verbs import dead_letters
+from ..changes.verbs import dead_letters, members_of
 from ..fanouts.model import FanoutOut, FanoutReport
 from ..fanouts.service import ShownFanout
 from ..ingest.admission import Admitted
@@ -39,6 +39,7 @@ from ..protocol.state_rows import ROW_KINDS
 from ..queries.event_filter import EventFilter, event_filter
 from ..queries.lookup import LABELS, START, ListPosition
 from ..queries.views import held_filter
+from ..receipts import FIRED, Received
 from ..rows import etag_of_row
 from ..service import Scheduler
 from ..shard.queued_ids import Queued
@@ -60,7 +61,8 @@ dead = RouteGroup[Scheduler]("dead letters", scope="events")
         201: EventOut | FanoutOut,
         200: EventOut | FanoutOut,
         202: EventOut,
-        409: ("id-conflict", "already-firing"),
+        409: ("id-conflict", "already-firing", "changed-meanwhile"),
+        503: "call-expired",
         413: "payload-too-large",
         429: "too-many-requests",
     },
@@ -70,11 +72,15 @@ dead = RouteGroup[Scheduler]("dead letters", scope="events")
     tagged=True,
 )
 async def events_create(call: Call[Scheduler, EventIn]) -> Answer:
-    """Schedule an event, or one for each of several channels."""
+    """Schedule an event, or one for each of several channels.
+
+    With `collapse`: 200 with the stored event, and no change, if a call that was received later has changed it. Of calls that two processes
+    received within the error of their clocks, the one that is stored later counts. A call that has waited for 10 s is 503.
+    """
     if call.body.channels is not None:
         return await _fan_out(call)
     if call.body.collapse is not None:
-        made: Admitted | Queued = await call.service.collapsing.post(call.tenant, call.body, call.member)
+        made: Admitted | Queued = await call.service.collapsing.post(call.tenant, call.body, call.member, call.arrival)
     else:
         made = await call.service.ingest.one(call.tenant, call.body, call.member)
     shown = made.shown if isinstance(made, Queued) else await call.service.event_views.one(made.row)
@@ -83,7 +89,7 @@ async def events_create(call: Call[Scheduler, EventIn]) -> Answer:
 
 async def _fan_out(call: Call[Scheduler, EventIn]) -> Answer:
     fanouts = call.service.fanouts
-    made = await fanouts.post(call.tenant, call.body, call.member)
+    made = await fanouts.post(call.tenant, call.body, call.member, call.arrival)
     shown = await fanouts.admitted(made)
     status = 201 if any(each.new for each in made) else 200
     return Answer(status, shown.body, {"location": f"/api/v1/events/{shown.body['id']}"}, etag=shown.etag)
@@ -140,7 +146,12 @@ async def events_get(call: Call[Scheduler]) -> Answer:
 
 @events.patch(
     "v1/events/{id}",
-    answers={200: EventOut | FanoutReport, 409: ("already-firing", "already-final", "still-queued"), 413: "payload-too-large"},
+    answers={
+        200: EventOut | FanoutReport,
+        409: ("already-firing", "already-final", "changed-meanwhile", "still-queued"),
+        413: "payload-too-large",
+        503: "call-expired",
+    },
     max_body=MAX_EVENT_BYTES,
     opaque="payload",
     examples={"an hour later": {"due": "2026-11-21T11:21:55Z"}, "without an end": {"expires": None}},
@@ -148,16 +159,21 @@ async def events_get(call: Call[Scheduler]) -> Answer:
     tagged=True,
 )
 async def events_patch(call: Call[Scheduler, EventPatch]) -> Answer:
-    """Change or reschedule an event that is not being delivered; by the id of a fan-out, all of its events."""
+    """Change or reschedule an event that is not being delivered; by the id of a fan-out, all of its events.
+
+    409 `changed-meanwhile`: the same members were changed by a call that was received later. Of calls that two processes received within
+    the error of their clocks, the one that is stored later counts. Without `If-Match`, a call that has waited for 10 s is 503.
+    """
     scheduler, event_id = call.service, call.params["id"]
     found = await scheduler.lookup.named(call.tenant, event_id)
     if found is None:
         raise scheduler.changes.absent(call.tenant, event_id)
     if found.props["id"] != event_id:
-        report = await scheduler.fanouts.patch(call.tenant, event_id, call.body, call.member, call.headers)
+        report = await scheduler.fanouts.patch(call.tenant, event_id, call.body, call.member, call.headers, call.arrival)
         return Answer(200, report.body, etag=report.etag)
     due, change = await scheduler.ingest.patch(call.tenant, call.body, call.member, found.props)
-    return await _shown(call, 200, await scheduler.changes.put(call.tenant, found, due, change, call.headers))
+    by = Received(call.arrival, members_of(call.body))
+    return await _shown(call, 200, await scheduler.changes.put(call.tenant, found, due, change, call.headers, by))
 
 
 async def _or_all(status: int, one: Awaitable[Answer], every: Callable[[], Awaitable[ShownFanout]]) -> Answer:
@@ -179,15 +195,19 @@ async def events_delete(call: Call[Scheduler]) -> Answer:
     """
 
     async def one() -> Answer:
-        await call.service.changes.cancel(call.tenant, call.params["id"], call.headers)
+        await call.service.changes.cancel(call.tenant, call.params["id"], call.headers, Received(call.arrival))
         return Answer(204)
 
-    return await _or_all(200, one(), lambda: call.service.fanouts.cancel(call.tenant, call.params["id"], call.headers))
+    return await _or_all(200, one(), lambda: call.service.fanouts.cancel(call.tenant, call.params["id"], call.headers, call.arrival))
 
 
 @events.post(
     "v1/events/{id}/fire",
-    answers={202: EventOut | FanoutReport, 409: ("already-firing", "already-final", "still-queued")},
+    answers={
+        202: EventOut | FanoutReport,
+        409: ("already-firing", "already-final", "changed-meanwhile", "still-queued"),
+        503: "call-expired",
+    },
     if_match=True,
     tagged=True,
 )
@@ -195,9 +215,10 @@ async def events_fire(call: Call[Scheduler]) -> Answer:
     """Deliver an event now, or all events of a fan-out."""
 
     async def one() -> Answer:
-        return await _shown(call, 202, await call.service.changes.move(call.tenant, call.params["id"], None, {}, call.headers))
+        by = Received(call.arrival, FIRED)
+        return await _shown(call, 202, await call.service.changes.move(call.tenant, call.params["id"], None, {}, call.headers, None, by))
 
-    return await _or_all(202, one(), lambda: call.service.fanouts.fire(call.tenant, call.params["id"], call.headers))
+    return await _or_all(202, one(), lambda: call.service.fanouts.fire(call.tenant, call.params["id"], call.headers, call.arrival))
 
 
 @events.post("v1/events/{id}/redrive", answers={202: EventOut | FanoutReport, 409: ("not-dead", "still-queued")}, tagged=True)

@@ -12,9 +12,10 @@ from ...core.durations import MAX_DURATION, Duration, format_duration
 from ...core.errors import Problem
 from ...storage.ports import Row
 from ...web.fields.types import Maybe, Name, Stamp, Strict
-from ...web.problem import not_found
+from ...web.problem import conflict, not_found
 from ...web.routes import Answer, Call, RouteGroup
 from ..model import EventIn
+from ..receipts import Received
 from ..rules import is_over
 from ..service import Scheduler
 
@@ -24,6 +25,7 @@ LEAST_WITHIN: Final = 10_000
 """A shorter time would be mostly that in which a waiting event is claimed and can no longer be put off."""
 MOST_WITHIN: Final = 366 * 86_400_000
 MAX_BODY: Final = 16 * 1024
+ENDED: Final = "The monitor was ended after this call was received. Repeat the call to begin it anew."
 
 type HeartbeatState = Literal["alive", "silent"]
 
@@ -51,7 +53,14 @@ heartbeats = RouteGroup[Scheduler]("events", scope="events", params={"name": Nam
 
 @heartbeats.post(
     "v1/heartbeats/{name}",
-    answers={201: HeartbeatOut, 200: HeartbeatOut, 409: "already-firing", 413: "payload-too-large", 429: "too-many-requests"},
+    answers={
+        201: HeartbeatOut,
+        200: HeartbeatOut,
+        409: ("already-firing", "changed-meanwhile"),
+        413: "payload-too-large",
+        429: "too-many-requests",
+        503: "call-expired",
+    },
     max_body=MAX_BODY,
     opaque="payload",
     examples={"a nightly backup": {"within": "P1DT1H", "channel": "ops"}},
@@ -60,6 +69,7 @@ async def heartbeats_call(call: Call[Scheduler, HeartbeatIn]) -> Answer:
     """Say that a job is alive; an event is delivered if the next call does not come within a time.
 
     201 for the first call and for the first one after an alarm. 409 with `Retry-After` while the alarm begins: repeat the call.
+    A call changes nothing if one that was received later has.
     """
     name, asked = call.params["name"], call.body
     last = call.service.clock.now()
@@ -76,7 +86,9 @@ async def heartbeats_call(call: Call[Scheduler, HeartbeatIn]) -> Answer:
             "durability": "standard",
         }
     )
-    made = await call.service.collapsing.post(call.tenant, event, body)
+    made = await call.service.collapsing.post(call.tenant, event, body, call.arrival)
+    if made.row.props["state"] == "cancelled":
+        raise conflict("changed-meanwhile", ENDED)
     return Answer(201 if made.new else 200, _shown(name, made.row, last))
 
 
@@ -94,7 +106,7 @@ async def heartbeats_get(call: Call[Scheduler]) -> Answer:
 async def heartbeats_delete(call: Call[Scheduler]) -> Answer:
     """End a monitor: no event is delivered until the next call begins it anew."""
     try:
-        await call.service.changes.cancel(call.tenant, PREFIX + call.params["name"], call.headers)
+        await call.service.changes.cancel(call.tenant, PREFIX + call.params["name"], call.headers, Received(call.arrival))
     except Problem as refusal:
         raise not_found("heartbeat") if refusal.status == 404 else refusal from None
     return Answer(204)

@@ -119,6 +119,7 @@ KINDS: Final = (
             "error": "error of the last attempt",
             "ended": "time of its end",
             "by": "mark of the request that cancelled it",
+            "received": "JSON list: when the requests were received that changed it last, with the members that each has changed",
             "job": "bulk jobs that have changed it, the latest first",
             "moving": "mark of the request that moves it; absent for none",
             "target": "place that it has moved to: shard, slash, row",
@@ -213,6 +214,7 @@ KINDS: Final = (
         {
             "at": "place of the event as first stored: shard, slash, row",
             "hash": "hash of the request's content, so that a repeated request is recognized",
+            "before": "place of the ended event that had the id before; absent for none",
         },
         f"{_RETENTION}, together with its event.",
     ),

@@ -221,7 +221,7 @@ async def test_other_channels_take_the_id_over_once_all_have_ended_and_a_redrive
     assert states(await world.demo.event("doc")) == [("doc@a", "dead"), ("doc@b", "scheduled")]
     assert (await post(world.demo, ["b", "c"], id="doc", collapse="PT1M")).code == "id-conflict"
     await world.run(60)
-    assert (await post(world.demo, ["b", "c"], id="doc", collapse="PT1M", delay="PT1H")).status == 201
+    assert (await post(world.demo, ["b", "c"], id="doc", collapse="PT1H", delay="PT1H")).status == 201
     assert (await world.demo.post(f"{URL}/doc@a/redrive")).status == 202
     await world.run(10)
     assert states(await world.demo.event("doc")) == [("doc@b", "scheduled"), ("doc@c", "scheduled")]

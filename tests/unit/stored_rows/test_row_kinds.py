@@ -49,7 +49,9 @@ KIND_OF_CASE: Final = {
 }
 """The kinds of cases whose properties other kinds have too."""
 ELSEWHERE: Final = {
-    "event": {"pauses", "collapse", "first", "skipped", "notice", "free", "stale", "flag", "answers", "former", "came", "redrove", "job"},
+    "event": {"pauses", "collapse", "first", "skipped", "notice", "free", "stale", "flag", "answers", "former", "came", "redrove", "job"}
+    | {"received"},
+    "id": {"before"},
     "answer": {"at", "head"},
     "ledger row": {"redriven"},
     "line": {"skips", "last_skip"},

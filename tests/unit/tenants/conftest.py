@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.core.clock import SettableClock
+from shared.core.clock import SettableClock, SystemClock
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.core.settings import Settings
 from shared.storage.memory import MemoryTables
@@ -17,6 +17,7 @@ from shared.tenants import routes as functions
 from shared.tenants.audit import AuditRecords
 from shared.tenants.change_marks import PK_CHANGES
 from shared.tenants.store import TenantDirectory
+from shared.web.arrivals import Arrivals
 from shared.web.local_client import LocalClient
 from shared.web.routes import Routes
 from tests.faults import Faults, Perform, Request
@@ -108,6 +109,8 @@ class World:
 
     def instance(self) -> TenantDirectory:
         return TenantDirectory(self.tables, self.clock, self.settings)
+
+    arrivals = Arrivals(SystemClock(), (), "test")
 
     async def admit_write(self) -> None:
         """Let every write in."""

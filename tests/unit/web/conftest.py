@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from shared.core.clock import SettableClock
+from shared.core.clock import SettableClock, SystemClock
 from shared.core.durations import Duration, Time
 from shared.core.errors import OutcomeUnknown, Problem, Rejected, Unavailable
 from shared.core.settings import Settings
@@ -16,6 +16,7 @@ from shared.storage.names import ALL_TABLES
 from shared.tenants.model import KeyIn, Tenant
 from shared.tenants.store import TenantDirectory, seed_local
 from shared.web import openapi
+from shared.web.arrivals import Arrivals
 from shared.web.auth import bound_to
 from shared.web.etag import check_if_match, etag_of
 from shared.web.fields.params import Flag, Moment, Paging, Query
@@ -64,6 +65,8 @@ class App:
     def __init__(self, directory: TenantDirectory) -> None:
         self.directory = directory
         self.seen: list[Call[Any, Any, Any]] = []
+
+    arrivals = Arrivals(SystemClock(), (), "test")
 
     async def admit_write(self) -> None:
         """Let every write in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import typing
 from typing import Any
@@ -51,6 +52,25 @@ async def test_a_request_goes_through(world: World) -> None:
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["location"] == "/api/v1/things/a"
     assert orjson.loads(answer.get_body())["tenant"] == "demo"
+
+
+async def test_a_call_counts_from_when_the_host_hands_it_over(world: World) -> None:
+    opened = asyncio.Event()
+
+    async def get_app() -> Any:
+        # As an application that is opened by the first call.
+        await opened.wait()
+        return await world.get_app()
+
+    app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
+    app.register_functions(bind(world.routes, get_app))
+    handler = next(each for each in app.get_functions() if each.get_function_name() == "things_create").get_user_function()
+    waiting = asyncio.ensure_future(handler(request(orjson.dumps({"name": "a"}))))
+    await asyncio.sleep(0.05)
+    before = world.app.arrivals.next()
+    opened.set()
+    assert (await waiting).status_code == 201
+    assert before.receipt().is_after(world.app.seen[0].arrival.receipt())
 
 
 async def test_a_problem_goes_through(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from shared.core.errors import Problem, UnsafeSettings
 from shared.tenants.model import Tenant
-from shared.web import problem
+from shared.web import auth, problem
 from shared.web.etag import check_if_match, etag_of
 from shared.web.local_client import LocalClient, LocalReply
 from tests.texts import assert_text
@@ -28,6 +29,26 @@ async def test_a_good_call_reaches_the_handler_checked(world: World) -> None:
     assert answer.headers["etag"].startswith('"')
     call = world.app.seen[0]
     assert (call.tenant, call.key.prefix, call.media, call.path) == ("demo", "local-demo", "application/json", "/api/v1/things")
+
+
+async def test_a_call_is_numbered_before_anything_else_is_awaited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = asyncio.Event()
+    plain = auth.authenticate
+
+    async def authenticate(directory: Any, headers: Any) -> Any:
+        if headers.get("x-slow"):
+            await slow.wait()
+        return await plain(directory, headers)
+
+    monkeypatch.setattr(auth, "authenticate", authenticate)
+    first = asyncio.ensure_future(world.demo.post("/api/v1/things", THING, {"x-slow": "1"}))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (await world.demo.post("/api/v1/things", THING)).status == 201
+    slow.set()
+    assert (await first).status == 201
+    second, late = world.app.seen
+    assert second.arrival.receipt().is_after(late.arrival.receipt())
 
 
 # -- who calls

@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
+from shared.core.errors import OutcomeUnknown
+from shared.scheduler.ingest.admission import Admitted
 from shared.scheduler.keys import MIRRORED, index_partitions
+from shared.scheduler.model import EventIn
+from shared.scheduler.receipts import receipts_of
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
+from shared.storage.ports import Row
 from shared.storage.several import account_stamps
 
-from .pair import PairWorld
+from .pair import MortalTables, PairWorld
 
 BATCH = "/api/v1/events/batch"
 
@@ -37,6 +42,30 @@ async def test_client_ids_are_known_to_both_and_a_replay_is_answered_by_what_bot
     assert len(pair.second._tables[IDS]) == 1 and pair.second.states() == {"order-1": "scheduled"}
     again = await pair.demo.post("/api/v1/events", {"id": "order-1", "delay": "PT10M", "durability": "mirrored", "payload": {"n": 1}})
     assert (again.status, again.json()["due"]) == (200, made["due"])
+
+
+async def test_an_overtaken_post_is_answered_with_an_event_that_both_accounts_have(pair: PairWorld) -> None:
+    event = {"id": "doc", "delay": "PT10M", "collapse": "PT1H", "durability": "mirrored", "payload": 1}
+    assert (await pair.demo.post("/api/v1/events", event)).status == 201
+    old = pair.app.arrivals.next()
+    pair.second.fails = lambda table, ops: table.endswith(EVENTS) and bool(ops)
+    assert (await pair.demo.post("/api/v1/events", event | {"payload": 2})).status == 503
+
+    async def overtaken() -> Admitted:
+        return await pair.app.scheduler.collapsing.post("demo", EventIn.model_validate(event), b"0", old)
+
+    with pytest.raises(OutcomeUnknown):
+        await pair.do(overtaken())
+    pair.second.fails = None
+    await pair.run(5)
+    assert (await pair.do(overtaken())).row.props["body"] == "2"
+    [copy] = [row for row in events_of(pair.second) if row.props["state"] != "moved"]
+    assert copy.props["body"] == "2" and receipts_of(copy.props)[-1].receipt.number > old.number
+
+
+def events_of(tables: MortalTables) -> list[Row]:
+    """Return the events of an account, as they are."""
+    return [row for part in tables._tables[EVENTS].values() for row in part.rows.values() if row.rk.startswith("e")]
 
 
 async def test_nothing_is_acknowledged_while_the_copy_cannot_be_written_and_plain_events_do_not_mind(pair: PairWorld) -> None:

@@ -324,7 +324,7 @@ async def test_an_event_that_replaces_another_brings_its_own_callbacks(world: Wo
     await channel(world, "told")
     await channel(world, "other")
     for more in ({"on_delivered": "other"}, NAMES, {}):
-        event = {"id": "last", "delay": "PT5S", "collapse": "PT1M", "payload": 1, **more}
+        event = {"id": "last", "delay": "PT6S", "collapse": "PT1M", "payload": 1, **more}
         assert (await world.demo.post("/api/v1/events", event)).status in (200, 201)
         shown = await world.demo.event("last")
         assert {name: shown.get(name) for name in NAMES} == {"on_delivered": None, "on_dead": None, **more}
