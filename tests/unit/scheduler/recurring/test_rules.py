@@ -24,7 +24,7 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 
 def schedule(done: Millis, **spec: Any) -> Definition:
     spec = spec or {"cron": "* * * * *"}
-    return Definition("demo", "tick", "u1", Recurrence(**spec), b"{}", created=done, by="n", done=done)
+    return pointed_at(Definition("demo", "tick", "u1", Recurrence(**spec), b"{}", created=done, by="n", done=done), NOW)
 
 
 def fired(definition: Definition, now: Millis = NOW) -> list[str]:
