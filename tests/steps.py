@@ -8,28 +8,31 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 
-REPEATS = 4
+REPEATS = 5
+REFERENCE = 0.004
+"""Seconds of CPU that `_work` takes on the machine for which `MOST_STEP` is meant."""
 
 
 @dataclass
 class Steps:
-    """The steps that were measured. longest: seconds of CPU of the longest one, and its task."""
+    """The steps that were measured."""
 
     count: int = 0
     longest: float = 0.0
+    """Seconds of CPU of the longest step."""
     task: str = ""
-    turn: float = 0.0
-    """Seconds of CPU of the longest turn of the loop, in which it runs all callbacks that are ready."""
+    """The callback of that step."""
 
 
 @contextmanager
 def metered() -> Iterator[Steps]:
     """Measure the steps of all event loops of this thread: the callbacks that loops run, one by one.
 
-    The time is that of the thread, so a loaded machine does not change it much. A collection of garbage belongs to no step: it is off.
+    The time is that of the thread, so what other programs do changes it little. Collections of garbage belong to no step: they are off.
     """
-    steps, run, turn = Steps(), asyncio.Handle._run, asyncio.BaseEventLoop._run_once
+    steps, run = Steps(), asyncio.Handle._run
 
     def timed(handle: asyncio.Handle) -> None:
         began = time.thread_time()
@@ -39,28 +42,20 @@ def metered() -> Iterator[Steps]:
         if took > steps.longest:
             steps.longest, steps.task = took, repr(handle)[:300]
 
-    def turned(loop: asyncio.BaseEventLoop) -> None:
-        began = time.thread_time()
-        turn(loop)
-        steps.turn = max(steps.turn, time.thread_time() - began)
-
     gc.collect()
     gc.disable()
     asyncio.Handle._run = timed  # type: ignore[method-assign]
-    asyncio.BaseEventLoop._run_once = turned  # type: ignore[method-assign]
     try:
         yield steps
     finally:
         asyncio.Handle._run = run  # type: ignore[method-assign]
-        asyncio.BaseEventLoop._run_once = turn  # type: ignore[method-assign]
         gc.enable()
 
 
 async def longest_step(work: Callable[[], Awaitable[object]], limit: float) -> Steps:
-    """Do the work up to `REPEATS` times, until no step of it takes longer than `limit`; return the steps of the best time.
+    """Do the work until no step of it takes longer than `limit` seconds, `REPEATS` times at most; return the steps of the best time.
 
-    The first time may import, compile and fill caches, and any time may be disturbed by other programs; what is slow by itself is slow each
-    time.
+    The first time fills caches, and any time may be disturbed. What is slow by itself is slow each time.
     """
     best: Steps | None = None
     for _ in range(REPEATS):
@@ -73,3 +68,26 @@ async def longest_step(work: Callable[[], Awaitable[object]], limit: float) -> S
             break
     assert best is not None
     return best
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return the seconds of CPU that the work takes at best."""
+    found = []
+    for _ in range(REPEATS):
+        began = time.thread_time()
+        work()
+        found.append(time.thread_time() - began)
+    return min(found)
+
+
+@cache
+def slowness() -> float:
+    """Return how many times slower than the reference this machine is now; at least 1."""
+    return max(1.0, seconds_of(_work) / REFERENCE)
+
+
+def _work() -> int:
+    found: dict[str, int] = {}
+    for number in range(20_000):
+        found[str(number)] = number
+    return len(found)

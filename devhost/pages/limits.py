@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from shared.checkpoints.rows import MAX_REPLICAS
 from shared.core.durations import MAX_DURATION
 from shared.core.http1.answer import MAX_ANSWER_BYTES
+from shared.core.loop_turns import MOST_STEP
 from shared.core.settings import MAX_ACCOUNTS, Settings
 from shared.delivery.channels.answer_heads import KEPT_BODY, KEPT_FIELDS
 from shared.delivery.channels.event_target import MAX_PARAMETER, MAX_PARAMETERS, MAX_PATH, MAX_TOTAL
@@ -30,6 +31,9 @@ from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_CHANNELS, MOST_FANOUT_ID, MOST_LABEL_FILTERS, EventIn
 from shared.scheduler.outcomes.callback_events import MOST_LABELS
 from shared.scheduler.outcomes.notice_rows import MOST_SUBJECTS, PERIOD
+from shared.scheduler.recurring.cron import MOST_DAYS, MOST_YEARS
+from shared.scheduler.recurring.timing import MOST_SKIPPED
+from shared.scheduler.rows import MOST_VALUES
 from shared.tenants.model import (
     MOST_AGENTS,
     MOST_FLEETS,
@@ -42,6 +46,7 @@ from shared.tenants.model import (
     Retry,
 )
 from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
+from shared.web.parsing import MAX_DESCRIBED
 
 from .generated_blocks import REFERENCE
 
@@ -96,6 +101,11 @@ SECTIONS: Final[Mapping[str, tuple[LimitRow, ...]]] = {
         LimitRow("flexible window", 30, "days"),
         LimitRow("delay of an event, and any other duration", MAX_DURATION // DAY, "days"),
         LimitRow("schedules of a tenant by default", MOST_SCHEDULES),
+        LimitRow("years in which a schedule's next occurrence is searched", MOST_YEARS),
+        LimitRow("days that such a search looks at, of the months that the rule names", MOST_DAYS),
+        LimitRow("occurrences of `every` on excluded days that it passes", MOST_SKIPPED),
+        LimitRow("values of a payload up to which a repeated `id` may send it in another layout", MOST_VALUES),
+        LimitRow("faults of a body up to which some of them are described", MAX_DESCRIBED),
     ),
     "Deliveries": (
         LimitRow("path of an event's target", MAX_PATH, "characters"),
@@ -159,6 +169,12 @@ Tenants can have [lower limits](api.md#tenants).
 `make reference` generates the page from the code.
 """
 
+_COST = f"""
+The largest batch takes 1 to 8 s of CPU: 1 s with text as payloads, 8 s with ids and four million numbers.
+No call, answer of a receiver or schedule keeps the others from running for more than {1000 * MOST_STEP:.0f} ms of CPU at a time, on a core as in [performance](../explain/performance.md).
+`tocsin_event_loop_stall_seconds` shows the longest stall.
+"""
+
 _RAISE = """
 ## Raise a tenant's limits
 
@@ -191,6 +207,8 @@ def page() -> str:
     for name, limits in SECTIONS.items():
         written.append(f"\n## {name}\n\n")
         written += [f"- {each.about}: {each.most:,}{each.unit and ' '}{each.unit}\n" for each in limits]
+        if name.startswith("Events"):
+            written.append(_COST)
         if name == "Locks":
             rows = [f"| `limits.{field}` | {answer} | {bound(Limits, field, 'maximum'):,} |\n" for field, answer in REFUSALS.items()]
             written += [_RAISE, *rows, _HOW]
