@@ -46,7 +46,6 @@ from shared.tenants.model import (
     Retry,
 )
 from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
-from shared.web.parsing import MAX_DESCRIBED
 
 from .generated_blocks import REFERENCE
 
@@ -101,11 +100,10 @@ SECTIONS: Final[Mapping[str, tuple[LimitRow, ...]]] = {
         LimitRow("flexible window", 30, "days"),
         LimitRow("delay of an event, and any other duration", MAX_DURATION // DAY, "days"),
         LimitRow("schedules of a tenant by default", MOST_SCHEDULES),
-        LimitRow("years in which a schedule's next occurrence is searched", MOST_YEARS),
-        LimitRow("days that such a search looks at, of the months that the rule names", MOST_DAYS),
-        LimitRow("occurrences of `every` on excluded days that it passes", MOST_SKIPPED),
-        LimitRow("values of a payload up to which a repeated `id` may send it in another layout", MOST_VALUES),
-        LimitRow("faults of a body up to which some of them are described", MAX_DESCRIBED),
+        LimitRow("search for a schedule's next occurrence", MOST_YEARS, "years"),
+        LimitRow("the same, in the months of its rule", MOST_DAYS, "days"),
+        LimitRow("excluded occurrences of `every` that it passes", MOST_SKIPPED),
+        LimitRow("values of a payload that an `id` may repeat in another layout", MOST_VALUES),
     ),
     "Deliveries": (
         LimitRow("path of an event's target", MAX_PATH, "characters"),
@@ -169,10 +167,7 @@ Tenants can have [lower limits](api.md#tenants).
 `make reference` generates the page from the code.
 """
 
-_COST = f"""
-The largest batch takes 1 to 8 s of CPU: 1 s with text as payloads, 8 s with ids and four million numbers.
-No call, answer of a receiver or schedule keeps the others from running for more than {1000 * MOST_STEP:.0f} ms of CPU at a time, on a core as in [performance](../explain/performance.md).
-`tocsin_event_loop_stall_seconds` shows the longest stall.
+_COST = f"""- CPU of the largest batch: 1 to 8 s, in steps of at most {1000 * MOST_STEP:.0f} ms, as all work ([a core](../explain/performance.md))
 """
 
 _RAISE = """

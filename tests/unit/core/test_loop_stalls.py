@@ -16,7 +16,7 @@ async def test_a_step_that_keeps_the_loop_is_seen() -> None:
 
     async def seen() -> bool:
         # In place of a long step. It must delay the next look, which is at most an interval away.
-        time.sleep(3 * INTERVAL)  # noqa: ASYNC251
+        time.sleep(3 * INTERVAL)
         return watch.longest > INTERVAL
 
     await eventually(seen, "the stall")
