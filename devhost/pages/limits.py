@@ -167,8 +167,7 @@ Tenants can have [lower limits](api.md#tenants).
 `make reference` generates the page from the code.
 """
 
-_COST = f"""- CPU of the largest batch: 1 to 8 s, in steps of at most {1000 * MOST_STEP:.0f} ms, as all work ([a core](../explain/performance.md))
-"""
+_COST = f"- CPU of the largest batch: 1 to 8 s, in steps of at most {1000 * MOST_STEP:.0f} ms, as all work\n"
 
 _RAISE = """
 ## Raise a tenant's limits
