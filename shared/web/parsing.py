@@ -32,8 +32,8 @@ LARGE = 8 * 1024
 """Size in bytes from which a payload is not built along with the members around it."""
 MAX_OUTSIDE_CONTAINERS = 1000
 """Most arrays and objects in a large object beside its large member. A valid event has a few of them; reading more would only cost time."""
-MAX_VALUES = 50_000
-"""Most values of a document that is built as a whole: about 10 ms."""
+MAX_VALUES = 100_000
+"""Most values of a document that is built as a whole: about 10 ms. In the largest report of an agent, each has ten bytes."""
 MAX_ERRORS = 20
 """Most faults in one answer."""
 MAX_DESCRIBED = 2000

@@ -168,13 +168,16 @@ class FillingShards:
         return CROWDED_SLICE if self._full[tens, CROWDED_SLICE] < CROWDED_SHARDS else CROWDED_SECOND
 
     def _forget(self, now: Millis) -> None:
-        """Forget the oldest buckets, so that memory is bounded, and at times those whose owners have come."""
+        """Forget the oldest buckets, so that memory is bounded, and those whose owners have come, at the latest with the next look."""
         while len(self._open) > OPEN_SHARDS:
-            del self._open[next(iter(self._open))]
+            self._drop(next(iter(self._open)))
         self._openings += 1
-        if self._openings % FORGET_EVERY:
+        if self._openings % FORGET_EVERY and next(iter(self._open))[1] + MINUTE >= now:
             return
-        for key in [key for key in self._open if key[1] + 60_000 < now]:
-            del self._open[key]
-        for known in [known for known in self._full if known[0] not in self._open]:
-            del self._full[known]
+        for key in [key for key in self._open if key[1] + MINUTE < now]:
+            self._drop(key)
+
+    def _drop(self, key: Bucket) -> None:
+        del self._open[key]
+        for part in (MINUTE, CROWDED_SLICE, CROWDED_SECOND):
+            self._full.pop((key, part), None)

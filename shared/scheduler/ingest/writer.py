@@ -278,10 +278,14 @@ class Writer:
         if not places:
             return []
         sink = Sink(len(places))
+        added, turns_between = 0, LoopTurns(MANY)
         for at, (number, filling, row) in enumerate(places):
+            if at and filling is not places[at - 1][1]:
+                # Between two shards, so that each has all of its events before its first transaction.
+                await turns_between.spend(at - added)
+                added = at
             event = events[number]
             self._filler.add(filling, PendingEntry(Entry(row, event.props, event.size), sink, at))
-            await turns.spend()
         again, answers = [], await sink.wait()
         while places:
             # From the end, so that shards which nobody keeps are freed in turns too.
