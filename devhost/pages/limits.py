@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from shared.checkpoints.rows import MAX_REPLICAS
 from shared.core.durations import MAX_DURATION
 from shared.core.http1.answer import MAX_ANSWER_BYTES
+from shared.core.loop_turns import MOST_STEP
 from shared.core.settings import MAX_ACCOUNTS, Settings
 from shared.delivery.channels.answer_heads import KEPT_BODY, KEPT_FIELDS
 from shared.delivery.channels.event_target import MAX_PARAMETER, MAX_PARAMETERS, MAX_PATH, MAX_TOTAL
@@ -30,6 +31,9 @@ from shared.scheduler.ingest.messages import MAX_PRODUCER_MESSAGE
 from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_CHANNELS, MOST_FANOUT_ID, MOST_LABEL_FILTERS, EventIn
 from shared.scheduler.outcomes.callback_events import MOST_LABELS
 from shared.scheduler.outcomes.notice_rows import MOST_SUBJECTS, PERIOD
+from shared.scheduler.recurring.cron import MOST_DAYS, MOST_YEARS
+from shared.scheduler.recurring.timing import MOST_SKIPPED
+from shared.scheduler.rows import MOST_VALUES
 from shared.tenants.model import (
     MOST_AGENTS,
     MOST_FLEETS,
@@ -96,6 +100,10 @@ SECTIONS: Final[Mapping[str, tuple[LimitRow, ...]]] = {
         LimitRow("flexible window", 30, "days"),
         LimitRow("delay of an event, and any other duration", MAX_DURATION // DAY, "days"),
         LimitRow("schedules of a tenant by default", MOST_SCHEDULES),
+        LimitRow("search for a schedule's next occurrence", MOST_YEARS, "years"),
+        LimitRow("the same, in the months of its rule", MOST_DAYS, "days"),
+        LimitRow("excluded occurrences of `every` that it passes", MOST_SKIPPED),
+        LimitRow("values of a payload that an `id` may repeat in another layout", MOST_VALUES),
     ),
     "Deliveries": (
         LimitRow("path of an event's target", MAX_PATH, "characters"),
@@ -159,6 +167,8 @@ Tenants can have [lower limits](api.md#tenants).
 `make reference` generates the page from the code.
 """
 
+_COST = f"- CPU of the largest batch: 1 to 8 s, in steps of at most {1000 * MOST_STEP:.0f} ms, as all work\n"
+
 _RAISE = """
 ## Raise a tenant's limits
 
@@ -191,6 +201,8 @@ def page() -> str:
     for name, limits in SECTIONS.items():
         written.append(f"\n## {name}\n\n")
         written += [f"- {each.about}: {each.most:,}{each.unit and ' '}{each.unit}\n" for each in limits]
+        if name.startswith("Events"):
+            written.append(_COST)
         if name == "Locks":
             rows = [f"| `limits.{field}` | {answer} | {bound(Limits, field, 'maximum'):,} |\n" for field, answer in REFUSALS.items()]
             written += [_RAISE, *rows, _HOW]

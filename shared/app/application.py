@@ -10,6 +10,7 @@ from ..checkpoints.service.service import CheckpointService
 from ..core.clock import Clock, SystemClock
 from ..core.errors import StorageError
 from ..core.ids import Ids, SystemIds
+from ..core.loop_stalls import StallWatch
 from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
 from ..delivery.channels import Sender, close_senders, open_senders
@@ -78,8 +79,10 @@ class Application:
         self.settings, self.storage, self.clock, self.senders, self.pair, self.other = settings, storage, clock, senders, pair, second
         self.forms = StoredForms(tables, clock, ports.stored_forms, self.leave)
         self.stored_forms = StoredFormsService((self.forms, second.forms) if second is not None else (self.forms,))
+        self.stalls = StallWatch(clock.monotonic)
+        """Measures while `run` is running. One for both sides: they share a process."""
         if second is not None:
-            second.stored_forms = self.stored_forms
+            second.stored_forms, second.stalls = self.stored_forms, self.stalls
         self.directory = TenantDirectory(
             tables,
             clock,
@@ -156,6 +159,7 @@ class Application:
             maintenance.figures,
             periods,
             self.directory.channels.allow_long_work,
+            lambda: self.stalls.longest,
         )
         swept = SweptServices(
             self.scheduler,

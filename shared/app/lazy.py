@@ -81,6 +81,7 @@ class Lazy:
         self._app = app
         self._begin(app.recover())
         self._begin(self._end_with_host(app))
+        self._begin(app.stalls.run())
         return app
 
     def open_soon(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..core.clock import Clock, Millis, to_text
 from ..core.errors import StorageError
+from ..core.loop_turns import EVENTS, LoopTurns
 from ..delivery.channels.model import KeyLimits
 from ..delivery.notices import Notify, notify_nobody
 from ..engine.async_runner import AsyncRunner
@@ -73,7 +74,9 @@ class KeyLines:
     async def line_up(self, tenant: str, events: Iterable[tuple[Mapping[str, Any], Address]]) -> None:
         """Insert the tickets of events that are about to be stored on ordered channels. Raises `StorageError`."""
         lines: dict[KeyLine, dict[str, Address]] = {}
+        turns = LoopTurns(EVENTS)
         for props, place in events:
+            await turns.spend()
             if has_line(props) and props["channel"] and (limits := await self.limits(tenant, props)) and limits.ordered:
                 lines.setdefault(line_of_event(tenant, props), {})[ticket_of(props, limits)] = place
         await asyncio.gather(*(self._limited(line_up(line, tickets)) for line, tickets in lines.items()))

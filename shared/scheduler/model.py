@@ -14,7 +14,7 @@ from ..delivery.flow.rules import HoldReason
 from ..delivery.notices import NoticeKind
 from ..tenants.model import Durability, LabelName, Pauses, refuse_two_kinds
 from ..web.fields.error_texts import TEXT, Shaped
-from ..web.fields.params import Flag, Moment, Paging, Query
+from ..web.fields.params import Flag, Moment, NotBeforeFrom, Paging, Query
 from ..web.fields.types import Maybe, Name, Stamp, Strict, removable
 from .late_reasons import LateReason
 from .shard.queued_ids import SHAPE
@@ -331,7 +331,7 @@ class EventQuery(Paging):
     """Filters of the event list, by due time (`from` inclusive, `to` exclusive), state and channel."""
 
     from_: Moment | None = Field(None, alias="from")
-    to: Moment | None = None
+    to: Annotated[Moment, NotBeforeFrom] | None = None
     state: EventState | None = None
     channel: Name | None = None
     label: Annotated[str, Field(max_length=2400), AfterValidator(_labels)] | None = Field(
@@ -346,7 +346,7 @@ class DeadQuery(Paging):
     """Filters of the dead-letter list."""
 
     from_: Moment | None = Field(None, alias="from")
-    to: Moment | None = None
+    to: Annotated[Moment, NotBeforeFrom] | None = None
     channel: Name | None = None
 
 
@@ -354,7 +354,7 @@ class RedriveIn(Strict):
     """The dead letters to redrive: all that match."""
 
     from_: Time | None = Field(None, alias="from")
-    to: Time | None = None
+    to: Annotated[Time, NotBeforeFrom] | None = None
     channel: Name | None = None
 
 

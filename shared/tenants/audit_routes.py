@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from ..web.fields.error_texts import Shaped
-from ..web.fields.params import Moment, Paging
+from ..web.fields.params import Moment, NotBeforeFrom, Paging
 from ..web.fields.types import Maybe, Name, Stamp, Strict
 from ..web.paging.pages import after, page
 from ..web.routes import Answer, Call, RouteGroup
@@ -23,7 +23,7 @@ class AuditQuery(Paging):
     """Filters of the audit trail: `from` inclusive, `to` exclusive."""
 
     from_: Moment | None = Field(None, alias="from")
-    to: Moment | None = None
+    to: Annotated[Moment, NotBeforeFrom] | None = None
     tenant: Name | None = None
     by: Filter | None = Field(None, description="The prefix of a key, or `bootstrap`.")
     action: Filter | None = Field(None, description="Such as `channels_put`.")

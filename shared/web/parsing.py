@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from json import JSONDecoder
 from typing import Any
 from urllib.parse import parse_qsl
@@ -32,8 +32,12 @@ LARGE = 8 * 1024
 """Size in bytes from which a payload is not built along with the members around it."""
 MAX_OUTSIDE_CONTAINERS = 1000
 """Most arrays and objects in a large object beside its large member. A valid event has a few of them; reading more would only cost time."""
+MAX_VALUES = 100_000
+"""Most values of a document that is built as a whole: about 10 ms. In the largest report of an agent, each has ten bytes."""
 MAX_ERRORS = 20
 """Most faults in one answer."""
+MAX_DESCRIBED = 2000
+"""Most faults of a document of which some are described: pydantic describes all or none of them, in a microsecond each."""
 MAX_POINTER = 256
 """Longest pointer in an answer, in characters: a member's name may be as long as the body."""
 MAX_PARAMETERS = 32
@@ -123,6 +127,15 @@ def parse_json[T](adapter: TypeAdapter[T], raw: bytes, *, any_number: bool = Fal
     Together they take 1.5 us for 500 bytes.
     """
     return _validated(adapter, _shorten(raw) if any_number else raw, load_json(raw, any_number=any_number))
+
+
+def parse_json_in_steps[T](adapter: TypeAdapter[T], raw: bytes) -> ParseSteps[T]:
+    """Return what `parse_json` returns, in two steps. Raises 422 also for more values than are read in the time of a step."""
+    if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise invalid("", f"has more than {MAX_VALUES:,} values")
+    document = load_json(raw)
+    yield
+    return _validated(adapter, raw, document)
 
 
 def _validated[T](adapter: TypeAdapter[T], raw: bytes, document: Any) -> T:
@@ -271,6 +284,8 @@ def _shorten(raw: bytes) -> bytes:
 
 def content_problem(failure: ValidationError, document: Any) -> Problem:
     """Return 422 that locates the faults of `document`. Only names of members are repeated, because values may be secrets."""
+    if failure.error_count() > MAX_DESCRIBED:
+        return invalid("", f"has {failure.error_count():,} faults, too many to describe; compare it with its schema in /api/openapi.json")
     found = []
     for error in _errors(failure):
         parts = _parts(_loc(error), error["type"], document)
@@ -375,18 +390,22 @@ def too_deep(raw: bytes) -> Problem:
 
 def _check_depth(document: Any) -> None:
     """Raise 422 at the first top-level member that goes deeper than MAX_DEPTH, counting the document as level 1."""
-    members = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    if not _is_deeper([document], MAX_DEPTH):
+        return
+    members = document.items() if isinstance(document, dict) else enumerate(document)
     for name, value in members:
-        level, depth = [value] if isinstance(value, dict | list) else [], 1
-        while level:
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise _too_deep(_cut("/" + str(name).replace("~", "~0").replace("/", "~1")))
-            below: list[Any] = []
-            for container in level:
-                inside = container.values() if type(container) is dict else container
-                below += [value for value in inside if type(value) is dict or type(value) is list]
-            level = below
+        if _is_deeper([value], MAX_DEPTH - 1):
+            raise _too_deep(_cut("/" + str(name).replace("~", "~0").replace("/", "~1")))
+
+
+def _is_deeper(level: list[Any], levels: int) -> bool:
+    """Return True if a container among these values has more than `levels` levels, itself included."""
+    level = [value for value in level if type(value) is dict or type(value) is list]
+    while level and levels:
+        levels -= 1
+        inside = chain.from_iterable(each.values() if type(each) is dict else each for each in level)
+        level = [value for value in inside if type(value) is dict or type(value) is list]
+    return bool(level)
 
 
 def _too_deep(pointer: str) -> Problem:

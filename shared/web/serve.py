@@ -15,7 +15,7 @@ from ..core.errors import Problem
 from . import auth, parsing, problem
 from .arrivals import NOT_NOTED
 from .audited import carry_out
-from .bodies import parse_body
+from .bodies import parse_body, parse_whole
 from .callers import ANONYMOUS
 from .encoding import encode
 from .fields.error_texts import fault_text
@@ -171,7 +171,7 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
             if route.opaque is not None:
                 body, member = await parse_body(route.body_adapter, raw, route.opaque)
             else:
-                body = parsing.parse_json(route.body_adapter, raw) if route.reads_json else raw
+                body = await parse_whole(route.body_adapter, raw) if route.reads_json else raw
         elif not route.body_optional:
             least = "a JSON body: at least {}" if route.reads_json else "a body"
             raise problem.unreadable("empty-body", f"The call needs {least}.")

@@ -410,7 +410,7 @@ export interface paths {
         post?: never;
         /**
          * Delete a recurring schedule: after the answer, no later occurrence is delivered
-         * @description An occurrence that is already due and has become an event stays, and so does a delivery in progress.
+         * @description An occurrence that is already due and has become an event stays, and so does a delivery in progress. Those that a late sweep is just storing are cancelled, unless `overdue` is `keep`.
          */
         delete: operations["schedules_delete"];
         options?: never;
@@ -2538,6 +2538,8 @@ export interface operations {
             query?: {
                 /** @description The tenant that an admin key acts for. Other keys must leave it out. */
                 tenant?: string;
+                /** @description For due occurrences that a late sweep is just storing. cancel: they are cancelled. keep: those that are stored stay, as all others that are due do. */
+                overdue?: "cancel" | "keep";
             };
             header?: {
                 /** @description The call succeeds only if the representation still has this entity tag. */

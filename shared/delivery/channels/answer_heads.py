@@ -24,6 +24,10 @@ KEPT_BODY = 4096
 """Bytes of a body that are kept."""
 KEPT_FIELDS = 2048
 """Characters of an answer's header fields that are kept, names and values together."""
+MOST_FIELDS = 100
+"""Header fields of an answer that are kept."""
+_MASKED_FIELDS = 4 * KEPT_FIELDS
+"""Bytes of header fields after which no other field is kept: some of these are masked, so that fewer characters are left of them."""
 _KEPT_TYPE = 200
 READ_BODY = KEPT_BODY + 4096
 """Bytes of a body that are read: a secret that begins in the kept part, and is no longer than a header's value may be, is seen whole."""
@@ -32,6 +36,8 @@ _SHORT = 4
 _LEAST_PREFIX = 4
 _SECRET_FIELDS = frozenset(("set-cookie", "set-cookie2", "authorization", "proxy-authorization", "authentication-info"))
 _MASK = MASK.encode()
+_BETWEEN, _UNKNOWN = b"\xff", "\ufffd".encode()
+"""A byte that is in no UTF-8, and so in no value to mask; and what is shown for such a byte."""
 _FIELD = re.compile(rb"^([^:\r\n]++):([^\r\n]*+)\r?\n", re.MULTILINE)
 """A header field. Its value is stripped afterwards: a pattern that leaves out spaces at the end is quadratic in a run of spaces."""
 _UNSAFE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -125,10 +131,11 @@ def head_of(answer: AnswerReader, masks: Masks, *, fields: bool = False) -> Answ
     """Return the head of an answer of which `READ_BODY` bytes were kept, or None if nothing of it was. fields: with its header fields."""
     if not answer.fields and not answer.kept:
         return None
-    given = [(name.decode("latin-1").lower(), value.strip(b" \t")) for name, value in _FIELD.findall(answer.fields)]
-    content_type = next((_text(mask(value, masks))[:_KEPT_TYPE] for name, value in given if name == "content-type"), None)
+    given: list[tuple[bytes, bytes]] = _FIELD.findall(answer.fields)
+    types = (value.strip(b" \t") for name, value in given if name.lower() == b"content-type")
+    content_type = next((_text(mask(value, masks))[:_KEPT_TYPE] for value in types), None)
     shown = _shown_fields(given, masks) if fields else None
-    if any(name == "content-encoding" and value.lower() not in (b"", b"identity") for name, value in given):
+    if any(name.lower() == b"content-encoding" and value.strip(b" \t").lower() not in (b"", b"identity") for name, value in given):
         # What is compressed cannot be masked.
         return AnswerHead(content_type, None, bool(answer.kept), shown)
     whole = answer.complete and not answer.cut
@@ -155,12 +162,19 @@ def mask(data: bytes, masks: Masks, *, whole: bool = True) -> bytes:
     return data
 
 
-def _shown_fields(given: Sequence[tuple[str, bytes]], masks: Masks) -> dict[str, str]:
-    """Return the header fields, as many as fit; the values of one name are joined as RFC 9110 5.3 says."""
+def _shown_fields(given: Sequence[tuple[bytes, bytes]], masks: Masks) -> dict[str, str]:
+    """Return the header fields, as many as fit, `MOST_FIELDS` at most; the values of one name are joined as RFC 9110 5.3 says."""
     shown: dict[str, str] = {}
-    room = KEPT_FIELDS
-    for name, value in given:
-        text = MASK if name in _SECRET_FIELDS else _text(mask(value, masks))
+    room, names, values, size = KEPT_FIELDS, list[str](), list[bytes](), 0
+    for raw, value in given[:MOST_FIELDS]:
+        names.append(raw.decode("latin-1").lower())
+        values.append(_MASK if names[-1] in _SECRET_FIELDS else value.strip(b" \t").replace(_BETWEEN, _UNKNOWN))
+        size += len(value)
+        if size > _MASKED_FIELDS:
+            break
+    # All at once, because there may be a thousand values to mask.
+    for name, masked in zip(names, mask(_BETWEEN.join(values), masks).split(_BETWEEN), strict=bool(names)):
+        text = _text(masked)
         room -= len(name) + len(text)
         if room < 0:
             break

@@ -76,6 +76,8 @@ class MetricsSnapshot:
     maintenance: list[MaintenanceFigures] = field(default_factory=list)
     counters: Mapping[str, int] = field(default_factory=dict)
     """The counters of this process since its start."""
+    longest_stall: float = 0.0
+    """See `StallWatch`, in seconds."""
 
 
 def exposition(seen: MetricsSnapshot) -> bytes:
@@ -232,4 +234,10 @@ def _of_service(seen: MetricsSnapshot) -> Iterator[Metric]:
     counted = CounterMetricFamily("tocsin_process", "Counters of the answering process", labels=("process", "what"))
     for what, count in sorted(seen.counters.items()):
         counted.add_metric((seen.process, what), count)
-    yield from (blocked, shards, read, unread, queues, ages, counted)
+    stall = GaugeMetricFamily(
+        "tocsin_event_loop_stall_seconds",
+        "Longest time in the last 10 minutes in which the answering process did nothing else",
+        labels=("process",),
+    )
+    stall.add_metric((seen.process,), seen.longest_stall)
+    yield from (blocked, shards, read, unread, queues, ages, counted, stall)

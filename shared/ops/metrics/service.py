@@ -67,9 +67,13 @@ class Metrics:
         maintenance: Callable[[], Awaitable[list[MaintenanceFigures]]],
         timers: Collection[str],
         allow_work: Callable[[str], Awaitable[bool]],
+        longest_stall: Callable[[], float],
     ) -> None:
-        """timers: the deployed timers. allow_work: returns True if a channel of the tenant allows long work; raises 404."""
-        self._allow_work = allow_work
+        """timers: the deployed timers. allow_work: returns True if a channel of the tenant allows long work; raises 404.
+
+        longest_stall: see `StallWatch`.
+        """
+        self._allow_work, self._longest_stall = allow_work, longest_stall
         self._timers, self._started = timers, clock.now()
         self._storage, self._tables, self._clock, self._ids, self._counters = storage, storage.tables, clock, ids, counters
         self._fleets, self._turns, self._maintenance = fleets, turns, maintenance
@@ -96,7 +100,7 @@ class Metrics:
         # Named on the first call: a process that answers no call needs no name.
         self._process = self._process or self._ids.name()
         counted = {what: count for each in self._counters for what, count in each.items()}
-        seen = MetricsSnapshot(self._clock.now(), process=self._process, counters=counted)
+        seen = MetricsSnapshot(self._clock.now(), process=self._process, counters=counted, longest_stall=self._longest_stall())
         seen.tenants = {row.rk: TenantFigures() for row in await load_rows(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))}
         (ticks, seen.fleets, seen.turns, seen.maintenance), _, _, _, _ = await asyncio.gather(
             asyncio.gather(load_rows(self._tables, SWEEPS, PK_TICKS, "", "~"), self._fleets(), self._turns(), self._maintenance()),

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints, model_validator
 from ...core.durations import Duration, Time
 from ...tenants.model import LabelName
 from ...web.fields.error_texts import Shaped
+from ...web.fields.params import NotBeforeFrom
 from ...web.fields.types import Maybe, Name, Stamp, Strict
 from ..model import MOST_LABEL_FILTERS, ErrorPart, EventState, IdPrefix, LabelText
 
@@ -25,7 +26,7 @@ class BulkFilter(Strict):
     """The events that a job acts on: those that match all of this."""
 
     from_: Time | None = Field(None, alias="from", description="Due at this time or later.")
-    to: Time | None = Field(None, description="Due before this time.")
+    to: Annotated[Time, NotBeforeFrom] | None = Field(None, description="Due before this time.")
     state: EventState | None = Field(None, description="Default: dead to redrive; scheduled or retrying for the other actions.")
     channel: Name | None = None
     labels: dict[LabelName, LabelText] = Field(default_factory=dict, max_length=MOST_LABEL_FILTERS)

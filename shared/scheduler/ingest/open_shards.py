@@ -29,6 +29,8 @@ from .account_rotation import AccountRotation
 
 OPEN_SHARDS = 512
 """Most shards that are kept open. Older ones are forgotten, which costs only a new shard."""
+FORGET_EVERY = 64
+"""Shards that are opened between two looks for buckets to forget: a look takes about a tenth of a millisecond."""
 
 
 class Sink:
@@ -118,6 +120,7 @@ class FillingShards:
     def __init__(self, ids: Ids, settings: Settings, rota: AccountRotation) -> None:
         self._ids, self._settings, self._rota = ids, settings, rota
         self._open: dict[Bucket, list[FillingShard]] = {}
+        self._openings = 0
         self._full: Counter[tuple[Bucket, Millis]] = Counter()
         """Full shards of each minute and of each part of ten seconds, with the length of the bucket. They decide how long parts are."""
 
@@ -165,10 +168,16 @@ class FillingShards:
         return CROWDED_SLICE if self._full[tens, CROWDED_SLICE] < CROWDED_SHARDS else CROWDED_SECOND
 
     def _forget(self, now: Millis) -> None:
-        """Forget buckets whose owners have come, then the oldest, so that memory is bounded."""
-        for key in [key for key in self._open if key[1] + 60_000 < now]:
-            del self._open[key]
+        """Forget the oldest buckets, so that memory is bounded, and those whose owners have come, at the latest with the next look."""
         while len(self._open) > OPEN_SHARDS:
-            del self._open[next(iter(self._open))]
-        for known in [known for known in self._full if known[0] not in self._open]:
-            del self._full[known]
+            self._drop(next(iter(self._open)))
+        self._openings += 1
+        if self._openings % FORGET_EVERY and next(iter(self._open))[1] + MINUTE >= now:
+            return
+        for key in [key for key in self._open if key[1] + MINUTE < now]:
+            self._drop(key)
+
+    def _drop(self, key: Bucket) -> None:
+        del self._open[key]
+        for part in (MINUTE, CROWDED_SLICE, CROWDED_SECOND):
+            self._full.pop((key, part), None)

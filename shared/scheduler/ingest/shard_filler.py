@@ -73,7 +73,7 @@ class ShardFiller:
     async def file(self, filling: FillingShard) -> None:
         """Write the index row: from then on no sweep can overlook what is stored in the shard."""
         if filling.filed is None:
-            filling.filed = asyncio.create_task(self._runner.run(self._file(filling)))
+            filling.filed = asyncio.create_task(self._filed(filling))
         try:
             await asyncio.shield(filling.filed)
         except StorageError as error:
@@ -82,6 +82,11 @@ class ShardFiller:
             if isinstance(error, Unavailable):
                 self._rota.avoid(place_of(filling.opened.shard))
             raise
+
+    async def _filed(self, filling: FillingShard) -> None:
+        # One batch may open thousands of shards.
+        async with self._in_flight:
+            await self._runner.run(self._file(filling))
 
     def _file(self, filling: FillingShard) -> Steps[None]:
         opened = filling.opened

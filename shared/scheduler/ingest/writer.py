@@ -15,6 +15,7 @@ from ...core import backoff
 from ...core.clock import Clock, Millis
 from ...core.errors import StorageError, Unavailable
 from ...core.ids import Ids
+from ...core.loop_turns import EVENTS, LoopTurns
 from ...core.settings import Settings
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Props, Row
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 IN_FLIGHT = 16
 TRIES = 20
+MANY = 1_000
+"""Events of which all together are looked at several times before other tasks may run, if they are no more."""
 LONGEST_ROUND_WAIT = 10.0
 """Longest wait in seconds before events whose shard was sealed repeatedly go into another one."""
 
@@ -105,6 +108,8 @@ class Writer:
         posted: somebody waits for what is due now, such as a caller or the receiver of a callback, so this process delivers it itself.
         """
         results: list[Stored | StorageError | None] = [None] * len(events)
+        turns = LoopTurns(MANY)
+        await turns.spend(len(events))
         if self._searchable is not None and (labelled := [event for event in events if "labels" in event.props]):
             # Here, because an event may have waited in the ingest queue since before its label was declared.
             searchable = await self._searchable(tenant)
@@ -112,6 +117,7 @@ class Writer:
                 event.props |= mark_of(event.props["labels"], searchable)
         todo = sorted(range(len(events)), key=lambda number: events[number].due)
         firsts = await self._fanouts(tenant, events, results) if any(FANOUT in event.props for event in events) else {}
+        await turns.spend(len(events))
         others = [number for number in todo if number in firsts]
         todo = [number for number in todo if number not in firsts and results[number] is None]
         await self._store_all(tenant, events, todo, results, posted)
@@ -194,6 +200,7 @@ class Writer:
         Two tasks at once would each find the other's place still empty, and seal the other's shard, forever.
         """
         first: dict[str, int] = {}
+        await LoopTurns(MANY).spend(len(todo))
         for number in todo:
             if names := events[number].names:
                 first.setdefault(names[0], number)
@@ -211,6 +218,7 @@ class Writer:
             waiting = {name: number for name, number in waiting.items() if name not in free}
             if others := {self._naming[tenant, name] for name in waiting if (tenant, name) in self._naming}:
                 await asyncio.wait(others)
+        await LoopTurns(MANY).spend(len(todo))
         for number in todo:
             names = events[number].names
             if names and number != first[names[0]] and not isinstance(result := results[first[names[0]]], Stored):
@@ -242,17 +250,22 @@ class Writer:
     ) -> list[int]:
         """Place and write events once; return the numbers that must go into another shard."""
         now = self._clock.now()
-        places = []
+        places, turns = [], LoopTurns(EVENTS)
         for number in todo:
             mirrored = self._mirror is not None and (self._mirror.whole or events[number].durability == "mirrored")
             places.append((number, *self._fillings.place(tenant, events[number], now, mirrored=mirrored)))
+            await turns.spend()
         named = [place for place in places if events[place[0]].id is not None]
         if named:
-            await asyncio.gather(*(self._name(tenant, events[number], filling, row, number, results) for number, filling, row in named))
+            async with asyncio.TaskGroup() as naming:
+                for number, filling, row in named:
+                    naming.create_task(self._name(tenant, events[number], filling, row, number, results))
+                    await turns.spend()
             places = [place for place in places if results[place[0]] is None]
         for number, filling, row in places:
             if events[number].id is None:
                 events[number].props["id"] = server_id(filling.opened.shard, row)
+            await turns.spend()
         if self._lines is not None and any(has_line(events[number].props) for number, *_ in places):
             # Before they are stored: whoever finds a later event of the key finds the ticket of this one.
             try:
@@ -264,18 +277,26 @@ class Writer:
         if not places:
             return []
         sink = Sink(len(places))
+        added, turns_between = 0, LoopTurns(MANY)
         for at, (number, filling, row) in enumerate(places):
+            if at and filling is not places[at - 1][1]:
+                # Between two shards, so that each has all of its events before its first transaction.
+                await turns_between.spend(at - added)
+                added = at
             event = events[number]
             self._filler.add(filling, PendingEntry(Entry(row, event.props, event.size), sink, at))
-        again = []
-        for (number, filling, row), result in zip(places, await sink.wait(), strict=True):
+        again, answers = [], await sink.wait()
+        while places:
+            # From the end, so that shards which nobody keeps are freed in turns too.
+            (number, filling, row), result = places.pop(), answers.pop()
             if isinstance(result, str):
                 results[number] = Stored(Address(filling.opened.shard, row), str(events[number].props["id"]), result)
             elif result is not None:
                 results[number] = result
             else:
                 again.append(number)
-        return again
+            await turns.spend()
+        return again[::-1]
 
     async def _name(
         self, tenant: str, event: EventToStore, filling: FillingShard, row: str, number: int, results: list[Stored | StorageError | None]

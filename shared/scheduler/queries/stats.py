@@ -13,6 +13,7 @@ from typing import Any
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.durations import MAX_TIME
+from ...core.loop_turns import LoopTurns
 from ...delivery.flow.rules import Block
 from ...engine.queries import has_rows, load_rows
 from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
@@ -56,6 +57,10 @@ INDEX_PAGE = 1_000
 INDEX_PROPS = ("state", "wake", "counts", "rounds")
 """Properties of index rows that totals need. Twenty thousand shards are eight megabytes of whole rows, and half of their time."""
 
+
+ROWS_A_TURN = 500
+"""Rows of shards that are counted before other tasks may run. A row of the ledger counts as `LEDGER_ROW` of them."""
+LEDGER_ROW = 10
 
 type Blocks = Callable[[str], Awaitable[Mapping[str, Block | None]]]
 
@@ -104,7 +109,12 @@ class TenantStats:
                     return rows, cursor is not None
 
         found = await asyncio.gather(*map(partition, self._partitions))
-        return {index_name(row.rk): row for rows, _ in found for row in rows}, any(more for _, more in found)
+        named: dict[str, Row] = {}
+        for rows, _ in found:
+            for some in batched(rows, ROWS_A_TURN):
+                named |= {index_name(row.rk): row for row in some}
+                await asyncio.sleep(0)
+        return named, any(more for _, more in found)
 
     async def _gate(self, shard: str) -> tuple[Counts, bool]:
         """Return the shard's counts, and True if an owner serves it."""
@@ -121,8 +131,13 @@ class TenantStats:
         rows: their index rows, by name. A gate is read only where its index row does not have the counts, the earliest wake-up first, for
         at most `within` seconds.
         """
-        found = {name: (counts, False) for name, row in rows.items() if (counts := counts_of_row(row, now)) is not None}
-        left = sorted(rows.keys() - found.keys(), key=lambda name: (int(rows[name].props["wake"]), name))
+        found: dict[str, tuple[Counts, bool]] = {}
+        for each in batched(rows.items(), ROWS_A_TURN):
+            found |= {name: (counts, False) for name, row in each if (counts := counts_of_row(row, now)) is not None}
+            await asyncio.sleep(0)
+        wakes = [(int(rows[name].props["wake"]), name) for name in rows.keys() - found.keys()]
+        await asyncio.sleep(0)
+        left = [name for _, name in sorted(wakes)]
         until = self._clock.monotonic() + within
         for some in batched(left, GATES_AT_ONCE):
             if self._clock.monotonic() >= until:
@@ -171,12 +186,15 @@ class TenantStats:
         finished = {shard_name(str(row.props["shard"])) for row in entries}
         for name in finished:
             gates.pop(name, None)
+        turns = LoopTurns(ROWS_A_TURN)
+        await turns.spend(len(unfinished))
         # An owner that stays through its minute does not refile the shard; its events are not overdue.
         overdue = _unserved(gates, (name for name, row in unfinished.items() if int(row.props["wake"]) + OWNER_SILENT <= now))
+        await turns.spend(len(unfinished))
         stuck = _unserved(gates, (name for name, row in unfinished.items() if rounds_of(row) >= STUCK_ROUNDS))
+        await turns.spend(len(unfinished))
         redriven = await self._redriven(unfinished, gates)
-        for row in entries:
-            redriven.update(parse_redriven(row.props))
+        await turns.spend(len(unfinished))
         # Many shards have the same numbers, which are added up once.
         alike = Counter(counts for counts, _ in gates.values())
         totals: Counter[str] = Counter()
@@ -185,16 +203,19 @@ class TenantStats:
             totals.update({name: number * count for name, count in counts._asdict().items()})
         every = ledger.DeliveryFigures()
         for row in entries:
+            redriven.update(parse_redriven(row.props))
             figures = ledger.figures_of(row.props)
             totals.update(figures.counts._asdict())
             for channel, found in figures.channels.items():
                 channels.setdefault(channel, ledger.DeliveryFigures()).add(found)
                 every.add(found)
+            await turns.spend(LEDGER_ROW + LEDGER_ROW * len(figures.channels))
         # Redriven events live on elsewhere, and count there.
         totals["dead"] -= redriven.total()
         for row in entries:
             for channel, count in parse_redriven(row.props).items():
                 channels[channel if channel in channels else ledger.REST].dead -= count
+            await turns.spend()
         blocks = await self._blocks(tenant)
         held, partial = await self._held(tenant, unfinished.keys() - finished, blocks, now)
         mirrored = (index_shard(unfinished[name].rk) for name in gates if name.startswith(MIRRORED))
@@ -294,6 +315,7 @@ class TenantStats:
         planned = {name: bucket for name, row in unfinished.items() if start <= (bucket := str(row.props["bucket"])) < stop}
         gates, _ = await self._counted({name: unfinished[name] for name in planned}, self._clock.now())
         minutes: dict[str, _Minute] = {}
+        turns = LoopTurns(ROWS_A_TURN)
         # As in `of`: read last, so that a shard that finishes meanwhile counts once.
         for row in await load_rows(self._tables, LEDGER, tenant, start, stop):
             gates.pop(shard_name(str(row.props["shard"])), None)
@@ -304,12 +326,14 @@ class TenantStats:
             minute.redriven(parse_redriven(row.props).total())
             for found in figures.channels.values():
                 minute.late.add(found)
+            await turns.spend(LEDGER_ROW + LEDGER_ROW * len(figures.channels))
         redriven = await self._redriven(unfinished, gates)
         for name, (counts, _) in gates.items():
             minute = minutes.setdefault(planned[name], _Minute())
             minute.counts.update(counts._asdict())
             minute.open += counts.open
             minute.redriven(redriven[name])
+            await turns.spend(LEDGER_ROW)
         return [_minute_out(name, minutes[name]) for name in sorted(minutes) if minutes[name].counts["accepted"]]
 
 

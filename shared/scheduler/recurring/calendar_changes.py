@@ -128,7 +128,7 @@ class CalendarChanges:
             return True
 
     async def _naming(self, tenant: str, uid: str) -> list[tuple[str, Recurrence]]:
-        return [(each, spec) for each, spec, _ in await self._store.specs(tenant, uid) if names_of(spec)]
+        return [(each, spec) async for each, spec, _ in self._store.specs(tenant, uid) if names_of(spec)]
 
     async def _reach(self, tenant: str, uid: str, schedules: Iterable[str]) -> int:
         """Give the schedules the present days of their calendars; return the number of those that had others."""

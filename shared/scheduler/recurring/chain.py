@@ -11,11 +11,13 @@ from typing import Any, Literal, NamedTuple
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem, StorageError
+from ...core.loop_turns import EVENTS, LoopTurns
 from ...core.readable import count_of
 from ...delivery.notices import Notify, notify_nobody
 from ...storage.ports import Row
 from ...tenants.model import Durability
 from ...tenants.store import TenantDirectory
+from ...web.bodies import take_turn
 from .. import timings
 from ..changes.verbs import Changes
 from ..facets.fanouts.names import fanned_out, member_id
@@ -27,7 +29,7 @@ from ..queries.lookup import EventLookup
 from ..rows import EventToStore, new_event, withdrawn
 from ..rules import durability_of
 from ..timings import CHAIN_RUN_FOR, CLAIM_TAKEN_OVER_AFTER, CLAIM_TAKEN_OVER_AT_LATEST
-from . import rules
+from . import rules, zones
 from .definition import PARTITIONS, Definition, event_ids, offset, parse_pointer_key
 from .store import ScheduleDefinitions, pointers_after
 
@@ -154,7 +156,12 @@ class Chain:
         return await self._materialize(definition, now)
 
     async def _materialize(self, definition: Definition, now: Millis) -> ChainOutcome:
+        if definition.spec.exclude is not None:
+            # A search may take some milliseconds, and this is done for many schedules at once.
+            await take_turn()
         planned = rules.plan(definition, now)
+        if len(planned.fire) > EVENTS:
+            await asyncio.sleep(0)
         if missed := rules.missed(definition, planned, now):
             # Before the definition says that they are done.
             detail = f"{count_of(len(missed), 'occurrence')} since {to_text(missed[0])}; catch_up is {definition.spec.catch_up.policy}"
@@ -208,8 +215,12 @@ class Chain:
 
     async def _fire_some(self, definition: Definition, instants: Sequence[Millis], now: Millis, durability: Durability) -> None:
         waiting = {at: event_ids(definition.id, at, definition.revision, definition.burnt) for at in instants}
+        turns = LoopTurns(EVENTS)
         while waiting:
-            events = {at: occurrence(definition, at, names[0], now, durability) for at, names in waiting.items()}
+            events = {}
+            for at, names in waiting.items():
+                events[at] = occurrence(definition, at, names[0], now, durability)
+                await turns.spend(len(events[at]))
             stored = await self._writer.store(definition.tenant, [*chain.from_iterable(events.values())])
             strange = {}
             for at, answer in zip((each for each in waiting for _ in events[each]), stored, strict=True):
@@ -236,12 +247,14 @@ class Chain:
         durability = await self._durability(definition.tenant)
         waiting = {at: event_ids(definition.id, at, undo.revision, undo.burnt) for at in undo.instants}
         chosen: dict[Millis, str] = {}
+        turns = LoopTurns(EVENTS)
         while waiting:
             chosen |= {at: names[0] for at, names in waiting.items()}
-            empty = [
-                _for_channels(cancelled_event(definition, at, names[0], now, nonce, durability), names[0], undo.channels)[0]
-                for at, names in waiting.items()
-            ]
+            empty = []
+            for at, names in waiting.items():
+                withdrawn_event = cancelled_event(definition, at, names[0], now, nonce, durability)
+                empty.append(_for_channels(withdrawn_event, names[0], undo.channels)[0])
+                await turns.spend(len(undo.channels) or 1)
             stored = await self._writer.store(definition.tenant, empty)
             strange, there = {}, []
             for (at, names), answer in zip(waiting.items(), stored, strict=True):
@@ -303,7 +316,10 @@ class Chain:
         return True
 
     async def retain(self, now: Millis) -> Counter[str]:
-        """Remove the schedules of removed tenants: no sweep meets those that are paused or not due for a long time."""
+        """Remove the schedules of removed tenants: no sweep meets those that are paused or not due for a long time.
+
+        Also compute the next occurrence of others anew if this process has a later release of the zone data.
+        """
         counts: Counter[str] = Counter()
         uids: dict[str, str | None] = {}
         for partition in PARTITIONS:
@@ -313,11 +329,18 @@ class Chain:
                     if tenant not in uids:
                         uids[tenant] = await self._uid(tenant)
                     if uids[tenant] == row.props["uid"]:
+                        if "" < str(row.props.get("zone_data", "")) < zones.release():
+                            counts["renewed" if await self._renew(tenant, schedule, now) else "lost"] += 1
                         continue
                     definition = await self._store.get(tenant, schedule)
                     if definition is not None and await self._orphaned(definition):
                         counts["removed" if await self._store.remove(definition) else "lost"] += 1
         return counts
+
+    async def _renew(self, tenant: str, schedule: str, now: Millis) -> bool:
+        """Compute the next occurrence by the present zone data. Return False if another process wrote the definition meanwhile."""
+        definition = await self._store.get(tenant, schedule)
+        return definition is not None and await self._store.write(definition, rules.pointed_at(definition, now)) is not None
 
     async def _orphaned(self, definition: Definition) -> bool:
         """Return True if the tenant that made the schedule is gone.

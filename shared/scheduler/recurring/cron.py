@@ -9,15 +9,20 @@ otherwise it must match both. The iteration is done by cronsim.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from datetime import datetime
-from typing import NamedTuple
+from collections.abc import Container, Mapping
+from datetime import date, datetime, timedelta
+from typing import Final, NamedTuple
 
 from cronsim import CronSim, CronSimError
 
 MAX_LENGTH = 256
 LAST_YEAR = 9998
 """Every local time of this year is an instant that a datetime can hold."""
+MOST_YEARS: Final = 50
+"""Years in which a search looks for the next match."""
+MOST_DAYS: Final = 5_000
+"""Days that a search for the next match looks at. It looks at no day of a month that the expression leaves out, so that without excluded
+days, 2,000 suffice for 50 years."""
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 NICKNAMES: Mapping[str, str] = {
@@ -73,16 +78,44 @@ def check(expression: str) -> str:
     return expression
 
 
-def local_times(expression: str, after: datetime) -> Iterator[datetime]:
-    """Yield the matching local times later than `after` (naive), in order, up to `LAST_YEAR`. Searches at most 50 years for each."""
-    try:
-        for local in CronSim(_fields(expression), after):
-            if local.year > LAST_YEAR:
-                return
-            yield local
-    except (OverflowError, ValueError):
-        # After the last day that a datetime can hold.
-        return
+class LocalTimes(CronSim):
+    """The matching local times later than `after` (naive), in order, up to `until` or `LAST_YEAR`.
+
+    They end where a search has looked at `MOST_YEARS` or `MOST_DAYS` without a match.
+    """
+
+    def __init__(self, expression: str, after: datetime, until: datetime = datetime.max, excluded: Container[int] = ()) -> None:
+        """excluded: numbers of days without matches."""
+        super().__init__(_fields(expression), after)
+        self._until, self._excluded, self._days, self._day = until, excluded, 0, date.min
+
+    def __next__(self) -> datetime:
+        self._days = 0
+        try:
+            local = super().__next__()
+        except (OverflowError, ValueError):
+            # After the last day that a datetime can hold.
+            raise StopIteration from None
+        if local > self._until or local.year > LAST_YEAR:
+            raise StopIteration
+        return local
+
+    def skip_to(self, local: datetime) -> None:
+        """Go on with the first match that is not before `local`."""
+        self.dt = local.replace(microsecond=0) - timedelta(seconds=1)
+
+    def advance_month(self) -> None:
+        """Go on to a month that matches. Each search comes here first, and after each day that does not match."""
+        super().advance_month()
+        if self.dt > self._until or self._days > MOST_DAYS:
+            raise StopIteration
+
+    def match_day(self, d: date) -> bool:
+        """Return True if the day matches."""
+        if d != self._day:
+            self._day = d
+            self._days += 1
+        return d.toordinal() not in self._excluded and super().match_day(d)
 
 
 def _fields(expression: str) -> str:

@@ -51,6 +51,8 @@ class Definition:
     ahead: occurrences that are, or may be, events of this revision; each is listed before its event is stored.
     taken: occurrences of former revisions that have fired or that a user cancelled; they must not fire again if a change sets `done` back.
     last: the latest past occurrence of those no longer in the two lists.
+    following: the first occurrence later than `done` that is to fire; None if there is none. Every step computes it, and nothing else does.
+    zone_data: release of the zone data by which `following` was computed, or '' if it follows from none.
     pointer: key of the pointer row, or ''.
     api: the API that made the schedule: '' for the service's own, otherwise the name of a compatible one.
     paused_at: while paused, the time of the pause. Occurrences up to it that have no event yet are still owed under `catch_up: all`.
@@ -74,6 +76,8 @@ class Definition:
     taken: tuple[Millis, ...] = ()
     last: Millis | None = None
     undo: RevisionUndo | None = None
+    following: Millis | None = None
+    zone_data: str = ""
     pointer: str = ""
     api: str = ""
     paused_at: Millis | None = None
@@ -205,6 +209,9 @@ def _millis(seconds: list[Any]) -> tuple[Millis, ...]:
     return tuple(each * 1000 for each in seconds)
 
 
+_INSTANT: Final = Format(lambda at: -1 if at is None else at, lambda at: None if int(at) < 0 else int(at), takes_none=True)
+
+
 def _codec(*given: str) -> RowCodec[Definition]:
     return RowCodec(
         Definition,
@@ -213,7 +220,8 @@ def _codec(*given: str) -> RowCodec[Definition]:
             "body": Spread(body_props, body_of),
             "ahead": Format(_pack, _unpack),
             "taken": Format(_pack, _unpack),
-            "last": Format(lambda at: -1 if at is None else at, lambda at: None if int(at) < 0 else int(at), takes_none=True),
+            "last": _INSTANT,
+            "following": _INSTANT,
             "undo": Format(_pack_undo, _unpack_undo, takes_none=True),
             "calendar_days": Format(days_text, lambda text: parse_days(str(text))),
             "gaps": Format(lambda gaps: orjson.dumps(gaps).decode(), _unpack_gaps),

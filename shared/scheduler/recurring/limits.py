@@ -20,8 +20,6 @@ SAMPLE = 3
 MOST_SAMPLED = 26
 """Most occurrences from which it is estimated. Fewer suffice if they span a day; before that, dense minutes may follow rare occurrences."""
 _DAY: Millis = 86_400_000
-PAUSE_EVERY = 25
-"""Schedules that are looked at before other tasks may run."""
 
 
 class ScheduleLimits:
@@ -61,10 +59,9 @@ class ScheduleLimits:
             while len(self._rates) >= MOST_KNOWN:
                 del self._rates[next(iter(self._rates))]
             rates: dict[str, float] = {}
-            for number, (name, each, created) in enumerate(await self._store.specs(tenant, uid)):
+            async for name, each, created in self._store.specs(tenant, uid):
                 rates[name] = rate_of(each, created, now)
-                if number % PAUSE_EVERY == 0:
-                    await asyncio.sleep(0)
+                await asyncio.sleep(0)
             known = self._rates[tenant, uid] = self._clock.monotonic(), rates
         rate = rate_of(spec, now, now)
         total = sum(known[1].values()) - known[1].get(schedule, 0.0) + rate

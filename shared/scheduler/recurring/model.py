@@ -241,6 +241,8 @@ class BackfillIn(Strict):
 
     @model_validator(mode="after")
     def _range(self) -> Self:
+        if self.from_ < 0:
+            raise ValueError("from must not be before 1970")
         if self.to <= self.from_:
             raise ValueError("to must be later than from")
         return self
@@ -252,6 +254,16 @@ class BackfillOut(Strict):
     id: str
     created: int
     existing: int = Field(description="Events that an earlier call of the same id made.")
+
+
+class DeleteQuery(Query):
+    """The treatment of overdue occurrences."""
+
+    overdue: Literal["cancel", "keep"] = Field(
+        "cancel",
+        description="For due occurrences that a late sweep is just storing. cancel: they are cancelled. keep: those that are "
+        "stored stay, as all others that are due do.",
+    )
 
 
 class PreviewQuery(Query):

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 from ...core.clock import Millis
 from ...storage.ports import Row
-from ..timings import CLOCK_SKEW, DEFAULT_GRACE, KEEP_DELETED_SCHEDULE, OCCURRENCES_AHEAD
+from ..timings import CLOCK_SKEW, DEFAULT_GRACE, KEEP_DELETED_SCHEDULE, MINUTE, OCCURRENCES_AHEAD
+from . import zones
 from .definition import Definition, RevisionUndo, offset, parse_pointer_key
 from .model import Recurrence
 from .timing import ScheduleOccurrence, occurrences, previous
@@ -55,10 +56,11 @@ def plan(definition: Definition, now: Millis) -> OccurrencePlan:
             if missed is not None and missed.at not in definition.taken and _gap_end(definition, missed.at) is None:
                 fire.append(missed.at)
             done = late
+    taken = frozenset(definition.taken)
     for found in _coming(definition, done):
         if found.at > horizon:
             break
-        if found.at in definition.taken:
+        if found.at in taken:
             continue
         if len(fire) == BATCH:
             return OccurrencePlan(tuple(fire), fire[-1])
@@ -66,7 +68,7 @@ def plan(definition: Definition, now: Millis) -> OccurrencePlan:
     return OccurrencePlan(tuple(fire), horizon)
 
 
-MOST_MISSED = 1_000
+MOST_MISSED = BATCH
 """Missed occurrences that are counted."""
 
 
@@ -133,9 +135,20 @@ def last_of(definition: Definition, now: Millis) -> Millis | None:
 
 
 def next_of(definition: Definition, after: Millis) -> Millis | None:
-    """Return the first occurrence later than `after`, or None."""
-    found = _coming(definition, after)
-    return next((each.at for each in found if each.at not in definition.taken), None)
+    """Search for the first occurrence later than `after`; return None if there is none."""
+    found, taken = _coming(definition, after), frozenset(definition.taken)
+    return next((each.at for each in found if each.at not in taken), None)
+
+
+def shown_next(definition: Definition, now: Millis) -> Millis | None:
+    """Return the next occurrence as stored, or None. It is searched for only while a sweep is late, or a change in progress."""
+    if definition.paused:
+        return None
+    if definition.undo is None:
+        coming = min((at for at in definition.ahead if at > now), default=definition.following)
+        if coming is None or coming > now:
+            return coming
+    return next_of(definition, now)
 
 
 def overdue_of(definition: Definition, now: Millis) -> Millis | None:
@@ -143,20 +156,31 @@ def overdue_of(definition: Definition, now: Millis) -> Millis | None:
     late = now - DEFAULT_GRACE - (definition.spec.jitter or 0) - 1
     if definition.paused or definition.done >= late:
         return None
-    found = next_of(definition, definition.done)
+    found = definition.following
     return found if found is not None and found <= late and found not in definition.ahead else None
 
 
 def pointed_at(definition: Definition, now: Millis) -> Definition:
-    """Return the definition with the pointer that its state needs."""
+    """Return the definition with its next occurrence, and the pointer that its state needs."""
+    following = None if definition.deleted else next_of(definition, definition.done)
     at: Millis | None
     if definition.undo is not None:
         at = now
     elif definition.deleted:
         at = max(now, definition.burnt) + KEEP_DELETED_SCHEDULE
     else:
-        at = None if definition.paused else next_of(definition, definition.done)
-    return replace(definition, pointer="" if at is None else definition.pointer_at(at))
+        at = None if definition.paused else following if following is not None else _end_met_at(definition, now)
+    zone_data = zones.release() if definition.spec.timezone not in (None, "UTC") else ""
+    return replace(definition, following=following, zone_data=zone_data, pointer="" if at is None else definition.pointer_at(at))
+
+
+def _end_met_at(definition: Definition, now: Millis) -> Millis | None:
+    """Return the time of a pointer that a sweep meets once the last occurrence is due; None if it is.
+
+    A sweep meets pointers that are up to `OCCURRENCES_AHEAD` later, by the minute.
+    """
+    due = max((_due(definition, at) for at in definition.ahead), default=now)
+    return due + OCCURRENCES_AHEAD + MINUTE if due > now else None
 
 
 def claimed(definition: Definition, planned: OccurrencePlan, now: Millis) -> Definition:
@@ -184,13 +208,15 @@ def created(former: Definition | None, fresh: Definition, now: Millis) -> Defini
     return pointed_at(fresh, now)
 
 
-def changed(definition: Definition, now: Millis, by: str, *, replay: bool = False, **changes: Any) -> Definition:
+def changed(
+    definition: Definition, now: Millis, by: str, *, replay: bool = False, keep_overdue: bool = False, **changes: Any
+) -> Definition:
     """Return a new revision. replay: the rule is unchanged, so the new revision creates every cancelled occurrence again.
 
-    Occurrences that are already due are left to fire.
+    Occurrences that are already due are left to fire; unless `keep_overdue`, only those that are known to be stored.
     """
     known = pruned(definition, now)
-    waiting = tuple(at for at in known.ahead if at > known.done or _due(known, at) > now)
+    waiting = tuple(at for at in known.ahead if _due(known, at) > now or (at > known.done and not keep_overdue))
     undo = RevisionUndo(known.revision, known.burnt, waiting, replay, tuple(known.spec.channels or ())) if waiting else None
     new: Definition = replace(
         known,
@@ -236,8 +262,9 @@ def resumed(definition: Definition, now: Millis, by: str) -> Definition:
     return changed(definition, now, by, paused=False, paused_at=None, done=start)
 
 
-def deleted(definition: Definition, now: Millis, by: str) -> Definition:
-    return changed(definition, now, by, deleted=True)
+def deleted(definition: Definition, now: Millis, by: str, *, keep_overdue: bool = False) -> Definition:
+    """Return a revision without occurrences."""
+    return changed(definition, now, by, keep_overdue=keep_overdue, deleted=True)
 
 
 def undone(definition: Definition, cancelled: Iterable[Millis], taken: Iterable[Millis], now: Millis) -> Definition:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import batched, chain, islice, takewhile
 from types import MappingProxyType
@@ -15,11 +16,12 @@ from pydantic import TypeAdapter
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
 from ...core.ids import Ids
+from ...core.loop_turns import EVENTS, LoopTurns
 from ...delivery.notices import Notify, notify_nobody
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...storage.ports import Tables
 from ...tenants.store import TenantDirectory, contended
-from ...web.bodies import parse_body
+from ...web.bodies import parse_body, take_turn
 from ...web.etag import check_if_match, etag_of
 from ...web.problem import conflict, invalid, not_found
 from .. import timings
@@ -32,6 +34,7 @@ from . import rules
 from .calendar_changes import CalendarChanges, names_of
 from .calendars import Calendars
 from .chain import Chain, at_once, occurrence, schedule_durability
+from .cron import MOST_DAYS, MOST_YEARS
 from .definition import Definition, backfill_id
 from .limits import ScheduleLimits
 from .model import MAX_BACKFILL, MAX_FANOUT_ID, BackfillIn, Recurrence, ScheduleIn
@@ -62,7 +65,7 @@ class StoredSchedule(NamedTuple):
     @property
     def next(self) -> Millis | None:
         """The next occurrence; None if paused, or if there is none."""
-        return None if self.definition.paused else rules.next_of(self.definition, self.now)
+        return rules.shown_next(self.definition, self.now)
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -86,6 +89,16 @@ class StoredSchedule(NamedTuple):
             "last": None if last is None else to_text(last),
             **({} if missed is None else {"missed": to_text(missed)}),
         }
+
+
+async def all_shown(found: Iterable[StoredSchedule]) -> list[dict[str, Any]]:
+    """Return the representations of schedules."""
+    shown = []
+    for each in found:
+        shown.append(each.shown)
+        # One whose sweep is late may need a search.
+        await asyncio.sleep(0)
+    return shown
 
 
 class Recurring:
@@ -137,7 +150,8 @@ class Recurring:
         if there is None or not _lives(there, uid):
             await self._limits.check(tenant, uid, home.spec.limits.schedules)
         await self._limits.check_rate(tenant, uid, home.spec.limits.events_per_second, schedule, spec)
-        new = False
+        await asyncio.sleep(0)
+        new, canonical = False, canonical_json(body)
 
         def change(old: Definition | None, now: Millis) -> Definition | None:
             nonlocal new
@@ -146,16 +160,15 @@ class Recurring:
             check_if_match(headers, etag_of_definition(here) if here is not None else None)
             by = self._ids.name()
             if here is None:
-                _occurs(spec, days, now)
                 fresh = Definition(tenant, schedule, uid, spec, body, created=now, by=by, done=now, api=api, calendar_days=days)
-                return rules.created(old, fresh, now)
+                return _occurring(rules.created(old, fresh, now))
             if here.api != api:
                 raise _made_elsewhere(here.api)
-            if here.spec == spec and here.calendar_days == days and canonical_json(here.body) == canonical_json(body):
+            same = here.spec == spec and here.calendar_days == days
+            if same and (here.body == body or canonical_json(here.body) == canonical):
                 return None
-            if spec.end != here.spec.end:
-                _occurs(spec, days, now)
-            return rules.redefined(here, spec, body, now, by, days)
+            changed = rules.redefined(here, spec, body, now, by, days)
+            return changed if rules.timing_of(spec) == rules.timing_of(here.spec) else _occurring(changed)
 
         if dry_run:
             now = self._clock.now()
@@ -185,13 +198,15 @@ class Recurring:
         uid, now = await self._directory.uid(tenant), self._clock.now()
         return [StoredSchedule(each, now) for each in found if _lives(each, uid)], following
 
-    async def delete(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS) -> None:
+    async def delete(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS, *, keep_overdue: bool = False) -> None:
         """Delete the schedule. Raises 404, 412.
 
         After this returns, no later occurrence is delivered except one already claimed. An occurrence that is due and has become an event
-        stays.
+        stays; if a sweep has begun to store it and is not known to have ended, only with `keep_overdue`.
         """
-        await self._switch(tenant, schedule, headers, lambda found, now: rules.deleted(found, now, self._ids.name()))
+        await self._switch(
+            tenant, schedule, headers, lambda found, now: rules.deleted(found, now, self._ids.name(), keep_overdue=keep_overdue)
+        )
         self._limits.ended(tenant, await self._directory.uid(tenant), schedule)
 
     async def pause(self, tenant: str, schedule: str, headers: Mapping[str, str] = NO_HEADERS) -> StoredSchedule:
@@ -231,7 +246,10 @@ class Recurring:
         if asked.to > found.now:
             raise invalid("/to", "must not be later than now: later occurrences fire by themselves")
         coming = occurrences(found.definition.timing, asked.from_ - 1)
-        instants = [each.at for each in islice(takewhile(lambda each: each.at < asked.to, coming), MAX_BACKFILL + 1)]
+        instants, turns = list[Millis](), LoopTurns(EVENTS)
+        for each in islice(takewhile(lambda each: each.at < asked.to, coming), MAX_BACKFILL + 1):
+            instants.append(each.at)
+            await turns.spend()
         if len(instants) > MAX_BACKFILL:
             last = to_text(instants[-1])
             raise invalid("/to", f"the range has more than {MAX_BACKFILL:,} occurrences; end it at {last} and go on from there")
@@ -246,7 +264,10 @@ class Recurring:
         plain = _without_jitter(found.definition)
         dues = [found.now + number * asked.spread // len(instants) for number in range(len(instants))]
         for some in batched(zip(instants, dues, strict=True), at_once(plain)):
-            made = [occurrence(plain, due, backfill_id(schedule, at, name), found.now, durability, asked=True) for at, due in some]
+            made = []
+            for at, due in some:
+                made.append(occurrence(plain, due, backfill_id(schedule, at, name), found.now, durability, asked=True))
+                await turns.spend(len(made[-1]))
             stored = iter(await self._writer.store(tenant, [*chain.from_iterable(made)]))
             for events in made:
                 admitted = Ingest.all_admitted(events, list(islice(stored, len(events))))
@@ -257,8 +278,11 @@ class Recurring:
         """Return the next `n` occurrences for the API, without jitter. For a paused schedule: those it would have if resumed now. Raises
         404."""
         found = await self.get(tenant, schedule)
-        timing = found.definition.timing
-        return tuple(each.shown(timing) for each in islice(occurrences(timing, found.now), n))
+        timing, shown = found.definition.timing, []
+        for each in islice(occurrences(timing, found.now), n):
+            shown.append(each.shown(timing))
+            await take_turn()
+        return tuple(shown)
 
     async def _switch(
         self,
@@ -288,6 +312,8 @@ class Recurring:
                 # Another change was interrupted or is in progress: finish it first.
                 await self.chain.take_back(old, now)
                 return CONFLICT
+            # The change searches for the next occurrence, as do those of other schedules that wait here.
+            await take_turn()
             new = change(old, now)
             if new is None:
                 assert old is not None
@@ -335,10 +361,18 @@ def _without_jitter(definition: Definition) -> Definition:
     return replace(definition, spec=definition.spec.model_copy(update={"jitter": None}))
 
 
-def _occurs(spec: Recurrence, calendar_days: tuple[int, ...], now: Millis) -> None:
-    """Raise 422 for a schedule that ends before its first occurrence."""
-    if spec.end is not None and next(occurrences(spec.timing(now, calendar_days), now), None) is None:
+def _occurring(definition: Definition) -> Definition:
+    """Return the definition. Raises 422 if it has no occurrence, or none that a search finds."""
+    if definition.following is not None:
+        return definition
+    spec = definition.spec
+    if spec.end is not None:
         raise invalid("/end", "the schedule has no occurrence between now and its end")
+    if spec.exclude is not None:
+        raise invalid(
+            "/exclude", f"leaves no occurrence within the {MOST_YEARS} years and {MOST_DAYS:,} days that are searched; exclude fewer"
+        )
+    raise invalid("/start", "nothing occurs after it; give an earlier time")
 
 
 def _made_elsewhere(api: str) -> Problem:

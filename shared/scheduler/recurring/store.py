@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...core.clock import Millis
+from ...core.loop_turns import LoopTurns
 from ...engine.queries import load_rows
 from ...storage.names import SCHEDULES
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, Row, Tables, Upsert
@@ -16,7 +17,9 @@ from .definition import DEFINITION, PARTITIONS, POINTER, Definition, definition_
 from .model import Recurrence
 
 PAGE_BYTES = 4 * 1024 * 1024
-"""Bytes of payload after which a page of a list ends."""
+"""Bytes of payload and content after which a page of a list ends."""
+ROW_COST = 512
+"""Bytes that a row counts for, in addition to its content, in the turns of the event loop."""
 
 
 class SchedulePosition(NamedTuple):
@@ -89,7 +92,7 @@ class ScheduleDefinitions:
     async def page(self, tenant: str, limit: int, start: SchedulePosition) -> tuple[list[Definition], SchedulePosition | None]:
         """Return a tenant's definitions, without deleted ones, and the position of the next page."""
         found: list[Definition] = []
-        size = 0
+        size, turns = 0, LoopTurns()
         for number in range(start.number, len(PARTITIONS)):
             after = start.after if number == start.number else ""
             prefix = definition_key(tenant, "")
@@ -101,11 +104,12 @@ class ScheduleDefinitions:
                 for row in page.rows:
                     if len(found) == limit or size > PAGE_BYTES:
                         return found, SchedulePosition(number, after)
-                    each = definition_of(row)
+                    each, content = definition_of(row), content_size(row)
                     after = each.id
                     if not each.deleted:
                         found.append(each)
-                        size += len(each.body)
+                        size += len(each.body) + content
+                    await turns.spend(ROW_COST + content)
                 cursor = page.next
                 if cursor is None:
                     break
@@ -117,22 +121,31 @@ class ScheduleDefinitions:
         pages = [load_rows(self._tables, SCHEDULES, each, prefix, prefix[:-1] + ";", ("uid", "deleted")) for each in PARTITIONS]
         return sum(row.props["uid"] == uid and not row.props["deleted"] for rows in await asyncio.gather(*pages) for row in rows)
 
-    async def specs(self, tenant: str, uid: str) -> list[tuple[str, Recurrence, Millis]]:
-        """Return id, content and creation time of each schedule of the tenant's incarnation, without payloads and deleted ones."""
+    async def specs(self, tenant: str, uid: str) -> AsyncIterator[tuple[str, Recurrence, Millis]]:
+        """Yield id, content and creation time of each schedule of the tenant's incarnation, without payloads and deleted ones."""
         prefix = definition_key(tenant, "")
         columns = ("uid", "deleted", "spec", "created")
         pages = [load_rows(self._tables, SCHEDULES, each, prefix, prefix[:-1] + ";", columns) for each in PARTITIONS]
-        rows = [row for found in await asyncio.gather(*pages) for row in found if row.props["uid"] == uid and not row.props["deleted"]]
-        return [(row.rk.split(":", 2)[2], parse_spec(str(row.props["spec"])), int(row.props["created"])) for row in rows]
+        turns = LoopTurns()
+        for rows in await asyncio.gather(*pages):
+            for row in rows:
+                if row.props["uid"] == uid and not row.props["deleted"]:
+                    yield row.rk.split(":", 2)[2], parse_spec(str(row.props["spec"])), int(row.props["created"])
+                    await turns.spend(ROW_COST + content_size(row))
 
     async def heads(self, partition: str) -> AsyncIterator[Page]:
-        """Yield pages of all definitions with only the tenant's uid."""
+        """Yield pages of all definitions with only the tenant's uid and the release of the zone data."""
         cursor: str | None = None
         while True:
             page = await self._tables.query(
-                SCHEDULES, partition, first=DEFINITION, end=DEFINITION[:-1] + ";", select=("uid",), cursor=cursor
+                SCHEDULES, partition, first=DEFINITION, end=DEFINITION[:-1] + ";", select=("uid", "zone_data"), cursor=cursor
             )
             yield page
             cursor = page.next
             if cursor is None:
                 return
+
+
+def content_size(row: Row) -> int:
+    """Return the bytes of a definition's content and calendars, which take time to parse."""
+    return len(str(row.props["spec"])) + len(str(row.props.get("calendar_days", "")))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 
 from ...core.clock import Millis, to_millis, to_text
 from . import cron
 from .exclusions import Period, next_allowed_day, period_end, period_start
 from .zones import ClockChange, instant_of, local_at, local_text, zone
 
+SECOND: Millis = 1_000
 FIRST_WINDOW: Millis = 60_000
 END: Millis = to_millis(datetime(cron.LAST_YEAR, 12, 31, tzinfo=UTC))
 """Exclusive upper bound of the times of occurrences."""
+MOST_SPAN: Final[Millis] = cron.MOST_YEARS * 366 * 86_400_000
+MOST_SKIPPED: Final = 1_000
+"""Occurrences of `every` on excluded days, each at least a day apart, after which a search for the next occurrence gives up."""
+_DAY = timedelta(days=1)
 
 
 class ScheduleOccurrence(NamedTuple):
@@ -46,40 +51,45 @@ class Timing:
 
 
 def occurrences(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
-    """Yield the occurrences later than `after`, in order, each instant once, before `END`."""
+    """Yield the occurrences later than `after`, in order, each instant once, before `END`.
+
+    They end where the search for the next one gives up (`MOST_SPAN`, `MOST_SKIPPED`, `cron.MOST_DAYS`), so that its work is bounded.
+    """
     if timing.start is not None:
         after = max(after, timing.start - 1)
     end = END if timing.end is None else min(timing.end, END)
     if after >= end:
         return
-    for found in _chosen(timing, after) if timing.excluded or timing.once_per else _all(timing, after):
+    for found in _chosen(timing, after, end) if timing.excluded or timing.once_per else _all(timing, after, end):
         if found.at >= end:
             return
         yield found
 
 
-def _all(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
-    return _elapsed(timing, after) if timing.every else _by_cron(timing, after)
+def _all(timing: Timing, after: Millis, end: Millis) -> Iterator[ScheduleOccurrence]:
+    return _elapsed(timing, after) if timing.every else _by_cron(timing, after, end)
 
 
-def _chosen(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
+def _chosen(timing: Timing, after: Millis, end: Millis) -> Iterator[ScheduleOccurrence]:
     """Yield the occurrences later than `after` that are on no excluded day, and the first in their period."""
-    where, begin = zone(timing.zone), after
+    where, begin, since, skipped = zone(timing.zone), after, after, 0
     if timing.once_per:
         # An earlier occurrence in the same period decides about the next one.
         begin = min(after, instant_of(period_start(local_at(after + 1, where), timing.once_per), where)[0] - 1)
         begin = max(begin, timing.start - 1) if timing.start is not None else begin
     while True:
         following: datetime | None = None
-        for found in _all(timing, begin):
-            if found.at >= END:
+        for found in _all(timing, begin, end):
+            if found.at >= end or found.at > since + MOST_SPAN or skipped > MOST_SKIPPED:
                 return
             local = local_at(found.at, where)
             if local.toordinal() in timing.excluded:
                 following = next_allowed_day(local, timing.excluded)
+                skipped += 1
             else:
                 if found.at > after:
                     yield found
+                    since, skipped = found.at, 0
                 following = period_end(local, timing.once_per) if timing.once_per else None
             if following is not None:
                 # What is left of the day or the period is not walked through, which may be a thousand occurrences. The clock may show a
@@ -91,19 +101,25 @@ def _chosen(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
 
 
 def previous(timing: Timing, until: Millis, after: Millis) -> ScheduleOccurrence | None:
-    """Return the latest occurrence in (`after`, `until`], or None. The work is at most double that of the last stretch without one."""
-    window = FIRST_WINDOW
-    while after < until:
-        begin = max(after, until - window)
-        latest = None
-        for found in occurrences(timing, begin):
-            if found.at > until:
-                break
-            latest = found
-        if latest is not None or begin == after:
-            return latest
-        window *= 2
-    return None
+    """Return the latest occurrence in (`after`, `until`], or None. Takes about two searches for each time that the range can be halved."""
+
+    def first(begin: Millis, last: Millis) -> ScheduleOccurrence | None:
+        end = last + 1 if timing.end is None else min(timing.end, last + 1)
+        return next(occurrences(replace(timing, end=end), begin), None)
+
+    begin, high, window = until, until, FIRST_WINDOW
+    found = None
+    while found is None:
+        if begin <= after:
+            return None
+        high, begin, window = begin, max(after, until - window), window * 2
+        found = first(begin, high)
+    # The latest one is not earlier than `found`, and not later than `high`.
+    while high - found.at >= SECOND:
+        middle = found.at + (high - found.at) // 2
+        later = first(middle, high)
+        found, high = (found, middle) if later is None else (later, high)
+    return found
 
 
 def _elapsed(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
@@ -114,16 +130,17 @@ def _elapsed(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
         at += timing.every
 
 
-def _by_cron(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
+def _by_cron(timing: Timing, after: Millis, end: Millis) -> Iterator[ScheduleOccurrence]:
     """Map local times in order to instants in order. Where the clock jumps ahead, several become one instant, which fires once."""
     where = zone(timing.zone)
     waiting: ScheduleOccurrence | None = None
-    for local in cron.local_times(timing.cron, local_at(after, where)):
+    coming = cron.LocalTimes(timing.cron, local_at(after, where), local_at(end, where) + _DAY, timing.excluded)
+    for local in coming:
         at, reason = instant_of(local, where)
         if waiting is not None:
             if at == waiting.at:
                 # The instant also has a local time of its own, so it needs no reason.
-                waiting = waiting if reason == "gap" else ScheduleOccurrence(at)
+                waiting = ScheduleOccurrence(at)
                 continue
             yield waiting
             waiting = None
@@ -131,6 +148,8 @@ def _by_cron(timing: Timing, after: Millis) -> Iterator[ScheduleOccurrence]:
             continue
         if reason == "gap":
             waiting = ScheduleOccurrence(at, reason)
+            # The other times in the gap mean the same instant.
+            coming.skip_to(local_at(at, where))
         else:
             yield ScheduleOccurrence(at, reason)
     if waiting is not None:

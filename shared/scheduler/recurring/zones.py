@@ -23,6 +23,12 @@ _SECOND = timedelta(seconds=1)
 
 
 @cache
+def release() -> str:
+    """Return the release of the zone data, such as 2026f. Later releases sort later."""
+    return resources.files("tzdata").joinpath("zoneinfo", "tzdata.zi").read_text("utf-8").partition("\n")[0].rpartition(" ")[2]
+
+
+@cache
 def names() -> frozenset[str]:
     """Return the names of all zones, as the tz database spells them."""
     return frozenset(resources.files("tzdata").joinpath("zones").read_text("utf-8").split())

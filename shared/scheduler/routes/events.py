@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import orjson
+from orjson import Fragment
+
 from ...core.clock import Millis
 from ...core.errors import Problem
 from ...core.label_text import parse_labels
+from ...core.loop_turns import LoopTurns
 from ...delivery.channels.answer_heads import AnswerHead
 from ...storage.ports import Row
 from ...web.paging.cursor import decode_cursor, encode_cursor
@@ -45,6 +49,8 @@ from ..service import Scheduler
 from ..shard.queued_ids import Queued
 
 _NDJSON = "application/x-ndjson"
+LINE_COST = 64
+"""Bytes that a line of a batch's answer counts for, in addition to its own, in the turns of the event loop."""
 _EXAMPLES = {
     "in five seconds": {"delay": "PT5S", "payload": {"hello": "world"}},
     "at an instant": {"id": "order-17:time-out", "due": "2030-01-01T10:21:55.250Z", "payload": {"order": 17}},
@@ -107,7 +113,11 @@ async def events_batch(call: Call[Scheduler, bytes]) -> Answer:
     """Schedule several events; each one is accepted or rejected for itself."""
     results = await call.service.ingest.batch(call.tenant, call.body, lines=call.media == _NDJSON)
     accepted = sum(not isinstance(result, Problem) for result in results)
-    lines = [_line(index, result) for index, result in enumerate(results)]
+    lines, turns = list[Fragment](), LoopTurns()
+    for index, result in enumerate(results):
+        line = orjson.dumps(_line(index, result))
+        lines.append(Fragment(line))
+        await turns.spend(LINE_COST + len(line))
     return Answer(200, {"accepted": accepted, "rejected": len(lines) - accepted, "results": lines})
 
 

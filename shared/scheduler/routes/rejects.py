@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from ...web.fields.error_texts import Shaped
-from ...web.fields.params import Moment, Paging
+from ...web.fields.params import Moment, NotBeforeFrom, Paging
 from ...web.fields.types import Maybe, Stamp, Strict
 from ...web.paging.cursor import decode_cursor, encode_cursor
 from ...web.routes import Answer, Call, RouteGroup
@@ -44,7 +44,7 @@ class RejectQuery(Paging):
     """A range of arrival times: `from` inclusive, `to` exclusive."""
 
     from_: Moment | None = Field(None, alias="from")
-    to: Moment | None = None
+    to: Annotated[Moment, NotBeforeFrom] | None = None
 
 
 @rejected.get("v1/rejects", answers={200: RejectList})

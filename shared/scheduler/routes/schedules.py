@@ -12,8 +12,18 @@ from ...web.routes import Answer, Call, RouteGroup
 from ..fanouts.model import FanoutOut
 from ..model import EventOut
 from ..recurring.definition import PARTITIONS
-from ..recurring.model import BackfillIn, BackfillOut, PreviewOut, PreviewQuery, ScheduleId, ScheduleIn, ScheduleList, ScheduleOut
-from ..recurring.service import StoredSchedule
+from ..recurring.model import (
+    BackfillIn,
+    BackfillOut,
+    DeleteQuery,
+    PreviewOut,
+    PreviewQuery,
+    ScheduleId,
+    ScheduleIn,
+    ScheduleList,
+    ScheduleOut,
+)
+from ..recurring.service import StoredSchedule, all_shown
 from ..recurring.store import SchedulePosition
 from ..service import Scheduler
 
@@ -63,12 +73,14 @@ async def schedules_get(call: Call[Scheduler]) -> Answer:
 
 
 @schedules.delete("v1/schedules/{id}", answers={204: None, 409: "changed-meanwhile"}, if_match=True)
-async def schedules_delete(call: Call[Scheduler]) -> Answer:
+async def schedules_delete(call: Call[Scheduler, None, DeleteQuery]) -> Answer:
     """Delete a recurring schedule: after the answer, no later occurrence is delivered.
 
-    An occurrence that is already due and has become an event stays, and so does a delivery in progress.
+    An occurrence that is already due and has become an event stays, and so does a delivery in progress. Those that a late sweep is just
+    storing are cancelled, unless `overdue` is `keep`.
     """
-    await call.service.recurring.delete(call.tenant, call.params["id"], call.headers)
+    keep = call.query.overdue == "keep"
+    await call.service.recurring.delete(call.tenant, call.params["id"], call.headers, keep_overdue=keep)
     await call.service.lines.forget_skips(call.tenant, call.params["id"])
     return Answer(204)
 
@@ -124,7 +136,7 @@ async def schedules_list(call: Call[Scheduler, None, Paging]) -> Answer:
     """
     start = SchedulePosition(0, "") if call.query.cursor is None else _place(decode_cursor(_LIST, call.query.cursor, list))
     found, following = await call.service.recurring.list(call.tenant, call.query.limit, start)
-    items = [each.shown for each in found]
+    items = await all_shown(found)
     return Answer(200, {"items": items, "next": None if following is None else encode_cursor(_LIST, list(following))})
 
 

@@ -271,6 +271,8 @@ KINDS: Final = (
             "last": "the latest past occurrence that is in neither list; -1 for none",
             "burnt": "time up to which events of former revisions may have their ids",
             "undo": "JSON of the occurrences that a change must cancel first; empty for none",
+            "following": "the first occurrence after `done` that is to fire; -1 for none",
+            "zone_data": "release of the zone data that `following` was computed with; empty if it depends on none",
             "pointer": "row key of its pointer; empty for none",
             "door": "compatible API that made it; absent for the service's own",
             "calendar_days": "days of its calendars, packed; absent for none",

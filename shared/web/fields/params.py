@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from ...core.durations import Time
 from .error_texts import Shaped
@@ -54,6 +54,17 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 
 Moment = Annotated[Time, BeforeValidator(_plus)]
 """An RFC 3339 time, in milliseconds; accepts a + that was not escaped."""
+
+
+def _not_before_from(value: int, info: ValidationInfo) -> int:
+    first = info.data.get("from_")
+    if first is not None and value < first:
+        raise ValueError("must not be before from")
+    return value
+
+
+NotBeforeFrom = AfterValidator(_not_before_from)
+"""Refuses a `to` that is before the model's `from`: the range would be empty."""
 
 
 class Paging(Query):

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +19,7 @@ from shared.app.application import Application
 from shared.app.lazy import Lazy
 from shared.app.parent_watch import ParentWatch
 from shared.core.errors import StorageError
+from shared.core.loop_stalls import StallWatch
 from tests.paths import ROOT
 
 HOST, INIT = 500, 1
@@ -29,6 +31,7 @@ class PlayedApplication:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.busy = False
+        self.stalls = StallWatch(time.monotonic)
 
     async def recover(self) -> None:
         self.calls.append("recover")
@@ -161,12 +164,14 @@ def test_only_a_worker_can_lose_its_host(arguments: list[str], parents: list[int
 
 
 CHILD = """
-import asyncio, sys
+import asyncio, sys, time
 from shared.app.application import Application
 from shared.app.lazy import Lazy
+from shared.core.loop_stalls import StallWatch
 
 class App:
     busy = False
+    stalls = StallWatch(time.monotonic)
     async def recover(self): print("opened", flush=True)
     def leave(self): print("leave", flush=True)
     async def close(self): print("close", flush=True)

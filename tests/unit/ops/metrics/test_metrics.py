@@ -180,6 +180,14 @@ async def test_account_that_does_not_answer_does_not_silence_the_others(world: W
     assert (of(seen, "shards_read"), of(seen, "shards", state="pending")) == (0, 1)
 
 
+async def test_longest_stall_of_the_process_is_shown(world: World) -> None:
+    world.app.stalls.record(0.25)
+    stalls = {
+        dict(labels)["process"]: value for (name, labels), value in (await look(world)).items() if name == "tocsin_event_loop_stall_seconds"
+    }
+    assert list(stalls.values()) == [0.25]
+
+
 def observed(tenants: int, late: dict[int, int] | None = None, now: Millis = 0) -> MetricsSnapshot:
     seen = MetricsSnapshot(now, process="p")
     for number in range(tenants):

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shared.core.clock import SettableClock
+from shared.core.clock import Millis, SettableClock
 from shared.core.errors import Unavailable
 from shared.delivery.channels.ports import Verdict
 from shared.delivery.notices import KINDS
@@ -108,7 +108,11 @@ async def test_a_channel_that_410_pauses_is_told(world: World) -> None:
     assert notice["subjects"][0]["subject"] == "default" and "410" in notice["subjects"][0]["detail"]
 
 
-async def test_missed_occurrences_and_the_end_of_a_schedule_are_told(world: World) -> None:
+DUE: Millis = 1_800_000_000_000 + 59 * 60_000
+"""2027-01-15T08:59:00Z."""
+
+
+async def test_missed_occurrences_are_told_and_the_end_of_a_schedule_once_its_last_one_is_due(world: World) -> None:
     await subscribe(world, "schedule.missed", "schedule.ended")
     schedule = {"every": "PT1M", "payload": 1, "end": "2027-01-15T09:00:00Z", "catch_up": {"policy": "none"}}
     assert (await world.demo.put("/api/v1/schedules/poll", schedule)).status == 201
@@ -117,8 +121,12 @@ async def test_missed_occurrences_and_the_end_of_a_schedule_are_told(world: Worl
     await world.run(40)
     [missed] = told(world, "schedule.missed")
     assert missed["subjects"][0]["subject"] == "poll" and 20 <= missed["count"] <= 30
-    await world.run(1_900, step=5)
+    # The last occurrence is stored five minutes before 08:59.
+    await world.run((DUE - world.now) / 1000 - 1, step=5)
+    assert not told(world, "schedule.ended")
+    await world.run(200, step=5)
     [ended] = told(world, "schedule.ended")
+    assert "08:59:00" <= ended["first"][11:19] < "09:01:10"
     assert (ended["count"], ended["subjects"][0]["subject"]) == (1, "poll")
     assert len(told(world, "schedule.missed")) == 1
 

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from shared.scheduler.recurring.cron import check, local_times
+from shared.scheduler.recurring.cron import LocalTimes, check
 from tests.texts import assert_text
 
 
@@ -83,7 +83,7 @@ def test_faults_are_reported_by_field() -> None:
     ],
 )
 def test_days_follow_vixies_rule(expression: str, days: list[int]) -> None:
-    found = islice(local_times(expression, datetime(2026, 12, 31, 12)), 9)
+    found = islice(LocalTimes(expression, datetime(2026, 12, 31, 12)), 9)
     assert [each.day for each in found if each < datetime(2027, 2, 1)] == days
 
 
@@ -102,10 +102,10 @@ def test_days_follow_vixies_rule(expression: str, days: list[int]) -> None:
 def test_nicknames_mean_their_five_fields_and_stay_as_written(nickname: str, fields: str) -> None:
     assert check(nickname) == nickname
     start = datetime(2026, 12, 31, 12)
-    assert list(islice(local_times(nickname, start), 5)) == list(islice(local_times(fields, start), 5))
+    assert list(islice(LocalTimes(nickname, start), 5)) == list(islice(LocalTimes(fields, start), 5))
 
 
 def test_rare_days_are_found_across_decades() -> None:
     # 29 February on a weekend; 2100 is no leap year.
-    found = islice(local_times("0 0 29 2 */6", datetime(2026, 1, 1)), 6)
+    found = islice(LocalTimes("0 0 29 2 */6", datetime(2026, 1, 1)), 6)
     assert [each.year for each in found] == [2032, 2048, 2060, 2076, 2088, 2116]

@@ -9,6 +9,7 @@ import pytest
 
 from shared.core.clock import to_text
 from shared.core.errors import Unavailable
+from shared.scheduler.recurring import timing, zones
 from shared.scheduler.timings import KEEP_DELETED_SCHEDULE, OCCURRENCES_AHEAD
 from shared.storage.names import EVENTS, SCHEDULES
 from shared.storage.ports import Merge
@@ -428,3 +429,28 @@ async def test_preview_of_a_nickname_is_in_utc_and_that_of_an_interval_has_no_zo
     assert (await world.demo.get(URL)).json()["cron"] == "@daily"
     await put(world.demo, "beat", every="PT1H")
     assert (await world.demo.get(f"{SCHEDULES_URL}/beat/preview?n=1")).json() == {"items": [{"at": "2027-01-15T09:00:00.000Z"}]}
+
+
+# ---- releases of the zone data
+
+
+async def test_hourly_job_computes_the_next_occurrence_anew_by_a_later_release_of_the_zone_data(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zones, "release", lambda: "2020a")
+    monkeypatch.setattr(timing, "zone", lambda name: zones.zone("Europe/London"))
+    former = (await put(world.demo, cron="0 12 * * *", timezone="Europe/Berlin"))["next"]
+    await put(world.demo, "every", every="PT1H")
+    monkeypatch.undo()
+    assert (former, (await world.demo.get(URL)).json()["next"]) == ("2027-01-15T12:00:00.000Z",) * 2
+    assert (await world.app.scheduler.recurring.chain.retain(world.now))["renewed"] == 1
+    assert (await world.demo.get(URL)).json()["next"] == "2027-01-15T11:00:00.000Z"
+    assert not await world.app.scheduler.recurring.chain.retain(world.now)
+    await world.run(3 * 3_600 + 60, step=15)
+    assert "tick:20270115T110000Z" in await ids(world.demo, "delivered")
+
+
+async def test_delete_asks_for_overdue_occurrences(world: World) -> None:
+    await put(world.demo)
+    assert (await world.demo.delete(f"{URL}?overdue=lose")).status == 422
+    assert (await world.demo.delete(f"{URL}?overdue=keep")).status == 204

@@ -10,9 +10,22 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from shared.core.clock import Millis, to_text
+from shared.scheduler.recurring import rules
 from shared.scheduler.recurring.definition import Definition, RevisionUndo, definition_of, event_ids, offset, parse_pointer_key
 from shared.scheduler.recurring.model import MAX_ID, Recurrence
-from shared.scheduler.recurring.rules import BATCH, changed, claimed, overdue_of, plan, pointed_at, redefined, undone
+from shared.scheduler.recurring.rules import (
+    BATCH,
+    advanced,
+    changed,
+    claimed,
+    deleted,
+    overdue_of,
+    plan,
+    pointed_at,
+    redefined,
+    shown_next,
+    undone,
+)
 from shared.scheduler.recurring.timing import occurrences
 from shared.scheduler.timings import OCCURRENCES_AHEAD
 from shared.storage.ports import Row
@@ -24,7 +37,7 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 
 def schedule(done: Millis, **spec: Any) -> Definition:
     spec = spec or {"cron": "* * * * *"}
-    return Definition("demo", "tick", "u1", Recurrence(**spec), b"{}", created=done, by="n", done=done)
+    return pointed_at(Definition("demo", "tick", "u1", Recurrence(**spec), b"{}", created=done, by="n", done=done), NOW)
 
 
 def fired(definition: Definition, now: Millis = NOW) -> list[str]:
@@ -140,6 +153,42 @@ def test_other_rule_holds_from_now_on() -> None:
     before = replace(schedule(NOW - HOUR), ahead=())
     after = redefined(before, Recurrence(cron="*/30 * * * *"), b"{}", NOW, "n2")
     assert (after.done, after.undo, after.pointer) == (NOW, None, "n:202701150830:demo:tick")
+
+
+def test_delete_leaves_overdue_occurrences_that_are_just_being_stored_only_if_asked() -> None:
+    before = replace(schedule(NOW - 2 * MINUTE), ahead=(NOW - 2 * MINUTE, NOW - MINUTE, NOW + MINUTE))
+    cancelled, kept = deleted(before, NOW, "n2"), deleted(before, NOW, "n2", keep_overdue=True)
+    assert cancelled.undo is not None and cancelled.undo.instants == (NOW - MINUTE, NOW + MINUTE)
+    assert kept.undo is not None and kept.undo.instants == (NOW + MINUTE,) and NOW - MINUTE in kept.taken
+
+
+# ---- the next occurrence
+
+
+def test_the_next_occurrence_is_read_and_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = schedule(NOW, every="PT2M", start="2027-01-15T08:01:00Z")
+    ahead = advanced(claimed(given, plan(given, NOW), NOW), plan(given, NOW), NOW)
+    monkeypatch.delattr(rules, "occurrences")
+    assert shown_next(given, NOW) == NOW + MINUTE
+    assert [shown_next(ahead, NOW + late * MINUTE) for late in (0, 1, 4, 5, 6)] == [NOW + at * MINUTE for at in (1, 3, 5, 7, 7)]
+    assert shown_next(replace(ahead, paused=True), NOW) is None
+    assert overdue_of(ahead, NOW + 9 * MINUTE) == NOW + 7 * MINUTE
+
+
+def test_the_next_occurrence_is_searched_for_while_the_stored_one_is_past_or_being_changed() -> None:
+    given = schedule(NOW, every="PT2M", start="2027-01-15T08:01:00Z")
+    assert shown_next(given, NOW + 6 * MINUTE) == NOW + 7 * MINUTE
+    assert shown_next(replace(given, following=None, undo=RevisionUndo(1, 0, (NOW + MINUTE,), True)), NOW) == NOW + MINUTE
+
+
+@pytest.mark.parametrize("jitter", [None, "PT40M"])
+def test_a_schedule_ends_once_its_last_occurrence_is_due(jitter: str | None) -> None:
+    given = schedule(NOW, every="PT1H", start="2027-01-15T08:03:00Z", end="2027-01-15T08:10:00Z", jitter=jitter)
+    stored = advanced(claimed(given, plan(given, NOW), NOW), plan(given, NOW), NOW)
+    due = NOW + 3 * MINUTE + offset("demo", "tick", NOW + 3 * MINUTE, given.spec.jitter)
+    assert stored.following is None and stored.pointer == stored.pointer_at(due + OCCURRENCES_AHEAD + MINUTE)
+    for now in (due - 1, due):
+        assert (advanced(stored, plan(stored, now), now).pointer == "") is (now == due)
 
 
 # ---- ids, jitter, rows

@@ -1,0 +1,47 @@
+"""Stalls of the event loop: spans in which a process serves nothing, because one step of its work takes long or it gets no CPU."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+INTERVAL: Final = 0.1
+"""Seconds between two looks. A stall is measured from the next look that it delays, so up to this much of it is not counted."""
+KEPT: Final = 600.0
+"""Seconds for which the longest stall is kept, at least; at most twice as long."""
+
+
+class StallWatch:
+    """The longest stall of a process's event loop in the last ten minutes. One per process."""
+
+    def __init__(self, steady: Callable[[], float]) -> None:
+        """steady: returns seconds that never step back."""
+        self._steady, self._since = steady, steady()
+        self._now = self._before = 0.0
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + INTERVAL
+            await asyncio.sleep(INTERVAL)
+            self.record(loop.time() - due)
+
+    def record(self, seconds: float) -> None:
+        """Count a stall."""
+        self._turn()
+        self._now = max(self._now, seconds)
+
+    @property
+    def longest(self) -> float:
+        """The longest stall in seconds."""
+        self._turn()
+        return max(self._now, self._before)
+
+    def _turn(self) -> None:
+        """Forget what is older than two spans of `KEPT`."""
+        passed = self._steady() - self._since
+        if passed >= KEPT:
+            self._before, self._now = self._now if passed < 2 * KEPT else 0.0, 0.0
+            self._since += passed - passed % KEPT
