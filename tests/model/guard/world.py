@@ -46,7 +46,7 @@ FLEET: Final = MaintenanceSettings(lead=60_000, catch_up=0, guard="prepare")
 @dataclass(frozen=True)
 class Play:
     """The number of nodes, and the largest number of answers and reports that are lost, of answers that arrive after other steps, of
-    restarts, and of events that are cancelled."""
+    restarts, and of events that are cancelled. evicted: number of nodes, the first ones, with an event that removes the machine."""
 
     name: str
     nodes: int = 2
@@ -54,6 +54,7 @@ class Play:
     late: int = 0
     restarts: int = 0
     cancelled: int = 0
+    evicted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +174,17 @@ class GuardWorld:
 
     def _look(self, state: State, number: int) -> State:
         event = state.nodes[number].event
-        shown = () if event not in LISTED else (replace(_scheduled(number), status=LISTED[event]),)
-        return self._observe(state, number, DocumentRead(EventsDocument(None, shown)))
+        kind = "Preempt" if self._is_evicted(number) else "Freeze"
+        shown = () if event not in LISTED else (replace(_scheduled(number), type=kind, status=LISTED[event]),)
+        state = self._observe(state, number, DocumentRead(EventsDocument(None, shown)))
+        record = state.nodes[number].agent.events.get(_id(number))
+        waits = record is not None and record.phase is EventPhase.WAITING and not record.unsure and state.nodes[number].agent.run is None
+        if waits and self._is_evicted(number):
+            raise Violation(f"late: {_name(number)} waits, although its machine is removed in any case")
+        return state
+
+    def _is_evicted(self, number: int) -> bool:
+        return number < self.play.evicted
 
     def _end_hook(self, state: State, number: int) -> State:
         run = state.nodes[number].agent.run
@@ -252,7 +262,7 @@ class GuardWorld:
         return state
 
     def _excuse(self, state: State, number: int) -> bool:
-        return state.moment == LATE or state.nodes[number].silent
+        return state.moment == LATE or state.nodes[number].silent or self._is_evicted(number)
 
     def _judge(self, state: State, number: int, agent: NodeState) -> None:
         before, after = state.nodes[number].agent.events.get(_id(number)), agent.events.get(_id(number))

@@ -231,6 +231,36 @@ def test_an_event_that_is_far_away_has_no_reservation_yet() -> None:
     assert out(fleet) == ["b"]
 
 
+@pytest.mark.parametrize("kind", ["Preempt", "Terminate"])
+def test_a_machine_that_is_removed_prepares_at_once_while_another_domain_is_down(kind: str) -> None:
+    """It waits for nobody, raises no alarm, and the others wait for it. Agents of former releases have the app's permission."""
+    fleet = Fleet(PREPARE, random.Random(0), hooks=QUICK)
+    fleet.announce(["a"], notice=60)
+    while "a" not in out(fleet) or fleet.nodes["a"].state.run is not None:
+        second(fleet, finish=False)
+    started = fleet.wall
+    fleet.announce(["b"], kind, notice=30)
+    fleet.announce(["c"], notice=100)
+    second(fleet, finish=False)
+    assert fleet.nodes["b"].began_at["e2"] == started + 1000
+    assert alarms(fleet) == {}
+    while seconds_to(fleet) > 60:
+        second(fleet, finish=False)
+    assert out(fleet) == ["a", "b"]
+    assert reservations.permissions(fleet.view.nodes["c"], fleet.view, PREPARE, fleet.wall)["e3"] != ""
+
+
+def test_the_app_permits_what_removes_a_machine_also_to_an_agent_that_asks() -> None:
+    fleet = Fleet(PREPARE, random.Random(0), hooks=QUICK)
+    fleet.announce(["a"], notice=60)
+    while "a" not in out(fleet):
+        second(fleet, finish=False)
+    fleet.announce(["b"], "Terminate", notice=900)
+    second(fleet, finish=False)
+    node = fleet.view.nodes["b"]
+    assert reservations.permissions(node, fleet.view, PREPARE, fleet.wall) == {"e2": ""}
+
+
 def play(fleet: Fleet, moves: tuple[str, ...] = GUARD_MOVES) -> Fleet:
     """Let anything happen. Reports of changes arrive soon, most of the time, and Azure follows approvals."""
     dice = fleet.dice
