@@ -18,7 +18,7 @@ from ...core.clock import Millis
 from ..rows import REMOVES, EventRow, FleetEvents, GuardRow, NodeEntry, NodeRow
 from ..rule_settings import MaintenanceSettings
 from ..timings import BUSY_INTERVAL, BUSY_SILENCE, RESERVE_AHEAD
-from .approvals import BY_FLEET, all_live
+from .approvals import BY_FLEET, all_live, strangers_reason
 from .domain_guard import block_reason, domains, is_live, is_unaffected, too_wide_reason
 
 _BEGUN: Final = frozenset({"PREPARING", "PREPARED", "PREPARE_FAILED"})
@@ -129,7 +129,7 @@ def _is_near(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, 
 
 def _may_be_early(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
     """Return true if the fleet may approve the event before its time: no operator holds it, and all its agents report."""
-    early = settings.approves_early(event.type, event.source, event.duration)
+    early = settings.approves_early(event.type, event.source, event.duration) and not strangers_reason(event, view, settings)
     return early and event.hold is None and (event.grant is None or event.due is not None) and all_live(event, view, now)
 
 
