@@ -92,7 +92,8 @@ class NodeRow:
     vm: its name in documents. scope: names the nodes that get the same documents. at: time of the report. entries: its events.
     restored: time of its last return to service. caught_up: it has reported since then that it is in step with the others.
     leaving: leases were asked to leave it. resource_id: of the VM, for approvals through Azure Resource Manager; '' if not reported. probe:
-    `ready` if the agent can run the fleet's caller probe, else the reason why it cannot; '' if it did not say.
+    `ready` if the agent can run the fleet's caller probe, else the reason why it cannot; '' if it did not say. lead: the longest of the
+    leads in the node's own file; 0 if it sets none.
     """
 
     node: str
@@ -111,6 +112,7 @@ class NodeRow:
     caught_up: bool = True
     leaving: bool = False
     probe: str = ""
+    lead: Millis = 0
 
     def entry(self, event_id: str) -> NodeEntry | None:
         """Return the node's entry about an event; None if it has none."""

@@ -2,7 +2,9 @@
 
 A node asks by reporting an event as WAITING. One event has one reservation for all nodes that it names. A reservation is kept until these
 nodes are done with the event: an agent that has its permission may use it without asking again. It ends sooner only if the event is far
-away and nobody prepares for it any more. Nodes that are being restored or are catching up count as down by `domain_guard`.
+away and nobody prepares for it any more, or if an event with an earlier NotBefore needs its domain and there is time: until `YIELD_AHEAD`
+before its nodes may begin. Their agents hear by then that they must wait, or else have no app and go by their own time. Nodes that are
+being restored or are catching up count as down by `domain_guard`.
 
 A Preempt or a Terminate has permission in any case, because waiting delays neither; other events wait for their nodes.
 
@@ -11,13 +13,13 @@ The guarantee is the app's part only. An agent prepares without permission when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ...core.clock import Millis
 from ..rows import REMOVES, EventRow, FleetEvents, GuardRow, NodeEntry, NodeRow
 from ..rule_settings import MaintenanceSettings
-from ..timings import BUSY_INTERVAL, BUSY_SILENCE, RESERVE_AHEAD
+from ..timings import BUSY_INTERVAL, BUSY_SILENCE, RESERVE_AHEAD, YIELD_AHEAD
 from .approvals import BY_FLEET, all_live, strangers_reason
 from .domain_guard import block_reason, domains, is_live, is_unaffected, too_wide_reason
 
@@ -42,12 +44,15 @@ def reserve(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> Gu
         for event in events
         if event.event_id in before.reserved and _is_needed(event, view, settings, now)
     }
+    others = [event for event in events if event.event_id not in reserved]
+    asking = [event for event in others if _goes_down(event, view) or _asks(event, view, settings, now)]
+    for event in _yielding(reserved, asking, view, settings, now):
+        del reserved[event.event_id]
+        asking.append(event)
     taken: Domains = {}
     for event in events:
         if event.event_id in reserved:
             _add(taken, domains(event, view, settings))
-    others = [event for event in events if event.event_id not in reserved]
-    asking = [event for event in others if _goes_down(event, view) or _asks(event, view, settings, now)]
     waiting = set[str]()
     for event in sorted(asking, key=lambda event: (not (_goes_down(event, view) or _cannot_wait(event, settings, now)), _order(event))):
         wanted = [(unit, mine) for unit, mine in domains(event, view, settings) if not mine <= taken.get(unit, set())]
@@ -57,6 +62,30 @@ def reserve(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> Gu
             reserved[event.event_id] = now
             _add(taken, wanted)
     return before if reserved == before.reserved else GuardRow(reserved)
+
+
+def _yielding(
+    reserved: Mapping[str, Millis], asking: Iterable[EventRow], view: FleetEvents, settings: MaintenanceSettings, now: Millis
+) -> list[EventRow]:
+    """Return the events with reservations that wait behind an asking event of the same unit, because its NotBefore is earlier."""
+    soonest: dict[str, Millis] = {}
+    for event in asking:
+        for unit, _ in domains(event, view, settings) if event.not_before is not None else ():
+            soonest[unit] = min(event.not_before or 0, soonest.get(unit, event.not_before or 0))
+    return [
+        event
+        for event in (view.events[event_id] for event_id in reserved)
+        if event.not_before is not None
+        and event.grant is None
+        and not _goes_down(event, view)
+        and now <= event.not_before - _longest_lead(event, view, settings) - YIELD_AHEAD
+        and any(soonest.get(unit, event.not_before) < event.not_before for unit, _ in domains(event, view, settings))
+    ]
+
+
+def _longest_lead(event: EventRow, view: FleetEvents, settings: MaintenanceSettings) -> Millis:
+    """Return the longest time before NotBefore at which a node may begin to prepare: files of nodes may set longer leads."""
+    return max([settings.lead_of(event.type), *(node.lead for node in view.named(event))])
 
 
 def refusal(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> str | None:

@@ -341,6 +341,7 @@ def _node(body: AgentReportIn) -> NodeRow:
         tuple(entries.values()),
         caught_up=bool(body.caught_up),
         probe=body.probe.state if body.probe is not None else "",
+        lead=body.lead_ms or 0,
     )
 
 

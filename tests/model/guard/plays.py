@@ -37,4 +37,9 @@ def evicted(level: int) -> Play:
     return Play("evicted", lost=1, restarts=level, evicted=1)
 
 
-PLAYS: Mapping[str, Callable[[int], Play]] = {play.__name__: play for play in (late, lost, restarts, cancelled, three, evicted)}
+def ahead(level: int) -> Play:
+    """Two nodes, of which the first has the earlier NotBefore; an answer is lost, and with more time one comes late."""
+    return Play("ahead", lost=1, late=level, ahead=True)
+
+
+PLAYS: Mapping[str, Callable[[int], Play]] = {play.__name__: play for play in (late, lost, restarts, cancelled, three, evicted, ahead)}

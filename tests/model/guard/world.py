@@ -46,7 +46,8 @@ FLEET: Final = MaintenanceSettings(lead=60_000, catch_up=0, guard="prepare")
 @dataclass(frozen=True)
 class Play:
     """The number of nodes, and the largest number of answers and reports that are lost, of answers that arrive after other steps, of
-    restarts, and of events that are cancelled. evicted: number of nodes, the first ones, with an event that removes the machine."""
+    restarts, and of events that are cancelled. evicted: number of nodes, the first ones, with an event that removes the machine.
+    ahead: the event of the first node has the earlier NotBefore."""
 
     name: str
     nodes: int = 2
@@ -55,6 +56,7 @@ class Play:
     restarts: int = 0
     cancelled: int = 0
     evicted: int = 0
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,10 @@ class GuardWorld:
         return self._receive(self._report(state, number), number)
 
     def _pass_time(self, state: State) -> State:
+        if self.play.ahead and state.moment == 0:
+            # Between the two moments each agent reports many times. One that gets no answer counts the app as silent.
+            for number, one in enumerate(state.nodes):
+                state = self._call(state, number) if not one.agent.app.away else state
         # Whoever has no answer about its event, or whose last report was lost, has waited long enough by then.
         nodes = tuple(replace(one, silent=one.silent or not one.answered or bool(one.agent.app.away)) for one in state.nodes)
         state = replace(state, moment=state.moment + 1, nodes=nodes)
@@ -175,7 +181,8 @@ class GuardWorld:
     def _look(self, state: State, number: int) -> State:
         event = state.nodes[number].event
         kind = "Preempt" if self._is_evicted(number) else "Freeze"
-        shown = () if event not in LISTED else (replace(_scheduled(number), type=kind, status=LISTED[event]),)
+        soon = NOT_BEFORE - 1 if self.play.ahead and number == 0 else NOT_BEFORE
+        shown = () if event not in LISTED else (replace(_scheduled(number), type=kind, status=LISTED[event], not_before=soon),)
         state = self._observe(state, number, DocumentRead(EventsDocument(None, shown)))
         record = state.nodes[number].agent.events.get(_id(number))
         waits = record is not None and record.phase is EventPhase.WAITING and not record.unsure and state.nodes[number].agent.run is None

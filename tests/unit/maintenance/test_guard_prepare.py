@@ -261,6 +261,42 @@ def test_the_app_permits_what_removes_a_machine_also_to_an_agent_that_asks() -> 
     assert reservations.permissions(node, fleet.view, PREPARE, fleet.wall) == {"e2": ""}
 
 
+@pytest.mark.parametrize("first", ["later", "sooner", "both"])
+def test_the_earliest_not_before_goes_first_whoever_is_reported_first(first: str) -> None:
+    fleet = Fleet(PREPARE, random.Random(0), hooks=QUICK)
+    if first != "sooner":
+        fleet.announce(["b"], notice=360)
+    for _ in range(0 if first == "both" else 6):
+        second(fleet)
+    fleet.announce(["a"], notice=120)
+    if first == "sooner":
+        fleet.announce(["b"], notice=360)
+    announced = fleet.wall
+    a, b = fleet.nodes["a"], fleet.nodes["b"]
+    for _ in range(330):
+        second(fleet)
+        assert not (a.out and b.out)
+        assert alarms(fleet) == {}
+    assert [at - announced for at in a.began_at.values()] == [60_000]
+    assert len(b.began_at) == 1
+
+
+@pytest.mark.parametrize(("own_lead", "yields"), [(0, True), (250, False)])
+def test_a_reservation_is_kept_in_the_last_minute_before_its_nodes_may_begin(own_lead: int, yields: bool) -> None:
+    """own_lead: the lead in the file of the node, which the app knows from its reports."""
+    fleet = Fleet(PREPARE, random.Random(0), hooks=QUICK)
+    fleet.announce(["b"], notice=300)
+    for _ in range(6):
+        second(fleet)
+    fleet.view = replace(fleet.view, nodes={name: replace(node, lead=1000 * own_lead) for name, node in fleet.view.nodes.items()})
+    events = {"e2": replace(fleet.view.events["e1"], event_id="e2", resources=("vm_a",), not_before=fleet.wall + 60_000)}
+    asking = replace(fleet.view.nodes["a"], entries=(replace(fleet.view.nodes["b"].entries[0], event_id="e2", not_before=None),))
+    view = replace(fleet.view, events={**fleet.view.events, **events}, nodes={**fleet.view.nodes, "a": asking})
+    assert list(reservations.reserve(view, PREPARE, fleet.wall).reserved) == (["e2"] if yields else ["e1"])
+    near = replace(view, events={**view.events, "e1": replace(view.events["e1"], not_before=fleet.wall + 119_000)})
+    assert list(reservations.reserve(near, PREPARE, fleet.wall).reserved) == ["e1"]
+
+
 def play(fleet: Fleet, moves: tuple[str, ...] = GUARD_MOVES) -> Fleet:
     """Let anything happen. Reports of changes arrive soon, most of the time, and Azure follows approvals."""
     dice = fleet.dice

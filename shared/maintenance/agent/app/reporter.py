@@ -86,11 +86,14 @@ class Reporter:
         chance: Callable[[], float],
         context: LogContext | None = None,
         prober: CallerProber | None = None,
+        lead: Millis = 0,
     ) -> None:
+        """lead: the longest lead of the node's own file; 0 if it sets none."""
         self._context = LogContext(node) if context is None else context
         self._app_client, self._backlog, self._observe, self._figures = app_client, backlog, observe, figures
         self._node, self._machine, self._steady, self._chance, self._prober = node, machine, steady, chance, prober
         self._wall = wall
+        self._own_lead = {"lead_ms": lead} if lead else {}
         self._seq, self._leap, self._failures = wall(), LEAP, 0
         self._steps: deque[dict[str, Any]] = deque(maxlen=MAX_STEPS)
         self._number = 0
@@ -265,7 +268,7 @@ class Reporter:
         """Return a report as this release of the app takes it."""
         if not self._steps_taken:
             return {name: value for name, value in body.items() if name != "steps"}
-        return {"steps": [], **body, "sent": to_text(self._wall())}
+        return {"steps": [], **body, "sent": to_text(self._wall()), **self._own_lead}
 
     def _apply_receipt(self, receipt: ReportReceipt) -> None:
         self._figures.add("tocsin_agent_reports_total", outcome="taken")
