@@ -38,6 +38,7 @@ MAX_STEPS: Final = 500
 """Steps of stories that wait for the next report."""
 STEPS_OF_REPORT: Final = 100
 _NOT_TAKEN: Final = (400, 413, 422)
+_REFUSES_AGENT: Final = (401, 403, 404)
 BATCH: Final = 50
 """Waiting reports that are sent before their file is rewritten."""
 TRIES: Final = 5
@@ -250,7 +251,7 @@ class Reporter:
             self._apply_receipt(receipt)
             return True
         why = f"status {answer.status}{_detail(answer.body)}"
-        self._away(why, "refused")
+        self._away(why, "refused", refused=answer.status in _REFUSES_AGENT)
         if answer.status not in (400, 413, 422):
             return False
         log.warning(
@@ -282,10 +283,10 @@ class Reporter:
             self._due = min(self._due, self._steady() + PROBE_READY * self._chance())
         self._observe(receipt.answer)
 
-    def _away(self, why: str, outcome: str) -> bool:
+    def _away(self, why: str, outcome: str, *, refused: bool = False) -> bool:
         self._figures.add("tocsin_agent_reports_total", outcome=outcome)
         self._later()
-        self._observe(AppUnreachable(why))
+        self._observe(AppUnreachable(why, refused))
         return False
 
     def _later(self) -> None:

@@ -201,7 +201,7 @@ def test_results_of_the_caller_probe_are_left_out_for_an_instance_of_a_former_re
 def test_other_refusals_count_as_away_and_keep_the_report(reporting: Callable[..., ReporterFixture], status: int) -> None:
     it = reporting(problem(status, "no"))
     it.change(state(EventPhase.PREPARED))
-    assert it.observed == [AppUnreachable(f"status {status}: because no")] and len(it.backlog) == 1
+    assert it.observed == [AppUnreachable(f"status {status}: because no", status in (401, 403, 404))] and len(it.backlog) == 1
     assert it.figures.value("tocsin_agent_reports_total", outcome="refused") == 1
 
 
