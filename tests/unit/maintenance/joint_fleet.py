@@ -226,7 +226,7 @@ class Fleet:
         """The judge of a POST."""
         raw = self.listed[post.raw_id]
         named = [name for name in self.domains if f"vm_{name}" in raw["Resources"]]
-        by_rule = raw["EventSource"] == "User" and not self.settings.rules
+        by_rule = raw["EventSource"] == "User" and raw["EventType"] not in REMOVES and not self.settings.rules
         again = any(each.partition(".")[0] == post.event_id for each in self.posts)
         self.posts.append(post.grant or post.event_id)
         if by_rule or again or raw["EventStatus"] == "Started":

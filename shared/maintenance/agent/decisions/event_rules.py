@@ -38,7 +38,9 @@ def choose(event: ScheduledEvent, settings: AgentSettings) -> Action:
     said = [_first(rules, event) for rules in (settings.rules, settings.policy.rules)]
     if asked := [rule.action for rule in said if rule is not None]:
         return strictest(asked)
-    return "approve" if event.source == "User" or harmless(event, settings) else "prepare"
+    # A user's restart ends a hang, and is approved at once. What removes the machine is announced so that it can be drained.
+    user = event.source == "User" and event.type not in LASTING
+    return "approve" if user or harmless(event, settings) else "prepare"
 
 
 def strictest(actions: Iterable[Action]) -> Action:
