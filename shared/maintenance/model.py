@@ -119,6 +119,9 @@ class AgentReportIn(Strict):
         None, description="true: the node has caught up since it was restored. Otherwise it counts as caught up after `catch_up`."
     )
     resource_id: Text300 | None = Field(None, description="The VM's Azure resource id, for the transport `arm`.")
+    lead_ms: int | None = Field(
+        None, ge=0, le=MAX_COUNT, description="The longest lead that the node's own file sets. Without it, the fleet's leads count."
+    )
     probe: ProbeIn | None = Field(None, description="State and results of the fleet's caller probe.")
     steps: list[StepIn] | None = Field(
         None, max_length=MAX_REPORTED_STEPS, description="Steps since the last report. Without it, changes of phases are the steps."

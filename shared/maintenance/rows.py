@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from ..core.clock import Millis
 from ..engine.json_codec import JsonCodec
@@ -92,7 +92,8 @@ class NodeRow:
     vm: its name in documents. scope: names the nodes that get the same documents. at: time of the report. entries: its events.
     restored: time of its last return to service. caught_up: it has reported since then that it is in step with the others.
     leaving: leases were asked to leave it. resource_id: of the VM, for approvals through Azure Resource Manager; '' if not reported. probe:
-    `ready` if the agent can run the fleet's caller probe, else the reason why it cannot; '' if it did not say.
+    `ready` if the agent can run the fleet's caller probe, else the reason why it cannot; '' if it did not say. lead: the longest of the
+    leads in the node's own file; 0 if it sets none.
     """
 
     node: str
@@ -111,6 +112,7 @@ class NodeRow:
     caught_up: bool = True
     leaving: bool = False
     probe: str = ""
+    lead: Millis = 0
 
     def entry(self, event_id: str) -> NodeEntry | None:
         """Return the node's entry about an event; None if it has none."""
@@ -166,7 +168,8 @@ class EventRow:
     came back after its end. differs: time since which agents report different things about it; 0 while they agree. alarms: its alarms.
     told: the notices that were published about it. probes: results of the caller probe by the agent's node; '' has those of processes that
     have ended. bound: the fleet's bound on them when the last one came. caught_up: milliseconds that each node needed to catch up, where
-    its agent reported it.
+    its agent reported it. own: of an event that also names VMs without an agent of this fleet, those with one. agreed: time since which
+    this fleet lets agents of other fleets approve it, because its own nodes are ready; 0 if it does not.
     """
 
     event_id: str
@@ -196,6 +199,8 @@ class EventRow:
     probes: Mapping[str, ProbeRun] = field(default_factory=dict)
     bound: LatencyBound | None = None
     caught_up: Mapping[str, Millis] = field(default_factory=dict)
+    own: tuple[str, ...] = ()
+    agreed: Millis = 0
 
     @property
     def open(self) -> bool:
@@ -210,7 +215,7 @@ class EventRow:
     @property
     def is_under_way(self) -> bool:
         """True once an agent might approve the event for nodes that had prepared: its impact comes at any moment."""
-        return bool(self.cleared) or (self.grant is not None and self.grant.epoch > 0)
+        return bool(self.cleared or self.agreed) or (self.grant is not None and self.grant.epoch > 0)
 
     @property
     def due(self) -> ApprovalRow | None:
@@ -300,15 +305,24 @@ def parse_guard(row: Row | None) -> GuardRow:
     return _GUARD.decode(row.props) if row is not None else GuardRow()
 
 
+class OtherNode(NamedTuple):
+    """A VM with an agent of another fleet of the tenant. agreed: that fleet lets others approve the event that names it."""
+
+    fleet: str
+    agreed: bool
+
+
 @dataclass(frozen=True, slots=True)
 class FleetEvents:
-    """A fleet's maintenance rows as they were read: nodes by name, events by id."""
+    """A fleet's maintenance rows as they were read: nodes by name, events by id. others: what other fleets of the tenant know about VMs
+    without an agent of this fleet, by event and by folded name."""
 
     nodes: Mapping[str, NodeRow]
     events: Mapping[str, EventRow]
     monitors: MonitorsRow = field(default_factory=MonitorsRow)
     alarms: AlarmsRow = field(default_factory=AlarmsRow)
     guard: GuardRow = field(default_factory=GuardRow)
+    others: Mapping[str, Mapping[str, OtherNode]] = field(default_factory=dict)
     _scopes: dict[str, dict[str, list[NodeRow]]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The nodes by scope and VM name, both case folded; filled at the first question, as the next two."""
     _reports: dict[str, list[tuple[NodeRow, NodeEntry]]] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -324,6 +338,13 @@ class FleetEvents:
             return [self.nodes[name] for name in event.nodes if name in self.nodes]
         vms = self._by_scope().get(event.scope.casefold(), {})
         return [node for vm in sorted(folded(event.resources)) for node in vms.get(vm, ())]
+
+    def strangers(self, event: EventRow) -> list[str]:
+        """The VMs that an event names and that have no agent of this fleet."""
+        if event.rehearsal or len(event.resources) < 2:
+            return []
+        vms = self._by_scope().get(event.scope.casefold(), {})
+        return [vm for vm in event.resources if vm.casefold() not in vms]
 
     def reports(self, event_id: str) -> Sequence[tuple[NodeRow, NodeEntry]]:
         """The nodes whose agents have reported an event, each with its entry."""

@@ -12,6 +12,8 @@ from .timings import HAND_OFF
 
 type GuardMode = Literal["approve", "prepare"]
 """The domain guard judges approvals only, or also which nodes may prepare."""
+type Strangers = Literal["hold", "ignore"]
+"""The treatment of VMs that an event names and that no agent of the tenant's fleets knows."""
 
 
 class FleetRule(NamedTuple):
@@ -53,7 +55,8 @@ class MaintenanceSettings:
     may be down at once. early: all events are approved before their time, one fault domain after the other. hand_off: time that leases need
     to leave a node. require_central, rules: passed to the agents, like lead and leads. silence: nodes with an agent that is silent for
     longer do not delay the approval of a user's event. guard: the domain guard judges approvals only, or also who prepares. probe: what
-    agents measure for callers; None for nothing.
+    agents measure for callers; None for nothing. strangers: holds an event until NotBefore
+    if it also names a VM that no agent of the tenant's fleets knows, or ignores such VMs.
     """
 
     lead: Millis = 30_000
@@ -69,6 +72,7 @@ class MaintenanceSettings:
     silence: Millis = 30_000
     guard: GuardMode = "approve"
     probe: ProbeSettings | None = None
+    strangers: Strangers = "hold"
 
     def approves(self, kind: str, source: str, duration: int) -> bool:
         """Return true if the fleet's rules let an event be approved by itself. duration: of its impact in seconds; -1 if unknown."""

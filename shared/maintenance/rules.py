@@ -11,13 +11,14 @@ that only one of two concurrent decisions counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 from zlib import crc32
 
 from ..checkpoints.turns import PendingImpact
 from ..core.clock import Millis
+from .azure_names import folded, same_name
 from .decisions import approvals as approval_rules
 from .decisions import caller_probes, domain_guard, reservations
 from .decisions.approvals import ApprovalOutcome, Leased
@@ -96,6 +97,29 @@ def needs_all_nodes(view: FleetEvents, report: NodeRow, settings: MaintenanceSet
         (event := view.events.get(entry.event_id)) is not None and event.phases.get(report.node, ("", 0))[0] != entry.phase
         for entry in report.entries
     )
+
+
+def scopes_to_ask(view: FleetEvents, reports: Iterable[NodeRow], settings: MaintenanceSettings) -> dict[str, str]:
+    """Return the events about which other fleets of the tenant are asked before these reports are decided, each with its scope.
+
+    They name VMs without an agent of this fleet, and may be approved soon.
+    """
+    found = {
+        event.event_id: event.scope
+        for event in view.events.values()
+        if event.status == "scheduled" and view.strangers(event) and _may_be_approved(event, view, settings)
+    }
+    for node in reports:
+        vms = {other.vm.casefold() for other in view.of_scope(node.scope)} | {node.vm.casefold()}
+        for entry in node.entries:
+            if entry.phase == "PREPARED" and not folded(entry.resources) <= vms:
+                found[entry.event_id] = node.scope
+    return found
+
+
+def _may_be_approved(event: EventRow, view: FleetEvents, settings: MaintenanceSettings) -> bool:
+    prepared = any((entry := node.entry(event.event_id)) is not None and entry.phase == "PREPARED" for node in view.named(event))
+    return prepared or event.due is not None or _is_early(event, settings)
 
 
 def asks_for_something(report: NodeRow) -> bool:
@@ -183,7 +207,7 @@ def receive(
             continue
         events[entry.event_id] = merged
     events |= caller_probes.with_report(events, before, node, report.caught_up, probed, settings, now)
-    after = FleetEvents(nodes, events, view.monitors, view.alarms, view.guard)
+    after = FleetEvents(nodes, events, view.monitors, view.alarms, view.guard, view.others)
     if whole:
         after = _settle(after, settings, now)
     permissions = reservations.permissions(node, after, settings, now) if whole else {}
@@ -200,7 +224,11 @@ def receive(
     for entry in node.entries:
         ready = changed.get(entry.event_id)
         if entry.phase == "PREPARED" and ready is not None and _clears_event(ready, holds):
-            changed[ready.event_id] = replace(ready, cleared=now)
+            changed[ready.event_id] = ready = replace(ready, cleared=now)
+            monitors = replace(monitors, decisions=monitors.decisions + 1)
+        same_scope = ready is not None and entry.listed and same_name(ready.scope, node.scope)
+        if whole and ready is not None and same_scope and approval_rules.may_agree(ready, after, held, settings, now):
+            changed[ready.event_id] = replace(ready, agreed=now)
             monitors = replace(monitors, decisions=monitors.decisions + 1)
     urgent = reservations.is_urgent((after.events[event_id] for event_id, why in permissions.items() if why), settings, now)
     probes = caller_probes.order_for(node, after, settings, now) if whole else {}
@@ -253,6 +281,7 @@ def sweep(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> Flee
 
 def _settle(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> FleetEvents:
     events = {event_id: settle_event(event, view, now) for event_id, event in view.events.items()}
+    events = {event_id: approval_rules.with_agreement(event, view, settings, now) for event_id, event in events.items()}
     view = replace(view, events=events)
     view = replace(view, guard=reservations.reserve(view, settings, now))
     events = {event_id: _with_alarms(event, reservations.alarms(event, view, settings)) for event_id, event in events.items()}

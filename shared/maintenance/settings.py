@@ -12,7 +12,7 @@ from ..checkpoints.settings import DAY, Span
 from ..core.durations import Duration
 from ..web.fields.error_texts import Shaped
 from ..web.fields.types import Maybe, Strict
-from .rule_settings import GuardMode
+from .rule_settings import GuardMode, Strangers
 
 EventType = Literal["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"]
 
@@ -27,6 +27,10 @@ def _is_usual_silence(value: object) -> bool:
 
 def _is_guard_of_approvals(value: object) -> bool:
     return value == "approve"
+
+
+def _is_hold(value: object) -> bool:
+    return value == "hold"
 
 
 def _without_default(schema: dict[str, Any]) -> None:
@@ -138,6 +142,12 @@ class FleetMaintenance(Strict):
         30_000,
         exclude_if=_is_usual_silence,
         description="Silence of an agent after which its node does not delay the approval of a user's event.",
+    )
+    strangers: Strangers = Field(
+        "hold",
+        exclude_if=_is_hold,
+        description="Treatment of an event that also names a VM without an agent in any fleet of the tenant: hold (until NotBefore) or "
+        "ignore (approve once all known nodes are ready).",
     )
     early: bool = Field(False, exclude_if=_is_false, description="Events are approved before their time, one fault domain after the other.")
     rules: list[MaintenanceRule] = Field(default_factory=list, max_length=50)

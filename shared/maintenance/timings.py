@@ -61,6 +61,10 @@ RESERVE_AHEAD: Final[Millis] = 1_800_000
 """Time before a node prepares from which its event can have a reservation: Azure's usual notice is 15 minutes. An event that is announced
 days ahead must not block all others."""
 
+YIELD_AHEAD: Final[Millis] = 60_000
+"""Time before a node prepares until which its event gives its reservation to one with an earlier NotBefore. Within it the agent hears that
+it must wait, or counts the app as silent: it must be several times `WAITING_INTERVAL`."""
+
 REFUSED_INTERVAL: Final[Millis] = 1_000
 """Interval at which an agent reports while it waits for permission to prepare, and its time has come."""
 

@@ -184,12 +184,14 @@ class AppState:
     """The last answers of the app; only `holds` is saved. away: the last call failed; None before the first has ended. away_since: steady,
     time of the first failure in a row.
 
+    refusal: the answer by which the app refuses this agent, '' for none; it stays while the app is away, until a report is taken.
     heard: events that a report showed as PREPARED and that the answer did not hold. permitted, refused: with the guard `prepare`, the
     events for which the last answer lets the node prepare, and does not yet, with the reasons.
     """
 
     away: bool | None = None
     away_since: float = 0.0
+    refusal: str = ""
     heard: frozenset[str] = frozenset()
     holds: Mapping[str, str] = field(default_factory=dict)
     grants: Mapping[str, LeasedApproval] = field(default_factory=dict)

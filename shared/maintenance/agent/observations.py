@@ -90,9 +90,11 @@ class AppAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AppUnreachable:
-    """A report could not be delivered."""
+    """A report could not be delivered. refused: the app answered 401, 403 or 404, which a person must mend: a key, a fleet or an address is
+    wrong."""
 
     reason: str
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

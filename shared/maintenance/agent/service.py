@@ -209,6 +209,7 @@ class Agent:
                 chance=SystemIds().chance,
                 context=self._context,
                 prober=prober,
+                lead=round(1000 * self.config.settings.longest_lead()),
             )
             self._reporter.start()
             stack.callback(self._reporter.close, SHUTDOWN_WAIT)

@@ -62,7 +62,8 @@ def hold(event: EventRow, by: str, reason: str, now: Millis) -> EventRow:
 def unprepared_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> str | None:
     """Return which named node has not prepared; None when all have.
 
-    Nodes without an agent of this fleet are not waited for. Once a person has approved the event, neither are nodes with a silent agent.
+    VMs without an agent of this fleet are left to `strangers_reason`. Once a person has approved the event, nodes with a silent agent are
+    not waited for.
     """
     for node in view.named(event):
         entry = node.entry(event.event_id)
@@ -99,6 +100,56 @@ def is_unattended(event: EventRow, view: FleetEvents, settings: MaintenanceSetti
 
 def withhold_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> str | None:
     """Return why an approval is not given out now; None when it may be.
+
+    An operator's grant does not wait for VMs of other fleets, nor does a user's event whose nodes are all silent.
+    """
+    if found := own_reason(event, view, settings, now):
+        return found
+    by_hand = event.grant is not None and event.grant.by != BY_FLEET
+    return None if by_hand or is_unattended(event, view, settings, now) else strangers_reason(event, view, settings)
+
+
+def strangers_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings) -> str | None:
+    """Return which VM without an agent of this fleet keeps the event from being approved; None when none does.
+
+    Another fleet of the tenant must agree for its own VMs. Those that nobody knows may be unprepared.
+    """
+    known = view.others.get(event.event_id, {})
+    for vm in view.strangers(event):
+        other = known.get(vm.casefold())
+        if other is not None and not other.agreed:
+            return f"{vm} of fleet {other.fleet} is not ready"
+        if other is None and settings.strangers == "hold":
+            return f"{vm} has no agent, so nobody knows whether it is prepared"
+    return None
+
+
+def with_agreement(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> EventRow:
+    """Return the event with its nodes of this fleet where it names others too, and without an agreement that no longer holds.
+
+    The guard's agreement stays: an agent of another fleet may be about to approve the event.
+    """
+    if not event.open:
+        return event
+    own = tuple(sorted({node.vm.casefold() for node in view.named(event)})) if view.strangers(event) else ()
+    event = event if own == event.own else replace(event, own=own)
+    if event.agreed and (event.hold is not None or unprepared_reason(event, view, settings, now) is not None):
+        return replace(event, agreed=0)
+    return event
+
+
+def may_agree(event: EventRow, view: FleetEvents, held: Mapping[str, int], settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true if this fleet begins to let agents of other fleets approve an event for its nodes. held: partitions by node."""
+    if event.agreed or not event.own or event.status != "scheduled":
+        return False
+    by_hand = event.grant is not None and event.grant.by != BY_FLEET
+    if not by_hand and not settings.approves(event.type, event.source, event.duration):
+        return False
+    return own_reason(event, view, settings, now) is None and undrained_reason(event, view, held, settings, now) is None
+
+
+def own_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> str | None:
+    """Return why this fleet does not agree to an approval now; None when it does. VMs of other fleets are not asked for.
 
     The domain guard does not apply to an operator's grant, nor to a user's event whose nodes are all silent: they may be down already.
     """
@@ -202,7 +253,12 @@ def early_candidate(view: FleetEvents, settings: MaintenanceSettings, now: Milli
         found = [event for event in found if event.event_id in view.guard.reserved]
     for event in sorted(found, key=approval_order):
         waiting = [node for node in view.named(event) if (entry := node.entry(event.event_id)) and entry.phase in ("WAITING", "PREPARED")]
-        if waiting and all_live(event, view, now) and not too_wide_reason(event, view, settings):
+        if (
+            waiting
+            and all_live(event, view, now)
+            and not too_wide_reason(event, view, settings)
+            and not strangers_reason(event, view, settings)
+        ):
             # In their order: a later event does not overtake. An event that takes too much down is left to Azure and delays no other.
             return event if block_reason(event, view, settings, now, begin=True) is None else None
     return None

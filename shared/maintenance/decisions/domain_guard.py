@@ -39,8 +39,8 @@ def approval_order(event: EventRow) -> tuple[int, Millis, str]:
     """
     if event.approval is not None:
         return (0, event.approval.at, event.event_id)
-    if event.cleared:
-        return (0, event.cleared, event.event_id)
+    if at := event.agreed or event.cleared:
+        return (0, at, event.event_id)
     return (1, event.not_before if event.not_before is not None else event.seen, event.event_id)
 
 

@@ -61,7 +61,17 @@ def _reopened(event: EventRow, scope: str) -> EventRow:
     """Return an event that was over and is listed again. Its first sighting stays, its end is dropped, and its notices are published
     again."""
     return replace(
-        event, scope=scope, status="scheduled", started=0, azure="", cleared=0, phases={}, told=(), alarms=(), returns=event.returns + 1
+        event,
+        scope=scope,
+        status="scheduled",
+        started=0,
+        azure="",
+        cleared=0,
+        agreed=0,
+        phases={},
+        told=(),
+        alarms=(),
+        returns=event.returns + 1,
     )
 
 

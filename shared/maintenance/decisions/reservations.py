@@ -2,21 +2,25 @@
 
 A node asks by reporting an event as WAITING. One event has one reservation for all nodes that it names. A reservation is kept until these
 nodes are done with the event: an agent that has its permission may use it without asking again. It ends sooner only if the event is far
-away and nobody prepares for it any more. Nodes that are being restored or are catching up count as down by `domain_guard`.
+away and nobody prepares for it any more, or if an event with an earlier NotBefore needs its domain and there is time: until `YIELD_AHEAD`
+before its nodes may begin. Their agents hear by then that they must wait, or else have no app and go by their own time. Nodes that are
+being restored or are catching up count as down by `domain_guard`.
+
+A Preempt or a Terminate has permission in any case, because waiting delays neither; other events wait for their nodes.
 
 The guarantee is the app's part only. An agent prepares without permission when it cannot wait any longer, or when the app is silent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ...core.clock import Millis
-from ..rows import EventRow, FleetEvents, GuardRow, NodeEntry, NodeRow
+from ..rows import REMOVES, EventRow, FleetEvents, GuardRow, NodeEntry, NodeRow
 from ..rule_settings import MaintenanceSettings
-from ..timings import BUSY_INTERVAL, BUSY_SILENCE, RESERVE_AHEAD
-from .approvals import BY_FLEET, all_live
+from ..timings import BUSY_INTERVAL, BUSY_SILENCE, RESERVE_AHEAD, YIELD_AHEAD
+from .approvals import BY_FLEET, all_live, strangers_reason
 from .domain_guard import block_reason, domains, is_live, is_unaffected, too_wide_reason
 
 _BEGUN: Final = frozenset({"PREPARING", "PREPARED", "PREPARE_FAILED"})
@@ -28,7 +32,8 @@ type Domains = dict[str, set[str]]
 def reserve(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> GuardRow:
     """Return the reservations: those that are still needed, and new ones where fault domains are free.
 
-    Events whose nodes go down already come first, then the others by NotBefore. No event overtakes one that waits in the same unit.
+    Events whose nodes go down already, or prepare now in any case, come first, then the others by NotBefore. No event overtakes one that
+    waits in the same unit.
     """
     before = view.guard
     if settings.guard != "prepare":
@@ -39,14 +44,17 @@ def reserve(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> Gu
         for event in events
         if event.event_id in before.reserved and _is_needed(event, view, settings, now)
     }
+    others = [event for event in events if event.event_id not in reserved]
+    asking = [event for event in others if _goes_down(event, view) or _asks(event, view, settings, now)]
+    for event in _yielding(reserved, asking, view, settings, now):
+        del reserved[event.event_id]
+        asking.append(event)
     taken: Domains = {}
     for event in events:
         if event.event_id in reserved:
             _add(taken, domains(event, view, settings))
-    others = [event for event in events if event.event_id not in reserved]
-    asking = [event for event in others if _goes_down(event, view) or _asks(event, view, settings, now)]
     waiting = set[str]()
-    for event in sorted(asking, key=lambda event: (not _goes_down(event, view), _order(event))):
+    for event in sorted(asking, key=lambda event: (not (_goes_down(event, view) or _cannot_wait(event, settings, now)), _order(event))):
         wanted = [(unit, mine) for unit, mine in domains(event, view, settings) if not mine <= taken.get(unit, set())]
         if any(unit in waiting or len(taken.get(unit, set()) | mine) > settings.domains_down for unit, mine in wanted):
             waiting.update(unit for unit, _ in wanted)
@@ -56,6 +64,30 @@ def reserve(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> Gu
     return before if reserved == before.reserved else GuardRow(reserved)
 
 
+def _yielding(
+    reserved: Mapping[str, Millis], asking: Iterable[EventRow], view: FleetEvents, settings: MaintenanceSettings, now: Millis
+) -> list[EventRow]:
+    """Return the events with reservations that wait behind an asking event of the same unit, because its NotBefore is earlier."""
+    soonest: dict[str, Millis] = {}
+    for event in asking:
+        for unit, _ in domains(event, view, settings) if event.not_before is not None else ():
+            soonest[unit] = min(event.not_before or 0, soonest.get(unit, event.not_before or 0))
+    return [
+        event
+        for event in (view.events[event_id] for event_id in reserved)
+        if event.not_before is not None
+        and event.grant is None
+        and not _goes_down(event, view)
+        and now <= event.not_before - _longest_lead(event, view, settings) - YIELD_AHEAD
+        and any(soonest.get(unit, event.not_before) < event.not_before for unit, _ in domains(event, view, settings))
+    ]
+
+
+def _longest_lead(event: EventRow, view: FleetEvents, settings: MaintenanceSettings) -> Millis:
+    """Return the longest time before NotBefore at which a node may begin to prepare: files of nodes may set longer leads."""
+    return max([settings.lead_of(event.type), *(node.lead for node in view.named(event))])
+
+
 def refusal(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> str | None:
     """Return why the nodes of an event may not prepare yet; None when they may.
 
@@ -63,6 +95,9 @@ def refusal(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, n
     """
     if too_wide_reason(event, view, settings) is not None:
         # Waiting does not help it. It is not approved before its time.
+        return None
+    if event.type in REMOVES:
+        # Waiting does not delay it: the machine would only be removed unprepared.
         return None
     reserved = view.guard.reserved
     if event.event_id in reserved:
@@ -92,7 +127,7 @@ def alarms(event: EventRow, view: FleetEvents, settings: MaintenanceSettings) ->
 
     forced: a node prepares for it without a reservation. too-wide: it takes more fault domains than may be down, so that it waits for none.
     """
-    if settings.guard != "prepare" or event.rehearsal or not event.open:
+    if settings.guard != "prepare" or event.rehearsal or not event.open or event.type in REMOVES:
         return set()
     if too_wide_reason(event, view, settings) is not None:
         return {"too-wide"}
@@ -123,7 +158,7 @@ def _is_near(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, 
 
 def _may_be_early(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
     """Return true if the fleet may approve the event before its time: no operator holds it, and all its agents report."""
-    early = settings.approves_early(event.type, event.source, event.duration)
+    early = settings.approves_early(event.type, event.source, event.duration) and not strangers_reason(event, view, settings)
     return early and event.hold is None and (event.grant is None or event.due is not None) and all_live(event, view, now)
 
 
@@ -131,6 +166,12 @@ def _goes_down(event: EventRow, view: FleetEvents) -> bool:
     """Return true if a named node has begun to prepare, or was asked to by a person."""
     by_hand = event.approval is not None and event.approval.by != BY_FLEET
     return by_hand or any((entry := node.entry(event.event_id)) is not None and entry.phase in _BEGUN for node in view.named(event))
+
+
+def _cannot_wait(event: EventRow, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true if the nodes of an event prepare now, whoever else is down: it removes them, and their time has come."""
+    at_once = event.type == "Preempt" or event.not_before is None
+    return event.type in REMOVES and (at_once or now >= (event.not_before or 0) - settings.lead_of(event.type))
 
 
 def _is_needed(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:

@@ -30,6 +30,7 @@ def read_maintenance_settings(fleet: Fleet) -> MaintenanceSettings:
         silence=settings.silence,
         guard=settings.guard,
         probe=_probe(settings.probe) if settings.probe is not None else None,
+        strangers=settings.strangers,
     )
 
 

@@ -32,6 +32,7 @@ from ..rule_settings import MaintenanceSettings
 from ..story import Told, events_around, told_by, told_by_agent
 from ..timings import FREE_ROWS, LONGEST_PAUSE, ROWS_A_SECOND
 from .leases_port import Leases
+from .other_fleets import OtherFleets
 from .store import ATTEMPTS, SURE_ROWS, MaintenanceStore, StoredEvents, changed_events
 from .views import answer_out
 
@@ -109,12 +110,14 @@ class ReportRounds:
         store: MaintenanceStore,
         settings: Callable[[Fleet], MaintenanceSettings],
         leases: Leases,
+        others: OtherFleets,
         tenant_limits: Callable[[str], Awaitable[Limits]] = no_limits,
         *,
         clock: Clock,
     ) -> None:
-        """tenant_limits: returns the limits of a tenant; called for the first report of a node."""
+        """others: knows the VMs of other fleets. tenant_limits: returns the limits of a tenant; called for the first report of a node."""
         self._store, self._settings, self._leases, self._tenant_limits = store, settings, leases, tenant_limits
+        self._others = others
         self._sizes: dict[str, int] = {}
         """The number of nodes of fleets, as this process saw it last."""
         self._rounds: Rounds[ReceivedReport, dict[str, Any]] = Rounds(self._serve, clock, MOST_REPORTS)
@@ -153,7 +156,9 @@ class ReportRounds:
 
         async def attempt() -> Round | WriteConflict:
             nonlocal rows, again
-            read = await self._read(key, [report.node for report in reports], settings, again)
+            nodes = [report.node for report in reports]
+            read = await self._read(key, nodes, settings, again)
+            read = await self._others.seen(key, read, rules.scopes_to_ask(read.view, nodes, settings) if read.whole else {})
             rows += len(read.etags)
             made = await self._play(key, reports, read, settings, partitions)
             changed = made.changed()
@@ -233,7 +238,7 @@ class ReportRounds:
         settings: MaintenanceSettings,
     ) -> Round:
         node, view, body = accepted.node, made.view, report.body
-        after = FleetEvents({**view.nodes, node.node: node}, accepted.events, accepted.monitors, view.alarms, accepted.guard)
+        after = FleetEvents({**view.nodes, node.node: node}, accepted.events, accepted.monitors, view.alarms, accepted.guard, view.others)
         steps = None if body.steps is None else [step.reported() for step in body.steps]
         known = replace(view, events={**view.events, **accepted.events})
         told = {about: list(found) for about, found in made.told.items()}
@@ -336,6 +341,7 @@ def _node(body: AgentReportIn) -> NodeRow:
         tuple(entries.values()),
         caught_up=bool(body.caught_up),
         probe=body.probe.state if body.probe is not None else "",
+        lead=body.lead_ms or 0,
     )
 
 

@@ -151,9 +151,10 @@ class MaintenanceStore:
 
     # -- the index
 
-    async def index(self) -> list[str]:
-        """Return the keys of the fleets with agents. Raises `StorageError`."""
-        return [row.rk for row in await load_rows(self._tables, MAINTENANCE, INDEX, "", "~")]
+    async def index(self, tenant: str = "") -> list[str]:
+        """Return the keys of the fleets with agents, of one tenant if it is named. Raises `StorageError`."""
+        first, end = (f"{tenant}:", f"{tenant};") if tenant else ("", "~")
+        return [row.rk for row in await load_rows(self._tables, MAINTENANCE, INDEX, first, end)]
 
     async def note(self, key: str, props: Props) -> None:
         """Merge properties into a fleet's index row, if it still exists. Raises `StorageError`."""

@@ -26,6 +26,7 @@ from ..story import events_around
 from . import figures, notifications
 from .arm import Acknowledge, Acknowledged
 from .leases_port import Leases
+from .other_fleets import OtherFleets
 from .store import ATTEMPTS, MaintenanceStore, StoredEvents, changed_events
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class MaintenanceSweep:
         store: MaintenanceStore,
         settings: Callable[[Fleet], MaintenanceSettings],
         leases: Leases,
+        others: OtherFleets,
         publisher: EventPublisher,
         acknowledge: Acknowledge,
         pace: RowPace | None = None,
@@ -58,7 +60,7 @@ class MaintenanceSweep:
     ) -> None:
         """pace: that of all sweeps; each visit waits for it. pressure: of the requests of this process to storage."""
         self._tables, self._store, self._settings, self._leases = tables, store, settings, leases
-        self._publisher, self._acknowledge = publisher, acknowledge
+        self._publisher, self._acknowledge, self._others = publisher, acknowledge, others
         self._cursor = FleetCursor(tables, clock, MAINTENANCE, INDEX, pace)
         self._scans = Postponement(pressure, SCAN_PERIOD, sure=RUNS_A_SWEEP, most=MAX_STRETCH)
         self._inspections = Postponement(pressure, INSPECTION_PERIOD, most=MAX_STRETCH)
@@ -118,6 +120,7 @@ class MaintenanceSweep:
 
         async def attempt() -> tuple[StoredEvents, FleetEvents, StoredEvents] | WriteConflict:
             read = await self._store.read(key, whole=True)
+            read = await self._others.seen(key, read, rules.scopes_to_ask(read.view, (), settings))
             after = rules.sweep(read.view, settings, read.now)
             changed = _changed(read.view, after)
             stored = await self._store.write(key, read, changed)

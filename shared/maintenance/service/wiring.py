@@ -16,6 +16,7 @@ from . import figures
 from .arm import Acknowledge
 from .definition import read_maintenance_settings
 from .leases_port import Leases
+from .other_fleets import OtherFleets
 from .reports import ReportRounds
 from .service import MaintenanceService
 from .store import MaintenanceStore
@@ -45,11 +46,22 @@ class Maintenance:
         store = MaintenanceStore(tables, clock.now)
         swept: Tables = tables if pace is None else CountedTables(tables, pace)
         self._tables, self._store = tables, store
-        reports = ReportRounds(store, read_maintenance_settings, leases(tables), tenant_limits, clock=clock)
+        reports = ReportRounds(store, read_maintenance_settings, leases(tables), OtherFleets(store, clock), tenant_limits, clock=clock)
         self.service = MaintenanceService(store, read_maintenance_settings, reports)
         """Serves agents, operators and Event Grid."""
         kept = MaintenanceStore(swept, clock.now)
-        self.watch = MaintenanceSweep(swept, clock, kept, read_maintenance_settings, leases(swept), publisher, acknowledge, pace, pressure)
+        self.watch = MaintenanceSweep(
+            swept,
+            clock,
+            kept,
+            read_maintenance_settings,
+            leases(swept),
+            OtherFleets(kept, clock),
+            publisher,
+            acknowledge,
+            pace,
+            pressure,
+        )
         """Serves the timers."""
         self._pending = Cached(self._read_pending, clock, ttl=PENDING_AGE, missing_ttl=PENDING_AGE, size=MOST_PENDING)
 

@@ -41,6 +41,8 @@ HOLES: Final[Mapping[str, tuple[Any, Mapping[str, Any]]]] = {
     "a refused node waits for ever": (permission, {"latest_start": lambda event, settings: 10**12}),
     "a lost answer is permission": (permission, {"_silent_at": lambda record, node, now, settings: 0 if node.app.away else inf}),
     "an event that was not answered is permitted": (permission, {"_silent_at": lambda record, node, now, settings: 0}),
+    "a reservation is taken at any time": (reservations, {"YIELD_AHEAD": -(10**12)}),
+    "an eviction waits for permission": (permission, {"LASTING": ()}),
 }
 """Each hole by its name: the patched module, and its attributes."""
 
@@ -62,6 +64,8 @@ MUTANTS: Final = (
     Mutant("a refused node waits for ever", "lost"),
     Mutant("a lost answer is permission", "lost"),
     Mutant("an event that was not answered is permitted", "restarts"),
+    Mutant("a reservation is taken at any time", "ahead"),
+    Mutant("an eviction waits for permission", "evicted"),
 )
 
 

@@ -32,4 +32,14 @@ def three(level: int) -> Play:
     return Play("three", nodes=3, lost=level)
 
 
-PLAYS: Mapping[str, Callable[[int], Play]] = {play.__name__: play for play in (late, lost, restarts, cancelled, three)}
+def evicted(level: int) -> Play:
+    """Two nodes, of which one is removed; an answer is lost, and with more time an agent starts again."""
+    return Play("evicted", lost=1, restarts=level, evicted=1)
+
+
+def ahead(level: int) -> Play:
+    """Two nodes, of which the first has the earlier NotBefore; an answer is lost, and with more time one comes late."""
+    return Play("ahead", lost=1, late=level, ahead=True)
+
+
+PLAYS: Mapping[str, Callable[[int], Play]] = {play.__name__: play for play in (late, lost, restarts, cancelled, three, evicted, ahead)}

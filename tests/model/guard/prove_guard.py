@@ -19,6 +19,8 @@ EXPECTED = {
     "a refused node waits for ever": ("late", 4),
     "a lost answer is permission": ("guard", 3),
     "an event that was not answered is permitted": ("guard", 3),
+    "a reservation is taken at any time": ("guard", 3),
+    "an eviction waits for permission": ("late", 1),
 }
 
 

@@ -46,7 +46,8 @@ FLEET: Final = MaintenanceSettings(lead=60_000, catch_up=0, guard="prepare")
 @dataclass(frozen=True)
 class Play:
     """The number of nodes, and the largest number of answers and reports that are lost, of answers that arrive after other steps, of
-    restarts, and of events that are cancelled."""
+    restarts, and of events that are cancelled. evicted: number of nodes, the first ones, with an event that removes the machine.
+    ahead: the event of the first node has the earlier NotBefore."""
 
     name: str
     nodes: int = 2
@@ -54,6 +55,8 @@ class Play:
     late: int = 0
     restarts: int = 0
     cancelled: int = 0
+    evicted: int = 0
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,10 @@ class GuardWorld:
         return self._receive(self._report(state, number), number)
 
     def _pass_time(self, state: State) -> State:
+        if self.play.ahead and state.moment == 0:
+            # Between the two moments each agent reports many times. One that gets no answer counts the app as silent.
+            for number, one in enumerate(state.nodes):
+                state = self._call(state, number) if not one.agent.app.away else state
         # Whoever has no answer about its event, or whose last report was lost, has waited long enough by then.
         nodes = tuple(replace(one, silent=one.silent or not one.answered or bool(one.agent.app.away)) for one in state.nodes)
         state = replace(state, moment=state.moment + 1, nodes=nodes)
@@ -173,8 +180,18 @@ class GuardWorld:
 
     def _look(self, state: State, number: int) -> State:
         event = state.nodes[number].event
-        shown = () if event not in LISTED else (replace(_scheduled(number), status=LISTED[event]),)
-        return self._observe(state, number, DocumentRead(EventsDocument(None, shown)))
+        kind = "Preempt" if self._is_evicted(number) else "Freeze"
+        soon = NOT_BEFORE - 1 if self.play.ahead and number == 0 else NOT_BEFORE
+        shown = () if event not in LISTED else (replace(_scheduled(number), type=kind, status=LISTED[event], not_before=soon),)
+        state = self._observe(state, number, DocumentRead(EventsDocument(None, shown)))
+        record = state.nodes[number].agent.events.get(_id(number))
+        waits = record is not None and record.phase is EventPhase.WAITING and not record.unsure and state.nodes[number].agent.run is None
+        if waits and self._is_evicted(number):
+            raise Violation(f"late: {_name(number)} waits, although its machine is removed in any case")
+        return state
+
+    def _is_evicted(self, number: int) -> bool:
+        return number < self.play.evicted
 
     def _end_hook(self, state: State, number: int) -> State:
         run = state.nodes[number].agent.run
@@ -252,7 +269,7 @@ class GuardWorld:
         return state
 
     def _excuse(self, state: State, number: int) -> bool:
-        return state.moment == LATE or state.nodes[number].silent
+        return state.moment == LATE or state.nodes[number].silent or self._is_evicted(number)
 
     def _judge(self, state: State, number: int, agent: NodeState) -> None:
         before, after = state.nodes[number].agent.events.get(_id(number)), agent.events.get(_id(number))

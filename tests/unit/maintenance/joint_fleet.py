@@ -22,7 +22,7 @@ from shared.maintenance.agent.observations import ApprovalPosted, AppUnreachable
 from shared.maintenance.decisions import approvals
 from shared.maintenance.decisions.domain_guard import is_live
 from shared.maintenance.model import AgentReportIn
-from shared.maintenance.rows import EventRow, FleetEvents
+from shared.maintenance.rows import REMOVES, EventRow, FleetEvents
 from shared.maintenance.rule_settings import MaintenanceSettings
 from shared.maintenance.service.reports import _node
 from shared.maintenance.service.views import answer_out
@@ -200,7 +200,7 @@ class Fleet:
         by_hand = known is not None and known.grant is not None and known.grant.by != approvals.BY_FLEET
         too_wide = self._is_too_wide(event)
         deadline = self.hooks.get("prepare", self.settings.lead / 2000)
-        late = event.not_before is None or self.wall >= event.not_before - 1000 * deadline
+        late = event.type in REMOVES or event.not_before is None or self.wall >= event.not_before - 1000 * deadline
         node.excused = by_hand or too_wide or late or node.is_silent(event.event_id)
         if node.excused:
             return
@@ -226,7 +226,7 @@ class Fleet:
         """The judge of a POST."""
         raw = self.listed[post.raw_id]
         named = [name for name in self.domains if f"vm_{name}" in raw["Resources"]]
-        by_rule = raw["EventSource"] == "User" and not self.settings.rules
+        by_rule = raw["EventSource"] == "User" and raw["EventType"] not in REMOVES and not self.settings.rules
         again = any(each.partition(".")[0] == post.event_id for each in self.posts)
         self.posts.append(post.grant or post.event_id)
         if by_rule or again or raw["EventStatus"] == "Started":

@@ -231,6 +231,72 @@ def test_an_event_that_is_far_away_has_no_reservation_yet() -> None:
     assert out(fleet) == ["b"]
 
 
+@pytest.mark.parametrize("kind", ["Preempt", "Terminate"])
+def test_a_machine_that_is_removed_prepares_at_once_while_another_domain_is_down(kind: str) -> None:
+    """It waits for nobody, raises no alarm, and the others wait for it. Agents of former releases have the app's permission."""
+    fleet = Fleet(PREPARE, random.Random(0), hooks=QUICK)
+    fleet.announce(["a"], notice=60)
+    while "a" not in out(fleet) or fleet.nodes["a"].state.run is not None:
+        second(fleet, finish=False)
+    started = fleet.wall
+    fleet.announce(["b"], kind, notice=30)
+    fleet.announce(["c"], notice=100)
+    second(fleet, finish=False)
+    assert fleet.nodes["b"].began_at["e2"] == started + 1000
+    assert alarms(fleet) == {}
+    while seconds_to(fleet) > 60:
+        second(fleet, finish=False)
+    assert out(fleet) == ["a", "b"]
+    assert reservations.permissions(fleet.view.nodes["c"], fleet.view, PREPARE, fleet.wall)["e3"] != ""
+
+
+def test_the_app_permits_what_removes_a_machine_also_to_an_agent_that_asks() -> None:
+    fleet = Fleet(PREPARE, random.Random(0), hooks=QUICK)
+    fleet.announce(["a"], notice=60)
+    while "a" not in out(fleet):
+        second(fleet, finish=False)
+    fleet.announce(["b"], "Terminate", notice=900)
+    second(fleet, finish=False)
+    node = fleet.view.nodes["b"]
+    assert reservations.permissions(node, fleet.view, PREPARE, fleet.wall) == {"e2": ""}
+
+
+@pytest.mark.parametrize("first", ["later", "sooner", "both"])
+def test_the_earliest_not_before_goes_first_whoever_is_reported_first(first: str) -> None:
+    fleet = Fleet(PREPARE, random.Random(0), hooks=QUICK)
+    if first != "sooner":
+        fleet.announce(["b"], notice=360)
+    for _ in range(0 if first == "both" else 6):
+        second(fleet)
+    fleet.announce(["a"], notice=120)
+    if first == "sooner":
+        fleet.announce(["b"], notice=360)
+    announced = fleet.wall
+    a, b = fleet.nodes["a"], fleet.nodes["b"]
+    for _ in range(330):
+        second(fleet)
+        assert not (a.out and b.out)
+        assert alarms(fleet) == {}
+    assert [at - announced for at in a.began_at.values()] == [60_000]
+    assert len(b.began_at) == 1
+
+
+@pytest.mark.parametrize(("own_lead", "yields"), [(0, True), (250, False)])
+def test_a_reservation_is_kept_in_the_last_minute_before_its_nodes_may_begin(own_lead: int, yields: bool) -> None:
+    """own_lead: the lead in the file of the node, which the app knows from its reports."""
+    fleet = Fleet(PREPARE, random.Random(0), hooks=QUICK)
+    fleet.announce(["b"], notice=300)
+    for _ in range(6):
+        second(fleet)
+    fleet.view = replace(fleet.view, nodes={name: replace(node, lead=1000 * own_lead) for name, node in fleet.view.nodes.items()})
+    events = {"e2": replace(fleet.view.events["e1"], event_id="e2", resources=("vm_a",), not_before=fleet.wall + 60_000)}
+    asking = replace(fleet.view.nodes["a"], entries=(replace(fleet.view.nodes["b"].entries[0], event_id="e2", not_before=None),))
+    view = replace(fleet.view, events={**fleet.view.events, **events}, nodes={**fleet.view.nodes, "a": asking})
+    assert list(reservations.reserve(view, PREPARE, fleet.wall).reserved) == (["e2"] if yields else ["e1"])
+    near = replace(view, events={**view.events, "e1": replace(view.events["e1"], not_before=fleet.wall + 119_000)})
+    assert list(reservations.reserve(near, PREPARE, fleet.wall).reserved) == ["e1"]
+
+
 def play(fleet: Fleet, moves: tuple[str, ...] = GUARD_MOVES) -> Fleet:
     """Let anything happen. Reports of changes arrive soon, most of the time, and Azure follows approvals."""
     dice = fleet.dice

@@ -38,6 +38,7 @@ MAX_STEPS: Final = 500
 """Steps of stories that wait for the next report."""
 STEPS_OF_REPORT: Final = 100
 _NOT_TAKEN: Final = (400, 413, 422)
+_REFUSES_AGENT: Final = (401, 403, 404)
 BATCH: Final = 50
 """Waiting reports that are sent before their file is rewritten."""
 TRIES: Final = 5
@@ -86,11 +87,14 @@ class Reporter:
         chance: Callable[[], float],
         context: LogContext | None = None,
         prober: CallerProber | None = None,
+        lead: Millis = 0,
     ) -> None:
+        """lead: the longest lead of the node's own file; 0 if it sets none."""
         self._context = LogContext(node) if context is None else context
         self._app_client, self._backlog, self._observe, self._figures = app_client, backlog, observe, figures
         self._node, self._machine, self._steady, self._chance, self._prober = node, machine, steady, chance, prober
         self._wall = wall
+        self._own_lead = {"lead_ms": lead} if lead else {}
         self._seq, self._leap, self._failures = wall(), LEAP, 0
         self._steps: deque[dict[str, Any]] = deque(maxlen=MAX_STEPS)
         self._number = 0
@@ -247,7 +251,7 @@ class Reporter:
             self._apply_receipt(receipt)
             return True
         why = f"status {answer.status}{_detail(answer.body)}"
-        self._away(why, "refused")
+        self._away(why, "refused", refused=answer.status in _REFUSES_AGENT)
         if answer.status not in (400, 413, 422):
             return False
         log.warning(
@@ -265,7 +269,7 @@ class Reporter:
         """Return a report as this release of the app takes it."""
         if not self._steps_taken:
             return {name: value for name, value in body.items() if name != "steps"}
-        return {"steps": [], **body, "sent": to_text(self._wall())}
+        return {"steps": [], **body, "sent": to_text(self._wall()), **self._own_lead}
 
     def _apply_receipt(self, receipt: ReportReceipt) -> None:
         self._figures.add("tocsin_agent_reports_total", outcome="taken")
@@ -279,10 +283,10 @@ class Reporter:
             self._due = min(self._due, self._steady() + PROBE_READY * self._chance())
         self._observe(receipt.answer)
 
-    def _away(self, why: str, outcome: str) -> bool:
+    def _away(self, why: str, outcome: str, *, refused: bool = False) -> bool:
         self._figures.add("tocsin_agent_reports_total", outcome=outcome)
         self._later()
-        self._observe(AppUnreachable(why))
+        self._observe(AppUnreachable(why, refused))
         return False
 
     def _later(self) -> None:

@@ -55,6 +55,10 @@ class AgentSettings:
     dry_run: bool = False
     policy: FleetPolicy = field(default_factory=FleetPolicy)
 
+    def longest_lead(self) -> float:
+        """Return the longest lead that the node's own file sets, in seconds; 0 if it sets none."""
+        return max([self.lead or 0.0, *self.leads.values()])
+
     def lead_of(self, kind: str) -> float:
         """Return the seconds before NotBefore at which the node prepares for events of a type.
 

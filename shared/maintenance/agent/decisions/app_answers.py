@@ -7,7 +7,7 @@ from dataclasses import replace
 from ....core.clock import to_text
 from ..effects import SendResult
 from ..model import EventPhase, EventRecord, LeasedApproval, ScheduledEvent
-from ..observations import AppAnswer, AppCommand
+from ..observations import AppAnswer, AppCommand, AppUnreachable
 from ..policy import FleetPolicy
 from .documents import apply_event_end, apply_event_start
 from .work import AWAITING, OVER, StepInProgress
@@ -21,6 +21,7 @@ def apply_answer(work: StepInProgress, answer: AppAnswer) -> None:
     app = replace(
         work.node.app,
         away=False,
+        refusal="",
         heard=answer.told - answer.holds.keys(),
         holds=dict(answer.holds),
         grants=grants,
@@ -50,9 +51,15 @@ def _follow(work: StepInProgress, policy: FleetPolicy | None) -> None:
     work.log("agent_fleet_settings", "the agent follows the fleet's settings in addition to its file", fields=fields)
 
 
-def apply_unreachable_app(work: StepInProgress, reason: str) -> None:
-    """Apply a failed report: the node follows its own rules."""
-    if not work.node.app.away:
+def apply_unreachable_app(work: StepInProgress, away: AppUnreachable) -> None:
+    """Apply a failed report: the node follows its own rules. If the app refuses this agent, nothing is approved before NotBefore."""
+    reason, app = away.reason, work.node.app
+    if away.refused and not app.refusal:
+        work.log("agent_refused", f"the app refuses this agent: {reason}. Check its key, its fleet and the app's address", warn=True)
+    if away.refused:
+        # Approvals that it leased before were given to an agent that it still knew.
+        work.set(app=replace(app, refusal=reason, grants={}))
+    if not work.node.app.away and not away.refused:
         work.log("agent_app_away", f"the app cannot be reached: {reason}", warn=True)
     since = work.node.app.away_since if work.node.app.away else work.now.steady
     work.set(app=replace(work.node.app, away=True, away_since=since, heard=frozenset()))

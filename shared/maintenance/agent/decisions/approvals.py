@@ -26,6 +26,7 @@ _RESULTS: Final[Mapping[str, Literal["posted", "refused", "unreachable"]]] = {
 }
 ASKING: Final = "the agent waits for the fleet's answer"
 ASKING_FIRST: Final = "the agent asks the fleet first for its settings"
+REFUSED: Final = "the app refuses this agent, so it approves nothing: it cannot know which other nodes are down"
 UNDATED: Final = "its NotBefore cannot be read: a person may approve it, or it starts by itself"
 
 
@@ -72,6 +73,8 @@ def held(work: StepInProgress, record: EventRecord) -> tuple[str, LeasedApproval
         return "a rehearsal is never approved", None
     if event.status != "Scheduled":
         return "its status is not known", None
+    if node.app.refusal:
+        return REFUSED, None
     grant = node.app.grants.get(event.event_id)
     if grant is not None:
         return "", grant

@@ -16,8 +16,8 @@ from ..policy import Action, ActionRule
 if TYPE_CHECKING:
     from ....core.clock import Millis
 
-_LASTING: Final = ("Preempt", "Terminate")
-"""Types that end the machine, for any duration that they name."""
+LASTING: Final = ("Preempt", "Terminate")
+"""Types that end the machine, for any duration that they name. Waiting does not delay them, and leaves less time to prepare."""
 _STRICTEST: Final[Mapping[tuple[bool, bool], Action]] = {
     (False, True): "approve",
     (True, True): "prepare",
@@ -38,7 +38,9 @@ def choose(event: ScheduledEvent, settings: AgentSettings) -> Action:
     said = [_first(rules, event) for rules in (settings.rules, settings.policy.rules)]
     if asked := [rule.action for rule in said if rule is not None]:
         return strictest(asked)
-    return "approve" if event.source == "User" or harmless(event, settings) else "prepare"
+    # A user's restart ends a hang, and is approved at once. What removes the machine is announced so that it can be drained.
+    user = event.source == "User" and event.type not in LASTING
+    return "approve" if user or harmless(event, settings) else "prepare"
 
 
 def strictest(actions: Iterable[Action]) -> Action:
@@ -63,7 +65,7 @@ def fits(rule: ActionRule, event: ScheduledEvent) -> bool:
 
 def harmless(event: ScheduledEvent, settings: AgentSettings) -> bool:
     """Return true if the event is known to have no impact: a known type that keeps the machine, with duration 0 or a short Freeze."""
-    if event.type not in EVENT_TYPES or event.type in _LASTING:
+    if event.type not in EVENT_TYPES or event.type in LASTING:
         return False
     return event.duration == 0 or (event.type == "Freeze" and 0 <= event.duration < settings.freeze_limit)
 

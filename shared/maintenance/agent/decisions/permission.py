@@ -4,6 +4,8 @@
     refused, or no answer yet    until NotBefore minus the time that the prepare hook needs
     the app is silent            from NotBefore minus the lead
 
+A Preempt and a Terminate need no permission: Azure removes the machine at NotBefore, whoever else is down.
+
 A report that shows an event as WAITING asks; each answer replaces the one before. The app is silent if it has been away for `patience`
 seconds, or has not answered about the event for as long. Until then its last answer counts: one lost call must not bypass the guard.
 """
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..config.settings import AgentSettings
 from ..model import EventRecord, NodeState, Now, ScheduledEvent
-from .event_rules import prepare_at
+from .event_rules import LASTING, prepare_at
 
 if TYPE_CHECKING:
     from ....core.clock import Millis
@@ -52,7 +54,8 @@ def refusal(record: EventRecord, node: NodeState, settings: AgentSettings) -> st
 
 
 def _is_guarded(event: ScheduledEvent, settings: AgentSettings) -> bool:
-    return settings.central and settings.policy.guard == "prepare" and not event.rehearsal
+    waits = event.type not in LASTING and not event.rehearsal
+    return waits and settings.central and settings.policy.guard == "prepare"
 
 
 def _silent_at(record: EventRecord, node: NodeState, now: Now, settings: AgentSettings) -> float:

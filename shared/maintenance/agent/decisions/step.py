@@ -57,8 +57,8 @@ def step(state: NodeState, observation: Observation, now: Now, settings: AgentSe
             approvals.apply_post_result(work, observation)
         case AppAnswer():
             app_answers.apply_answer(work, observation)
-        case AppUnreachable(reason):
-            app_answers.apply_unreachable_app(work, reason)
+        case AppUnreachable():
+            app_answers.apply_unreachable_app(work, observation)
         case Tick():
             timeouts.measure_gap(work)
         case StopRequested():
@@ -91,11 +91,13 @@ def unready_reason(state: NodeState, now: Now, settings: AgentSettings) -> str:
     """Return why the agent is not ready; '' when it is."""
     if state.stopping:
         return "the agent ends"
+    refused = f"the app refuses this agent: {state.app.refusal}" if state.app.refusal else ""
     if state.good_at is None:
-        return f"no document yet{': ' + state.complaint if state.complaint else ''}"
+        missing = f"no document yet{': ' + state.complaint if state.complaint else ''}"
+        return f"{refused}; {missing}" if refused else missing
     age = now.steady - state.good_at
     stale = f"no document for {age:.0f} s: {state.complaint}" if age > settings.stale else ""
-    return "; ".join(reason for reason in (_unrestored_reason(state), stale) if reason)
+    return "; ".join(reason for reason in (refused, _unrestored_reason(state), stale) if reason)
 
 
 def _unrestored_reason(state: NodeState) -> str:

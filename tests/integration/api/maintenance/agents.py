@@ -27,7 +27,10 @@ MAKE: dict[str, Any] = {"partitions": 1, "maintenance": {"catch_up": "PT1M"}}
 class Agent:
     """One node's agent. `entries`: its report of each event, by id."""
 
-    def __init__(self, client: Client, node: str, domain: str = "0", *, scope: str = "set", location: str = "westeurope") -> None:
+    def __init__(
+        self, client: Client, node: str, domain: str = "0", *, scope: str = "set", location: str = "westeurope", fleet: str = DB
+    ) -> None:
+        self.fleet = fleet
         self.client, self.node, self.domain, self.scope, self.location = client, node, domain, scope, location
         self.seq, self.disabled, self.entries, self.fields = 0, False, {}, {}  # type: ignore[var-annotated]
 
@@ -78,7 +81,7 @@ class Agent:
 
     async def report(self, **fields: Any) -> LocalReply:
         self.seq += 1
-        return await self.client.post(f"{DB}/maintenance/reports", self.body(**fields))
+        return await self.client.post(f"{self.fleet}/maintenance/reports", self.body(**fields))
 
     async def reports(self, **fields: Any) -> dict[str, Any]:
         """Send a report that must be accepted. Return the answer."""
@@ -92,7 +95,7 @@ class Agent:
         return {each["event_id"]: each["reason"] for each in (await self.reports())["hold"]}
 
     async def result(self, approval: str, outcome: str = "posted") -> LocalReply:
-        return await self.client.post(f"{DB}/maintenance/approvals/{approval}/result", {"node": self.node, "outcome": outcome})
+        return await self.client.post(f"{self.fleet}/maintenance/approvals/{approval}/result", {"node": self.node, "outcome": outcome})
 
 
 def agents(world: World, *names: str) -> list[Agent]:

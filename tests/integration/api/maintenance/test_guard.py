@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shared.core.clock import to_text
 from shared.storage.names import MAINTENANCE
 from tests.unit.scheduler.harness import World
 
@@ -49,6 +50,17 @@ async def test_of_three_nodes_with_one_not_before_one_has_permission_until_it_is
     a.sees_no_more("event-a")
     await a.reports()
     assert (await permission(b), await permission(c)) == ({"event-b": ""}, {"event-c": "event-b goes first"})
+
+
+@pytest.mark.parametrize(("lead", "first"), [(600_000, "event-b"), (850_000, "event-a")])
+async def test_an_earlier_not_before_takes_the_reservation_unless_the_holder_may_begin_soon(world: World, lead: int, first: str) -> None:
+    """lead: the lead in the file of the holder's node, in milliseconds."""
+    a, b, _ = await three(world)
+    a.fields["lead_ms"] = lead
+    assert await permission(a) == {"event-a": ""}
+    b.sees("WAITING", "event-b", on=("b",), not_before=to_text(world.now + 14 * MINUTE))
+    found = await permission(b) | await permission(a)
+    assert [event_id for event_id, why in found.items() if not why] == [first]
 
 
 async def test_the_api_shows_who_has_permission(world: World) -> None:

@@ -119,6 +119,9 @@ class Node:
     def app_away(self) -> tuple[AgentEffect, ...]:
         return self.observe(AppUnreachable("no connection"))
 
+    def app_refuses(self) -> tuple[AgentEffect, ...]:
+        return self.observe(AppUnreachable("status 401: unknown key", refused=True))
+
     def stop(self) -> tuple[AgentEffect, ...]:
         return self.observe(StopRequested())
 

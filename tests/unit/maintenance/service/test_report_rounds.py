@@ -16,6 +16,7 @@ from shared.maintenance import rules
 from shared.maintenance.model import AgentReportIn
 from shared.maintenance.rows import FleetEvents
 from shared.maintenance.rule_settings import MaintenanceSettings
+from shared.maintenance.service.other_fleets import OtherFleets
 from shared.maintenance.service.reports import ReceivedReport, ReportRounds, _node, _pause
 from shared.maintenance.service.store import MaintenanceStore
 from shared.maintenance.timings import FREE_ROWS, LONGEST_PAUSE
@@ -61,7 +62,7 @@ class Side:
         self.clock = SettableClock()
         self.tables = MemoryTables(self.clock)
         self.store, self.leases = DefinedFleet(self.tables, self.clock.now), HeldPartitions(held)
-        self.rounds = ReportRounds(self.store, lambda fleet: SETTINGS, self.leases, clock=self.clock)
+        self.rounds = ReportRounds(self.store, lambda fleet: SETTINGS, self.leases, OtherFleets(self.store, self.clock), clock=self.clock)
 
     async def serve(self, bodies: Sequence[AgentReportIn]) -> list[Any]:
         """Serve reports in as few rounds as it takes; return answers, and errors by their codes."""
@@ -205,7 +206,7 @@ async def test_a_report_that_cannot_be_stored_or_served_is_refused_alone(error: 
 
 async def test_a_write_that_loses_is_decided_again_for_all_reports_of_the_round() -> None:
     (side,) = await sides({}, 1)
-    other = ReportRounds(side.store, lambda fleet: SETTINGS, side.leases, clock=side.clock)
+    other = ReportRounds(side.store, lambda fleet: SETTINGS, side.leases, OtherFleets(side.store, side.clock), clock=side.clock)
     on = {"e0": (0,), "e1": (1,)}
     now = side.clock.now()
     await asyncio.gather(*(side.rounds.report("t", "db", body(each, 1, {}, on, now)) for each in range(3)))

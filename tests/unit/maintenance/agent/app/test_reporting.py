@@ -15,6 +15,7 @@ from shared.core.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.app.reporter import MAX_STEPS, STEPS_OF_REPORT, AppClient, Reporter
 from shared.maintenance.agent.caller_probe import CallerProber, ProbeConsent
 from shared.maintenance.agent.config.config import AppSettings
+from shared.maintenance.agent.config.settings import AgentSettings
 from shared.maintenance.agent.effects import SendResult, WriteLog
 from shared.maintenance.agent.journal import DiskFolder, ReportBacklog
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
@@ -52,7 +53,9 @@ class App:
 class ReporterFixture:
     """A reporter without its thread, on a clock that the test moves."""
 
-    def __init__(self, folder: Path, *answers: HttpReply | TransportFailure, wall: int = 1000, probing: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *answers: HttpReply | TransportFailure, wall: int = 1000, probing: bool = False, lead: int = 0
+    ) -> None:
         self.app, self.observed, self.time, self.figures = App(*answers), list[Observation](), 100.0, AgentFigures()
         self.backlog = ReportBacklog(DiskFolder(folder), 5)
         client = AppClient(AppSettings("https://app.example", "search", KEY), ask=self.app)
@@ -67,6 +70,7 @@ class ReporterFixture:
             steady=lambda: self.time,
             chance=lambda: 1.0,
             prober=CallerProber(ProbeConsent(frozenset({"db.example"})), run="r", steady=lambda: self.time) if probing else None,
+            lead=lead,
         )
 
     def change(self, *states: NodeState) -> list[dict[str, Any]]:
@@ -172,6 +176,14 @@ def test_refused_report_is_dropped_and_does_not_stop_what_is_behind_it(
     assert actions(caplog) == ["agent_report_refused"]
 
 
+def test_the_longest_lead_of_the_nodes_own_file_is_reported_and_left_out_for_a_former_release(tmp_path: Path) -> None:
+    it = ReporterFixture(tmp_path, problem(422, "invalid-content"), lead=45_000)
+    first, second = it.change(state(EventPhase.WAITING))
+    assert first["lead_ms"] == 45_000 and "lead_ms" not in second
+    assert AgentSettings("vm", lead=30.0, leads={"Reboot": 45.0}).longest_lead() == 45.0
+    assert AgentSettings("vm").longest_lead() == 0
+
+
 def test_results_of_the_caller_probe_are_left_out_for_an_instance_of_a_former_release(tmp_path: Path) -> None:
     target = {"url": "https://db.example/", "every_ms": 1000, "timeout_ms": 5000}
     policy = {"lead_ms": 1, "leads_ms": {}, "require_central": False, "rules": [], "guard": "approve", "probe": target}
@@ -189,7 +201,7 @@ def test_results_of_the_caller_probe_are_left_out_for_an_instance_of_a_former_re
 def test_other_refusals_count_as_away_and_keep_the_report(reporting: Callable[..., ReporterFixture], status: int) -> None:
     it = reporting(problem(status, "no"))
     it.change(state(EventPhase.PREPARED))
-    assert it.observed == [AppUnreachable(f"status {status}: because no")] and len(it.backlog) == 1
+    assert it.observed == [AppUnreachable(f"status {status}: because no", status in (401, 403, 404))] and len(it.backlog) == 1
     assert it.figures.value("tocsin_agent_reports_total", outcome="refused") == 1
 
 

@@ -29,7 +29,8 @@ def one(type: str = "Freeze", duration: int = 9, source: str = "Platform", names
         (one("", 0), "prepare"),
         (one(duration=-1), "prepare"),
         (one("Reboot", -1, "User"), "approve"),
-        (one("Terminate", -1, "User"), "approve"),
+        (one("Terminate", -1, "User"), "prepare"),
+        (one("Preempt", -1, "User"), "prepare"),
     ],
 )
 def test_without_rules_users_and_what_is_no_impact_are_approved(found: ScheduledEvent, action: str) -> None:

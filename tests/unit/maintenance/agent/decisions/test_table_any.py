@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from shared.maintenance.agent.decisions.step import unready_reason
 from shared.maintenance.agent.effects import SendReport, SendResult, StopHook
 from shared.maintenance.agent.model import ElectedMonitors, EventPhase, EventsDocument, LeasedApproval, Now, ScheduledEvent
 from shared.maintenance.agent.observations import DocumentRead, StartUp
+from shared.maintenance.agent.policy import FleetPolicy
+from tests.texts import assert_text
 from tests.unit.maintenance.agent.agent_node import START, VM, Node, event
 from tests.unit.maintenance.agent.decisions.state_table import row
 
@@ -300,6 +305,44 @@ def test_local_rules_prepare_in_time_though_a_grant_is_required() -> None:
     assert (node.phase(), node.posts()) == (EventPhase.PREPARED, [])
     node.answer(monitors=ElectedMonitors("n1", "n2", 3))
     assert node.posts() == ["e1"] and "agent_app_back" in node.logged()
+
+
+@row("any", "the app refuses this agent")
+@pytest.mark.parametrize("kind", [{}, {"EventSource": "User"}, {"DurationInSeconds": 0}], ids=["prepared", "user", "harmless"])
+def test_an_agent_that_the_app_refuses_prepares_in_time_and_approves_nothing(kind: dict[str, Any]) -> None:
+    """A wrong key is no outage: nobody orders this node among the others until a person has acted."""
+    node = Node().with_settings(central=True)
+    node.answer(policy=FleetPolicy(lead=30.0, guard="prepare"))
+    node.app_refuses()
+    node.app_refuses()
+    assert node.warned().count("agent_refused") == 1 and "agent_app_away" not in node.logged()
+    node.see(event(in_s=60, **kind))
+    node.wait(30)
+    assert node.runs() == ([] if kind else ["prepare"])
+    if not kind:
+        node.hook()
+    node.app_away()
+    node.wait(29)
+    assert (node.posts(), unready_reason(node.state, Now(node.wall, node.steady), node.settings)) == (
+        [],
+        "the app refuses this agent: status 401: unknown key",
+    )
+    assert_text("agent.refused", node.record().reason)
+    node.answer()
+    assert node.posts() == ["e1"] and unready_reason(node.state, Now(node.wall, node.steady), node.settings) == ""
+
+
+@row("any", "the app refuses this agent")
+def test_a_leased_approval_ends_when_the_app_refuses_the_agent() -> None:
+    node = Node().with_settings(central=True)
+    node.see(event(names=("vm-2",)))
+    until = node.steady + 5
+    node.state = replace(node.state, sighted=False)
+    node.answer(grants=(LeasedApproval("g1", "e1", until, node.wall + 100_000),))
+    assert "e1" in node.state.app.grants
+    node.app_refuses()
+    node.see(event(names=("vm-2",)))
+    assert (node.state.app.grants, node.posts()) == ({}, [])
 
 
 @row("any", "SIGTERM")

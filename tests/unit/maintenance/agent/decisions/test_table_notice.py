@@ -65,6 +65,19 @@ def test_event_of_a_user_is_approved_without_the_app_even_where_its_grant_is_req
 
 
 @row("-", "Scheduled, User")
+@pytest.mark.parametrize("kind", ["Terminate", "Preempt"])
+def test_a_machine_that_a_user_removes_is_drained_first_unless_a_rule_approves(kind: str) -> None:
+    node = Node()
+    node.see(event(EventType=kind, EventSource="User", DurationInSeconds=-1, in_s=20))
+    assert (node.posts(), node.runs()) == ([], ["prepare"])
+    node.hook()
+    assert node.posts() == ["e1"]
+    node = Node().with_settings(rules=(ActionRule("approve", type=kind, source="User"),))
+    node.see(event(EventType=kind, EventSource="User", in_s=20))
+    assert (node.posts(), node.runs()) == (["e1"], [])
+
+
+@row("-", "Scheduled, User")
 def test_event_of_a_user_is_prepared_for_where_a_rule_says_so() -> None:
     node = Node().with_settings(rules=(ActionRule("prepare", source="User"),))
     node.see(event(EventSource="User", in_s=20))

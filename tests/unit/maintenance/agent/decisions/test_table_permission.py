@@ -152,6 +152,21 @@ def test_an_event_without_a_readable_not_before_is_prepared_for_at_once() -> Non
 
 
 @row("WAITING", "its time comes, or the fleet approves early")
+@pytest.mark.parametrize(("kind", "wait"), [("Preempt", 0), ("Terminate", 240)])
+def test_an_event_that_removes_the_machine_waits_for_no_permission(kind: str, wait: int) -> None:
+    """It cannot be delayed, and a Preempt leaves 30 s. A Terminate begins at its lead."""
+    node = asking()
+    node.answer(refused={"e2": BUSY["e1"]})
+    node.see(event("E2", in_s=300, EventType=kind))
+    if wait:
+        node.answer(refused={"e2": BUSY["e1"]})
+        node.wait(wait - 1)
+        assert node.phase("e2") is EventPhase.WAITING
+        node.wait(1)
+    assert (node.phase("e2"), node.warned()) == (EventPhase.PREPARING, [])
+
+
+@row("WAITING", "its time comes, or the fleet approves early")
 def test_with_the_guard_approve_refusals_mean_nothing() -> None:
     node = asking(FleetPolicy(lead=60.0))
     node.answer(refused=BUSY)
