@@ -81,7 +81,7 @@ SECTIONS: Final[Mapping[str, tuple[LimitRow, ...]]] = {
         LimitRow("channels of one fan-out", MOST_CHANNELS),
         LimitRow("id of a fan-out", MOST_FANOUT_ID, "characters"),
         LimitRow("events in one batch", MAX_BATCH_EVENTS),
-        LimitRow("body of one batch", MAX_BATCH_BYTES, "bytes"),
+        LimitRow("body of one batch", MAX_BATCH_BYTES, "bytes; 4,000,000 on an instance of 512 MB, as `GET /limits` shows"),
         LimitRow("labels of an event", bound(EventIn, "labels", "maxProperties")),
         LimitRow("labels that a callback repeats", MOST_LABELS, "bytes as JSON"),
         LimitRow("time between two notices of one kind", PERIOD // 1000, "seconds"),

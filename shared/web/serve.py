@@ -158,7 +158,7 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
     media = ""
     raw = request.body if route.takes_body else b""
     if route.takes_body:
-        parsing.check_length(headers, raw, route.max_body)
+        parsing.check_length(headers, raw, route.max_body if app is None else min(route.max_body, app.body_limit))
         if raw:
             media = parsing.media_type(headers, route.media)
             if route.opaque is not None:
