@@ -169,11 +169,8 @@ An operator sets these limits for each tenant; one that is lower than what exist
 """
 
 _HOW = """
-A PUT replaces all settings of the tenant, so read them first and name those that stay:
-
 ```sh
-tocsin tenants get shop
-tocsin tenants put shop --settings '{"limits": {"fleets": 300, "agents": 500, "partitions": 100000}}'
+tocsin tenants set shop --settings '{"limits": {"fleets": 300, "agents": 500, "partitions": 100000}}'
 ```
 
 A new limit of agents or servers holds on all instances within 5 seconds, the others at once.
