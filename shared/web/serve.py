@@ -190,7 +190,11 @@ def write(answer: Answer) -> ApiResponse:
     if answer.body is None:
         return ApiResponse(answer.status, headers, b"")
     headers.setdefault("content-type", answer.content_type)
-    return ApiResponse(answer.status, {**_SAFE, **headers}, encode(answer.body))
+    body = encode(answer.body)
+    if answer.content_type.endswith("json") and not body.endswith(b"\n"):
+        # The handler has made the JSON itself.
+        body += b"\n"
+    return ApiResponse(answer.status, {**_SAFE, **headers}, body)
 
 
 def refuse(found: Problem, url: str) -> ApiResponse:
