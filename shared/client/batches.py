@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from ..core.errors import TocsinError
+from ..core.errors import Problem, TocsinError
 from ..core.readable import count_of
 from . import calls
 from .errors import BatchStopped, Refused, Unreachable, Unreadable
@@ -74,7 +74,7 @@ def send_lines(
 ) -> CallSteps[Batch]:
     """Send events that are already encoded, one chunk after the other. Each result's index is the line's `at`. Raises `BatchStopped`.
 
-    A line that is too large forms its own chunk, and the service refuses it.
+    A line that no request can carry is refused here, and does not stop the others.
     """
     asked, most = room or BatchRoom(), SURE_BYTES
     chunk: list[EncodedEvent] = []
@@ -86,6 +86,10 @@ def send_lines(
             more = (len(line.text) + 1) * line.channels
             if size + more > most:
                 most = yield from asked.ask(retry_settings, chance)
+            if len(line.text) > most:
+                refusal = Problem(413, "content-too-large", f"The event has {len(line.text):,} bytes. A batch has at most {most:,}.")
+                done[line.at] = BatchLine(index=line.at, status=refusal.status, problem=refusal.body())
+                continue
             if chunk and (events + line.channels > MAX_EVENTS or size + more > most):
                 yield from _chunk(chunk, done, unknown, retry_settings, chance)
                 chunk, size, events = [], 0, 0

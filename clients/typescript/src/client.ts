@@ -120,7 +120,8 @@ export class Events {
     const total = sizes.reduce((sum, size) => sum + size, 1);
     const most = total <= SURE_BYTES ? total : await this.#batchBytes(options);
     for (const chunk of chunks(given, sizes, most)) {
-      const done = await this.#chunk(chunk.events, options);
+      const size = sizes[chunk.first]! + 1;
+      const done = size > most ? [tooLarge(size, most)] : await this.#chunk(chunk.events, options);
       results.push(...done.map((line) => ({ ...line, index: line.index + chunk.first })));
     }
     const accepted = results.filter((line) => line.status < 300).length;
@@ -409,6 +410,13 @@ function withId<T extends NewEvent | NewFanout>(event: T): T {
 // Not crypto.randomUUID: a browser has it only on secure pages.
 function random(bytes: number): string {
   return [...crypto.getRandomValues(new Uint8Array(bytes))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** The result of an event that no request can carry. It does not stop the others. */
+function tooLarge(size: number, most: number): Schemas["BatchLine"] {
+  const type = "https://tocsin.dev/problems/content-too-large";
+  const detail = `The event has ${size} bytes. A batch has at most ${most}.`;
+  return { index: 0, status: 413, problem: { type, title: "Content too large", status: 413, detail } };
 }
 
 /** Split events into batches of at most `most` bytes: each event has its own bytes and a comma, and the array one bracket more. */

@@ -109,6 +109,11 @@ test("a large batch is split by the limit that the app tells, and a small one is
     assert.ok(bodies.every((body) => body.length <= 1_500_000));
   });
   assert.equal(await scripted([answer(4)], async (tocsin) => void (await tocsin.events.batch(Array(4).fill(event)))), 1);
+  const large = { payload: "x".repeat(1_500_000), delay: "PT1H" };
+  await scripted([sizes, answer(1), answer(1)], async (tocsin) => {
+    const done = await tocsin.events.batch([event, large, event]);
+    assert.deepEqual([done.rejected, done.results.map(({ index, status }) => [index, status])], [1, [[0, 201], [1, 413], [2, 201]]]);
+  });
 });
 
 test("an aborted call ends at once with the reason, also in a pause", async () => {

@@ -88,6 +88,14 @@ def test_a_chunk_that_every_app_takes_is_sent_without_a_further_call() -> None:
     assert (len(service.batches), service.asked) == (1, 0)
 
 
+def test_an_event_that_no_request_can_carry_is_refused_and_stops_no_other() -> None:
+    service = Service()
+    done = service.send([{"payload": "x" * size, "delay": HOUR} for size in (10, SMALL_INSTANCE, 20)])
+    assert [(line.index, line.status) for line in done.results] == [(0, 201), (1, 413), (2, 201)]
+    assert done.results[1].problem is not None and done.results[1].problem["type"].endswith("/content-too-large")
+    assert [len(lines) for lines in service.batches] == [2]
+
+
 def test_an_event_for_several_channels_counts_once_for_each_as_in_the_service() -> None:
     service = Service()
     names = [f"c{number}" for number in range(10)]
