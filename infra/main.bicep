@@ -90,7 +90,7 @@ param instanceMemory int = 512
 @maxValue(1000)
 param maximumInstances int = 100
 
-@description('HTTP requests that one instance serves side by side: at most, and when 0, as many as a quarter of its memory has bodies.')
+@description('HTTP requests that one instance serves side by side: at most, and when 0, as many as an eighth of its memory has room for bodies.')
 @minValue(0)
 @maxValue(1000)
 param httpConcurrency int = 0
@@ -144,11 +144,14 @@ param tags object = {}
 var token = toLower(uniqueString(subscription().id, environmentName, location))
 var allTags = union(tags, { 'azd-env-name': environmentName })
 var mirrored = !empty(mirrorLocation)
-// The host holds whole bodies before the app sees them, so all that it may hold at once stays below a quarter of the memory.
-var bodyLimit = 17000000
-var mostRequests = instanceMemory * 262144 / bodyLimit
+// The host takes four to nine times the size of a body before the app sees it, or the key with it: all bodies at once stay within an eighth
+// of the memory. One of sixteen requests may be as large as the largest batch; an instance that is too small for that takes whole megabytes.
+var largestBatch = 16777216
+var bodyRoom = instanceMemory * 131072
+var bodyLimit = bodyRoom / 16 < largestBatch ? bodyRoom / 16 / 1000000 * 1000000 : largestBatch
+var mostRequests = bodyRoom / bodyLimit
 var requestsAtOnce = httpConcurrency == 0 || httpConcurrency > mostRequests ? mostRequests : httpConcurrency
-// The shards that are served at a time stay below it too; their events take several times their bytes in memory.
+// The shards that are served at a time stay below a part of it too; their events take several times their bytes in memory.
 var shardBytes = instanceMemory == 512 ? 16777216 : 67108864
 var auditLogs = storageAudit ? ['StorageWrite', 'StorageDelete'] : []
 

@@ -229,6 +229,7 @@ def _introduce(console: Console, system: System) -> None:
     console.print(f"""
 Dashboard  {system.url}/api/dashboard?fleet=db
 Key        {ADMIN_KEY} (everything), or {DEMO_KEY} (tenant demo)
+App's log  {system.log} (the incident of an answer 500 is in it)
 Command    .venv/bin/python -m shared.cli status --url {system.url} --key {DEMO_KEY}
 
 Ten events a second, a fleet "db" of {len(NODES)} nodes with {PARTITIONS} partitions, a checkpoint every ten seconds or so.

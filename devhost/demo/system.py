@@ -36,6 +36,11 @@ class System:
         """The connection string of its storage."""
         return self._azurite.connection_string
 
+    @property
+    def log(self) -> Path:
+        """The log of the app, in which an incident id of an answer is found."""
+        return self._app.log
+
     async def __aenter__(self) -> Self:
         """Raises `DemoFailed`, and `AzuriteError` when a port is taken or Azurite is not there."""
         if self._port:

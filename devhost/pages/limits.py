@@ -85,7 +85,7 @@ SECTIONS: Final[Mapping[str, tuple[LimitRow, ...]]] = {
         LimitRow("channels of one fan-out", MOST_CHANNELS),
         LimitRow("id of a fan-out", MOST_FANOUT_ID, "characters"),
         LimitRow("events in one batch", MAX_BATCH_EVENTS),
-        LimitRow("body of one batch", MAX_BATCH_BYTES, "bytes"),
+        LimitRow("body of one batch", MAX_BATCH_BYTES, "bytes; 4,000,000 on an instance of 512 MB, as `GET /limits` shows"),
         LimitRow("labels of an event", bound(EventIn, "labels", "maxProperties")),
         LimitRow("labels that a callback repeats", MOST_LABELS, "bytes as JSON"),
         LimitRow("time between two notices of one kind", PERIOD // 1000, "seconds"),
@@ -179,11 +179,8 @@ An operator sets these limits for each tenant; one that is lower than what exist
 """
 
 _HOW = """
-A PUT replaces all settings of the tenant, so read them first and name those that stay:
-
 ```sh
-tocsin tenants get shop
-tocsin tenants put shop --settings '{"limits": {"fleets": 300, "agents": 500, "partitions": 100000}}'
+tocsin tenants set shop --settings '{"limits": {"fleets": 300, "agents": 500, "partitions": 100000}}'
 ```
 
 A new limit of agents or servers holds on all instances within 5 seconds, the others at once.

@@ -219,6 +219,11 @@ class Application:
             raise
         return app
 
+    @property
+    def body_limit(self) -> int:
+        """Largest body in bytes that the host lets in, whatever a route accepts."""
+        return self.settings.body_limit
+
     async def admit_write(self) -> None:
         """Raise 503 if storage has the stored forms of a newer version."""
         if await self.forms.is_newer():

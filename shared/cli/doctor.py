@@ -72,7 +72,7 @@ def _without_servers(report: FleetReport) -> Iterator[Finding]:
 
 def _partitions(report: FleetReport) -> Iterator[Finding]:
     name = report.name
-    recreate = f"Run tocsin leases create {name} --settings @FILE, with the settings that tocsin leases list --json shows."
+    recreate = f"Run tocsin leases create {name} --settings @FILE, with the settings that tocsin leases fleets --json shows."
     known = {
         "owner silent": (
             "Their server sends no heartbeats, and no server serves them. The app fences it soon; then other servers take over.",

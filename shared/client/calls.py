@@ -28,6 +28,7 @@ from .model import (
     Occurrence,
     Schedule,
     ScheduleOptions,
+    Sizes,
     Stats,
     to_json_fields,
     to_json_value,
@@ -227,6 +228,10 @@ def confirm_job(id: str, confirmation: str) -> ApiCall[BulkJob]:
 
 def cancel_job(id: str) -> ApiCall[BulkJob]:
     return ApiCall("POST", f"jobs/{_name(id)}/cancel", _ONE_JOB)
+
+
+def sizes() -> ApiCall[Sizes]:
+    return ApiCall("GET", "limits", json_reader(Sizes.model_validate))
 
 
 def stats() -> ApiCall[Stats]:

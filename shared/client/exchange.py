@@ -29,6 +29,12 @@ from .model import Event
 
 _SURELY_UNCHANGED = (409, 425, 429)
 _MAYBE = (502, 503, 504)
+_NO_PROBLEM = "the answer holds no problem document"
+_EMPTY = {
+    404: "this route does not exist; is the URL the app's?",
+    500: "the host answered without a reason; it does so to a body that is larger than GET /limits allows",
+}
+"""Meanings of answers without a body: they come from the Functions host."""
 
 
 class ApiReply(NamedTuple):
@@ -155,8 +161,7 @@ def refusal(reply: ApiReply, what: str) -> Refused:
     """Return the exception for an answer that is not a success. `what` is the call, such as `GET events/x`; the message shows it."""
     status, body, after = reply.status, _json(reply.body), _seconds(reply.headers.get("retry-after"))
     if not isinstance(body, dict) or "detail" not in body:
-        empty = status == 404 and not reply.body
-        why = "this route does not exist; is the URL the app's?" if empty else "the answer holds no problem document"
+        why = _EMPTY.get(status, _NO_PROBLEM) if not reply.body else _NO_PROBLEM
         return kind_of(status)(status, "", why, call=what, retry_after=after)
     kind = str(body.get("type", ""))
     found = kind_of(status)(

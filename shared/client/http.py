@@ -25,6 +25,10 @@ ALLOW_PLAIN_HTTP: Final = "TOCSIN_ALLOW_PLAIN_HTTP"
 """The environment variable that allows keys to travel over plain http to other machines: 1, true, yes or on."""
 
 
+OF_NO_TENANT: Final = frozenset({"key", "storage", "tenants", "work"})
+"""First parts of the paths of operations that do not act for a tenant, or name it in their path: they refuse `?tenant=`."""
+
+
 class BadUrl(ValueError):
     """The address of the app cannot be used."""
 
@@ -95,7 +99,8 @@ def plain_http_is_allowed(environment: Mapping[str, str]) -> bool:
 
 def httpx_request(call: ApiCall[Any], tenant: str | None) -> dict[str, Any]:
     """Return the arguments of httpx's `request` for a call."""
-    query = dict(call.query) if tenant is None else {**call.query, "tenant": tenant}
+    left_out = tenant is None or call.path.strip("/").partition("/")[0] in OF_NO_TENANT
+    query = dict(call.query) if left_out else {**call.query, "tenant": tenant}
     headers = {**call.headers, "content-type": call.media} if call.body else dict(call.headers)
     timeout = SLOW if call.slow else call.timeout
     more = {"timeout": httpx.Timeout(timeout, connect=min(timeout, 10.0))} if timeout is not None else {}

@@ -344,6 +344,15 @@ class Stats(_AnswerModel):
     channels: Mapping[str, ChannelStats] = Field(default_factory=dict)
 
 
+class Sizes(_AnswerModel):
+    """The sizes that the app accepts, in bytes unless the name says otherwise."""
+
+    batch_bytes: int
+    batch_events: int
+    event_bytes: int
+    payload_bytes: int
+
+
 class MinuteLoad(_AnswerModel):
     """The number of events that are due in one minute."""
 

@@ -28,6 +28,9 @@ MAX_ACCOUNTS = 15
 LOCAL_ADMIN_KEY = "local-admin-key"
 LOCAL_SIGNING_KEY = "local-signing-key"
 
+LEAST_BODY_LIMIT = 1_000_000
+"""Least value of `Settings.body_limit`: clients send batches up to this size without asking for the limit."""
+
 SHORTEST_KEY = 20
 """Letters that a key has at least, outside the emulator."""
 
@@ -80,6 +83,13 @@ class Settings(BaseSettings):
     )
     admin_key: SecretStr | None = Field(None, description="The bootstrap admin key. Without it no admin call is accepted.")
     signing_key: SecretStr | None = Field(None, description="Master key that webhook secrets are derived from.")
+    body_limit: int = Field(
+        104_857_600,
+        validation_alias="FUNCTIONS_REQUEST_BODY_SIZE_LIMIT",
+        ge=LEAST_BODY_LIMIT,
+        description="Largest body in bytes that the host accepts; it answers 500 without a body to a larger one. `GET /limits` shows "
+        "clients the largest batch, at most 16 MiB.",
+    )
     local: bool = Field(False, description="Local default: creates tables and queues on start, and the tenant `demo`.")
     receiver: str = Field("http://localhost:7072/", description="URL that the local tenant's channel `default` delivers to.")
     egress_allow: str = Field(

@@ -319,6 +319,15 @@ class BatchLine(Strict):
     problem: Maybe[ProblemLine] = None
 
 
+class SizesOut(Strict):
+    """The sizes that the service accepts. They depend on the size of its instances, and on the tenant's settings."""
+
+    batch_bytes: int = Field(description="Largest body of a batch. An event for several channels counts once for each of them.")
+    batch_events: int = Field(description="Most events in a batch, counted likewise.")
+    event_bytes: int = Field(description="Largest event, as JSON.")
+    payload_bytes: int = Field(description="Largest payload of an event to an http channel; some kinds of channels take less.")
+
+
 class BatchOut(Strict):
     """The results of a batch: one line per event, in the order sent."""
 

@@ -137,7 +137,9 @@ MOST_SEARCHABLE = 8
 class NoticeSettings(Strict):
     """The kinds of which a tenant is told, and the channel that gets its notices."""
 
-    channel: Name = Field(description="It need not exist yet. Of itself it gets no notices about its breaker or its pause.")
+    channel: Name = Field(
+        description="It must exist, unless the call creates the tenant. Of itself it gets no notices about its breaker or its pause."
+    )
     kinds: list[NoticeKind] = Field(min_length=1, max_length=len(KINDS))
 
     @field_validator("kinds")

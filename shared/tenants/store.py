@@ -245,6 +245,8 @@ class TenantDirectory:
                 # The cached tenant may be older than the one just read.
                 self._homes.drop(name)
                 return shown(home), etag_of(home.etag), False
+            if home is not None and (missing := await self._missing_channel(home, spec)):
+                raise invalid("/notices/channel", f"the channel {missing} does not exist; create it first")
             if dry_run:
                 return shown(new), "", home is None
             new = replace(new, declared=rules.declared(home.declared if home is not None else "", spec.searchable, self._clock.now()))
@@ -263,6 +265,13 @@ class TenantDirectory:
             return CONFLICT
 
         return await retry_on_conflict(attempt, rows.ATTEMPTS, contended)
+
+    async def _missing_channel(self, home: Home, spec: Tenant) -> str:
+        """Return the channel that is to get the notices from now on, if it does not exist; '' otherwise."""
+        before, after = home.spec.notices, spec.notices
+        if after is None or (before is not None and before.channel == after.channel):
+            return ""
+        return after.channel if await self.target_now(home.name, after.channel) is None else ""
 
     async def delete(self, name: str, headers: Mapping[str, str] | None = None) -> None:
         """Delete the tenant and everything that belongs to it; raise 404, and 409 if a part cannot be deleted yet.

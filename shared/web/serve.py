@@ -165,7 +165,7 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
     media = ""
     raw = request.body if route.takes_body else b""
     if route.takes_body:
-        parsing.check_length(headers, raw, route.max_body)
+        parsing.check_length(headers, raw, route.max_body if app is None else min(route.max_body, app.body_limit))
         if raw:
             media = parsing.media_type(headers, route.media)
             if route.opaque is not None:
@@ -197,7 +197,11 @@ def write(answer: Answer) -> ApiResponse:
     if answer.body is None:
         return ApiResponse(answer.status, headers, b"")
     headers.setdefault("content-type", answer.content_type)
-    return ApiResponse(answer.status, {**_SAFE, **headers}, encode(answer.body))
+    body = encode(answer.body)
+    if answer.content_type.endswith("json") and not body.endswith(b"\n"):
+        # The handler has made the JSON itself.
+        body += b"\n"
+    return ApiResponse(answer.status, {**_SAFE, **headers}, body)
 
 
 def refuse(found: Problem, url: str) -> ApiResponse:

@@ -43,6 +43,8 @@ const FIRST = 0.2;
 const LONGEST = 5;
 const MOST = 30;
 const SLOW = 6;
+/** First parts of the paths of operations that do not act for a tenant, or name it in their path: they refuse ?tenant=. */
+const OF_NO_TENANT = new Set(["key", "storage", "tenants", "work"]);
 const NOT_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
 const LOOPBACK = /^(localhost|127(\.\d+){3}|\[::1\])$/;
 
@@ -106,7 +108,8 @@ export class Transport {
 
   async #try(call: Call): Promise<{ status: number; headers: Headers; text: string }> {
     const url = new URL(this.#base + call.path);
-    const query: Record<string, unknown> = { ...call.query, tenant: this.#tenant };
+    const tenant = OF_NO_TENANT.has(call.path.replace(/^\/+/, "").split("/")[0]!) ? {} : { tenant: this.#tenant };
+    const query: Record<string, unknown> = { ...call.query, ...tenant };
     for (const [name, value] of Object.entries(query)) {
       if (value !== undefined) url.searchParams.set(name, value instanceof Date ? value.toISOString() : String(value));
     }

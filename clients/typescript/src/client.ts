@@ -45,7 +45,8 @@ export interface TocsinOptions extends TransportOptions {
 
 const PAGE = 1000;
 const BATCH_EVENTS = 10_000;
-const BATCH_BYTES = 15 * 1024 * 1024;
+/** Bytes of a batch that every app accepts. Fewer are sent without asking for its limit. */
+const SURE_BYTES = 1_000_000;
 
 /**
  * The API of one Tocsin app, for one key. Each operation throws `Refused`, `Unreachable` or `Unreadable`.
@@ -114,12 +115,21 @@ export class Events {
    */
   async batch(events: readonly NewEvent[], { makeIds = false, ...options }: CallOptions & { makeIds?: boolean } = {}): Promise<Batch> {
     const results: Schemas["BatchLine"][] = [];
-    for (const chunk of chunks(makeIds ? events.map(withId) : events)) {
-      const done = await this.#chunk(chunk.events, options);
+    const given = makeIds ? events.map(withId) : events;
+    const sizes = given.map((event) => new TextEncoder().encode(JSON.stringify(event)).length + 1);
+    const total = sizes.reduce((sum, size) => sum + size, 1);
+    const most = total <= SURE_BYTES ? total : await this.#batchBytes(options);
+    for (const chunk of chunks(given, sizes, most)) {
+      const size = sizes[chunk.first]! + 1;
+      const done = size > most ? [tooLarge(size, most)] : await this.#chunk(chunk.events, options);
       results.push(...done.map((line) => ({ ...line, index: line.index + chunk.first })));
     }
     const accepted = results.filter((line) => line.status < 300).length;
     return { accepted, rejected: results.length - accepted, results };
+  }
+
+  async #batchBytes(options: CallOptions): Promise<number> {
+    return document<Schemas["SizesOut"]>(await this.#send({ method: "GET", path: "limits", ...options })).batch_bytes;
   }
 
   async #chunk(events: readonly NewEvent[], options: CallOptions): Promise<Schemas["BatchLine"][]> {
@@ -402,15 +412,27 @@ function random(bytes: number): string {
   return [...crypto.getRandomValues(new Uint8Array(bytes))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-function* chunks(events: readonly NewEvent[]): Generator<{ first: number; events: NewEvent[] }, void, undefined> {
+/** The result of an event that no request can carry. It does not stop the others. */
+function tooLarge(size: number, most: number): Schemas["BatchLine"] {
+  const type = "https://tocsin.dev/problems/content-too-large";
+  const detail = `The event has ${size} bytes. A batch has at most ${most}.`;
+  return { index: 0, status: 413, problem: { type, title: "Content too large", status: 413, detail } };
+}
+
+/** Split events into batches of at most `most` bytes: each event has its own bytes and a comma, and the array one bracket more. */
+function* chunks(
+  events: readonly NewEvent[],
+  sizes: readonly number[],
+  most: number,
+): Generator<{ first: number; events: NewEvent[] }, void, undefined> {
   let first = 0;
-  let size = 0;
+  let size = 1;
   let chunk: NewEvent[] = [];
   for (const [index, event] of events.entries()) {
-    const bytes = new TextEncoder().encode(JSON.stringify(event)).length + 1;
-    if (chunk.length > 0 && (chunk.length === BATCH_EVENTS || size + bytes > BATCH_BYTES)) {
+    const bytes = sizes[index]!;
+    if (chunk.length > 0 && (chunk.length === BATCH_EVENTS || size + bytes > most)) {
       yield { first, events: chunk };
-      [first, size, chunk] = [index, 0, []];
+      [first, size, chunk] = [index, 1, []];
     }
     chunk.push(event);
     size += bytes;

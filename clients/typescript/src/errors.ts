@@ -11,6 +11,12 @@ export class TocsinError extends Error {
   override name = "TocsinError";
 }
 
+/** Meanings of answers without a problem document: they come from the Functions host. */
+const WITHOUT = new Map([
+  [404, "this route does not exist; is the URL the app's?"],
+  [500, "the host answered without a reason; it does so to a body that is larger than GET /limits allows"],
+]);
+
 /** The service refused the call, after the retries that are safe. */
 export class Refused extends TocsinError {
   override name = "Refused";
@@ -36,8 +42,7 @@ export class Refused extends TocsinError {
     doubt: boolean,
   ) {
     const code = problem?.type.split("/").at(-1) ?? "";
-    const without = status === 404 ? "this route does not exist; is the URL the app's?" : "the answer holds no problem document";
-    const detail = problem?.detail ?? without;
+    const detail = problem?.detail ?? WITHOUT.get(status) ?? "the answer holds no problem document";
     super(`${status}${code && ` ${code}`}: ${detail} (${call})`);
     this.code = code;
     this.errors = problem?.errors ?? [];

@@ -107,7 +107,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Schedule several events; each one is accepted or rejected for itself */
+        /**
+         * Schedule several events; each one is accepted or rejected for itself
+         * @description A batch has at most 16 MiB, and less where the instances are small: `GET /limits` shows it. The Functions host answers 500 without a body to a larger one.
+         */
         post: operations["events_batch"];
         delete?: never;
         options?: never;
@@ -285,6 +288,23 @@ export interface paths {
          * @description It changes those of the counted events that still match when it comes to them.
          */
         post: operations["jobs_confirm"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the sizes that are accepted: read them before you send a batch of more than 1,000,000 bytes */
+        get: operations["limits"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1449,6 +1469,17 @@ export interface components {
              */
             missed?: string;
         };
+        /** @description The sizes that the service accepts. They depend on the size of its instances, and on the tenant's settings. */
+        SizesOut: {
+            /** @description Largest body of a batch. An event for several channels counts once for each of them. */
+            batch_bytes: number;
+            /** @description Most events in a batch, counted likewise. */
+            batch_events: number;
+            /** @description Largest event, as JSON. */
+            event_bytes: number;
+            /** @description Largest payload of an event to an http channel; some kinds of channels take less. */
+            payload_bytes: number;
+        };
         /** @description The occurrences of a schedule that were skipped. */
         SkippedOut: {
             count: number;
@@ -2253,6 +2284,29 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BulkOut"];
+                };
+            };
+        };
+    };
+    limits: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SizesOut"];
                 };
             };
         };

@@ -92,6 +92,30 @@ test("events of a batch that were refused for load are sent again", async () => 
   });
 });
 
+test("a large batch is split by the limit that the app tells, and a small one is sent without asking", async () => {
+  const event = { payload: "x".repeat(240_000), delay: "PT1H" };
+  const answer = (count: number): Step => {
+    const results = Array.from({ length: count }, (_, index) => ({ index, status: 201, id: `id${index}` }));
+    return { status: 200, body: { accepted: count, rejected: 0, results } };
+  };
+  const sizes: Step = { status: 200, body: { batch_bytes: 1_500_000, batch_events: 10_000, event_bytes: 524_288, payload_bytes: 262_144 } };
+  await scripted([sizes, answer(6), answer(4)], async (tocsin, bodies) => {
+    const done = await tocsin.events.batch(Array(10).fill(event));
+    assert.deepEqual([done.accepted, done.results.length], [10, 10]);
+    assert.deepEqual(
+      bodies.map((body) => (body === "" ? 0 : (JSON.parse(body) as unknown[]).length)),
+      [0, 6, 4],
+    );
+    assert.ok(bodies.every((body) => body.length <= 1_500_000));
+  });
+  assert.equal(await scripted([answer(4)], async (tocsin) => void (await tocsin.events.batch(Array(4).fill(event)))), 1);
+  const large = { payload: "x".repeat(1_500_000), delay: "PT1H" };
+  await scripted([sizes, answer(1), answer(1)], async (tocsin) => {
+    const done = await tocsin.events.batch([event, large, event]);
+    assert.deepEqual([done.rejected, done.results.map(({ index, status }) => [index, status])], [1, [[0, 201], [1, 413], [2, 201]]]);
+  });
+});
+
 test("an aborted call ends at once with the reason, also in a pause", async () => {
   await scripted([{ status: 429, headers: { "retry-after": "30" } }], async (tocsin, bodies) => {
     const ended = new AbortController();

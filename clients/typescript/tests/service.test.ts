@@ -95,6 +95,11 @@ test("the same id and content are one event, and other content is a typed refusa
   await assert.rejects(tocsin.events.get("node-unknown"), { status: 404, code: "not-found" });
 });
 
+test("an admin's client calls operations that are not a tenant's", async () => {
+  const found = await tocsin.call<{ name: string }>("GET", `tenants/${process.env.TOCSIN_TENANT}`);
+  assert.equal(found.name, process.env.TOCSIN_TENANT);
+});
+
 test("a batch is stored, and listed over several pages", async () => {
   const events = Array.from({ length: 45 }, (_, n) => ({ payload: n, delay: "PT3H", labels: { lot: "node" } }));
   const done = await tocsin.events.batch([...events, { payload: 0, delay: "bad" }], { makeIds: true });

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from ...client.errors import Invalid, NotFound
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import CommandSession, with_query
+from ..session import CommandSession, with_query, without_fields
 from ..terminal.documents import dump, parse, to_json
 from .references import MASK, leaves, resolve
 from .resources import Address, definition
@@ -97,12 +97,24 @@ def make_steps(
         raise CommandFailed("\n".join(["variables of the file are not set:", *missing]), advice=advice, status=Exit.USAGE)
     later = {(each.tenant, each.name) for each in declared if each.kind in ("channel", "calendar") and each not in stored}
     later |= {pair for each, found in resolved.items() if each.kind == "tenant" for pair in _new_audiences(each, found.document, stored)}
-    steps = []
+    steps, last = [], []
     for address, found in resolved.items():
-        step = _step(session, address, found.document, stored.get(address), later)
+        body, shown = found.document, stored.get(address)
+        if address.kind == "tenant" and shown is not None and _gets_notices(address.tenant, body, later):
+            # The notices follow once the channel exists that gets them.
+            changes = differences({"notices": shown.get("notices")}, {"notices": body["notices"]})
+            last.append(Step(address, "change", body, changes, checked=False))
+            body = {**without_fields(body, "notices"), **({"notices": shown["notices"]} if "notices" in shown else {})}
+        step = _step(session, address, body, shown, later)
         steps.append(replace(step, changes=tuple(_without_values(each, found.references) for each in step.changes)))
         progress()
-    return steps
+    return [*steps, *last]
+
+
+def _gets_notices(tenant: str, body: Mapping[str, Any], later: Set[tuple[str, str]]) -> bool:
+    """Return True if a channel that does not exist yet is to get the tenant's notices."""
+    notices = body.get("notices")
+    return isinstance(notices, dict) and (tenant, notices.get("channel")) in later
 
 
 def _resolve(address: Address, body: Mapping[str, Any], environment: Mapping[str, str], stored: Any) -> Any:
@@ -124,11 +136,11 @@ def _step(session: CommandSession, address: Address, body: Any, shown: Mapping[s
     except Invalid as refused:
         if address.kind == "tenant" or not _waits(refused, address.tenant, body, later):
             raise
-        return Step(address, "create" if shown is None else "change", body, _differences(before or {}, body), before, checked=False)
+        return Step(address, "create" if shown is None else "change", body, differences(before or {}, body), before, checked=False)
     if planned.status == 201:
         return Step(address, "create", body)
     after = definition(address.kind, planned.document)
-    changes = _differences(before or {}, after)
+    changes = differences(before or {}, after)
     if not changes and planned.etag:
         return Step(address, "keep", body)
     if not changes:
@@ -163,7 +175,8 @@ def _at(body: Any, pointer: str) -> Any:
     return body
 
 
-def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[FieldChange, ...]:
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[FieldChange, ...]:
+    """Return the fields in which two definitions differ."""
     old, new = ({path: to_json(value) for path, value in leaves(each)} for each in (before, after))
     names = [*new, *(path for path in old if path not in new)]
     return tuple(FieldChange(path, old.get(path), new.get(path)) for path in names if old.get(path) != new.get(path))

@@ -353,9 +353,9 @@ def fire(
 def redrive(
     session: CommandSession,
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[EVENT...]", help="Ids of dead events. Not with --all.", show_default=False)
+        list[str] | None, typer.Argument(metavar="[EVENT...]", help="Ids of dead events. Not with --all or filters.", show_default=False)
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Redrive all dead letters that match --from, --to and --channel.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Redrive all dead letters, or those that match the filters.")] = False,
     since: From = None,
     until: To = None,
     channel: ChannelFilter = None,
@@ -364,24 +364,22 @@ def redrive(
     error: ErrorPart = None,
     yes: Yes = False,
 ) -> None:
-    """Deliver dead letters again: by id, or all that match. With --label, --id-prefix or --error, their number is confirmed first.
+    """Deliver dead letters again: by id, or all that match. Filters without --all count them first, and ask.
 
     Examples:
-        tocsin events redrive --error 'status 503'
         tocsin events redrive order-17
+        tocsin events redrive --channel default --error 'status 503'
         tocsin events redrive --all --channel default --from 2026-11-21T00:00:00Z --yes
     """
-    if label or id_prefix or error:
-        from .events_bulk import chosen, run_bulk
+    from .events_bulk import chosen, run_bulk
 
-        if ids:
-            raise CommandFailed("give ids, or filters", advice="For example: tocsin events redrive order-17", status=Exit.USAGE)
-        run_bulk(session, "redrive", chosen(since, until, None, channel, label, id_prefix, error), yes)
+    filter = chosen(since, until, None, channel, label, id_prefix, error)
+    if bool(ids) == (all_ or bool(filter)):
+        advice = "For example: tocsin events redrive order-17, or tocsin events redrive --channel default"
+        raise CommandFailed("give ids, or filters such as --channel, or --all", advice=advice, status=Exit.USAGE)
+    if filter and (label or id_prefix or error or not all_):
+        run_bulk(session, "redrive", filter, yes)
         return
-    if all_ == bool(ids):
-        raise CommandFailed("give ids, or --all", advice="For example: tocsin events redrive order-17", status=Exit.USAGE)
-    if not all_ and (since or until or channel):
-        raise CommandFailed("--from, --to and --channel go with --all", advice="Add --all, or leave them out.", status=Exit.USAGE)
     if ids:
 
         def redrive_one(id: str) -> None:

@@ -23,7 +23,9 @@ _LEASE_PROFILE_HELP = "Lease timing, which decides how fast other servers take o
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(no_args_is_help=True, help=_HELP)
-    add_commands(group, {"overview": overview, "list": list_, "show": show, "nodes": nodes, "stale": stale, "intents": intents}, watch=True)
+    add_commands(
+        group, {"overview": overview, "fleets": fleets, "show": show, "nodes": nodes, "stale": stale, "intents": intents}, watch=True
+    )
     add_commands(group, {"doctor": doctor, "create": create, "resize": resize, "delete": delete, "plan": plan})
     register_controls(group)
     app.add_typer(group, name="leases")
@@ -84,12 +86,12 @@ def _need(need: dict[str, Any]) -> str:
     return f"{need['text']}{names}"
 
 
-def list_(session: CommandSession) -> None:
+def fleets(session: CommandSession) -> None:
     """List all fleets.
 
     Examples:
-        tocsin leases list
-        tocsin leases list --json
+        tocsin leases fleets
+        tocsin leases fleets --json
     """
 
     def row(each: dict[str, Any]) -> Sequence[Any]:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from ..commands import Yes, add_commands
+from ..declared.fields import change_fields, merged, replace_all
+from ..declared.resources import Address
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession, api_path, parse_json_option, parse_pairs
@@ -15,7 +17,10 @@ from ..terminal.times import duration_option, time_option
 
 _HELP = "Manage tenants, their keys and their channels. Needs an admin key."
 _SETTINGS_HELP = 'Settings of the tenant as JSON, such as \'{"limits": {"events_per_second": 100}}\', or @FILE.'
+_SET_HELP = 'The settings to change as JSON, such as \'{"limits": {"events_per_second": 100}}\', or @FILE.'
+_OBJECT_ADVICE = """Give a JSON object, such as '{"limits": {"concurrency": 5}}'."""
 _INHERIT_HELP = "Take over the events that a deleted tenant of this name has left."
+_CHANNEL_HELP = "Fields to change as JSON or @FILE; null resets one. `per_key` is replaced as a whole."
 _AUDIENCE_HELP = "With --to: send a token of Entra for this audience with each delivery, such as api://orders."
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="Name of the tenant, such as shop.", show_default=False)]
 Channel = Annotated[str, typer.Argument(help="Name of the channel, such as default.", show_default=False)]
@@ -28,13 +33,13 @@ Settings = Annotated[str, typer.Option("--settings", help=_SETTINGS_HELP)]
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(no_args_is_help=True, help=_HELP)
-    add_commands(group, {"put": put, "get": get, "list": list_, "delete": delete}, tenant=False)
+    add_commands(group, {"put": put, "set": set_, "get": get, "list": list_, "delete": delete}, tenant=False)
     keys = typer.Typer(no_args_is_help=True, help="Create, list and revoke keys of a tenant.")
     add_commands(keys, {"create": create_key, "list": list_keys, "revoke": revoke_key}, tenant=False)
     group.add_typer(keys, name="keys")
     channels = typer.Typer(no_args_is_help=True, help="Manage channels of a tenant: where its events are delivered.")
     add_commands(channels, {"list": list_channels}, tenant=False, watch=True)
-    add_commands(channels, {"put": put_channel, "get": get_channel, "delete": delete_channel}, tenant=False)
+    add_commands(channels, {"put": put_channel, "set": set_channel, "get": get_channel, "delete": delete_channel}, tenant=False)
     add_commands(channels, {"rotate": rotate, "pause": pause, "resume": resume}, tenant=False)
     group.add_typer(channels, name="channels")
     app.add_typer(group, name="tenants")
@@ -45,15 +50,38 @@ def put(
     name: Name,
     settings: Settings = "{}",
     inherit: Annotated[bool, typer.Option("--inherit", help=_INHERIT_HELP)] = False,
+    yes: Yes = False,
 ) -> None:
-    """Create a tenant, or replace its settings.
+    """Create a tenant, or replace all its settings: `set` changes some of them.
+
+    Stored settings that are reset are listed. On a terminal it asks first.
 
     Examples:
         tocsin tenants put shop
         tocsin tenants put shop --settings '{"limits": {"events_per_second": 100}}'
     """
     body = parse_json_option(settings, "--settings")
-    session.print_document(session.send("PUT", api_path("tenants", name), body, inherit="true" if inherit else None))
+    query = {"inherit": "true"} if inherit else {}
+    session.print_document(replace_all(session, Address("tenant", name, name), body, yes=yes, **query))
+
+
+def set_(
+    session: CommandSession, name: Name, settings: Annotated[str, typer.Option("--settings", help=_SET_HELP, show_default=False)]
+) -> None:
+    """Change the named settings of a tenant, and keep all others. Null resets a setting. `retry` is replaced as a whole.
+
+    Examples:
+        tocsin tenants set shop --settings '{"limits": {"events_per_second": 100}}'
+        tocsin tenants set shop --settings '{"notices": null}'
+    """
+    named = _object(parse_json_option(settings, "--settings"))
+    session.print_document(change_fields(session, Address("tenant", name, name), lambda stored: merged(stored, named)))
+
+
+def _object(given: Any) -> dict[str, Any]:
+    if not isinstance(given, dict) or not given:
+        raise CommandFailed("name at least one field", where="--settings", advice=_OBJECT_ADVICE, status=Exit.USAGE)
+    return given
 
 
 def get(session: CommandSession, name: Name) -> None:
@@ -155,8 +183,12 @@ def put_channel(
     queue: Annotated[str | None, typer.Option(help="Name of the storage queue of a queue channel, such as orders.")] = None,
     account: Annotated[str | None, typer.Option(help="With --queue: name of another storage account.")] = None,
     settings: Annotated[str | None, typer.Option("--settings", help="The whole channel as JSON or @FILE, instead of the options.")] = None,
+    yes: Yes = False,
 ) -> None:
-    """Create a channel, or replace it. The secret of a new http or fleet channel is shown only by this call.
+    """Create a channel, or replace it: `set` changes some of its fields.
+
+    The secret of a new http or fleet channel is shown only by this call. Stored fields that are reset are listed. On a terminal it asks
+    first.
 
     Examples:
         tocsin tenants channels put shop default --to https://shop.example/hook --header x-team=blue
@@ -175,7 +207,37 @@ def put_channel(
         body |= {name: value for name, value in given.items() if value is not None}
     else:
         body = {"type": "queue", "queue": queue, **({"account": account} if account is not None else {})}
-    session.print_document(session.send("PUT", api_path("tenants", name, "channels", channel), body))
+    session.print_document(replace_all(session, Address("channel", name, channel), body, yes=yes))
+
+
+def set_channel(
+    session: CommandSession,
+    name: Name,
+    channel: Channel,
+    to: Annotated[str | None, typer.Option("--to", metavar="URL", help="New address of an http channel.")] = None,
+    fleet: Annotated[str | None, typer.Option(help="Another fleet of a fleet channel, such as search.")] = None,
+    path: Annotated[str | None, typer.Option(help="Path of a fleet channel's deliveries, such as /events.")] = None,
+    header: Annotated[list[str] | None, typer.Option("--header", help="Header to add or change, as NAME=VALUE. Repeatable.")] = None,
+    timeout: Annotated[str | None, duration_option("Longest time for an answer, such as 15s.")] = None,
+    entra_audience: Annotated[str | None, typer.Option("--entra-audience", help="Audience of the token, such as api://orders.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Another storage queue of a queue channel, such as orders.")] = None,
+    account: Annotated[str | None, typer.Option(help="Storage account of a queue channel.")] = None,
+    settings: Annotated[str | None, typer.Option("--settings", help=_CHANNEL_HELP)] = None,
+) -> None:
+    """Change the named fields of a channel, and keep all others: its type, secret, headers and limits.
+
+    Examples:
+        tocsin tenants channels set shop default --to https://shop.example/new
+        tocsin tenants channels set shop default --settings '{"limits": {"concurrency": 5}, "long_work": null}'
+    """
+    texts = {"url": to, "fleet": fleet, "path": path, "timeout": timeout, "entra_audience": entra_audience, "queue": queue}
+    named: dict[str, Any] = {field: value for field, value in {**texts, "account": account}.items() if value is not None}
+    named |= {"headers": parse_pairs(header, "--header")} if header else {}
+    if settings is not None:
+        named = {**_object(parse_json_option(settings, "--settings")), **named}
+    if not named:
+        raise CommandFailed("name at least one field", advice="For example: --to https://shop.example/new", status=Exit.USAGE)
+    session.print_document(change_fields(session, Address("channel", name, channel), lambda stored: merged(stored, named)))
 
 
 def get_channel(session: CommandSession, name: Name, channel: Channel) -> None:

@@ -140,13 +140,15 @@ def _ndjson(source: _LineCounter, ids: bool) -> Iterator[EncodedEvent | Rejected
 
 
 def _event(number: int, text: bytes, found: dict[str, Any], ids: bool) -> EncodedEvent:
+    named = found.get("channels")
+    channels = len(named) if isinstance(named, list) and named else 1
     if "id" in found:
-        return EncodedEvent(number, text, True)
+        return EncodedEvent(number, text, True, channels)
     if not ids or found.get("durability") == "fast":
-        return EncodedEvent(number, text, False)
+        return EncodedEvent(number, text, False, channels)
     # Made from the line's number and content, so that importing the same file again adds nothing.
     name = blake2b(b"%d:%b" % (number, text), digest_size=16).hexdigest()
-    return EncodedEvent(number, b'{"id":"~%b"%b%b' % (name.encode(), b"," if found else b"", text[1:]), True)
+    return EncodedEvent(number, b'{"id":"~%b"%b%b' % (name.encode(), b"," if found else b"", text[1:]), True, channels)
 
 
 def _csv(source: _LineCounter, ids: bool, offset: int) -> Iterator[EncodedEvent | RejectedLine]:

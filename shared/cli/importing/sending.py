@@ -6,9 +6,9 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
-from ...client.batches import send_lines
+from ...client.batches import BatchRoom, send_lines
 from ...client.concurrent import AsyncClient
 from ...client.errors import BatchStopped
 from ...client.exchange import RetrySettings
@@ -26,12 +26,18 @@ _RESUME = "Finished lines are recorded. Run the same command again to resume."
 class Importer(AsyncClient):
     """A client that sends the parts of a file."""
 
+    def __init__(self, *given: Any, **options: Any) -> None:
+        """Takes the arguments of `AsyncClient`."""
+        super().__init__(*given, **options)
+        # The parts of one import share it, so that the app is asked once.
+        self._room = BatchRoom()
+
     async def send_part(self, part: FilePart) -> tuple[BatchLine, ...]:
         """Send a part and return the results of its events, in their order; `index` is the line's number. Raises `CommandFailed`."""
         if not part.events:
             return ()
         try:
-            found = await self._run(send_lines(part.events, retry_settings=IMPORT_RETRIES, chance=random.random))
+            found = await self._run(send_lines(part.events, retry_settings=IMPORT_RETRIES, chance=random.random, room=self._room))
         except BatchStopped as stopped:
             raise _stopped_failure(stopped) from stopped
         for line in found.results:

@@ -148,24 +148,24 @@ class ControlServer:
         await self._runner.cleanup()
 
     async def _show(self, _: web.Request) -> web.Response:
-        return web.json_response(views.world_document(self._emulator.world, self._emulator.urls))
+        return _json(views.world_document(self._emulator.world, self._emulator.urls))
 
     async def _log(self, request: web.Request) -> web.Response:
         after, wait = (_number(request, name) for name in ("after", "wait"))
         lines = await self._emulator.news(after, min(wait, LONGEST_WAIT))
-        return web.json_response([views.happening_document(line) for line in lines])
+        return _json([views.happening_document(line) for line in lines])
 
     async def _steps(self, request: web.Request) -> web.Response:
         before = self._emulator.world.happened
         self._emulator.do_all(steps_of(load_json(await request.read())))
-        return web.json_response([views.happening_document(line) for line in self._emulator.history if line.number > before])
+        return _json([views.happening_document(line) for line in self._emulator.history if line.number > before])
 
     async def _clock(self, request: web.Request) -> web.Response:
         advance = parse_json(_ADVANCE, await request.read()).advance
         if not isinstance(self._emulator.clock, SettableClock):
             raise conflict("clock-runs", "this emulator's clock runs by itself; start it with --speed 0 to move it by POST /clock")
         await self._emulator.clock.advance(advance / 1000)
-        return web.json_response({"now": to_text(self._emulator.world.now)})
+        return _json({"now": to_text(self._emulator.world.now)})
 
 
 def _number(request: web.Request, name: str) -> int:
@@ -173,3 +173,8 @@ def _number(request: web.Request, name: str) -> int:
     if not _NUMBER.fullmatch(text):
         raise invalid(f"?{name}", "must be a whole number of at most 15 digits")
     return int(text)
+
+
+def _json(document: Any) -> web.Response:
+    """Return the answer; a newline at its end leaves a terminal's next prompt in a line of its own."""
+    return web.json_response(document, dumps=lambda value: json.dumps(value) + "\n")

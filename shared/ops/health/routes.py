@@ -84,7 +84,7 @@ def view(verdict: Readiness) -> dict[str, Any]:
 @probes.get("healthz", answers={200: Alive})
 async def healthz(call: Call[None]) -> Answer:
     """Answer while the process lives."""
-    return Answer(200, b'{"status":"alive"}', {"cache-control": "no-store"})
+    return Answer(200, Alive(), {"cache-control": "no-store"})
 
 
 @readiness.get("readyz", answers={200: Ready, 503: Content(CONTENT_TYPE)})

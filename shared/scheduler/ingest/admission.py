@@ -28,7 +28,7 @@ from ...web.json_spans import Span
 from ...web.parsing import is_lenient_json, too_deep
 from ...web.problem import invalid, not_found, unreadable
 from ..facets.fanouts.names import MADE, fanned_out
-from ..model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, OUTLIVED, EventIn, EventPatch
+from ..model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, MOST_CHANNELS, OUTLIVED, EventIn, EventPatch, SizesOut
 from ..overlap import KEY
 from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
 from ..rules import NEVER, durability_of, spread
@@ -101,6 +101,9 @@ class Ingest:
         self.limits = limits
         self._directory, self._writer, self._clock = directory, writer, clock
         self._ids, self._queued_ids, self._outbox, self._settings = ids, queued_ids, outbox, settings
+        self._batch_bytes = min(MAX_BATCH_BYTES, settings.body_limit)
+        # The largest fan-out fits into any batch.
+        self._fanned_bytes = max(self._batch_bytes, MOST_CHANNELS * MAX_EVENT_BYTES)
 
     async def one(self, tenant: str, event: EventIn, body: bytes | None) -> Admitted | Queued:
         """Store one event, or queue it if durability `fast` is enough. body: its payload as sent.
@@ -156,7 +159,7 @@ class Ingest:
                 else:
                     events, size = events + len(event.channels), size + len(event.channels) * len(element)
                     # A batch that is refused below for its size must not fill the memory before.
-                    if events <= MAX_BATCH_EVENTS and size <= MAX_BATCH_BYTES:
+                    if events <= MAX_BATCH_EVENTS and size <= self._fanned_bytes:
                         fanouts[number] = await self._fanned_out(tenant, settings, event, body, Origin(traced=traced))
                 results.append(None)
             except Problem as wrong:
@@ -164,7 +167,7 @@ class Ingest:
                     raise unreadable("malformed-json", f"Element {number} of the array is not JSON. {wrong.detail}") from None
                 results.append(await self.limits.noted(tenant, wrong))
         if events:
-            _bounded(events + len(ready), size)
+            _bounded(events + len(ready), size, self._fanned_bytes)
         granted, refusal = await self.limits.admit(tenant, settings, len(ready))
         for number, _ in ready[granted:]:
             results[number] = refusal
@@ -312,6 +315,11 @@ class Ingest:
         _keyed(target, key)
         self._sized(await self.tenant(tenant), body, target)
 
+    async def sizes(self, tenant: str) -> SizesOut:
+        """Return the sizes that are accepted. Raises 404."""
+        payload = largest_payload(await self.tenant(tenant))
+        return SizesOut(batch_bytes=self._batch_bytes, batch_events=MAX_BATCH_EVENTS, event_bytes=MAX_EVENT_BYTES, payload_bytes=payload)
+
     async def tenant(self, tenant: str) -> Tenant:
         """Return the tenant's settings. Raises 404."""
         settings = await self._directory.tenant(tenant)
@@ -392,7 +400,7 @@ class Ingest:
 
     @staticmethod
     def _sized(settings: Tenant, body: bytes, target: Target | None, durability: Durability = "standard") -> None:
-        limit = min(MAX_PAYLOAD, settings.limits.payload_bytes or MAX_PAYLOAD)
+        limit = largest_payload(settings)
         if target is not None:
             limit = min(limit, target.spec.max_payload)
         if durability == "fast":
@@ -412,12 +420,17 @@ class Ingest:
         return Admitted(stored.id, stored.existing, False)
 
 
-def _bounded(events: int, size: int) -> None:
-    """Raise 422 or 413 for a batch with fan-outs of too many events, or too many bytes. size: each fan-out once for each channel."""
+def largest_payload(settings: Tenant) -> int:
+    """Return the largest payload in bytes that the tenant's settings let in, to the kinds of channels that take most."""
+    return min(MAX_PAYLOAD, settings.limits.payload_bytes or MAX_PAYLOAD)
+
+
+def _bounded(events: int, size: int, most: int) -> None:
+    """Raise 422 or 413 for a batch with fan-outs of too many events, or over `most` bytes. size: each fan-out once for each channel."""
     if events > MAX_BATCH_EVENTS:
         raise invalid("", f"the batch has {events:,} events, one for each channel of a fan-out; at most {MAX_BATCH_EVENTS:,} are accepted")
-    if size > MAX_BATCH_BYTES:
-        detail = f"The fan-outs have {size:,} bytes, counted once for each channel. At most {MAX_BATCH_BYTES:,} are accepted."
+    if size > most:
+        detail = f"The fan-outs have {size:,} bytes, counted once for each channel. At most {most:,} are accepted."
         raise Problem(413, "content-too-large", detail)
 
 

@@ -36,6 +36,7 @@ from ..model import (
     EventQuery,
     RedriveIn,
     RedriveOut,
+    SizesOut,
     StatsOut,
 )
 from ..protocol.label_rows import label_digest
@@ -110,7 +111,11 @@ async def _fan_out(call: Call[Scheduler, EventIn]) -> Answer:
     examples={"two reminders": [{"id": f"order-{n}-reminder", "delay": "PT2H", "payload": {"order": n}} for n in (17, 18)]},
 )
 async def events_batch(call: Call[Scheduler, bytes]) -> Answer:
-    """Schedule several events; each one is accepted or rejected for itself."""
+    """Schedule several events; each one is accepted or rejected for itself.
+
+    A batch has at most 16 MiB, and less where the instances are small: `GET /limits` shows it. The Functions host answers 500 without a
+    body to a larger one.
+    """
     results = await call.service.ingest.batch(call.tenant, call.body, lines=call.media == _NDJSON)
     accepted = sum(not isinstance(result, Problem) for result in results)
     lines, turns = list[Fragment](), LoopTurns()
@@ -276,6 +281,12 @@ async def dead_letters_list(call: Call[Scheduler, None, DeadQuery]) -> Answer:
     """List events that could not be delivered."""
     asked = call.query
     return await _page(call, "dead-letters", dead_letters(asked.from_, asked.to, asked.channel), asked.limit, asked.cursor)
+
+
+@events.get("v1/limits", answers={200: SizesOut})
+async def limits(call: Call[Scheduler]) -> Answer:
+    """Return the sizes that are accepted: read them before you send a batch of more than 1,000,000 bytes."""
+    return Answer(200, await call.service.ingest.sizes(call.tenant))
 
 
 @events.get("v1/stats", answers={200: StatsOut})

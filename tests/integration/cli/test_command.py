@@ -81,7 +81,7 @@ def test_key_comes_from_a_program_and_is_shown_nowhere(environment: dict[str, st
 
 
 def test_app_that_is_not_there_is_unreachable(environment: dict[str, str]) -> None:
-    result = tocsin({**environment, "TOCSIN_URL": "http://127.0.0.1:9"}, "leases", "list")
+    result = tocsin({**environment, "TOCSIN_URL": "http://127.0.0.1:9"}, "leases", "fleets")
     assert result.returncode == 4 and "where: TOCSIN_URL" in result.stderr
 
 
@@ -155,7 +155,7 @@ def told(number, handler, set=signal.signal):
     return before
 
 signal.signal = told
-sys.argv[1:] = ["leases", "list", "--watch", "1"]
+sys.argv[1:] = ["leases", "fleets", "--watch", "1"]
 start.main()
 """
 
@@ -178,7 +178,7 @@ BEFORE = """
 import os, signal, sys
 from shared.cli import main, start
 main.build = lambda given: lambda **_: os.kill(os.getpid(), signal.SIGINT)
-sys.argv[1:] = ["leases", "list"]
+sys.argv[1:] = ["leases", "fleets"]
 start.main()
 """
 

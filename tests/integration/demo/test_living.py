@@ -25,15 +25,17 @@ COMMAND = [sys.executable, "-m", "devhost.demo.living"]
 
 
 @contextmanager
-def begun(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A demonstration that goes on, and the address of its dashboard."""
+def begun(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str, Path]]:
+    """A demonstration that goes on, the address of its dashboard, and the log that it names."""
     environment = {**os.environ, "TMPDIR": str(folder), "PORT": ""}
     with subprocess.Popen(COMMAND, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         try:
             assert running.stdout is not None
             address = next((found[0] for line in running.stdout if (found := re.search(r"http://127.0.0.1:\d+/api/dashboard", line))), None)
             assert address is not None, running.stderr.read() if running.stderr is not None else ""
-            yield running, address
+            log = next((found[1] for line in running.stdout if (found := re.search(r"^App's log +(\S+)", line))), None)
+            assert log is not None
+            yield running, address, Path(log)
         finally:
             running.kill()
 
@@ -49,7 +51,8 @@ def test_events_are_delivered_retried_and_die_checkpoints_are_taken_and_every_ch
 
 
 def test_it_prints_where_to_look_and_a_signal_ends_all_that_it_started(tmp_path: Path) -> None:
-    with begun(tmp_path) as (running, address):
+    with begun(tmp_path) as (running, address, log):
+        assert "devhost ready" in log.read_text()
         with urllib.request.urlopen(address, timeout=180) as page:
             assert page.status == 200 and "text/html" in page.headers["content-type"]
         running.send_signal(signal.SIGHUP)
@@ -61,7 +64,7 @@ def test_it_prints_where_to_look_and_a_signal_ends_all_that_it_started(tmp_path:
 
 @pytest.mark.long
 def test_what_it_started_ends_with_it_when_it_is_killed(tmp_path: Path) -> None:
-    with begun(tmp_path) as (running, address):
+    with begun(tmp_path) as (running, address, _):
         parts = urlsplit(address)
         with socket.create_connection((parts.hostname, parts.port), timeout=180) as connection:
             running.kill()

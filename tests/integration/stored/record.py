@@ -65,8 +65,6 @@ class Recording:
         """Tenants, keys and channels."""
         limits = {"events_per_second": 50, "open_events": 500, "locks": 20}
         await self.call("PUT", "tenants/acme", {"limits": limits, "retry": {"schedule": ["PT1M", "PT1H"]}, "searchable": ["order"]})
-        notices = {"channel": "hooks", "kinds": ["event.dead", "breaker.opened"]}
-        await self.call("PUT", "tenants/demo", {"searchable": ["shop"], "notices": notices, "retry": {"attempts": 6}})
         await self.call("PUT", "tenants/leaving", {})
         hooks = {"type": "http", "url": "http://receiver.test/hooks", "headers": {"x-shop": "secret"}, "timeout": "PT5S", "answers": "all"}
         limits = {"deliveries_per_second": 100, "concurrency": 8}
@@ -80,6 +78,8 @@ class Recording:
         }
         for name, spec in channels.items():
             await self.call("PUT", f"tenants/demo/channels/{name}", spec)
+        notices = {"channel": "hooks", "kinds": ["event.dead", "breaker.opened"]}
+        await self.call("PUT", "tenants/demo", {"searchable": ["shop"], "notices": notices, "retry": {"attempts": 6}})
         await self.call("PUT", "tenants/acme/channels/default", {"type": "http", "url": "http://receiver.test/acme"})
         await self.call("POST", "tenants/demo/channels/hooks/secret/rotate")
         await self.call("POST", "tenants/demo/channels/stopped/pause", {"reason": "recorded while paused"})

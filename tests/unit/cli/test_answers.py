@@ -83,9 +83,9 @@ def test_an_answer_of_another_service_is_reported_as_such(ask: Ask, arguments: s
 
 
 def test_what_an_answer_lacks_is_named(ask: Ask) -> None:
-    code, _, err = ask("leases list", httpx.Response(200, json={"items": [{"name": "web"}], "next": None}))
+    code, _, err = ask("leases fleets", httpx.Response(200, json={"items": [{"name": "web"}], "next": None}))
     assert code == Exit.UNREACHABLE and "the answer lacks profile" in err
-    code, _, err = ask("leases list", httpx.Response(200, json={"items": [1, None], "next": None}))
+    code, _, err = ask("leases fleets", httpx.Response(200, json={"items": [1, None], "next": None}))
     assert code == Exit.UNREACHABLE and "no list of items" in err
 
 

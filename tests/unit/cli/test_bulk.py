@@ -57,6 +57,22 @@ def test_events_are_moved_and_fired_and_the_report_is_json(tocsin: Command) -> N
     assert_text("bulk.done", tocsin.ok("jobs", "cancel", report["id"]).lines, action="move", done=2, matched=2, skipped=0, failed=0)
 
 
+FILTERS = (
+    ("--from", "2031-01-01T00:00:00Z"),
+    ("--to", "2001-01-01T00:00:00Z"),
+    ("--channel", "nowhere"),
+    ("--label", "order=nowhere"),
+    ("--id-prefix", "nowhere-"),
+    ("--error", "nowhere"),
+)
+
+
+@pytest.mark.parametrize("given", FILTERS, ids=[name for name, _ in FILTERS])
+@pytest.mark.parametrize("action", ["cancel", "fire", "redrive"])
+def test_each_filter_starts_a_job_of_each_action(tocsin: Command, action: str, given: tuple[str, str]) -> None:
+    assert tocsin.ok("events", action, *given).out == "no events match\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -112,8 +112,9 @@ def test_one_of_several_that_fails_does_not_stop_the_others(tocsin: Command) -> 
         (("get", ".."), "is not a valid name"),
         (("change", "x"), "name at least one thing"),
         (("change", "x", "--on-dead", "y", "--remove", "on-dead"), "exclude each other"),
-        (("redrive",), "give ids, or --all"),
-        (("redrive", "x", "--channel", "default"), "go with --all"),
+        (("redrive",), "give ids, or filters such as --channel, or --all"),
+        (("redrive", "x", "--channel", "default"), "give ids, or filters such as --channel, or --all"),
+        (("redrive", "x", "--all"), "give ids, or filters such as --channel, or --all"),
     ],
 )
 def test_wrong_usage_shows_the_place_and_sends_nothing(tocsin: Command, arguments: tuple[str, ...], where: str) -> None:

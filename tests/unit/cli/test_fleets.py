@@ -47,7 +47,7 @@ def report(tocsin: Command, fleet: str, seq: int, **more: Any) -> Any:
 def test_fleet_is_created_shown_resized_and_deleted(tocsin: Command) -> None:
     made = tocsin.ok("leases", "create", "web", "--partitions", "8", "--minimum", "2", "--spare", "1", "--lease-profile", "fast", "--json")
     assert [made.documents[0][name] for name in ("partitions", "profile", "servers")] == [8, "fast", {"minimum": 2, "spare": 1}]
-    assert tocsin.ok("leases", "list").row("web")[:6] == ["web", "8", "fast", "2 + 1", "1", "ok"]
+    assert tocsin.ok("leases", "fleets").row("web")[:6] == ["web", "8", "fast", "2 + 1", "1", "ok"]
     assert len(tocsin.ok("leases", "show", "web", "--json").documents) == 8
     assert tocsin.ok("leases", "show", "web").row("7")[1] == "unowned"
     assert "unowned" in tocsin.ok("leases", "show", "web", "7").out

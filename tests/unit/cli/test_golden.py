@@ -31,7 +31,7 @@ SCREENS = {
     "schedules-list": "schedules list",
     "schedules-preview": "schedules preview nightly",
     "leases-overview": "leases overview",
-    "leases-list": "leases list",
+    "leases-fleets": "leases fleets",
     "leases-show": "leases show web",
     "leases-show-one": "leases show web 1",
     "leases-show-by-server": "leases show web --by-server",
@@ -55,7 +55,9 @@ SCREENS = {
     "verify-trace-illegal": f"verify-trace {TRACES}/illegal.log",
 }
 PICTURES = [*((name, 120) for name in SCREENS), *((name, 40) for name in ("status", "leases-nodes", "leases-doctor", "maintenance-list"))]
-PICTURES += [(name, 80) for name in SCREENS if name.endswith(("-list", "-nodes", "-intents")) or name in ("status", "leases-show-one")]
+PICTURES += [
+    (name, 80) for name in SCREENS if name.endswith(("-list", "-fleets", "-nodes", "-intents")) or name in ("status", "leases-show-one")
+]
 PROFILES = """
 default = "local"
 [local]

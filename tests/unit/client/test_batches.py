@@ -13,10 +13,13 @@ import pytest
 import shared as tocsin
 from shared.client import batches
 from shared.client.exchange import ApiCall, ApiReply, ConnectionFailure, RetrySettings
+from shared.testing import Tocsin
 
 from .call_runner import run_call
 
 HOUR = timedelta(hours=1)
+SMALL_INSTANCE = 4_000_000
+"""Bytes of a batch that an instance of 512 MB accepts."""
 LOST = ConnectionFailure(True, "no answer")
 
 
@@ -35,6 +38,7 @@ class Service:
     def __init__(self, *responses: Callable[[list[Any]], ApiReply | ConnectionFailure]) -> None:
         self.batches: list[list[Any]] = []
         self.slept: list[float] = []
+        self.asked = 0
         self._responses = list(responses)
 
     def send(self, events: Any, *, make_ids: bool = True, retries: int = 2) -> tocsin.Batch:
@@ -42,6 +46,10 @@ class Service:
         return run_call(steps, self._reply, self.slept)
 
     def _reply(self, call: ApiCall[Any]) -> ApiReply | ConnectionFailure:
+        if call.path == "limits":
+            self.asked += 1
+            sizes = {"batch_bytes": SMALL_INSTANCE, "batch_events": 10_000, "event_bytes": 524_288, "payload_bytes": 262_144}
+            return ApiReply(200, {}, orjson.dumps(sizes))
         assert (call.path, call.media) == ("events/batch", "application/x-ndjson")
         lines = [json.loads(line) for line in call.body.split(b"\n")]
         self.batches.append(lines)
@@ -62,11 +70,59 @@ def test_any_number_of_events_goes_in_chunks_and_keeps_its_order() -> None:
     assert [event["payload"] for lines in service.batches for event in lines] == list(range(25_001))
 
 
-def test_chunks_stay_under_what_the_api_takes_in_bytes() -> None:
+def sizes_of(service: Service) -> list[int]:
+    return [sum(len(json.dumps(event, separators=(",", ":"))) + 1 for event in lines) for lines in service.batches]
+
+
+def test_chunks_stay_under_what_the_app_takes_in_bytes_and_it_is_asked_once() -> None:
     service = Service()
-    service.send([{"payload": "x" * 250_000, "delay": HOUR}] * 140)
-    sizes = [sum(len(json.dumps(event, separators=(",", ":"))) + 1 for event in lines) for lines in service.batches]
-    assert len(sizes) == 3 and all(size <= batches.MAX_BYTES for size in sizes) and sizes[0] > batches.MAX_BYTES - 251_000
+    service.send([{"payload": "x" * 250_000, "delay": HOUR}] * 40)
+    sizes = sizes_of(service)
+    assert len(sizes) == 3 and all(size <= SMALL_INSTANCE for size in sizes) and sizes[0] > SMALL_INSTANCE - 251_000
+    assert service.asked == 1
+
+
+def test_a_chunk_that_every_app_takes_is_sent_without_a_further_call() -> None:
+    service = Service()
+    service.send([{"payload": "x" * 240_000, "delay": HOUR}] * 4)
+    assert (len(service.batches), service.asked) == (1, 0)
+
+
+def test_an_event_that_no_request_can_carry_is_refused_and_stops_no_other() -> None:
+    service = Service()
+    done = service.send([{"payload": "x" * size, "delay": HOUR} for size in (10, SMALL_INSTANCE, 20)])
+    assert [(line.index, line.status) for line in done.results] == [(0, 201), (1, 413), (2, 201)]
+    assert done.results[1].problem is not None and done.results[1].problem["type"].endswith("/content-too-large")
+    assert [len(lines) for lines in service.batches] == [2]
+
+
+def test_an_event_for_several_channels_counts_once_for_each_as_in_the_service() -> None:
+    service = Service()
+    names = [f"c{number}" for number in range(10)]
+    service.send([{"payload": "x" * 100_000, "delay": HOUR, "channels": names}] * 8)
+    assert [len(lines) for lines in service.batches] == [3, 3, 2]
+    service = Service()
+    service.send(events(1_500, channels=names))
+    assert [len(lines) for lines in service.batches] == [1_000, 500]
+
+
+def test_a_batch_whose_limit_cannot_be_read_is_stopped_and_nothing_of_it_is_in_doubt() -> None:
+    steps = batches.send_events(
+        [{"payload": "x" * 2_000_000, "delay": HOUR}], make_ids=False, retry_settings=RetrySettings(0), chance=lambda: 1.0
+    )
+    with pytest.raises(tocsin.BatchStopped) as stopped:
+        run_call(steps, lambda call: LOST, [])
+    assert (list(stopped.value.done), list(stopped.value.unknown)) == ([], [])
+
+
+async def test_a_batch_is_split_by_the_limit_of_the_app_that_gets_it() -> None:
+    async with Tocsin(body_limit=1_000_000) as kit:
+        assert (await kit.client.call("GET", "limits"))["batch_bytes"] == 1_000_000
+        with pytest.raises(tocsin.Refused, match="At most 1,000,000 are accepted") as refused:
+            await kit.client.call("POST", "events/batch", [{"payload": "x" * 250_000, "delay": "PT1H"}] * 4)
+        assert refused.value.status == 413
+        done = await kit.client.batch([{"payload": "x" * 250_000, "delay": HOUR}] * 9)
+        assert (done.accepted, done.rejected) == (9, ())
 
 
 def test_nothing_is_sent_for_no_events() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import pickle
 import socket
@@ -16,10 +17,14 @@ import orjson
 import pytest
 
 import shared as tocsin
+from shared.app.routes import build_routes
 from shared.client.blocking import Fanouts, Jobs, Schedules
 from shared.client.concurrent import AsyncFanouts, AsyncJobs, AsyncSchedules
-from shared.client.http import to_failure
+from shared.client.http import OF_NO_TENANT, to_failure
 from shared.core.clock import SettableClock
+from shared.core.settings import LOCAL_ADMIN_KEY
+from shared.testing import Tocsin
+from tests.paths import ROOT
 
 KEY = "a-very-secret-key"
 URL = "https://app.example"
@@ -375,3 +380,25 @@ def test_results_may_be_kept() -> None:
     assert pickle.loads(pickle.dumps(event)) == event
     with pytest.raises(ValueError, match="frozen"):
         event.state = "dead"
+
+
+def test_the_clients_know_which_operations_refuse_a_tenant_in_the_query() -> None:
+    first: dict[str, set[bool]] = {}
+    for route in build_routes():
+        version, _, path = route.template.partition("/")
+        if version == "v1":
+            first.setdefault(path.partition("/")[0], set()).add(route.of_tenant or "tenant" in route.query.model_fields)
+    assert {name for name, found in first.items() if found == {False}} == OF_NO_TENANT
+    assert [name for name, found in first.items() if len(found) == 2] == []
+    source = (ROOT / "clients" / "typescript" / "src" / "call.ts").read_text()
+    assert f"new Set({json.dumps(sorted(OF_NO_TENANT))})" in source
+
+
+async def test_an_admin_with_a_tenant_calls_every_operation() -> None:
+    async with Tocsin() as kit:
+        admin = kit.client_with(LOCAL_ADMIN_KEY, tenant="demo")
+        made = await admin.call("PUT", "/tenants/demo/channels/x", {"type": "http", "url": "http://receiver.test/x"})
+        assert made["name"] == "x"
+        assert (await admin.call("GET", "tenants/demo"))["name"] == "demo"
+        assert (await admin.call("GET", "audit"))["items"]
+        assert (await admin.call("GET", "events"))["items"] == []

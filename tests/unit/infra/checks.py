@@ -98,8 +98,8 @@ def hosting(made: Deployment) -> Iterator[str]:
         yield from differ(plan, {"sku": {"name": "FC1", "tier": "FlexConsumption"}, "properties.reserved": True})
         scale = at(site, "properties.functionAppConfig.scaleAndConcurrency")
         at_once, limit = scale["triggers"]["http"]["perInstanceConcurrency"], _settings_of(made, site)["FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"]
-        if at_once * int(limit) >= scale["instanceMemoryMB"] * 1024 * 1024 / 4:
-            yield f"{site['name']}: {at_once} bodies of {limit} bytes do not fit a quarter of {scale['instanceMemoryMB']} MB"
+        if at_once * int(limit) > scale["instanceMemoryMB"] * 1024 * 1024 / 8:
+            yield f"{site['name']}: {at_once} bodies of {limit} bytes do not fit an eighth of {scale['instanceMemoryMB']} MB"
 
 
 def identities(made: Deployment) -> list[Resource]:

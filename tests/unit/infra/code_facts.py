@@ -34,7 +34,6 @@ READ_ELSEWHERE = {
     "APPLICATIONINSIGHTS_AUTHENTICATION_STRING": "the same: as whom",
     "OTEL_TRACES_SAMPLER": "the OpenTelemetry SDK: which requests are traced",
     "OTEL_TRACES_SAMPLER_ARG": "the same: their share",
-    "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT": "the host: larger bodies never reach the app",
     "AzureWebJobsDisableHomepage": "the host: without it, / is a page of 150 kB for anyone",
 }
 """Settings that the app's code does not read, with their readers."""

@@ -13,6 +13,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 
+from shared.core.settings import LEAST_BODY_LIMIT
 from shared.scheduler.model import MAX_BATCH_BYTES
 
 from . import checks, observed_checks
@@ -80,16 +81,17 @@ def test_a_vault_that_holds_the_keys_gets_the_roles_and_no_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "memory", "at_once", "shards"),
-    [("defaults", 512, 7, 16), ("mirrored", 2048, 31, 64), ("private", 4096, 63, 64)],
+    ("name", "memory", "at_once", "largest", "shards"),
+    [("defaults", 512, 16, 4_000_000, 16), ("mirrored", 2048, 16, MAX_BATCH_BYTES, 64), ("private", 4096, 32, MAX_BATCH_BYTES, 64)],
 )
 def test_an_instance_takes_as_many_requests_as_its_memory_has_room_for_their_bodies(
-    name: str, memory: int, at_once: int, shards: int
+    name: str, memory: int, at_once: int, largest: int, shards: int
 ) -> None:
     made = deployed(name)
     scale = made.of(SITES)[0]["properties"]["functionAppConfig"]["scaleAndConcurrency"]
     assert (scale["instanceMemoryMB"], scale["triggers"]["http"]["perInstanceConcurrency"]) == (memory, at_once)
-    assert int(made.settings()["FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"]) > MAX_BATCH_BYTES
+    assert made.settings()["FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"] == str(largest)
+    assert largest >= LEAST_BODY_LIMIT and at_once * largest <= memory * 1024 * 1024 / 8
     assert made.settings()["TOCSIN_FIRE_BYTES"] == str(shards * 1024 * 1024)
 
 
@@ -228,6 +230,7 @@ MUTANTS: list[tuple[str, Edit]] = [
     ("hosting", put(SITES, "properties.functionAppConfig.runtime.version", "3.12")),
     ("hosting", put(SITES, "properties.functionAppConfig.deployment.storage.value", "https://host.blob.core.windows.net//packages")),
     ("hosting", put(SITES, "properties.functionAppConfig.scaleAndConcurrency.triggers.http.perInstanceConcurrency", 32)),
+    ("hosting", put(CONFIG, "properties.FUNCTIONS_REQUEST_BODY_SIZE_LIMIT", "40000000")),
     ("hosting", put(PLAN, "sku.tier", "Dynamic")),
     *(
         ("settings", put(CONFIG, SETTING.format(name), "x"))

@@ -235,6 +235,7 @@ def test_the_app_is_deployed_with_what_it_needs_and_nothing_else(tmp_path: Path)
         ".azure/prod/.env",
         "local.settings.json",
         "shared/__pycache__/x.pyc",
+        "tocsin-0.2.0-py3-none-any.whl",
     }
     # A folder of shared/ keeps its files, whatever its name is.
     needed |= {f"shared/{name}/x.py" for name in ("docs", "build", "tests", "dist", "devhost", "infra", "my_env")}

@@ -91,6 +91,7 @@ class World:
         self.clock = SettableClock()
         self.tables = Tables(self.clock)
         self.settings = make_settings()
+        self.body_limit = self.settings.body_limit
         self.directory = self.instance()
         self.other = self.instance()
         self.audit = AuditRecords(self.tables, self.clock)

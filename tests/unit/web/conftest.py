@@ -62,6 +62,8 @@ class WantsTime(Query):
 class App:
     """The request context that handlers get."""
 
+    body_limit = 1_000_000
+
     def __init__(self, directory: TenantDirectory) -> None:
         self.directory = directory
         self.seen: list[Call[Any, Any, Any]] = []
