@@ -17,6 +17,7 @@ import orjson
 from pydantic import BaseModel
 
 from ..core.errors import Problem, StorageError
+from . import templates
 from .encoding import encode
 from .fields.params import DryRun
 from .routes import Answer, Call, Route
@@ -61,8 +62,9 @@ async def carry_out(route: Route, call: Call[Any, Any, Any], app: Any) -> Answer
         return await route.handler(call)
     if route.record == "after":
         return await _record_after(route, call, trail)
-    before = await _representation(route, call, app)
-    name = await trail.begin(call, route.name)
+    about = call if route.about is None else replace(call, params={**call.params, **route.about[1](call)})
+    before = await _representation(route, about, app)
+    name = await trail.begin(about, route.name)
     outcome: Outcome = "unknown"
     status, changes = 500, list[Change]()
     try:
@@ -73,7 +75,7 @@ async def carry_out(route: Route, call: Call[Any, Any, Any], app: Any) -> Answer
         outcome = "refused" if status < 500 else "unknown"
         raise
     else:
-        changes = await _changes(route, call, app, before, answer)
+        changes = await _changes(route, about, app, before, answer)
         return answer
     finally:
         await _end(trail, route, name, outcome, status, changes)
@@ -109,7 +111,7 @@ async def _end(trail: AuditTrail, route: Route, name: str, outcome: Outcome, sta
 async def _representation(route: Route, call: Call[Any, Any, Any], app: Any) -> Mapping[str, Any]:
     """Return what the call is about, as its GET shows it now; empty if it does not exist or has no GET of its own."""
     reader = route.shown_by
-    if reader is None:
+    if reader is None or not set(templates.names(reader.template)) <= call.params.keys():
         return {}
     try:
         answer = await reader.handler(replace(call, service=reader.service(app), query=reader.query(), body=None, raw=b"", member=None))

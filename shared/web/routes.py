@@ -35,6 +35,8 @@ type Method = Literal["GET", "PUT", "POST", "PATCH", "DELETE"]
 type RouteHandler[T] = Callable[[Call[T, Any, Any]], Awaitable[Answer]]
 type Guest = Callable[[Any, str, Mapping[str, str]], KeyRecord | None]
 type Answers = Mapping[int, Any]
+type About = tuple[str, Callable[[Any], Mapping[str, str]]]
+"""The name of a GET route, and a function of a call that returns that route's path parameters; none if the call names nothing valid."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,62}")
 _SCOPES = frozenset({"events", "fleets", "agent", "metrics", "admin"})
@@ -140,6 +142,8 @@ class RouteOptions(TypedDict, total=False):
     record: Recording
     """When the record of an administrative call is written: `before` it, or `after` it if it must work while storage does not. `none`:
     machines make these calls although a person's key permits them. `always`: before it, although a tenant's app may make it."""
+    about: About
+    """The GET route that shows what an administrative call changes, if the path does not say it: `tenant` may stand in the body."""
 
 
 def _no_service(app: Any) -> None:
@@ -176,6 +180,7 @@ class Route:
     guest: Guest | None = None
     own_token: bool = False
     record: Recording = "before"
+    about: About | None = None
     shown_by: Route | None = None
     """The GET route that shows what this route changes."""
     service: Callable[[Any], Any] = _no_service
@@ -357,6 +362,8 @@ class Routes(Generic[A]):
 
     def _shown_by(self, route: Route) -> Route | None:
         """Return the GET route of the same path, or of the path before the verb: `.../channels/{name}` for `.../channels/{name}/pause`."""
+        if route.about is not None:
+            return self[route.about[0]]
         gets = {each.template: each for each in self if each.method == "GET"}
         template = route.template
         if route.method == "POST" and template in gets:

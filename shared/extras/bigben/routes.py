@@ -16,7 +16,7 @@ from ...web.problem import invalid, not_found
 from ...web.routes import Answer, Call, RouteGroup
 from .crons import Crons, describe
 from .model import MAX_EVENTS, BigBenEventQuery, CronDescription, CronIn, CronQuery, EventRequest, EventResponse, Processor, StatusOut
-from .processors import Processors
+from .processors import CHANNEL, Processors
 from .service import BigBen
 
 MAX_BODY = 16 * 1024 * 1024
@@ -126,10 +126,17 @@ async def _requests(raw: bytes) -> list[Span]:
     return found
 
 
+def _channel_of(call: Call[BigBenServices, Processor]) -> Mapping[str, str]:
+    """Return the channel that a registration sets, as a path's parameters; none for a name that no tenant can have."""
+    name = call.body.tenant
+    return {"tenant": name, "name": CHANNEL} if name is not None and NAME.fullmatch(name) else {}
+
+
 @operators.post(
     "bigben/events/tenant/register",
     answers={200: dict[str, Processor], 409: ("changed-meanwhile", "events-left")},
     examples={"http": {"tenant": "demo", "type": "HTTP", "props": {"url": "https://hooks.example.com/tocsin"}}},
+    about=("channels_get", _channel_of),
 )
 async def bigben_register(call: Call[BigBenServices, Processor]) -> Answer:
     """Register a tenant, or change the target of its events."""

@@ -39,6 +39,34 @@ def test_calls_of_operators_are_audited_and_those_of_machines_are_not() -> None:
     assert routes["channels_pause"].shown_by is routes["channels_get"] and routes["keys_create"].shown_by is None
 
 
+def test_every_audited_call_but_those_of_the_whole_installation_says_which_tenant_it_concerns() -> None:
+    audited = [route for route in build_routes() if route.audited]
+    nameless = {route.name for route in audited if "{tenant}" not in route.template and not route.of_tenant and route.about is None}
+    assert nameless == {"storage_failover", "storage_failback", "storage_forms_raise"}
+
+
+async def test_registration_of_bigben_is_recorded_under_its_tenant_with_the_change_of_its_channel_alone(world: World) -> None:
+    names = ["victim", *[f"a{number:02d}" for number in range(20)]]
+    for name in names:
+        await world.admin.put(f"/api/v1/tenants/{name}", {})
+        await world.admin.put(f"/api/v1/tenants/{name}/channels/default", {**HTTP, "url": "https://hooks.example.com/good"})
+    await world.clock.advance(1)
+    hijack = {"tenant": "victim", "type": "HTTP", "props": {"url": "https://hooks.example.com/hijacked"}}
+    assert (await world.admin.post("/api/bigben/events/tenant/register", hijack)).status == 200
+    await world.clock.advance(1)
+    assert (await world.admin.post("/api/bigben/events/tenant/register", {**hijack, "tenant": "new"})).status == 200
+    await world.clock.advance(1)
+    assert (await world.admin.post("/api/bigben/events/tenant/register", {**hijack, "tenant": "No Name" * 9000})).status in (413, 422)
+    assert (await world.admin.post("/api/bigben/events/tenant/register", {**hijack, "tenant": "No Name"})).status == 422
+    [changed] = await records(world, "?tenant=victim&action=bigben_register")
+    moved = {"field": "url", "before": '"https://hooks.example.com/good"', "after": '"https://hooks.example.com/hijacked"'}
+    assert moved in changed["changes"] and {each["field"] for each in changed["changes"]} <= {"url", "updated", "warnings"}
+    [new] = await records(world, "?tenant=new&action=bigben_register")
+    assert {"field": "url", "after": moved["after"]} in new["changes"]
+    refused = (await records(world, "?action=bigben_register"))[0]
+    assert (refused["tenant"], refused["outcome"], refused["changes"]) == (None, "refused", [])
+
+
 async def test_record_says_who_changed_what_from_what_to_what(world: World) -> None:
     made = (await world.admin.post("/api/v1/tenants/demo/keys", {"scopes": ["admin"]})).json()
     operator = world.client(made["key"])
