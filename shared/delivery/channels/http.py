@@ -10,7 +10,7 @@ import base64
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -31,9 +31,10 @@ from ..entra.requests import NotSent, channel_faults, token_for
 from ..entra.tokens import EntraTokens, open_tokens
 from ..name_lookups import ResolveHost, system_lookup
 from . import cloudevents, rules
-from .answer_heads import READ_BODY, Masks, head_of, masks_of, with_jwt, with_token
+from .answer_heads import READ_BODY, head_of
 from .event_target import apply_target
 from .guarded_client import GuardedClient, new_socket
+from .masks import Masks, masks_of, with_jwt, with_values
 from .model import FINAL, HttpChannel
 from .ports import OutgoingDelivery, Target, Verdict
 
@@ -181,6 +182,14 @@ def _delivery_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, s
     return headers
 
 
+def _proofs(headers: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values of a delivery's headers with which somebody else could repeat it, or act for its receiver."""
+    for name in (signing.HEADER_SIGNATURE, owner_header.HEADER, long_work.HEADER_TOKEN):
+        if value := headers.get(name):
+            yield value
+            yield from (part[3:] for part in value.split(" ") if part[:3] in ("v1,", "v1="))
+
+
 def _request(plan: _Plan, target: Target, delivery: OutgoingDelivery, bearer: str) -> bytes:
     """Return the bytes of the request of one delivery. bearer: its token of Entra, '' for none."""
     own = "".join([f"{name}: {value}\r\n" for name, value in _delivery_headers(target, delivery).items()])
@@ -269,7 +278,7 @@ class _HttpExchange:
             return verdict
         if plan.masks is None or plan.masks[0] != secrets:
             plan.masks = secrets, masks_of(plan.spec, secrets)
-        masks = plan.masks[1] if offer is None else with_token(plan.masks[1], offer.token(delivery.attempt))
+        masks = with_values(plan.masks[1], _proofs(_delivery_headers(self.target, delivery)))
         if self.bearer:
             masks = with_jwt(masks, self.bearer)
         return verdict._replace(answer=head_of(answer, masks, fields=plan.spec.answer_headers))

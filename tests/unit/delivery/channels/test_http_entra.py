@@ -15,9 +15,9 @@ import pytest
 
 from shared.core.clock import SettableClock
 from shared.core.settings import Settings
-from shared.delivery.channels.answer_heads import mask, masks_of, with_jwt
 from shared.delivery.channels.event_target import EventTarget
 from shared.delivery.channels.http import HttpSender, post_of
+from shared.delivery.channels.masks import mask, masks_of, with_jwt
 from shared.delivery.channels.model import HttpChannel
 from shared.delivery.channels.ports import SecondVerdict, Target, Verdict
 from shared.delivery.egress_guard import Egress
