@@ -40,7 +40,6 @@ from .ports import OutgoingDelivery, Target, Verdict
 
 USER_AGENT = f"tocsin/{BASE}"
 _MAX_PLANS = 10_000
-_MAX_SHOWN = 200
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _VALUE = re.compile(r"[\t\x20-\x7e\u0080-\uffff]{0,4096}")
@@ -72,7 +71,7 @@ class _Plan:
     problem: str | None = None
     url: str = ""
     shown: str = ""
-    """The URL as errors may show it."""
+    """The part of the URL that errors may show."""
     place: Place = _NOWHERE
     headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
     head: bytes = b""
@@ -88,9 +87,9 @@ class _Plan:
 
 
 def show(url: URL) -> str:
-    """Return `scheme://host:port/path` for errors: no user, no query, no fragment, cut to 200 characters."""
+    """Return `scheme://host:port` for errors, which keys see that may not see channels. Many services keep a secret in the path."""
     host = url.raw_host or ""
-    return rules.one_line(f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port}{url.raw_path}", _MAX_SHOWN)
+    return rules.one_line(f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port}")
 
 
 def resource_of(url: str) -> str:
@@ -157,10 +156,8 @@ def _plan_for(plan: _Plan, event_target: str) -> _Plan:
     headers = plan.headers.copy()
     headers.update(found.headers)
     url = f"{plan.url[: plan.url.index('/', plan.url.index('://') + 3)]}{found.resource}"
-    path = found.resource.partition("?")[0]
-    shown = rules.one_line(f"{plan.shown[: plan.shown.index('/', plan.shown.index('://') + 3)]}{path}", _MAX_SHOWN)
     own = found.resource != line.split(b" ")[1].decode()
-    return replace(plan, url=url, shown=shown, headers=headers, head=head, method=found.method, own_target=own)
+    return replace(plan, url=url, headers=headers, head=head, method=found.method, own_target=own)
 
 
 def _delivery_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, str]:

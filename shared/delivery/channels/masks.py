@@ -49,6 +49,7 @@ def _pattern(text: bytes) -> re.Pattern[bytes]:
 
 _ESCAPE = _pattern(_ESCAPES)
 _ESCAPE_OR_BEGUN = _pattern(rb"(?P<begun>%b)|%b" % (_BEGUN, _ESCAPES))
+_WORDS = re.compile(r"[a-z]{1,15}(?:[-_.][a-z]{1,15})*")
 _CONTROLS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 
@@ -94,10 +95,17 @@ def _values(spec: HttpChannel) -> Iterator[str]:
         url = URL(spec.url, encoded=True)
     except ValueError:
         return
+    yield from _path_values(url.raw_path.rstrip("/"))
     yield from url.query.values()
     yield from (part.partition("=")[2] for part in url.raw_query_string.split("&"))
     if url.user is not None:
         yield from (url.user, url.password or "", base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode())
+
+
+def _path_values(path: str) -> Iterator[str]:
+    """Yield a path, and its segments that are no plain words: many services keep a secret there, and frameworks show a part of the path."""
+    yield path
+    yield from (segment for segment in path.split("/") if len(segment) >= _SHORT and not _WORDS.fullmatch(segment))
 
 
 def _login(credentials: str) -> Iterator[str]:

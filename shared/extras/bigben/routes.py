@@ -146,9 +146,9 @@ async def bigben_register(call: Call[BigBenServices, Processor]) -> Answer:
 
 @bigben.get("bigben/events/tenants", answers={200: dict[str, Processor]})
 async def bigben_tenants(call: Call[BigBenServices]) -> Answer:
-    """List the registered tenants: all of them for an admin, otherwise the key's own."""
+    """List the registered tenants: all of them for an admin, otherwise the key's own with scheme, host and port of its URL."""
     processors = call.service.processors
-    return Answer(200, await (processors.all() if "admin" in call.key.scopes else processors.of([call.key.tenant])))
+    return Answer(200, await (processors.all() if "admin" in call.key.scopes else processors.of([call.key.tenant], whole=False)))
 
 
 @bigben.post(

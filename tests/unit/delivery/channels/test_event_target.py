@@ -291,13 +291,11 @@ async def test_a_target_that_no_longer_fits_its_channel_is_a_final_failure_witho
     assert not receiver.requests
 
 
-async def test_errors_show_the_events_path_and_redirects_are_not_followed(listen: Listen, sender: HttpSender) -> None:
+async def test_errors_show_no_path_and_redirects_are_not_followed(listen: Listen, sender: HttpSender) -> None:
     receiver = await listen(answer(b"HTTP/1.1 307 X\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"))
     delivery: OutgoingDelivery = make_delivery(event_target=EventTarget(path="/x", query={"token": "1"}).stored())
     verdict = await sender.send(http_target(url(receiver)), delivery)
     assert verdict.outcome == "retry" and "redirects are not followed" in (verdict.error or "") and len(receiver.requests) == 1
     broken = await listen(answer(b"nonsense\r\n\r\n"))
     verdict = await sender.send(http_target(url(broken)), delivery)
-    assert f"http://localhost:{broken.port}/hook/x:" in (verdict.error or "").replace("127.0.0.1", "localhost") and "token" not in (
-        verdict.error or ""
-    )
+    assert verdict.error is not None and verdict.error.startswith(f"http://127.0.0.1:{broken.port}: ") and "token" not in verdict.error

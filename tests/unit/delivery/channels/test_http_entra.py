@@ -227,7 +227,7 @@ async def test_a_lost_connection_is_followed_by_a_second_send_with_the_token(api
 async def test_a_failure_of_the_identity_endpoint_is_a_retry_with_its_cause(api: Api) -> None:
     api.failure = "the identity endpoint answered 500"
     verdict = await api.sender.send(api.target(), make_delivery())
-    expected = f"https://{HOST}:{api.receiver.port}/hook: no token of Entra for api://orders: the identity endpoint answered 500"
+    expected = f"https://{HOST}:{api.receiver.port}: no token of Entra for api://orders: the identity endpoint answered 500"
     assert verdict == Verdict("retry", None, expected)
     assert api.receiver.connections == 0
     other = replace(api.target(), name="other", spec=HttpChannel(type="http", url=f"https://{HOST}:{api.receiver.port}/"))

@@ -95,6 +95,17 @@ def test_a_short_value_is_masked_where_it_stands_alone_in_any_escape() -> None:
     assert mask(b"2 23 &#x32; %32 \\u0032 x2", masks("2")) == b"*** 23 *** *** *** x2"
 
 
+def test_the_path_of_a_url_is_a_secret_and_so_is_each_segment_that_is_no_plain_word() -> None:
+    url = "https://hooks.example.com/services/v1/T000/B000/%2FPATH+SECRET=42/webhook-in/"
+    found = masks_of(HttpChannel.model_validate({"type": "http", "url": url}))
+    body = b"none at /services/v1/T000/B000/%2FPATH+SECRET=42/webhook-in/17: /path+secret or /PATH+SECRET=42 is no webhook-in of v1"
+    assert mask(body, found) == b"none at ***/17: /path+secret or *** is no webhook-in of v1"
+    assert mask(b"Cannot POST /%2Fa, a or /a", masks_of(HttpChannel.model_validate({"type": "http", "url": "https://a.example/a"}))) == (
+        b"Cannot POST /***, a or ***"
+    )
+    assert mask(b"GET / or //", masks_of(HttpChannel.model_validate({"type": "http", "url": "https://a.example/"}))) == b"GET / or //"
+
+
 HOSTILE = {
     "many prefixes": "k/+=",
     "escaped escapes": "\\",
