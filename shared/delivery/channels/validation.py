@@ -53,6 +53,17 @@ def mask_secrets(spec: ChannelSpec) -> ChannelSpec:
     return spec
 
 
+def masked_values(spec: ChannelSpec) -> Mapping[str, str]:
+    """Return the values that `mask_secrets` masks, by their paths."""
+    if isinstance(spec, HttpChannel | FleetChannel):
+        return {f"headers.{name}": value for name, value in spec.headers.items()}
+    if isinstance(spec, KafkaChannel) and spec.password is not None:
+        return {"password": spec.password}
+    if isinstance(spec, ServiceBusChannel) and spec.key is not None:
+        return {"key": spec.key}
+    return {}
+
+
 def restore_secrets(spec: ChannelSpec, stored: ChannelSpec | None) -> ChannelSpec:
     """Return `spec` with masked headers set to their stored values; headers without one stay masked.
 

@@ -105,7 +105,15 @@ async def bigben_find(call: Call[BigBenServices, None, BigBenEventQuery]) -> Ans
     return _found(await call.service.events.find(call.query.tenant, call.query.id))
 
 
-@bigben.post("bigben/events/dryrun", answers={200: EventResponse, 404: "not-found", 429: "too-many-requests"})
+def _tenant_of_query(call: Call[BigBenServices, None, BigBenEventQuery]) -> Mapping[str, str]:
+    return {"tenant": call.query.tenant} if NAME.fullmatch(call.query.tenant) else {}
+
+
+@bigben.post(
+    "bigben/events/dryrun",
+    answers={200: EventResponse, 404: "not-found", 429: "too-many-requests"},
+    about=("", _tenant_of_query),
+)
 async def bigben_dryrun(call: Call[BigBenServices, None, BigBenEventQuery]) -> Answer:
     """Deliver a copy of an event now; the event itself does not change."""
     await _check(call, call.query.tenant)
@@ -151,10 +159,15 @@ async def bigben_tenants(call: Call[BigBenServices]) -> Answer:
     return Answer(200, await (processors.all() if "admin" in call.key.scopes else processors.of([call.key.tenant], whole=False)))
 
 
+def _tenant_of_cron(call: Call[BigBenServices, CronIn]) -> Mapping[str, str]:
+    return {"tenant": call.body.tenant} if NAME.fullmatch(call.body.tenant) else {}
+
+
 @bigben.post(
     "bigben/cron",
     answers={200: StatusOut, 404: "not-found", 409: "made-elsewhere", 429: "too-many-requests"},
     examples={"each night": _CRON},
+    about=("", _tenant_of_cron),
 )
 async def bigben_cron(call: Call[BigBenServices, CronIn]) -> Answer:
     """Create or replace a cron; its times are UTC, as at BigBen."""
@@ -163,7 +176,7 @@ async def bigben_cron(call: Call[BigBenServices, CronIn]) -> Answer:
     return Answer(200, StatusOut())
 
 
-@bigben.post("bigben/cron/describe", answers={200: CronDescription}, examples={"each night": _CRON})
+@bigben.post("bigben/cron/describe", answers={200: CronDescription}, examples={"each night": _CRON}, record="none")
 async def bigben_cron_describe(call: Call[BigBenServices, CronIn]) -> Answer:
     """Describe a cron in English without storing it. BigBen reads the cron from the body of a GET, which HTTP gives no meaning."""
     return Answer(200, describe(call.body))

@@ -13,6 +13,7 @@ from shared.core.errors import OutcomeUnknown, Problem, Rejected, Unavailable
 from shared.core.settings import Settings
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES
+from shared.tenants.audit import AuditRecords
 from shared.tenants.model import KeyIn, Tenant
 from shared.tenants.store import TenantDirectory, seed_local
 from shared.web import openapi
@@ -61,8 +62,8 @@ class WantsTime(Query):
 class App:
     """The request context that handlers get."""
 
-    def __init__(self, directory: TenantDirectory) -> None:
-        self.directory = directory
+    def __init__(self, directory: TenantDirectory, audit: AuditRecords) -> None:
+        self.directory, self.audit = directory, audit
         self.seen: list[Call[Any, Any, Any]] = []
 
     async def admit_write(self) -> None:
@@ -176,7 +177,7 @@ class World:
         await self.tables.ensure(ALL_TABLES)
         directory = TenantDirectory(self.tables, self.clock, self.settings)
         await seed_local(directory, self.settings)
-        self.app = App(directory)
+        self.app = App(directory, AuditRecords(self.tables, self.clock))
 
     async def client(self, **spec: Any) -> LocalClient:
         """A caller with a new key of tenant demo."""
