@@ -33,7 +33,7 @@ class ChangeOut(Strict):
     """A field that a call changed."""
 
     field: str
-    before: Maybe[str] = Field(None, description="JSON, at most 300 characters. Missing if the field is new.")
+    before: Maybe[str] = Field(None, description="JSON, at most 300 characters, around the difference. Missing if the field is new.")
     after: Maybe[str] = Field(None, description="The same; missing if the field is gone.")
 
 
@@ -62,7 +62,7 @@ async def audit_list(call: Call[AuditRecords, None, AuditQuery]) -> Answer:
     """List administrative calls, the newest first.
 
     Every call of an operator that may change something has a record: who, what, the changed fields, and how it ended. They are kept for a
-    year. Secrets are not recorded.
+    year. Secrets and payloads are not recorded.
     """
     query = call.query
     kind = f"audit:{query.from_}:{query.to}:{query.tenant}:{query.by}:{query.action}"

@@ -14,7 +14,7 @@ from ..delivery import circuit_breaker
 from ..delivery.channels.model import Channel, ChannelSpec, HttpChannel
 from ..delivery.channels.outputs import ChannelOut
 from ..delivery.channels.ports import EndedHold, Target
-from ..delivery.channels.validation import find_faults, find_grant_faults, is_signed, mask_secrets, restore_secrets
+from ..delivery.channels.validation import find_faults, find_grant_faults, is_signed, mask_secrets, masked_values, restore_secrets
 from ..delivery.circuit_breaker import CLOSED, Breaker
 from ..delivery.egress_guard import Egress
 from ..delivery.flow.rules import Block, block
@@ -132,8 +132,13 @@ class Channels:
 
     async def get(self, tenant: str, name: str) -> tuple[Any, str]:
         """Return the channel's representation and entity tag; raise 404."""
+        out, etag, _ = await self.get_with_masked(tenant, name)
+        return out, etag
+
+    async def get_with_masked(self, tenant: str, name: str) -> tuple[Any, str, Mapping[str, str]]:
+        """Return the channel's representation, its entity tag, and the values that the representation masks, by path; raise 404."""
         stored = await self._expect(await self._home(tenant), name)
-        return self._shown(stored), etag_of(stored.etag)
+        return self._shown(stored), etag_of(stored.etag), masked_values(stored.spec)
 
     async def list(self, tenant: str, limit: int, after: str = "") -> tuple[list[Any], str | None]:
         """Return channels by name after `after`, and the name to continue after; raise 404."""

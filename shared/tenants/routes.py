@@ -151,8 +151,8 @@ async def channels_put(call: Call[TenantServices, Channel, DryRun]) -> Answer:
 @channels.get("v1/tenants/{tenant}/channels/{name}", answers={200: ChannelOut}, tagged=True)
 async def channels_get(call: Call[TenantServices]) -> Answer:
     """Return a channel."""
-    out, etag = await call.service.directory.channels.get(call.params["tenant"], call.params["name"])
-    return Answer(200, out, etag=etag)
+    out, etag, hidden = await call.service.directory.channels.get_with_masked(call.params["tenant"], call.params["name"])
+    return Answer(200, out, etag=etag, hidden=hidden)
 
 
 @channels.get("v1/tenants/{tenant}/channels", answers={200: ChannelList})

@@ -36,6 +36,8 @@ type Method = Literal["GET", "PUT", "POST", "PATCH", "DELETE"]
 type RouteHandler[T] = Callable[[Call[T, Any, Any]], Awaitable[Answer]]
 type Guest = Callable[[Any, str, Mapping[str, str]], KeyRecord | None]
 type Answers = Mapping[int, Any]
+type About = tuple[str, Callable[[Any], Mapping[str, str]]]
+"""The name of a GET route, '' for none, and a function of a call that returns path parameters; none if the call names nothing valid."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,62}")
 _SCOPES = frozenset({"events", "fleets", "agent", "metrics", "admin"})
@@ -99,6 +101,8 @@ class Answer:
     content_type: str = "application/json"
     etag: str | None = None
     """Becomes the `ETag` header; see `etag.etag_of`."""
+    hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The values that the body shows as `***`, by their paths: the audit trail compares them. They are neither sent nor recorded."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -142,7 +146,10 @@ class RouteOptions(TypedDict, total=False):
     """True if answers carry an `ETag` (`Answer.etag`); documents the header."""
     record: Recording
     """When the record of an administrative call is written: `before` it, or `after` it if it must work while storage does not. `none`:
-    machines make these calls although a person's key permits them. `always`: before it, although a tenant's app may make it."""
+    machines make these calls although a person's key permits them, or they change nothing. `always`: before it, although a tenant's app
+    may make it."""
+    about: About
+    """The GET route that shows what a recorded call changes, and the tenant, if the path does not say it: it may stand in the body."""
 
 
 def _no_service(app: Any) -> None:
@@ -179,6 +186,7 @@ class Route:
     guest: Guest | None = None
     own_token: bool = False
     record: Recording = "before"
+    about: About | None = None
     shown_by: Route | None = None
     """The GET route that shows what this route changes."""
     service: Callable[[Any], Any] = _no_service
@@ -195,6 +203,11 @@ class Route:
         if self.record == "always":
             return True
         return self.method != "GET" and bool(self.scopes) and self.scopes <= _ADMINISTRATIVE and self.record != "none"
+
+    @cached_property
+    def audited_for_operators(self) -> bool:
+        """True for a call of a tenant's app that may change something: it has a record if an operator makes it."""
+        return self.method != "GET" and "events" in self.scopes and self.record != "none" and not self.audited
 
     @cached_property
     def takes_body(self) -> bool:
@@ -356,10 +369,14 @@ class Routes(Generic[A]):
             _check(route)
             if route.name in self._routes:
                 raise ValueError(f"two routes are named {route.name}")
-            self._routes[route.name] = replace(route, service=service, shown_by=self._shown_by(route) if route.audited else None)
+            self._routes[route.name] = replace(route, service=service, shown_by=self._shown_by(route))
 
     def _shown_by(self, route: Route) -> Route | None:
         """Return the GET route of the same path, or of the path before the verb: `.../channels/{name}` for `.../channels/{name}/pause`."""
+        if not (route.audited or route.audited_for_operators):
+            return None
+        if route.about is not None:
+            return self[route.about[0]] if route.about[0] else None
         gets = {each.template: each for each in self if each.method == "GET"}
         template = route.template
         if route.method == "POST" and template in gets:

@@ -1,24 +1,21 @@
 """The head of a receiver's answer, as it is kept with its attempt: without the secrets of the channel. Pure.
 
-A receiver may send back what it was sent, for example in a page for debugging. So the values of the channel's headers and of its URL's
-query, and its signing secrets, are masked before anything is stored, also where they are escaped as in a URL, in JSON or in HTML.
+A receiver may send back what it was sent, for example in a page for debugging. So the channel's secrets are masked before anything is
+stored (`masks`), and a body in which they could not be found is not kept.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import codecs
-import html
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-from urllib.parse import quote, quote_plus
 
 import orjson
 
 from ...core.http1.answer import AnswerReader
-from .model import MASK, HttpChannel
+from .masks import Masks, mask
+from .model import MASK
 
 KEPT_BODY = 4096
 """Bytes of a body that are kept."""
@@ -29,19 +26,28 @@ MOST_FIELDS = 100
 _MASKED_FIELDS = 4 * KEPT_FIELDS
 """Bytes of header fields after which no other field is kept: some of these are masked, so that fewer characters are left of them."""
 _KEPT_TYPE = 200
+_READ_FIELDS = 2 * KEPT_FIELDS
+"""Bytes of the values of header fields that are searched for secrets. The rest is left out."""
 READ_BODY = KEPT_BODY + 4096
 """Bytes of a body that are read: a secret that begins in the kept part, and is no longer than a header's value may be, is seen whole."""
-_SHORT = 4
-"""Characters below which a value is masked only where it stands alone: a header `x-version: 2` must not mask each digit 2."""
-_LEAST_PREFIX = 4
 _SECRET_FIELDS = frozenset(("set-cookie", "set-cookie2", "authorization", "proxy-authorization", "authentication-info"))
+<<<<<<< HEAD
 _MASK = MASK.encode()
 _BETWEEN, _UNKNOWN = b"\xff", "\ufffd".encode()
 """A byte that is in no UTF-8, and so in no value to mask; and what is shown for such a byte."""
+=======
+>>>>>>> secrets
 _FIELD = re.compile(rb"^([^:\r\n]++):([^\r\n]*+)\r?\n", re.MULTILINE)
 """A header field. Its value is stripped afterwards: a pattern that leaves out spaces at the end is quadratic in a run of spaces."""
 _UNSAFE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_WORD = rb"(?<![0-9A-Za-z_])%b(?![0-9A-Za-z_])"
+_CHARSET = re.compile(rb"charset[ \t]*=[ \t\"']*([^ \t\"';,]+)")
+_LIKE_ASCII = re.compile(
+    rb"utf-?8(?:mb4)?|(?:us-)?ascii|iso[_-]?8859-?\d+(?:-[ei])?|l(?:atin-?)?\d|(?:windows-|cp-?)125\d|windows-(?:874|949|31j)"
+    rb"|koi8-[ru]|gbk|gb2312|gb18030|big5(?:-hkscs)?|shift[_-]jis|sjis|euc-(?:jp|kr|tw)|tis-620|macintosh"
+)
+"""Encodings that write ASCII as it is. Masks find nothing in the others."""
+_WIDE = re.compile(rb"\x00\x00\x00[^\x00]|(?:[^\x00]\x00){4}|(?:\x00[^\x00]){4}")
+"""Characters of ASCII in UTF-16 or UTF-32."""
 
 
 class AnswerHead(NamedTuple):
@@ -49,94 +55,31 @@ class AnswerHead(NamedTuple):
 
     content_type: str | None = None
     body: str | None = None
-    """The beginning of the body, at most `KEPT_BODY` bytes before it was masked; None for an encoded (compressed) one."""
+    """The beginning of the body, at most `KEPT_BODY` bytes before it was masked; None for one that is compressed or in UTF-16 or UTF-32."""
     cut: bool = False
     """True if the body goes on."""
     headers: dict[str, str] | None = None
     """The header fields, names in lower case; None unless the channel asks for them."""
 
 
-class Masks(NamedTuple):
-    """The values to mask in answers to one channel."""
-
-    long: tuple[bytes, ...] = ()
-    """The longest is first: it may contain another."""
-    short: re.Pattern[bytes] | None = None
-    """Values of few characters, where they stand alone."""
-
-
-def masks_of(spec: HttpChannel, secrets: Sequence[str] = ()) -> Masks:
-    """Return the masks of a channel. secrets: its signing secrets."""
-    values = {form.encode() for value in {*_values(spec), *_secret_values(secrets)} if value for form in _forms(value)}
-    long = sorted((value for value in values if len(value) >= _SHORT), key=lambda value: (-len(value), value))
-    short = sorted((value for value in values if len(value) < _SHORT), key=lambda value: (-len(value), value))
-    return Masks(tuple(long), re.compile(_WORD % (b"(?:%b)" % b"|".join(map(re.escape, short)))) if short else None)
-
-
-def with_token(masks: Masks, token: str) -> Masks:
-    """Return the masks with the token of one attempt, of whose characters none needs an escape. It contains no other value."""
-    return masks._replace(long=(token.encode(), *masks.long))
-
-
-def with_jwt(masks: Masks, token: str) -> Masks:
-    """Return the masks with a signed token, and with its signature: without that, the rest of it proves nothing to anybody."""
-    return masks._replace(long=(token.encode(), token.rpartition(".")[2].encode(), *masks.long))
-
-
-def _values(spec: HttpChannel) -> Iterator[str]:
-    for value in spec.headers.values():
-        yield value
-        scheme, _, credentials = value.partition(" ")
-        if credentials:
-            # `Bearer ...`: receivers show the token without its scheme.
-            yield credentials.strip()
-            if scheme.lower() == "basic":
-                yield from _login(credentials.strip())
-    # Nodes read rows of shards (`tocsin verify-trace`) without the libraries of the app.
-    from yarl import URL
-
-    try:
-        url = URL(spec.url, encoded=True)
-    except ValueError:
-        return
-    yield from url.query.values()
-    yield from (part.partition("=")[2] for part in url.raw_query_string.split("&"))
-    if url.user is not None:
-        yield from (url.user, url.password or "", base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode())
-
-
-def _login(credentials: str) -> Iterator[str]:
-    try:
-        user, _, password = base64.b64decode(credentials, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
-        return
-    yield from (user, password)
-
-
-def _secret_values(secrets: Sequence[str]) -> Iterator[str]:
-    for secret in secrets:
-        yield secret
-        yield secret.removeprefix("whsec_")
-
-
-def _forms(value: str) -> set[str]:
-    """Return the value as it may stand in an answer: as it is, and escaped in a URL, in JSON, in HTML."""
-    return {
-        *(value, quote(value, safe=""), quote(value), quote_plus(value)),
-        *(orjson.dumps(value).decode()[1:-1], html.escape(value), html.escape(value, quote=False)),
-    }
-
-
 def head_of(answer: AnswerReader, masks: Masks, *, fields: bool = False) -> AnswerHead | None:
     """Return the head of an answer of which `READ_BODY` bytes were kept, or None if nothing of it was. fields: with its header fields."""
     if not answer.fields and not answer.kept:
         return None
+<<<<<<< HEAD
     given: list[tuple[bytes, bytes]] = _FIELD.findall(answer.fields)
     types = (value.strip(b" \t") for name, value in given if name.lower() == b"content-type")
     content_type = next((_text(mask(value, masks))[:_KEPT_TYPE] for value in types), None)
     shown = _shown_fields(given, masks) if fields else None
     if any(name.lower() == b"content-encoding" and value.strip(b" \t").lower() not in (b"", b"identity") for name, value in given):
         # What is compressed cannot be masked.
+=======
+    given = [(name.decode("latin-1").lower(), value.strip(b" \t")) for name, value in _FIELD.findall(answer.fields)]
+    content_type = next((_first(value, 2 * _KEPT_TYPE, masks)[:_KEPT_TYPE] for name, value in given if name == "content-type"), None)
+    shown = _shown_fields(given, masks) if fields else None
+    if any(name == "content-encoding" and value.lower() not in (b"", b"identity") for name, value in given) or _is_wide(given, answer.kept):
+        # What is compressed, or is not written like ASCII, cannot be masked.
+>>>>>>> secrets
         return AnswerHead(content_type, None, bool(answer.kept), shown)
     whole = answer.complete and not answer.cut
     body = mask(bytes(answer.kept), masks, whole=whole)
@@ -145,26 +88,18 @@ def head_of(answer: AnswerReader, masks: Masks, *, fields: bool = False) -> Answ
     )
 
 
-def mask(data: bytes, masks: Masks, *, whole: bool = True) -> bytes:
-    """Return the data with the values masked. whole: False if it was cut, so that a value may have been cut at its end."""
-    for value in masks.long:
-        if value in data:
-            data = data.replace(value, _MASK)
-    if masks.short is not None:
-        data = masks.short.sub(_MASK, data)
-    if not whole:
-        for value in masks.long:
-            at = data.find(value[:_LEAST_PREFIX], max(0, len(data) - len(value)))
-            while at >= 0 and not value.startswith(data[at:]):
-                at = data.find(value[:_LEAST_PREFIX], at + 1)
-            if at >= 0:
-                data = data[:at] + _MASK
-    return data
+def _is_wide(given: Sequence[tuple[str, bytes]], body: bytes | bytearray) -> bool:
+    """Return True for a body in which characters of ASCII are not written as in ASCII."""
+    for name, value in given:
+        if name == "content-type" and (found := _CHARSET.search(value.lower())) and not _LIKE_ASCII.fullmatch(found[1]):
+            return True
+    return body.startswith((b"\xff\xfe", b"\xfe\xff")) or _WIDE.search(body) is not None
 
 
 def _shown_fields(given: Sequence[tuple[bytes, bytes]], masks: Masks) -> dict[str, str]:
     """Return the header fields, as many as fit, `MOST_FIELDS` at most; the values of one name are joined as RFC 9110 5.3 says."""
     shown: dict[str, str] = {}
+<<<<<<< HEAD
     room, names, values, size = KEPT_FIELDS, list[str](), list[bytes](), 0
     for raw, value in given[:MOST_FIELDS]:
         names.append(raw.decode("latin-1").lower())
@@ -176,10 +111,21 @@ def _shown_fields(given: Sequence[tuple[bytes, bytes]], masks: Masks) -> dict[st
     for name, masked in zip(names, mask(_BETWEEN.join(values), masks).split(_BETWEEN), strict=bool(names)):
         text = _text(masked)
         room -= len(name) + len(text)
+=======
+    room, unread = KEPT_FIELDS, _READ_FIELDS
+    for name, value in given:
+        text = MASK if name in _SECRET_FIELDS else _first(value, unread, masks)
+        room, unread = room - len(name) - len(text), unread - len(value)
+>>>>>>> secrets
         if room < 0:
             break
         shown[name] = f"{shown[name]}, {text}" if name in shown else text
     return shown
+
+
+def _first(value: bytes, most: int, masks: Masks) -> str:
+    """Return the first bytes of a field's value, masked."""
+    return _text(mask(value[: max(0, most)], masks, whole=len(value) <= most))
 
 
 def _text(data: bytes, *, whole: bool = True) -> str:

@@ -10,7 +10,7 @@ import base64
 import re
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -31,15 +31,15 @@ from ..entra.requests import NotSent, channel_faults, token_for
 from ..entra.tokens import EntraTokens, open_tokens
 from ..name_lookups import ResolveHost, system_lookup
 from . import cloudevents, rules
-from .answer_heads import READ_BODY, Masks, head_of, masks_of, with_jwt, with_token
+from .answer_heads import READ_BODY, head_of
 from .event_target import apply_target
 from .guarded_client import GuardedClient, new_socket
+from .masks import Masks, masks_of, with_jwt, with_values
 from .model import FINAL, HttpChannel
 from .ports import OutgoingDelivery, Target, Verdict
 
 USER_AGENT = f"tocsin/{BASE}"
 _MAX_PLANS = 10_000
-_MAX_SHOWN = 200
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _VALUE = re.compile(r"[\t\x20-\x7e\u0080-\uffff]{0,4096}")
@@ -71,7 +71,7 @@ class _Plan:
     problem: str | None = None
     url: str = ""
     shown: str = ""
-    """The URL as errors may show it."""
+    """The part of the URL that errors may show."""
     place: Place = _NOWHERE
     headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
     head: bytes = b""
@@ -87,9 +87,9 @@ class _Plan:
 
 
 def show(url: URL) -> str:
-    """Return `scheme://host:port/path` for errors: no user, no query, no fragment, cut to 200 characters."""
+    """Return `scheme://host:port` for errors, which keys see that may not see channels. Many services keep a secret in the path."""
     host = url.raw_host or ""
-    return rules.one_line(f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port}{url.raw_path}", _MAX_SHOWN)
+    return rules.one_line(f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{url.port}")
 
 
 def resource_of(url: str) -> str:
@@ -156,10 +156,8 @@ def _plan_for(plan: _Plan, event_target: str) -> _Plan:
     headers = plan.headers.copy()
     headers.update(found.headers)
     url = f"{plan.url[: plan.url.index('/', plan.url.index('://') + 3)]}{found.resource}"
-    path = found.resource.partition("?")[0]
-    shown = rules.one_line(f"{plan.shown[: plan.shown.index('/', plan.shown.index('://') + 3)]}{path}", _MAX_SHOWN)
     own = found.resource != line.split(b" ")[1].decode()
-    return replace(plan, url=url, shown=shown, headers=headers, head=head, method=found.method, own_target=own)
+    return replace(plan, url=url, headers=headers, head=head, method=found.method, own_target=own)
 
 
 def _delivery_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, str]:
@@ -179,6 +177,14 @@ def _delivery_headers(target: Target, delivery: OutgoingDelivery) -> dict[str, s
         headers[long_work.HEADER_TOKEN] = offer.token(delivery.attempt)
         headers[long_work.HEADER_WITHIN] = str(offer.within // 1000)
     return headers
+
+
+def _proofs(headers: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values of a delivery's headers with which somebody else could repeat it, or act for its receiver."""
+    for name in (signing.HEADER_SIGNATURE, owner_header.HEADER, long_work.HEADER_TOKEN):
+        if value := headers.get(name):
+            yield value
+            yield from (part[3:] for part in value.split(" ") if part[:3] in ("v1,", "v1="))
 
 
 def _request(plan: _Plan, target: Target, delivery: OutgoingDelivery, bearer: str) -> bytes:
@@ -269,7 +275,7 @@ class _HttpExchange:
             return verdict
         if plan.masks is None or plan.masks[0] != secrets:
             plan.masks = secrets, masks_of(plan.spec, secrets)
-        masks = plan.masks[1] if offer is None else with_token(plan.masks[1], offer.token(delivery.attempt))
+        masks = with_values(plan.masks[1], _proofs(_delivery_headers(self.target, delivery)))
         if self.bearer:
             masks = with_jwt(masks, self.bearer)
         return verdict._replace(answer=head_of(answer, masks, fields=plan.spec.answer_headers))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from urllib.parse import unquote
 
 from yarl import URL
 
@@ -13,6 +12,7 @@ from ..entra import requests
 from ..entra.grants import EntraAudience
 from ..kafka.connection import Login, problem_of
 from ..service_bus.namespaces import problem_of as bus_problem_of
+from .event_target import check_path
 from .http import is_ours
 from .model import (
     MASK,
@@ -51,6 +51,17 @@ def mask_secrets(spec: ChannelSpec) -> ChannelSpec:
     if isinstance(spec, ServiceBusChannel) and spec.key is not None:
         return spec.model_copy(update={"key": MASK})
     return spec
+
+
+def masked_values(spec: ChannelSpec) -> Mapping[str, str]:
+    """Return the values that `mask_secrets` masks, by their paths."""
+    if isinstance(spec, HttpChannel | FleetChannel):
+        return {f"headers.{name}": value for name, value in spec.headers.items()}
+    if isinstance(spec, KafkaChannel) and spec.password is not None:
+        return {"password": spec.password}
+    if isinstance(spec, ServiceBusChannel) and spec.key is not None:
+        return {"key": spec.key}
+    return {}
 
 
 def restore_secrets(spec: ChannelSpec, stored: ChannelSpec | None) -> ChannelSpec:
@@ -161,8 +172,10 @@ def _url_faults(pointer: str, text: str, egress: Egress) -> Iterator[tuple[str, 
 
 
 def _path_faults(path: str) -> Iterator[tuple[str, str]]:
-    if any(part in (".", "..") for part in unquote(path).split("/")):
-        yield "/path", "must not contain . or .. as a segment"
+    try:
+        check_path(path)
+    except ValueError as fault:
+        yield "/path", str(fault)
 
 
 def _certificate_faults(tenant: str, spec: HttpChannel, certificates: Container[tuple[str, str]]) -> Iterator[tuple[str, str]]:

@@ -45,10 +45,13 @@ DOMAINS: Final = frozenset(
         *("outlook.com", "outlook.de", "sharepoint.com", "sharepoint.us", "sharepoint.cn", "sharepoint.de", "sharepoint-mil.us"),
         *("dynamics.com", "dynamics.cn", "appsplatform.us", "powerapps.com", "powerapps.us", "powerapps.cn", "powerplatform.com"),
         *("powerplatform.us", "powerbi.com", "powerbigov.us", "powerbi.cn", "skype.com", "teams.com", "yammer.com", "live.com"),
-        *("msidentity.com", "microsoft"),
+        *("msidentity.com", "microsoft", "onenote.com", "aadrm.com", "o365syncservice.com", "azureiotcentral.com"),
     )
 )
-"""Domains of Microsoft's services. No customer can register an API under one of them."""
+"""Domains of Microsoft's services. No customer can register an API under one of them.
+
+Sources: "Azure domains" and "Office 365 URLs and IP address ranges" in Microsoft's documentation.
+"""
 
 APPLICATIONS: Final = {
     "e406a681-f3d4-42a8-90b6-c2b029497af1": "Azure Storage",
@@ -78,8 +81,18 @@ APPLICATIONS: Final = {
     "73c2949e-da2d-457a-9607-fcc665198967": "Azure Purview",
     "01fc33a7-78ba-4d2f-a4b7-768e336e890e": "Privileged Identity Management",
     "fb60f99c-7a34-4190-8149-302f77469936": "token exchange",
+    "880da380-985e-4198-81b9-e05b1cc53158": "Azure AI Search",
+    "fc780465-2017-40d4-a0c5-307022471b92": "Microsoft Defender",
+    "c5393580-f805-4401-95e8-94b7a6ef2fc2": "Microsoft 365 management",
+    "8578e004-a5c6-46e7-913e-12f58912df43": "Power Platform",
+    "475226c6-020e-4fb2-8a90-7a972cbfc1d4": "Power Apps",
+    "7df0a125-d3be-4c96-aa54-591f83ff541c": "Power Automate",
+    "d3590ed6-52b3-4102-aeff-aad2292ab01c": "Microsoft Office",
 }
-"""Applications of Azure by their ids, which tokens may name as audiences. Older ids have the form of `_WELL_KNOWN_GUID`."""
+"""Applications of Microsoft by their ids, which tokens may name as audiences. Older ids have the form of `_WELL_KNOWN_GUID`.
+
+Source: "Verify first-party Microsoft applications in sign-in reports" in Microsoft's documentation, and the pages of the services.
+"""
 _EXCHANGE = "azureadtokenexchange"
 """`api://AzureADTokenExchange...`: such a token lets its holder act as another application, in each cloud."""
 

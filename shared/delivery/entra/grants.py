@@ -39,7 +39,19 @@ SHARED_DOMAINS: Final = frozenset(
         *("azure.cn", "windows.net", "chinacloudapi.cn", "usgovcloudapi.net", "amazonaws.com", "cloudfront.net", "on.aws", "awsapps.com"),
         *("googleapis.com", "run.app", "web.app", "appspot.com", "cloudfunctions.net", "firebaseapp.com", "herokuapp.com", "vercel.app"),
         *("netlify.app", "workers.dev", "pages.dev", "github.io", "gitlab.io", "ngrok.io", "ngrok.app", "ngrok-free.app", "fly.dev"),
-        *("onrender.com", "railway.app", "devtunnels.ms", "loca.lt", "nip.io", "sslip.io"),
+        *(
+            "onrender.com",
+            "railway.app",
+            "devtunnels.ms",
+            "loca.lt",
+            "nip.io",
+            "sslip.io",
+            "azurecontainer.io",
+            "github.dev",
+            "githubpreview.dev",
+        ),
+        *("pipedream.net", "auth0.com", "okta.com", "trycloudflare.com", "duckdns.org", "ts.net", "deno.dev", "replit.app", "replit.dev"),
+        *("glitch.me", "surge.sh", "supabase.co", "ondigitalocean.app", "webhook.site", "beeceptor.com", "localhost.run", "serveo.net"),
     )
 )
 """Domains below which anybody can get a name from a provider. Rules name hosts there one by one."""

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
+from yarl import URL
 
 from ...core.errors import Problem
+from ...delivery.channels.http import show
 from ...delivery.channels.model import Channel
 from ...tenants.model import Tenant
 from ...tenants.store import TenantDirectory
@@ -51,8 +53,11 @@ class Processors:
             found |= await self.of(tenant.name for tenant in page)
         return found
 
-    async def of(self, tenants: Iterable[str]) -> dict[str, Processor]:
-        """Return the processors of these tenants. Values of headers are secrets and are shown as `***`."""
+    async def of(self, tenants: Iterable[str], *, whole: bool = True) -> dict[str, Processor]:
+        """Return the processors of these tenants. Values of headers are secrets and are shown as `***`.
+
+        whole: False for callers that may not see channels. They see a URL's scheme, host and port.
+        """
         found: dict[str, Processor] = {}
         for name in tenants:
             try:
@@ -61,7 +66,7 @@ class Processors:
                 if missing.status != 404:
                     raise
                 continue
-            found[name] = processor_of(name, channel.model_dump(mode="json"))
+            found[name] = processor_of(name, channel.model_dump(mode="json"), whole=whole)
         return found
 
 
@@ -84,11 +89,12 @@ def channel_of(wanted: Processor) -> Any:
         raise invalid(f"/props/{wrong['loc'][-1]}", fault_text(wrong)) from None
 
 
-def processor_of(tenant: str, channel: dict[str, Any]) -> Processor:
-    """Return the processor that corresponds to a channel. Channel types unknown to BigBen are named in `props`."""
+def processor_of(tenant: str, channel: dict[str, Any], *, whole: bool = True) -> Processor:
+    """Return the processor that corresponds to a channel. Types unknown to BigBen are named in `props`. whole: see `Processors.of`."""
     match channel["type"]:
         case "http":
-            return Processor(tenant=tenant, type="HTTP", props={"url": channel["url"], "headers": channel["headers"]})
+            url = channel["url"] if whole else show(URL(channel["url"], encoded=True))
+            return Processor(tenant=tenant, type="HTTP", props={"url": url, "headers": channel["headers"]})
         case "kafka":
             return Processor(tenant=tenant, type="MESSAGING", props={"bootstrap.servers": channel["servers"], "topic": channel["topic"]})
         case kind:

@@ -16,7 +16,7 @@ from ...web.problem import invalid, not_found
 from ...web.routes import Answer, Call, RouteGroup
 from .crons import Crons, describe
 from .model import MAX_EVENTS, BigBenEventQuery, CronDescription, CronIn, CronQuery, EventRequest, EventResponse, Processor, StatusOut
-from .processors import Processors
+from .processors import CHANNEL, Processors
 from .service import BigBen
 
 MAX_BODY = 16 * 1024 * 1024
@@ -105,7 +105,15 @@ async def bigben_find(call: Call[BigBenServices, None, BigBenEventQuery]) -> Ans
     return _found(await call.service.events.find(call.query.tenant, call.query.id))
 
 
-@bigben.post("bigben/events/dryrun", answers={200: EventResponse, 404: "not-found", 429: "too-many-requests"})
+def _tenant_of_query(call: Call[BigBenServices, None, BigBenEventQuery]) -> Mapping[str, str]:
+    return {"tenant": call.query.tenant} if NAME.fullmatch(call.query.tenant) else {}
+
+
+@bigben.post(
+    "bigben/events/dryrun",
+    answers={200: EventResponse, 404: "not-found", 429: "too-many-requests"},
+    about=("", _tenant_of_query),
+)
 async def bigben_dryrun(call: Call[BigBenServices, None, BigBenEventQuery]) -> Answer:
     """Deliver a copy of an event now; the event itself does not change."""
     await _check(call, call.query.tenant)
@@ -126,10 +134,17 @@ async def _requests(raw: bytes) -> list[Span]:
     return found
 
 
+def _channel_of(call: Call[BigBenServices, Processor]) -> Mapping[str, str]:
+    """Return the channel that a registration sets, as a path's parameters; none for a name that no tenant can have."""
+    name = call.body.tenant
+    return {"tenant": name, "name": CHANNEL} if name is not None and NAME.fullmatch(name) else {}
+
+
 @operators.post(
     "bigben/events/tenant/register",
     answers={200: dict[str, Processor], 409: ("changed-meanwhile", "events-left")},
     examples={"http": {"tenant": "demo", "type": "HTTP", "props": {"url": "https://hooks.example.com/tocsin"}}},
+    about=("channels_get", _channel_of),
 )
 async def bigben_register(call: Call[BigBenServices, Processor]) -> Answer:
     """Register a tenant, or change the target of its events."""
@@ -139,15 +154,20 @@ async def bigben_register(call: Call[BigBenServices, Processor]) -> Answer:
 
 @bigben.get("bigben/events/tenants", answers={200: dict[str, Processor]})
 async def bigben_tenants(call: Call[BigBenServices]) -> Answer:
-    """List the registered tenants: all of them for an admin, otherwise the key's own."""
+    """List the registered tenants: all of them for an admin, otherwise the key's own with scheme, host and port of its URL."""
     processors = call.service.processors
-    return Answer(200, await (processors.all() if "admin" in call.key.scopes else processors.of([call.key.tenant])))
+    return Answer(200, await (processors.all() if "admin" in call.key.scopes else processors.of([call.key.tenant], whole=False)))
+
+
+def _tenant_of_cron(call: Call[BigBenServices, CronIn]) -> Mapping[str, str]:
+    return {"tenant": call.body.tenant} if NAME.fullmatch(call.body.tenant) else {}
 
 
 @bigben.post(
     "bigben/cron",
     answers={200: StatusOut, 404: "not-found", 409: "made-elsewhere", 429: "too-many-requests"},
     examples={"each night": _CRON},
+    about=("", _tenant_of_cron),
 )
 async def bigben_cron(call: Call[BigBenServices, CronIn]) -> Answer:
     """Create or replace a cron; its times are UTC, as at BigBen."""
@@ -156,7 +176,7 @@ async def bigben_cron(call: Call[BigBenServices, CronIn]) -> Answer:
     return Answer(200, StatusOut())
 
 
-@bigben.post("bigben/cron/describe", answers={200: CronDescription}, examples={"each night": _CRON})
+@bigben.post("bigben/cron/describe", answers={200: CronDescription}, examples={"each night": _CRON}, record="none")
 async def bigben_cron_describe(call: Call[BigBenServices, CronIn]) -> Answer:
     """Describe a cron in English without storing it. BigBen reads the cron from the body of a GET, which HTTP gives no meaning."""
     return Answer(200, describe(call.body))

@@ -78,7 +78,9 @@ def test_a_schedule_with_channels_that_the_file_creates(admin: Command, tmp_path
     again = admin.ok("apply", "-f", file)
     assert_text("apply.counts", again.lines, created=0, changed=0, unchanged=7, removed=0)
     exported = tmp_path / "exported.yaml"
+    exported.touch(mode=0o644)
     admin.ok("export", "cafe", "-o", str(exported))
+    assert exported.stat().st_mode & 0o777 == 0o600, "payloads of schedules are in it"
     assert _counts(admin.ok("apply", "-f", str(exported))) == [0, 0, 7, 0]
     admin.ok("schedules", "put", "twice", "--every", "1h", "--channel", "orders", "--channel", "archive", "--tenant", "cafe")
     assert admin.ok("schedules", "list", "--tenant", "cafe").row("twice")[-1] == "archive, orders"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import orjson
 import pytest
 
 from shared.app.routes import build_routes
@@ -37,6 +38,34 @@ def test_calls_of_operators_are_audited_and_those_of_machines_are_not() -> None:
     assert audited >= {route.name for route in routes if route.scopes == {"admin"} and route.method != "GET"}
     assert not audited & {"events_create", "leases_beat", "maintenance_report", "maintenance_eventgrid", "turns_publish"}
     assert routes["channels_pause"].shown_by is routes["channels_get"] and routes["keys_create"].shown_by is None
+
+
+def test_every_audited_call_but_those_of_the_whole_installation_says_which_tenant_it_concerns() -> None:
+    audited = [route for route in build_routes() if route.audited]
+    nameless = {route.name for route in audited if "{tenant}" not in route.template and not route.of_tenant and route.about is None}
+    assert nameless == {"storage_failover", "storage_failback", "storage_forms_raise"}
+
+
+async def test_registration_of_bigben_is_recorded_under_its_tenant_with_the_change_of_its_channel_alone(world: World) -> None:
+    names = ["victim", *[f"a{number:02d}" for number in range(20)]]
+    for name in names:
+        await world.admin.put(f"/api/v1/tenants/{name}", {})
+        await world.admin.put(f"/api/v1/tenants/{name}/channels/default", {**HTTP, "url": "https://hooks.example.com/good"})
+    await world.clock.advance(1)
+    hijack = {"tenant": "victim", "type": "HTTP", "props": {"url": "https://hooks.example.com/hijacked"}}
+    assert (await world.admin.post("/api/bigben/events/tenant/register", hijack)).status == 200
+    await world.clock.advance(1)
+    assert (await world.admin.post("/api/bigben/events/tenant/register", {**hijack, "tenant": "new"})).status == 200
+    await world.clock.advance(1)
+    assert (await world.admin.post("/api/bigben/events/tenant/register", {**hijack, "tenant": "No Name" * 9000})).status in (413, 422)
+    assert (await world.admin.post("/api/bigben/events/tenant/register", {**hijack, "tenant": "No Name"})).status == 422
+    [changed] = await records(world, "?tenant=victim&action=bigben_register")
+    moved = {"field": "url", "before": '"https://hooks.example.com/good"', "after": '"https://hooks.example.com/hijacked"'}
+    assert moved in changed["changes"] and {each["field"] for each in changed["changes"]} <= {"url", "updated", "warnings"}
+    [new] = await records(world, "?tenant=new&action=bigben_register")
+    assert {"field": "url", "after": moved["after"]} in new["changes"]
+    refused = (await records(world, "?action=bigben_register"))[0]
+    assert (refused["tenant"], refused["outcome"], refused["changes"]) == (None, "refused", [])
 
 
 async def test_record_says_who_changed_what_from_what_to_what(world: World) -> None:
@@ -133,9 +162,109 @@ async def test_list_is_filtered_and_walked_over_months_and_a_year_is_kept(world:
 
 def test_a_new_key_in_a_urls_query_is_a_change_that_shows_neither() -> None:
     before, after = ({"url": f"https://a.example/x?code={key}&n", "also": [f"http://b.example/?{key}"]} for key in ("old", "new"))
-    masked, other = '"https://a.example/x?code=***&***"', '["http://b.example/?***"]'
-    assert differences(before, after) == [Change("also", other, other), Change("url", masked, masked)]
+    masked, other = '"https://a.example/x?code=***&***"', '"http://b.example/?***"'
+    assert differences(before, after) == [Change("also[0]", other, other), Change("url", masked, masked)]
     assert not differences(before, before)
+
+
+def test_lists_are_compared_element_by_element_however_long_they_are() -> None:
+    hosts = [f"orders{number}.example-company.com" for number in range(20)]
+    rules = [{"audience": f"api://{name}", "hosts": hosts} for name in ("orders", "bills")]
+    added = [rules[0], {**rules[1], "hosts": [*hosts, "evil.attacker.net"]}]
+    assert differences({"rules": rules}, {"rules": added}) == [Change("rules[1].hosts[20]", "", '"evil.attacker.net"')]
+    assert differences({"rules": added}, {"rules": rules}) == [Change("rules[1].hosts[20]", '"evil.attacker.net"', "")]
+    first = {"audience": "api://x", "hosts": ["evil.attacker.net"]}
+    assert differences({"rules": rules}, {"rules": [first, *rules]}) == [
+        Change("rules[0].audience", "", '"api://x"'),
+        Change("rules[0].hosts", "", '["evil.attacker.net"]'),
+    ]
+    assert differences({"a": [1, 2, 2]}, {"a": [1, 2, 3]}) == [Change("a[2]", "2", "3")]
+    assert differences({"a": [1, 2]}, {"a": [2, 1]}) == [Change("a", "[1,2]", "[2,1]")]
+    assert Change("hosts[19]", "", f'"{hosts[19]}"') in differences({}, {"hosts": hosts})
+
+
+def test_values_that_are_false_or_empty_are_values() -> None:
+    for empty, text in ((False, "false"), (0, "0"), ("", '""'), ([], "[]")):
+        assert differences({"x": empty}, {"x": None}) == differences({"x": empty}, {}) == [Change("x", text, "")]
+        assert differences({"x": None}, {"x": empty}) == [Change("x", "", text)]
+
+
+def test_long_values_are_cut_around_what_differs() -> None:
+    url = "https://a.example/" + "a" * 400
+    [change] = differences({"url": url}, {"url": f"{url}/evil"})
+    assert change.before != change.after and change.after.endswith('/evil"') and change.before.startswith("...")
+    [long] = differences({"url": f"{url}1{url}"}, {"url": f"{url}2{url}"})
+    assert len(long.before) == len(long.after) == 300 and "a1https" in long.before and "a2https" in long.after
+
+
+def test_many_changes_hide_no_other_field_and_their_number_is_told() -> None:
+    changes = differences({"z": 1}, {"a": [f"{number:03}" + '"' * 290 for number in range(200)], "limits": {"x": 1}, "z": 2})
+    assert {"limits.x", "z"} <= {change.field for change in changes}
+    left = 202 - (len(changes) - 1)
+    assert changes[-1] == Change("...", "", f'"{left} further changes"') and len(changes) <= 51
+    assert len(orjson.dumps([list(change) for change in changes])) < 32_000
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "path"),
+    [
+        ({**HTTP, "headers": {"authorization": "Bearer 0ne"}}, "headers", "headers.authorization"),
+        (
+            {"type": "kafka", "servers": "localhost:9092", "tls": False, "topic": "t", "username": "u", "password": "p0"},
+            "password",
+            "password",
+        ),
+        ({"type": "servicebus", "namespace": "a.servicebus.windows.net", "entity": "q", "key_name": "n", "key": "k0"}, "key", "key"),
+    ],
+)
+async def test_secret_that_is_replaced_is_a_change_that_shows_neither(world: World, spec: dict[str, Any], field: str, path: str) -> None:
+    assert (await world.admin.put(CHANNEL, spec)).status == 201
+    new = {"authorization": "Bearer tw0"} if field == "headers" else "n3w"
+    for value in (new, new, {"authorization": "***"} if field == "headers" else "***"):
+        await world.clock.advance(1)
+        assert (await world.admin.put(CHANNEL, {**spec, field: value})).status == 200
+    kept, same, changed, _ = await records(world)
+    assert changed["changes"] == [{"field": path, "before": '"***"', "after": '"***"'}]
+    assert kept["changes"] == same["changes"] == []
+    stored = str([row.props for row in world.rows(TENANTS) if row.pk.startswith("audit:")])
+    assert not [secret for secret in ("0ne", "tw0", "p0", "k0", "n3w") if f"{secret}'" in stored or f'{secret}"' in stored]
+
+
+async def test_an_operators_changes_of_a_tenants_events_are_recorded_without_its_data_and_those_of_its_app_are_not(world: World) -> None:
+    await world.demo.put("/api/v1/schedules/s1", {"cron": "0 0 1 1 *", "payload": "pers0nal"})
+    assert (await world.demo.post("/api/v1/events", {"id": "e1", "delay": "PT1H", "payload": "pers0nal"})).status == 201
+    assert await records(world) == []
+    steps = [
+        ("PUT", "schedules/s1", {"cron": "0 0 2 1 *", "payload": "pers0nal too"}),
+        ("DELETE", "schedules/s1", None),
+        ("POST", "events", {"id": "e2", "delay": "PT1H", "payload": "pers0nal"}),
+        ("PATCH", "events/e1", {"delay": "PT2H", "payload": "pers0nal too"}),
+        ("DELETE", "events/e1", None),
+        ("POST", "dead-letters/redrive", {}),
+    ]
+    for method, path, body in steps:
+        await world.clock.advance(1)
+        answer = await world.admin.call(method, f"/api/v1/{path}?tenant=demo", body)
+        assert answer.status < 300, (path, answer.body)
+    found = await records(world, "?tenant=demo&by=bootstrap")
+    assert [(each["action"], each["outcome"]) for each in reversed(found)] == [
+        (name, "done")
+        for name in ("schedules_put", "schedules_delete", "events_create", "events_patch", "events_delete", "dead_letters_redrive")
+    ]
+    put, gone, made, moved, cancelled, _ = [each["changes"] for each in reversed(found)]
+    assert {"field": "cron", "before": '"0 0 1 1 *"', "after": '"0 0 2 1 *"'} in put and {"field": "cron", "before": '"0 0 2 1 *"'} in gone
+    assert made == [{"field": "id", "after": '"e2"'}] and "due" in {each["field"] for each in moved}
+    assert {"field": "state", "before": '"scheduled"', "after": '"cancelled"'} in cancelled
+    assert "pers0nal" not in str([row.props for row in world.rows(TENANTS) if row.pk.startswith("audit:")])
+
+
+def test_every_call_of_an_apps_that_changes_something_is_recorded_if_an_operator_makes_it() -> None:
+    routes = [route for route in build_routes() if "events" in route.scopes and route.method != "GET"]
+    assert {route.name for route in routes if not (route.audited or route.audited_for_operators)} == {
+        *("locks_put", "locks_delete", "bigben_cron_describe"),
+    }
+    nameless = {route.name for route in routes if "{tenant}" not in route.template and not route.of_tenant and route.about is None}
+    assert nameless == {"bigben_schedule", "bigben_cron_describe"}, "an array of events may name many tenants"
 
 
 def test_differences_leave_out_secrets_and_what_changes_by_itself() -> None:

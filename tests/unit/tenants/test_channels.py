@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shared.core.errors import OutcomeUnknown, Problem
 from shared.core.signing import sign
-from shared.delivery.channels.model import EventGridChannel, HttpChannel, QueueChannel
+from shared.delivery.channels.model import EventGridChannel, FleetChannel, HttpChannel, QueueChannel
 from shared.delivery.channels.validation import find_faults
 from shared.delivery.egress_guard import Egress
 from shared.storage.names import TENANTS
@@ -329,3 +329,10 @@ async def test_a_channel_of_one_tenant_is_nothing_to_another(acme: World) -> Non
     await acme.directory.channels.put("acme", "c", QUEUE)
     assert await acme.directory.target("other", "c") is None
     assert (await acme.directory.channels.list("other", 10))[0] == []
+
+
+@pytest.mark.parametrize("path", ["/a%5c..", "//evil.com/", "/%0d%0ax", "/%2e%2e/a", "/a/%252e", "/a%2fb", "/.%e2%80%8b."])
+def test_a_path_at_servers_that_could_be_read_as_another_one_is_refused(path: str) -> None:
+    spec = FleetChannel(type="fleet", fleet="search", path=path)
+    assert [pointer for pointer, _ in find_faults(spec, EGRESS)] == ["/path"]
+    assert find_faults(spec.model_copy(update={"path": "/events/a%20b/"}), EGRESS) == []

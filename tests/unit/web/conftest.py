@@ -13,6 +13,7 @@ from shared.core.errors import OutcomeUnknown, Problem, Rejected, Unavailable
 from shared.core.settings import Settings
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES
+from shared.tenants.audit import AuditRecords
 from shared.tenants.model import KeyIn, Tenant
 from shared.tenants.store import TenantDirectory, seed_local
 from shared.web import openapi
@@ -62,10 +63,15 @@ class WantsTime(Query):
 class App:
     """The request context that handlers get."""
 
+<<<<<<< HEAD
     body_limit = 1_000_000
 
     def __init__(self, directory: TenantDirectory) -> None:
         self.directory = directory
+=======
+    def __init__(self, directory: TenantDirectory, audit: AuditRecords) -> None:
+        self.directory, self.audit = directory, audit
+>>>>>>> secrets
         self.seen: list[Call[Any, Any, Any]] = []
 
     arrivals = Arrivals(SystemClock(), (), "test")
@@ -181,7 +187,7 @@ class World:
         await self.tables.ensure(ALL_TABLES)
         directory = TenantDirectory(self.tables, self.clock, self.settings)
         await seed_local(directory, self.settings)
-        self.app = App(directory)
+        self.app = App(directory, AuditRecords(self.tables, self.clock))
 
     async def client(self, **spec: Any) -> LocalClient:
         """A caller with a new key of tenant demo."""

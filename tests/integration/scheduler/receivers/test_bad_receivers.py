@@ -205,7 +205,7 @@ async def test_channel_to_an_address_that_is_not_allowed_is_refused(tenant: Tena
 
 
 async def test_errors_and_logs_show_no_secrets(system: System, tenant: Tenant) -> None:
-    hidden = ("tok-en-in-query", "pass-in-header")
+    hidden = ("tok-en-in-query", "pass-in-header", "s3cret-in-path")
     port = free_ports("127.0.0.1", 1)[0]
     whsec = []
     for name, base in {
@@ -214,13 +214,13 @@ async def test_errors_and_logs_show_no_secrets(system: System, tenant: Tenant) -
         "shut": f"http://127.0.0.1:{port}/shut",
     }.items():
         timeout = "PT0.5S" if name == "mute" else "PT30S"
-        spec = {"type": "http", "url": f"{base}?key={hidden[0]}", "headers": {"x-api-key": hidden[1]}, "timeout": timeout}
+        spec = {"type": "http", "url": f"{base}/{hidden[2]}?key={hidden[0]}", "headers": {"x-api-key": hidden[1]}, "timeout": timeout}
         whsec.append(await tenant.channel(name, **spec))
-    tenant.receiver.script(f"{tenant.path}/open", status(410, x_reason="whsec_aGVsbG8= in an answer"))
-    tenant.receiver.script(f"{tenant.path}/mute", silent)
+    tenant.receiver.script(f"{tenant.path}/open/{hidden[2]}", status(410, x_reason="whsec_aGVsbG8= in an answer"))
+    tenant.receiver.script(f"{tenant.path}/mute/{hidden[2]}", silent)
     ids = [await tenant.api.create(delay="PT0S", channel=name, retry={**QUICK, "attempts": 2}) for name in ("open", "mute", "shut")]
     shown = [await tenant.api.ended(event_id, "dead") for event_id in ids]
-    [hit] = tenant.receiver.at(f"{tenant.path}/open")
+    [hit] = tenant.receiver.at(f"{tenant.path}/open/{hidden[2]}")
     assert hit.query == f"key={hidden[0]}" and hit.headers["x-api-key"] == hidden[1]
     shown_texts = json.dumps([shown, await tenant.api.all("events"), await tenant.api.all("dead-letters")])
     shown_texts += (await tenant.admin.get(f"tenants/{tenant.name}/channels/open")).json()["headers"]["x-api-key"] + system.host.text

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.core.http1.answer import AnswerReader
-from shared.delivery.channels.answer_heads import KEPT_BODY, READ_BODY, AnswerHead, head_of, mask, masks_of, of_json, to_json
+from shared.delivery.channels.answer_heads import KEPT_BODY, READ_BODY, AnswerHead, head_of, of_json, to_json
 from shared.delivery.channels.http import HttpSender
+from shared.delivery.channels.masks import mask, masks_of
 from shared.delivery.channels.model import HttpChannel
+from shared.delivery.fleet_owners.model import PartitionOwner
 
 from .conftest import SECRET, Listen, Request, answer, http_target, make_delivery, url
 
@@ -76,6 +78,29 @@ def test_an_accepted_delivery_keeps_nothing_unless_asked() -> None:
 def test_a_compressed_body_is_not_kept() -> None:
     head = head_of(read(sized(b"nope", fields=b"Content-Encoding: gzip\r\nContent-Type: text/html\r\n")), NOTHING)
     assert head == AnswerHead("text/html", None, True, None)
+
+
+@pytest.mark.parametrize(
+    ("charset", "encoding"),
+    [
+        *(("", each) for each in ("utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")),
+        ("; charset=utf-16", "utf-8"),
+        ("; CHARSET = 'UTF-7'", "utf-7"),
+    ],
+)
+def test_a_body_that_is_not_written_like_ascii_is_not_kept(charset: str, encoding: str) -> None:
+    head = head_of(read(sized("no: t0psecret".encode(encoding), fields=f"Content-Type: text/plain{charset}\r\n".encode())), NOTHING)
+    assert head is not None and (head.body, head.cut) == (None, True)
+    for usual in ("utf-8", "UTF8", '"us-ascii"', "iso-8859-1", "windows-1252", "Shift_JIS"):
+        kept = head_of(read(sized(b"no", fields=f"Content-Type: text/plain; charset={usual}\r\n".encode())), NOTHING)
+        assert kept is not None and kept.body == "no", usual
+
+
+def test_little_is_read_of_header_fields_however_many_there_are() -> None:
+    spec = channel(headers={"X-Key": "t0psecret" * 50})
+    fields = b"".join(b"X-%d: %b\r\n" % (number, b"t0psecret" * 500) for number in range(10))
+    head = head_of(read(sized(b"", fields=fields)), masks_of(spec), fields=True)
+    assert head is not None and head.headers is not None and not any("t0p" in value for value in head.headers.values())
 
 
 def test_header_fields_are_kept_on_request_and_cookies_never() -> None:
@@ -142,6 +167,28 @@ async def test_the_sender_keeps_what_the_channel_asks_for(listen: Listen, sender
             if verdict.answer is not None:
                 assert "no room" in verdict.answer.body and "k3y" not in verdict.answer.body and "0ld" not in verdict.answer.body
     assert receiver.connections == 1
+
+
+async def test_signatures_that_a_receiver_sends_back_are_masked(listen: Listen, sender: HttpSender) -> None:
+    sent: list[dict[str, str]] = []
+
+    async def reflect(request: Request, writer: asyncio.StreamWriter) -> None:
+        sent.append(request.headers)
+        body = (
+            json.dumps({"headers": request.headers, "one": request.headers["webhook-signature"].split(",")[1]}).replace("/", "\\/").encode()
+        )
+        writer.write(sized(body, "503 Busy"))
+
+    receiver = await listen(reflect)
+    owner = PartitionOwner("search", 3, 17, 42, "s7", "i1", url(receiver, "").rstrip("/"))
+    for number in range(20):
+        verdict = await sender.send(http_target(url(receiver)), make_delivery(f"ev-{number}", owner=owner))
+        assert verdict.answer is not None and verdict.answer.body is not None
+        shown = json.loads(verdict.answer.body)
+        assert shown["one"] == "***" and shown["headers"]["webhook-id"] == f"ev-{number}"
+        assert shown["headers"]["webhook-signature"] == shown["headers"]["tocsin-owner"] == "***"
+        signatures = [part[3:] for name in ("webhook-signature", "tocsin-owner") for part in sent[-1][name].split(" ") if part[:2] == "v1"]
+        assert len(signatures) == 2 and not any(each in verdict.answer.body.replace("\\/", "/") for each in signatures)
 
 
 async def test_an_installation_may_keep_no_answers(listen: Listen) -> None:

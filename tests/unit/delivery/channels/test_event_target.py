@@ -71,6 +71,7 @@ ATTACKS = (
         "/a b",
         "/\t",
     ),
+    *("/.%e2%80%8b.", "/%e2%80%8b", "/%c2%ad", "/.%ef%bb%bf./a"),
     *("/%c0%af", "/%c0%ae%c0%ae/", "/%e0%80%af", "/%ff", "/%ed%a0%80", "/%ef%bc%8f", "/%ef%bc%bc", "/%e2%80%a5/", "/%ef%bc%8e%ef%bc%8e/"),
     *(
         "/ä",
@@ -135,6 +136,9 @@ NAMES = (
         "SSL-Client-Verify",
         "X-Original-URL",
     ),
+    *("Client-Cert", "Client-Cert-Chain", "X-SSL-Cert", "X-Amzn-Mtls-Clientcert-Leaf", "X-Amzn-Oidc-Data", "X-Goog-Iap-Jwt-Assertion"),
+    *("Cf-Access-Jwt-Assertion", "Remote-User", "X-Remote-User", "X-Forwarded", "X-Envoy-Original-Path", "X-Original-Uri", "X-Rewrite-Uri"),
+    *("X-Accel-Redirect", "X-Auth-Request-User", "X-Client-Cert", "X-Middleware-Subrequest", "Range", "From", "Origin", "Referer", "Via"),
     *("X-HTTP-Method-Override", "Content_Length", "host ", " host", "a:b", "", "a\r\nb", "a\n", "ä", "x" * 129, "a.b", "-a", "Forwarded"),
 )
 
@@ -252,6 +256,14 @@ def test_a_parameter_of_the_channel_is_refused_in_any_spelling(name: str) -> Non
     assert fault.pointer == f"/query/{name}"
 
 
+def test_headers_of_the_allow_list_and_others_that_begin_with_x_are_taken() -> None:
+    names = ("Accept", "accept-language", "Cache-Control", "Content-Language", "If-Match", "If-None-Match", "Prefer", "Idempotency-Key")
+    for name in (*names, "X-Request-Id", "x-tenant", "X-Api-Version", "X-GitHub-Event"):
+        assert EventTarget(headers={name: "x"}).headers == {name: "x"}
+    with pytest.raises(ValidationError, match="accept, accept-language, cache-control"):
+        EventTarget(headers={"client-cert": "x"})
+
+
 def test_a_header_of_the_channel_and_another_kind_of_channel_are_refused() -> None:
     spec = HttpChannel(type="http", url="https://h.example/", headers={"X_Api-Key": "k"})
     assert [fault.pointer for fault in faults_with(EventTarget(headers={"x-api-key": "mine", "X-B": ""}), spec)] == ["/headers/x-api-key"]
@@ -291,13 +303,11 @@ async def test_a_target_that_no_longer_fits_its_channel_is_a_final_failure_witho
     assert not receiver.requests
 
 
-async def test_errors_show_the_events_path_and_redirects_are_not_followed(listen: Listen, sender: HttpSender) -> None:
+async def test_errors_show_no_path_and_redirects_are_not_followed(listen: Listen, sender: HttpSender) -> None:
     receiver = await listen(answer(b"HTTP/1.1 307 X\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"))
     delivery: OutgoingDelivery = make_delivery(event_target=EventTarget(path="/x", query={"token": "1"}).stored())
     verdict = await sender.send(http_target(url(receiver)), delivery)
     assert verdict.outcome == "retry" and "redirects are not followed" in (verdict.error or "") and len(receiver.requests) == 1
     broken = await listen(answer(b"nonsense\r\n\r\n"))
     verdict = await sender.send(http_target(url(broken)), delivery)
-    assert f"http://localhost:{broken.port}/hook/x:" in (verdict.error or "").replace("127.0.0.1", "localhost") and "token" not in (
-        verdict.error or ""
-    )
+    assert verdict.error is not None and verdict.error.startswith(f"http://127.0.0.1:{broken.port}: ") and "token" not in verdict.error

@@ -13,6 +13,7 @@ from standardwebhooks import Webhook
 
 from shared.core.clock import SettableClock
 from shared.core.signing import verify
+from shared.delivery.channels.event_target import EventTarget
 from shared.delivery.channels.http import HttpSender, post_of, problem_of, resource_of
 from shared.delivery.channels.model import HttpChannel, QueueChannel
 from shared.delivery.channels.ports import SecondVerdict, Verdict
@@ -93,7 +94,7 @@ async def test_credentials_in_the_url_become_a_header_and_stay_out_of_errors(lis
     assert receiver.requests[0].headers["authorization"] == "Basic dXNlcjpwYSRz"
     await receiver.stop()
     verdict = await sender.send(target, make_delivery())
-    assert_text("delivery.not-connected", verdict.error, url=f"http://127.0.0.1:{receiver.port}/hook")
+    assert_text("delivery.not-connected", verdict.error, url=f"http://127.0.0.1:{receiver.port}")
 
 
 async def test_a_channel_that_changes_is_sent_to_its_new_address(listen: Listen, sender: HttpSender) -> None:
@@ -176,7 +177,7 @@ async def test_a_receiver_that_does_not_answer_is_left_after_the_time_out(listen
     receiver = await listen(note)
     verdict = await sender.send(http_target(url(receiver, "/hook?token=abc"), timeout=800), make_delivery())
     assert received.is_set()
-    assert verdict == Verdict("retry", None, f"http://127.0.0.1:{receiver.port}/hook: no answer within 0.8 s")
+    assert verdict == Verdict("retry", None, f"http://127.0.0.1:{receiver.port}: no answer within 0.8 s")
     await receiver.idle.wait()
 
 
@@ -197,13 +198,26 @@ async def test_a_head_that_trickles_is_cut_by_the_time_out(
     assert (verdict.outcome, verdict.status) == expected
 
 
+async def test_errors_show_neither_path_nor_query_nor_a_target_of_the_event(listen: Listen, sender: HttpSender) -> None:
+    hook = "/services/T000/B000/PATHSECRET42?sig=QUERYSECRET42"
+    closing = await listen(answer(b""))
+    refusing = await listen(answer(b"nonsense\r\n\r\n"))
+    for address in (url(closing, hook), url(refusing, hook), f"http://127.0.0.1:9{hook}", f"https://10.0.0.1{hook}"):
+        for target in (None, EventTarget(path="/17", query={"a": "1"}).stored()):
+            verdict = await sender.send(http_target(address), make_delivery(event_target=target))
+            assert verdict.error and "SECRET42" not in verdict.error and "/17" not in verdict.error, verdict
+    missing = answer(b"HTTP/1.1 404 X\r\nContent-Length: 55\r\n\r\nno /services/T000/B000/PATHSECRET42, no PATHSECRET42/17")
+    verdict = await sender.send(http_target(url(await listen(missing), hook)), make_delivery())
+    assert verdict.answer is not None and verdict.answer.body == "no ***, no ***/17"
+
+
 async def test_a_refused_connection_is_tried_again(sender: HttpSender) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
         verdict = await sender.send(http_target(f"http://127.0.0.1:{port}/a/b?token=abc#frag"), make_delivery())
     assert verdict == Verdict("retry", None, verdict.error)
-    assert_text("delivery.not-connected", verdict.error, url=f"http://127.0.0.1:{port}/a/b")
+    assert_text("delivery.not-connected", verdict.error, url=f"http://127.0.0.1:{port}")
 
 
 def reset(writer: asyncio.StreamWriter) -> None:

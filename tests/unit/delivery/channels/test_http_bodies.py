@@ -119,7 +119,7 @@ async def test_informational_answers_without_end_fail_the_attempt(listen: Listen
     verdicts = await asyncio.gather(*flooded)
     assert {(verdict.outcome, verdict.status) for verdict in verdicts} == {("retry", None)}
     assert all(is_failure(verdict.outcome, verdict.status) for verdict in verdicts), "the breaker counts it"
-    assert_text("delivery.informational-answers", verdicts[0].error, url=url(receiver), most=5)
+    assert_text("delivery.informational-answers", verdicts[0].error, url=url(receiver, ""), most=5)
     await receiver.idle.wait()
 
 
@@ -148,7 +148,7 @@ async def test_bytes_before_the_end_of_the_head_are_bounded(
 
     receiver = await listen(flood)
     verdict = await sender.send(http_target(url(receiver)), make_delivery())
-    assert verdict == Verdict("retry", None, f"{url(receiver)}: {error}")
+    assert verdict == Verdict("retry", None, f"{url(receiver, '')}: {error}")
     assert is_failure(verdict.outcome, verdict.status), "the breaker counts it"
     await receiver.idle.wait()
 

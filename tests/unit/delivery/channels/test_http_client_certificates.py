@@ -146,7 +146,7 @@ async def test_two_tenants_certificates_never_mix(bank: Bank) -> None:
     assert sorted(bank.reads) == ["a's", "b's"]
     unlisted = await bank.send("c")
     assert unlisted.outcome == "retry"
-    assert_text("certificate.not-listed", unlisted.error, url=f"https://bank.example:{bank.server.port}/hook")
+    assert_text("certificate.not-listed", unlisted.error, url=f"https://bank.example:{bank.server.port}")
     assert len(bank.seen) == 32
 
 
@@ -193,7 +193,7 @@ async def test_a_vault_that_fails_or_holds_garbage_leaves_the_former_certificate
 async def test_a_certificate_that_cannot_be_read_fails_the_attempt_and_is_not_asked_for_each_time(bank: Bank) -> None:
     for _ in range(3):
         verdict = await bank.send("a")
-        error = f"https://bank.example:{bank.server.port}/hook: client certificate bank: the vault has no such certificate or secret"
+        error = f"https://bank.example:{bank.server.port}: client certificate bank: the vault has no such certificate or secret"
         assert verdict == Verdict("retry", None, error)
     assert len(bank.reads) == 1 and bank.server.connections == 0
     bank.vault["a's"] = far("alice", AUTHORITY).pem
@@ -207,7 +207,7 @@ async def test_an_expired_certificate_is_named_and_its_renewal_is_found(bank: Ba
     await bank.clock.advance(1)
     verdict = await bank.send("a")
     assert verdict.outcome == "retry"
-    assert_text("certificate.expired", verdict.error, url=f"https://bank.example:{bank.server.port}/hook", at="2027-01-15T08:00:01.000Z")
+    assert_text("certificate.expired", verdict.error, url=f"https://bank.example:{bank.server.port}", at="2027-01-15T08:00:01.000Z")
     assert bank.server.connections == 0
     bank.vault["a's"] = far("alice", AUTHORITY).pem
     await bank.clock.advance(RENEWED_AFTER)

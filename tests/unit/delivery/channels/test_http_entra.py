@@ -15,9 +15,9 @@ import pytest
 
 from shared.core.clock import SettableClock
 from shared.core.settings import Settings
-from shared.delivery.channels.answer_heads import mask, masks_of, with_jwt
 from shared.delivery.channels.event_target import EventTarget
 from shared.delivery.channels.http import HttpSender, post_of
+from shared.delivery.channels.masks import mask, masks_of, with_jwt
 from shared.delivery.channels.model import HttpChannel
 from shared.delivery.channels.ports import SecondVerdict, Target, Verdict
 from shared.delivery.egress_guard import Egress
@@ -227,7 +227,7 @@ async def test_a_lost_connection_is_followed_by_a_second_send_with_the_token(api
 async def test_a_failure_of_the_identity_endpoint_is_a_retry_with_its_cause(api: Api) -> None:
     api.failure = "the identity endpoint answered 500"
     verdict = await api.sender.send(api.target(), make_delivery())
-    expected = f"https://{HOST}:{api.receiver.port}/hook: no token of Entra for api://orders: the identity endpoint answered 500"
+    expected = f"https://{HOST}:{api.receiver.port}: no token of Entra for api://orders: the identity endpoint answered 500"
     assert verdict == Verdict("retry", None, expected)
     assert api.receiver.connections == 0
     other = replace(api.target(), name="other", spec=HttpChannel(type="http", url=f"https://{HOST}:{api.receiver.port}/"))

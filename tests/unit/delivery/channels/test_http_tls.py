@@ -55,7 +55,7 @@ async def test_an_untrusted_certificate_is_refused(listen: Listen, tls_sender: A
     receiver = await listen(tls=context)
     verdict = await sender.send(http_target(f"https://hook.example:{receiver.port}/x?k=v"), make_delivery())
     assert verdict.outcome == "retry"
-    assert verdict.error and verdict.error.startswith(f"https://hook.example:{receiver.port}/x: TLS ") and "certificate" in verdict.error
+    assert verdict.error and verdict.error.startswith(f"https://hook.example:{receiver.port}: TLS ") and "certificate" in verdict.error
     assert receiver.requests == []
 
 

@@ -160,7 +160,7 @@ async def test_a_delivery_to_such_a_name_fails_and_counts_for_the_breaker(
     sender = HttpSender(make_settings("127.0.0.0/8, localhost"), lookup=servers.lookup)
     lost = await asyncio.gather(*(sender.send(http_target(f"https://{host}/x?k=v"), make_delivery()) for host in BLACK_HOLES))
     [seventh] = [verdict.error for verdict in lost if "hole7." in (verdict.error or "")]
-    assert_text("delivery.name-server-silent", seventh, url="https://hole7.example:443/x", seconds=0.5)
+    assert_text("delivery.name-server-silent", seventh, url="https://hole7.example:443", seconds=0.5)
     assert all(is_failure(verdict.outcome, verdict.status) for verdict in lost)
     target = http_target(f"http://localhost:{receiver.port}/")
     other = type(target)("other", target.name, target.spec, target.secrets)

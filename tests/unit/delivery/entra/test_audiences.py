@@ -37,6 +37,12 @@ STOLEN = (
     *("https://servicebus.azure.net", "https://ns.servicebus.windows.net", "https://eventhubs.azure.net", "https://eventgrid.azure.net"),
     *("https://monitor.azure.com", "https://api.loganalytics.io", "https://database.windows.net", "https://cosmos.azure.com"),
     *("https://azconfig.io", "https://reg.azurecr.io", "https://app.vssps.visualstudio.com", "https://login.microsoftonline.com"),
+    # Microsoft's other services.
+    *("https://onenote.com", "https://api.aadrm.com", "https://eu.o365syncservice.com", "https://apps.azureiotcentral.com"),
+    *("api://880da380-985e-4198-81b9-e05b1cc53158", "api://fc780465-2017-40d4-a0c5-307022471b92"),
+    *("api://c5393580-f805-4401-95e8-94b7a6ef2fc2", "api://8578e004-a5c6-46e7-913e-12f58912df43"),
+    *("api://475226c6-020e-4fb2-8a90-7a972cbfc1d4", "api://7df0a125-d3be-4c96-aa54-591f83ff541c"),
+    "api://d3590ed6-52b3-4102-aeff-aad2292ab01c",
     # Tokens to become another application.
     *("api://AzureADTokenExchange", "api://AzureADTokenExchangeUSGov", "api://azureadtokenexchangechina", "api://x/AzureADTokenExchange"),
 )

@@ -54,6 +54,8 @@ def test_a_stored_rule_for_a_refused_audience_gives_nothing() -> None:
         ("*.shop.azurewebsites.net", "anybody can get a name"),
         ("*.westeurope.cloudapp.azure.com", "anybody can get a name"),
         ("*.execute-api.eu-west-1.amazonaws.com", "anybody can get a name"),
+        *((f"*.{each}", "anybody can get a name") for each in ("westeurope.azurecontainer.io", "app.github.dev", "m.pipedream.net")),
+        ("*.eu.auth0.com", "anybody can get a name"),
         ("1.2.3.4", "the name of a host"),
         ("*.1.2.3.4", "the name of a host"),
         ("-x.example.com", "the name of a host"),

@@ -65,6 +65,14 @@ async def test_the_instance_that_answers_is_the_only_member_and_a_master(world: 
     assert (await world.demo.get("/api/bigben/events/cluster")).status == 403
 
 
+async def test_a_tenant_sees_where_its_events_go_but_neither_path_nor_query(world: World) -> None:
+    props = {"url": "https://hooks.example.com/T0/PATHSECRET42?sig=QUERYSECRET42", "headers": {"x-key": "HEADERSECRET42"}}
+    made = await world.admin.post("/api/bigben/events/tenant/register", {"tenant": "demo", "type": "HTTP", "props": props})
+    assert made.json()["demo"]["props"] == {**props, "headers": {"x-key": "***"}}
+    [shown] = (await world.demo.get("/api/bigben/events/tenants")).json().values()
+    assert shown["props"] == {"url": "https://hooks.example.com:443", "headers": {"x-key": "***"}}
+
+
 async def test_a_cron_is_described_without_being_stored(world: World) -> None:
     # The first use of a key stores the day.
     assert (await world.demo.get("/api/bigben/events/tenants")).status == 200
