@@ -23,20 +23,12 @@ KEPT_FIELDS = 2048
 """Characters of an answer's header fields that are kept, names and values together."""
 MOST_FIELDS = 100
 """Header fields of an answer that are kept."""
-_MASKED_FIELDS = 4 * KEPT_FIELDS
-"""Bytes of header fields after which no other field is kept: some of these are masked, so that fewer characters are left of them."""
 _KEPT_TYPE = 200
 _READ_FIELDS = 2 * KEPT_FIELDS
 """Bytes of the values of header fields that are searched for secrets. The rest is left out."""
 READ_BODY = KEPT_BODY + 4096
 """Bytes of a body that are read: a secret that begins in the kept part, and is no longer than a header's value may be, is seen whole."""
 _SECRET_FIELDS = frozenset(("set-cookie", "set-cookie2", "authorization", "proxy-authorization", "authentication-info"))
-<<<<<<< HEAD
-_MASK = MASK.encode()
-_BETWEEN, _UNKNOWN = b"\xff", "\ufffd".encode()
-"""A byte that is in no UTF-8, and so in no value to mask; and what is shown for such a byte."""
-=======
->>>>>>> secrets
 _FIELD = re.compile(rb"^([^:\r\n]++):([^\r\n]*+)\r?\n", re.MULTILINE)
 """A header field. Its value is stripped afterwards: a pattern that leaves out spaces at the end is quadratic in a run of spaces."""
 _UNSAFE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -66,20 +58,11 @@ def head_of(answer: AnswerReader, masks: Masks, *, fields: bool = False) -> Answ
     """Return the head of an answer of which `READ_BODY` bytes were kept, or None if nothing of it was. fields: with its header fields."""
     if not answer.fields and not answer.kept:
         return None
-<<<<<<< HEAD
-    given: list[tuple[bytes, bytes]] = _FIELD.findall(answer.fields)
-    types = (value.strip(b" \t") for name, value in given if name.lower() == b"content-type")
-    content_type = next((_text(mask(value, masks))[:_KEPT_TYPE] for value in types), None)
-    shown = _shown_fields(given, masks) if fields else None
-    if any(name.lower() == b"content-encoding" and value.strip(b" \t").lower() not in (b"", b"identity") for name, value in given):
-        # What is compressed cannot be masked.
-=======
     given = [(name.decode("latin-1").lower(), value.strip(b" \t")) for name, value in _FIELD.findall(answer.fields)]
     content_type = next((_first(value, 2 * _KEPT_TYPE, masks)[:_KEPT_TYPE] for name, value in given if name == "content-type"), None)
     shown = _shown_fields(given, masks) if fields else None
     if any(name == "content-encoding" and value.lower() not in (b"", b"identity") for name, value in given) or _is_wide(given, answer.kept):
         # What is compressed, or is not written like ASCII, cannot be masked.
->>>>>>> secrets
         return AnswerHead(content_type, None, bool(answer.kept), shown)
     whole = answer.complete and not answer.cut
     body = mask(bytes(answer.kept), masks, whole=whole)
@@ -96,27 +79,13 @@ def _is_wide(given: Sequence[tuple[str, bytes]], body: bytes | bytearray) -> boo
     return body.startswith((b"\xff\xfe", b"\xfe\xff")) or _WIDE.search(body) is not None
 
 
-def _shown_fields(given: Sequence[tuple[bytes, bytes]], masks: Masks) -> dict[str, str]:
+def _shown_fields(given: Sequence[tuple[str, bytes]], masks: Masks) -> dict[str, str]:
     """Return the header fields, as many as fit, `MOST_FIELDS` at most; the values of one name are joined as RFC 9110 5.3 says."""
     shown: dict[str, str] = {}
-<<<<<<< HEAD
-    room, names, values, size = KEPT_FIELDS, list[str](), list[bytes](), 0
-    for raw, value in given[:MOST_FIELDS]:
-        names.append(raw.decode("latin-1").lower())
-        values.append(_MASK if names[-1] in _SECRET_FIELDS else value.strip(b" \t").replace(_BETWEEN, _UNKNOWN))
-        size += len(value)
-        if size > _MASKED_FIELDS:
-            break
-    # All at once, because there may be a thousand values to mask.
-    for name, masked in zip(names, mask(_BETWEEN.join(values), masks).split(_BETWEEN), strict=bool(names)):
-        text = _text(masked)
-        room -= len(name) + len(text)
-=======
     room, unread = KEPT_FIELDS, _READ_FIELDS
-    for name, value in given:
+    for name, value in given[:MOST_FIELDS]:
         text = MASK if name in _SECRET_FIELDS else _first(value, unread, masks)
         room, unread = room - len(name) - len(text), unread - len(value)
->>>>>>> secrets
         if room < 0:
             break
         shown[name] = f"{shown[name]}, {text}" if name in shown else text

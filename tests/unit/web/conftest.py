@@ -63,15 +63,10 @@ class WantsTime(Query):
 class App:
     """The request context that handlers get."""
 
-<<<<<<< HEAD
     body_limit = 1_000_000
 
-    def __init__(self, directory: TenantDirectory) -> None:
-        self.directory = directory
-=======
     def __init__(self, directory: TenantDirectory, audit: AuditRecords) -> None:
         self.directory, self.audit = directory, audit
->>>>>>> secrets
         self.seen: list[Call[Any, Any, Any]] = []
 
     arrivals = Arrivals(SystemClock(), (), "test")
