@@ -14,7 +14,8 @@ import pytest
 
 from shared.core.http1.answer import AnswerReader
 from shared.core.loop_turns import MOST_STEP
-from shared.delivery.channels.answer_heads import READ_BODY, head_of, masks_of
+from shared.delivery.channels.answer_heads import READ_BODY, head_of
+from shared.delivery.channels.masks import masks_of
 from shared.delivery.channels.model import HttpChannel
 from shared.scheduler.model import MAX_BATCH_EVENTS
 from shared.storage.azure import wire
