@@ -110,7 +110,7 @@ test("a batch is stored, and listed over several pages", async () => {
 });
 
 test("a dead event is listed and redriven", async () => {
-  answers["node-dead"] = [(response) => response.writeHead(404).end(), (response) => response.writeHead(204).end()];
+  answers["node-dead"] = [(response) => response.writeHead(400).end(), (response) => response.writeHead(204).end()];
   await channel("node-dead");
   const event = await tocsin.events.create({ payload: 1, delay: "PT1H", channel: "node-dead" });
   await tocsin.events.fire(event.id);
