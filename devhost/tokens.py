@@ -83,8 +83,11 @@ class LocalCertificate:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def make_certificate(folder: Path, *names: str) -> Path:
-    """Write a key and a certificate that it signs itself, valid for these names and a month, to one file. Return the file."""
+def make_certificate(folder: Path, *names: str, alternative: bool = True) -> Path:
+    """Write a key and a certificate that it signs itself, valid for these names and a month, to one file. Return the file.
+
+    alternative: False for a certificate without subjectAltName, whose common name is the first name.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -92,7 +95,7 @@ def make_certificate(folder: Path, *names: str) -> Path:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
     now = datetime.now(UTC)
-    certificate = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
@@ -100,9 +103,10 @@ def make_certificate(folder: Path, *names: str) -> Path:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=30))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
-        .sign(key, hashes.SHA256())
     )
+    if alternative:
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
+    certificate = builder.sign(key, hashes.SHA256())
     path = folder / "server.pem"
     plain = serialization.NoEncryption()
     path.write_bytes(

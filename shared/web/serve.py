@@ -198,6 +198,8 @@ def write(answer: Answer) -> ApiResponse:
     if answer.body is None:
         return ApiResponse(answer.status, headers, b"")
     headers.setdefault("content-type", answer.content_type)
+    # No cache on the way keeps a tenant's data, unless the route says so.
+    headers.setdefault("cache-control", "no-store")
     body = encode(answer.body)
     if answer.content_type.endswith("json") and not body.endswith(b"\n"):
         # The handler has made the JSON itself.

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import aiohappyeyeballs
 from aiohappyeyeballs import AddrInfoType
 
+from ..tls import client_tls
 from .connection import Connection, ConnectionLost, ConnectionPolicy, NotConnected
 from .head import HeadReader
 
@@ -47,7 +48,7 @@ type Resolve = Callable[[str, int], Awaitable[Sequence[AddrInfoType]]]
 
 def new_tls() -> ssl.SSLContext:
     """Return new settings of TLS: certificates are checked, and HTTP/1.1 is agreed on."""
-    context = ssl.create_default_context()
+    context = client_tls()
     context.set_alpn_protocols(["http/1.1"])
     return context
 

@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import os
-import ssl
 import threading
 import time
 import weakref
@@ -21,6 +20,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from .. import backoff
 from ..http_exchange import HttpReply, TransportFailure, exchange
+from ..tls import client_tls
 from .lines import LogLine, Value, line_of
 
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ class OtlpHandler(logging.Handler):
         super().__init__(logging.INFO)
         self._url, self._resource, self._about, self._secrets = url, resource, about, secrets
         self._headers = {**headers, "Content-Type": "application/json", "User-Agent": "tocsin-node"}
-        self._tls = ssl.create_default_context() if url.startswith("https:") else None
+        self._tls = client_tls() if url.startswith("https:") else None
         self._ask, self._steady, self._chance = ask, steady, chance
         self._linger, self._first_pause = linger, first_pause
         self.counts: Counter[str] = Counter()

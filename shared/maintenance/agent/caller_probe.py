@@ -20,6 +20,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ...core.http_exchange import HttpReply, exchange
+from ...core.tls import client_tls
 from ..latency import READY, Latencies, ProbePhase, merged, with_answer, with_failure
 from .hooks.runner import SECRETS
 
@@ -215,7 +216,7 @@ class CallerProber:
         if target.command:
             return _succeeds(self._consent.commands[target.command], target.timeout)
         if target.url.startswith("https:") and self._tls is None:
-            self._tls = ssl.create_default_context()
+            self._tls = client_tls()
         headers = {"User-Agent": "tocsin-agent"}
         answer = exchange("GET", target.url, headers=headers, timeout=target.timeout, largest=LARGEST, tls=self._tls)
         return isinstance(answer, HttpReply) and answer.status < 400

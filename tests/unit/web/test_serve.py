@@ -51,6 +51,12 @@ async def test_a_call_is_numbered_before_anything_else_is_awaited(world: World, 
     assert second.arrival.receipt().is_after(late.arrival.receipt())
 
 
+async def test_no_cache_on_the_way_keeps_an_answer(world: World) -> None:
+    made = await world.demo.post("/api/v1/things", THING)
+    shown = await world.demo.get("/api/v1/things")
+    assert {answer.headers["cache-control"] for answer in (made, shown, await world.nobody.get("/api/v1/things"))} == {"no-store"}
+
+
 # -- who calls
 
 

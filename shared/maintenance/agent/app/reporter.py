@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from urllib.parse import quote, urlencode
 from ....core import backoff
 from ....core.clock import Millis, to_text
 from ....core.http_exchange import HttpReply, TransportFailure, exchange
+from ....core.tls import client_tls
 from ....core.version import recorded_version
 from ..caller_probe import CallerProber
 from ..config.config import AppSettings
@@ -58,7 +58,7 @@ class AppClient:
             "Content-Type": "application/json",
             "User-Agent": f"tocsin-agent/{recorded_version()}",
         }
-        self._tls = ssl.create_default_context() if app.url.startswith("https:") else None
+        self._tls = client_tls() if app.url.startswith("https:") else None
         self._ask = ask
 
     def post(self, path: str, body: Mapping[str, Any]) -> HttpReply | TransportFailure:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shared.core.http1.pool import new_tls
 from shared.delivery.channels.http import HttpSender
 from tests.certificates import make_certificate
 
@@ -57,6 +58,19 @@ async def test_an_untrusted_certificate_is_refused(listen: Listen, tls_sender: A
     assert verdict.outcome == "retry"
     assert verdict.error and verdict.error.startswith(f"https://hook.example:{receiver.port}: TLS ") and "certificate" in verdict.error
     assert receiver.requests == []
+
+
+async def test_a_certificate_without_an_alternative_name_is_refused(listen: Listen, tmp_path: Path) -> None:
+    for alternative, outcome in ((True, "delivered"), (False, "retry")):
+        pem = make_certificate(tmp_path, "hook.example", alternative=alternative)
+        server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), new_tls()
+        server.load_cert_chain(pem)
+        client.load_verify_locations(pem)
+        receiver = await listen(tls=server)
+        sender = HttpSender(make_settings("127.0.0.0/8"), lookup=loopback, tls=client)
+        verdict = await sender.send(http_target(f"https://hook.example:{receiver.port}/"), make_delivery())
+        await sender.close()
+        assert verdict.outcome == outcome and len(receiver.requests) == alternative, verdict
 
 
 async def test_tls_to_a_port_without_it_is_a_tls_failure(listen: Listen, tls_sender: Any) -> None:
