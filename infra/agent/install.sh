@@ -64,7 +64,8 @@ chmod go-w "$ETC"
 # For the next time, when the key or the wheel is a new one: the VM extension keeps what it ran where nobody looks.
 [ "$0" -ef "$HOME_DIR/install.sh" ] || install -m 700 "$0" "$HOME_DIR/install.sh"
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+new=$ETC/new
+trap 'rm -rf "$work" "$new"' EXIT
 
 wheel=$work/$(basename "$WHEEL_URL")
 try https://storage.azure.com/ "$WHEEL_URL" "$wheel"
@@ -82,13 +83,16 @@ pip() { "$HOME_DIR/venv/bin/python" -m pip install --quiet --disable-pip-version
 pip --require-hashes --only-binary :all: -r "$work/requirements.txt"
 # By force: a new wheel can have the version of the one that is there.
 pip --no-deps --no-index --force-reinstall "$wheel"
-mv "$work/agent.key" "$ETC/agent.key"
-chmod 600 "$ETC/agent.key"
-printf '%s' "$CONFIG" | base64 -d >"$work/agent.toml"
-mv "$work/agent.toml" "$ETC/agent.toml"
-chmod 600 "$ETC/agent.toml"
+# Checked beside the files in use: with wrong settings or a wrong key in their place, no agent would start again.
+rm -rf "$new"
+mkdir "$new"
+mv "$work/agent.key" "$new/agent.key"
+printf '%s' "$CONFIG" | base64 -d >"$new/agent.toml"
+chmod 600 "$new/agent.key" "$new/agent.toml"
+"$HOME_DIR/venv/bin/tocsin" agent --config "$new/agent.toml" --check || fail "the new settings or key are wrong: nothing in $ETC is changed"
+mv "$new/agent.key" "$ETC/agent.key"
+mv "$new/agent.toml" "$ETC/agent.toml"
 
-"$HOME_DIR/venv/bin/tocsin" agent --config "$ETC/agent.toml" --check
 unit=$ROOT/etc/systemd/system/tocsin-agent.service
 mkdir -p "$(dirname "$unit")"
 "$HOME_DIR/venv/bin/tocsin" agent --config "$ETC/agent.toml" --unit >"$unit"

@@ -223,6 +223,7 @@ class AgentSettingsOut(Strict):
     rules: list[RuleOut] = Field(
         description="The first rule that matches decides. If the agent's file has a matching rule too, the stricter of the two counts."
     )
+    catch_up_ms: int = Field(description="Time for which a restored node counts as down, unless its agent reports earlier.")
     guard: GuardMode = Field(description="prepare: an agent waits for permission before it prepares. approve: it needs none.")
     probe: Maybe[ProbeSettingsOut] = None
 

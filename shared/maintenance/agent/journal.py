@@ -17,6 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from ..rule_settings import GuardMode
 from .model import AppState, EventPhase, EventRecord, NodeState, ScheduledEvent
 from .policy import ActionRule, FleetPolicy
 
@@ -183,7 +184,7 @@ class Journal:
 
 def _beside(state: NodeState) -> object:
     """Return the saved fields except the events."""
-    return state.boot_id, state.disabled, state.policy, state.in_step, state.app.holds
+    return state.boot_id, state.disabled, state.policy, state.in_step, state.app.holds, state.restores
 
 
 def encode(state: NodeState) -> bytes:
@@ -193,6 +194,7 @@ def encode(state: NodeState) -> bytes:
         "boot_id": state.boot_id,
         "disabled": state.disabled,
         "in_step": state.in_step,
+        "restores": list(state.restores),
         "holds": dict(state.app.holds),
         "policy": None if state.policy is None else _policy_out(state.policy),
         "events": [_record_out(record) for record in state.events.values()],
@@ -218,6 +220,7 @@ def decode(data: bytes) -> NodeState:
         {record.event.event_id: record for record in records},
         None if policy is None else _policy_in(policy),
         raw.get("in_step", False),
+        tuple(float(each) for each in raw.get("restores", ())),
         app=AppState(holds={str(event_id): str(reason) for event_id, reason in raw.get("holds", {}).items()}),
     )
 
@@ -231,14 +234,16 @@ def _policy_out(policy: FleetPolicy) -> dict[str, Any]:
         "require_central": policy.require_central,
         "rules": rules,
         "guard": policy.guard,
+        "catch_up": policy.catch_up,
     }
 
 
 def _policy_in(raw: dict[str, Any]) -> FleetPolicy:
-    # Fields of a later release are ignored. A former release stored no guard.
-    known = {each.name: raw[each.name] for each in fields(FleetPolicy) if each.name != "guard"}
+    # Fields of a later release are ignored. A former release stored neither guard nor catch-up time.
+    known = {each.name: raw[each.name] for each in fields(FleetPolicy) if each.name not in ("guard", "catch_up")}
     rules = tuple(ActionRule(rule["action"], rule["type"], rule["source"], rule["max_seconds"]) for rule in raw["rules"])
-    return FleetPolicy(**{**known, "rules": rules, "guard": "prepare" if raw.get("guard") == "prepare" else "approve"})
+    guard: GuardMode = "prepare" if raw.get("guard") == "prepare" else "approve"
+    return FleetPolicy(**{**known, "rules": rules, "guard": guard, "catch_up": float(raw.get("catch_up", 0))})
 
 
 def _record_out(record: EventRecord) -> dict[str, Any]:

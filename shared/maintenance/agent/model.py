@@ -140,11 +140,13 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """The node is being restored: the next step, the number of failed attempts, and the earliest time (steady) of the next."""
+    """The node is being restored: the next step, the number of failed attempts, the earliest time (steady) of the next, and the steady time
+    at which it began."""
 
     step: Literal["restore", "verify"] = "restore"
     failures: int = 0
     retry_at: float = 0.0
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +206,9 @@ class AppState:
 class NodeState:
     """The whole state of the agent.
 
-    disabled: THE AGENT took the node out of service, or began to; saved before the hook that does it. policy: the fleet's settings, as last
-    received; None before the first. in_step: since the node was restored, its hook has reported that it caught up.
+    disabled: THE AGENT took the node out of service, or began to; saved before the hook that does it. policy: the fleet's settings, as
+    last received; None before the first. in_step: since the node was restored, its hook has reported that it caught up. restores: seconds
+    that the last ones took.
     """
 
     boot_id: str = ""
@@ -213,6 +216,7 @@ class NodeState:
     events: Mapping[str, EventRecord] = field(default_factory=dict)
     policy: FleetPolicy | None = None
     in_step: bool = False
+    restores: tuple[float, ...] = ()
     # volatile
     rebooted: bool = False
     """The machine has booted since the state was saved, and no document has come yet."""

@@ -34,7 +34,7 @@ class FleetPolicy:
 
     of: the fleet's name. lead: seconds before NotBefore at which the node prepares, None where it is not set; leads: by type.
     require_central: an event that was prepared for is approved only with the app's consent. guard: with `prepare`, the node waits for the
-    app's permission before it prepares.
+    app's permission before it prepares. catch_up: seconds for which a restored node counts as down.
     """
 
     of: str = ""
@@ -43,3 +43,4 @@ class FleetPolicy:
     require_central: bool = False
     rules: tuple[ActionRule, ...] = ()
     guard: GuardMode = "approve"
+    catch_up: float = 0.0

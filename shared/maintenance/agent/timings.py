@@ -35,6 +35,12 @@ FIRST_LOOK: Final = 5.0
 APPROVAL_RETRY: Final = 15.0
 """Longest pause between two POSTs of one approval."""
 
+USUAL_RESTORE: Final = 60.0
+"""Time that a restore is assumed to take before the node's first."""
+
+KEPT_RESTORES: Final = 5
+"""Restores whose durations a node remembers."""
+
 CLOCK_LIMIT: Final = 5.0
 """Difference between the clocks of the machine and of the service up to which no warning is given."""
 

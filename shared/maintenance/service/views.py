@@ -34,6 +34,7 @@ def answer_out(answer: AgentAnswer, settings: MaintenanceSettings) -> dict[str, 
             "leads_ms": dict(settings.leads),
             "require_central": settings.require_central,
             "rules": [_rule(each) for each in settings.rules],
+            "catch_up_ms": settings.catch_up,
             "guard": settings.guard,
         }
         | (_probe_settings(settings.probe) if settings.probe is not None else {}),

@@ -67,6 +67,7 @@ elif [ "$1" = -c ]; then
 elif [ "$1 $2" = "-m pip" ]; then
   for arg; do case $arg in */requirements.txt) cat "$arg" >"$LOG.pins" ;; esac; done
 elif [ "$1" = agent ]; then
+  case "$*" in *--check) [ -z "${WRONG:-}" ] || exit 2; cat "$(dirname "$3")/agent.key" >"$LOG.checked" ;; esac
   case "$*" in *--unit) echo "[Unit]" ;; esac
 fi
 """
@@ -129,6 +130,21 @@ def test_the_installer_takes_what_the_wheel_pins_with_its_hashes_and_builds_and_
     assert {"--require-hashes", "--only-binary", ":all:", "-r"} <= set(libraries.split()) and (machine / "log.pins").read_text() == PINS
     # The libraries are there already. A wheel whose version is that of the former one is taken too.
     assert {"--no-deps", "--no-index", "--force-reinstall"} <= set(agent.split()) and agent.endswith("/tocsin-0.1.0-py3-none-any.whl")
+
+
+def test_the_installer_checks_new_settings_and_keys_before_they_take_the_place_of_those_in_use(
+    machine: Path, sources: Mapping[str, str]
+) -> None:
+    assert install(machine, sources).returncode == 0
+    etc = machine / "root" / "etc" / "tocsin"
+    assert (machine / "log.checked").read_text() == KEY, "the new key is checked, too"
+    (machine / "log").write_text("")
+    settings = base64.b64encode(b"lead_secnds = 3\n").decode()
+    done = install(machine, sources, CONFIG=settings, NODE_KEY="another", WRONG="1")
+    assert done.returncode == 1 and f"nothing in {etc} is changed" in done.stderr
+    assert ((etc / "agent.toml").read_text(), (etc / "agent.key").read_text()) == ("# settings\n", KEY)
+    assert sorted(path.name for path in etc.iterdir()) == ["agent.key", "agent.toml"]
+    assert "systemctl" not in (machine / "log").read_text()
 
 
 def test_the_installer_closes_a_folder_and_a_file_that_others_could_change(machine: Path, sources: Mapping[str, str]) -> None:

@@ -243,7 +243,7 @@ def _policy(raw: Any) -> FleetPolicy | None:
     rules = tuple(_rule(each) for each in _list(raw, "rules"))
     # A former release of the app sends no guard, and answers no agent that asks.
     guard: GuardMode = "prepare" if raw.get("guard") == "prepare" else "approve"
-    return FleetPolicy("", _seconds(raw["lead_ms"]), leads, bool(raw["require_central"]), rules, guard)
+    return FleetPolicy("", _seconds(raw["lead_ms"]), leads, bool(raw["require_central"]), rules, guard, _seconds(raw.get("catch_up_ms", 0)))
 
 
 def _probe_order(raw: dict[str, Any]) -> ProbeOrder:

@@ -260,7 +260,7 @@ def _settings(top: Section, vm: str, hooks: Mapping[HookKind, Hook]) -> AgentSet
         approve_failed=section.flag("approve_failed", defaults.approve_failed),
         after_reboot="prepare" if section.text("after_reboot", "keep", among=("keep", "prepare")) == "prepare" else "keep",
         idempotent=section.flag("finish_prepare", defaults.idempotent),
-        near=section.number("near_seconds", defaults.near, 0, DAY),
+        near=section.number("near_seconds", 0, 0, DAY) if section.has("near_seconds") else None,
         prepare_tries=section.whole("prepare_tries", defaults.prepare_tries, 1, 100),
         post_tries=section.whole("post_tries", defaults.post_tries, 1, 100),
     )

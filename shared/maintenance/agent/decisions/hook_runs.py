@@ -9,7 +9,7 @@ from ....core import backoff
 from ..effects import RunHook
 from ..model import EventPhase, EventRecord, HookKind, HookRun, NodeState, Restore
 from ..observations import HookEnded
-from ..timings import ASK_FIRST, ASK_MOST, FIRST_LOOK, OVERDUE
+from ..timings import ASK_FIRST, ASK_MOST, FIRST_LOOK, KEPT_RESTORES, OVERDUE
 from . import permission
 from .documents import finish_event, stop_hook
 from .event_rules import prepare_at
@@ -198,7 +198,8 @@ def keeps_away(work: StepInProgress, record: EventRecord) -> bool:
             if permission.refusal(record, work.node, work.settings):
                 # Other nodes wait until this one is back.
                 return False
-            return prepare_at(record.event, work.settings) - work.now.wall <= 1000 * work.settings.near
+            near = work.settings.near_of(record.event.type, work.node.restores)
+            return prepare_at(record.event, work.settings) - work.now.wall <= 1000 * near
     return True
 
 
@@ -218,7 +219,7 @@ def put_back(work: StepInProgress) -> None:
         for record in waiting:
             finish_event(work, record, f"the node stays out of service for {keeper.event.event_id}")
     elif node.restore is None and node.sighted:
-        work.set(restore=Restore())
+        work.set(restore=Restore(since=work.now.steady))
         work.log("agent_restore_due", "the last event is gone: the agent restores the node", waiting[0] if waiting else None)
 
 
@@ -242,7 +243,8 @@ def _restored_step(work: StepInProgress, restore: Restore) -> None:
         work.set(restore=replace(restore, step="verify"))
         run_next(work)
         return
-    work.set(restore=None, disabled=False)
+    took = round(work.now.steady - restore.since, 3)
+    work.set(restore=None, disabled=False, restores=(*work.node.restores, took)[-KEPT_RESTORES:])
     waiting = _awaiting(work)
     work.log("agent_restored", "the node is back in service", waiting[0] if waiting else None)
     for record in waiting:
@@ -261,7 +263,7 @@ def _restore_ended(work: StepInProgress, kind: HookKind, end: HookEnded) -> None
         return
     failures = restore.failures + 1
     wait = back_off(failures, work.settings.retry_first, work.settings.restore_most)
-    work.set(restore=Restore("restore", failures, work.now.steady + wait))
+    work.set(restore=Restore("restore", failures, work.now.steady + wait, restore.since))
     waiting = [work.put(each, phase=EventPhase.RESTORE_FAILED, reason=f"{kind} failed: {end.detail}"[:200]) for each in _awaiting(work)]
     text = f"the node is still out of service; the next attempt is in {wait:.0f} s"
     work.log("agent_restore_failed", text, waiting[0] if waiting else None, warn=True, attempt=failures)

@@ -55,13 +55,14 @@ async def test_an_event_goes_its_way_from_notice_to_restore(db: World) -> None:
 
 async def test_an_answer_carries_what_the_fleets_definition_asks_of_its_agents(db: World) -> None:
     (a,) = agents(db, "a")
-    usual = {"lead_ms": 30_000, "leads_ms": {}, "require_central": False, "rules": [], "guard": "prepare"}
+    usual = {"lead_ms": 30_000, "leads_ms": {}, "require_central": False, "rules": [], "guard": "prepare", "catch_up_ms": 60_000}
     assert (await a.reports())["settings"] == usual
     rules = [{"type": "Freeze", "source": "Platform", "max_seconds": 0, "action": "approve"}, {"action": "hold"}]
     asked = {"lead": "PT1M", "leads": {"Preempt": "PT0S"}, "require_central": True, "rules": rules, "guard": "approve"}
     assert (await db.demo.put(DB, MAKE | {"maintenance": asked})).status == 200
     shown = (await a.reports())["settings"]
-    assert shown == {"lead_ms": 60_000, "leads_ms": {"Preempt": 0}, "require_central": True, "rules": rules, "guard": "approve"}
+    leads = {"lead_ms": 60_000, "leads_ms": {"Preempt": 0}, "catch_up_ms": 600_000}
+    assert shown == leads | {"require_central": True, "rules": rules, "guard": "approve"}
 
 
 async def test_an_event_that_goes_without_having_started_is_cancelled_where_its_agent_says_so_else_vanished(db: World) -> None:

@@ -30,7 +30,7 @@ from shared.maintenance.agent.observations import (
 VM = "vm-1"
 START = 1_800_000_000_000
 HOOKS: Mapping[Any, float] = {"prepare": 60.0, "emergency": 20.0, "restore": 60.0, "verify": 30.0}
-SETTINGS = AgentSettings(vm=VM, hooks=HOOKS)
+SETTINGS = AgentSettings(vm=VM, hooks=HOOKS, near=900.0)
 
 
 def rfc_1123(wall: int) -> str:

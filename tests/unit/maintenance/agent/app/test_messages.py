@@ -129,6 +129,7 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
             require_central=True,
             rules=[RuleOut(action="approve", type="Freeze", source="Platform", max_seconds=0), RuleOut(action="hold")],
             guard="prepare",
+            catch_up_ms=90_000,
         ),
         permissions=[AskedOut(event_id="E1", state="granted"), AskedOut(event_id="E2", state="refused", reason="E1 goes first")],
     )
@@ -142,7 +143,7 @@ def test_answer_of_the_app_becomes_an_observation() -> None:
     assert rehearsal == ScheduledEvent("r1", "r1", "Reboot", "Scheduled", NOT_BEFORE, duration=9, rehearsal=True)
     assert found.answer.monitors is not None and found.answer.monitors.epoch == 3
     rules = (ActionRule("approve", "Freeze", "Platform", 0), ActionRule("hold"))
-    assert found.answer.policy == FleetPolicy("", 45, {"Reboot": 120.5}, True, rules, "prepare")
+    assert found.answer.policy == FleetPolicy("", 45, {"Reboot": 120.5}, True, rules, "prepare", 90.0)
     assert (found.answer.permitted, found.answer.refused) == ({"e1"}, {"e2": "E1 goes first"})
 
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from shared.maintenance.agent.decisions.step import unready_reason
 from shared.maintenance.agent.effects import RunHook
 from shared.maintenance.agent.model import EventPhase, Now
-from tests.unit.maintenance.agent.agent_node import VM, Node, event
+from shared.maintenance.agent.policy import FleetPolicy
+from tests.unit.maintenance.agent.agent_node import START, VM, Node, event
 from tests.unit.maintenance.agent.decisions.state_table import row
+
+
+def _elapsed(node: Node) -> int:
+    """Return the seconds since the start of the test, from which NotBefore of events is counted."""
+    return (node.wall - START) // 1000
+
 
 # -- APPROVED and STARTED
 
@@ -195,6 +206,40 @@ def test_node_stays_out_of_service_for_an_event_that_comes_while_it_is_put_back(
     node.hook()
     node.see()
     assert (node.phase("e2"), node.runs()[3:]) == (EventPhase.RESTORING, ["restore"])
+
+
+@row("RESTORING", "new impactful event near")
+@pytest.mark.parametrize(("restore", "ahead", "restored"), [(20, 261, True), (20, 259, False), (80, 281, False), (None, 301, True)])
+def test_near_is_the_lead_the_longest_restore_and_the_catch_up_time(restore: int | None, ahead: int, restored: bool) -> None:
+    """ahead: seconds from the end of one event to the preparation for the next. The lead is 120 s, as is the catch-up time; 60 s are
+    assumed for the first restore."""
+    node = Node().with_settings(central=True, near=None)
+    node.answer(policy=FleetPolicy(lead=120.0, catch_up=120.0))
+    node.state = replace(node.state, disabled=True, restores=() if restore is None else (5.0, float(restore), 1.0))
+    node.restart()
+    node.see(event("E2", in_s=_elapsed(node) + ahead + 120))
+    assert (node.runs() == ["restore"]) == restored
+
+
+@row("RESTORING", "new impactful event near")
+def test_a_node_remembers_how_long_its_last_restores_took_over_restarts() -> None:
+    node = Node().to_prepared()
+    node.state = replace(node.state, restores=(1.0, 2.0, 3.0, 4.0, 5.0))
+    node.see()
+    for _ in range(2):
+        node.wait(30)
+        node.hook()
+    node.restart()
+    assert node.state.restores == (2.0, 3.0, 4.0, 5.0, 60.0)
+
+
+@row("RESTORING", "new impactful event near")
+def test_a_node_is_put_back_between_two_events_of_azures_usual_notice() -> None:
+    """The next event is 14 minutes away, and the fleet's catch-up time is the usual one."""
+    node = Node().with_settings(central=True, near=None).to_prepared()
+    node.answer(policy=FleetPolicy(lead=30.0, catch_up=600.0))
+    node.see(event("E2", in_s=_elapsed(node) + 840))
+    assert node.runs() == ["prepare", "restore"]
 
 
 @row("RESTORING", "new impactful event near")
