@@ -34,6 +34,7 @@ from .ingest.admission import Ingest
 from .ingest.event_limits import EventLimits
 from .ingest.limit_notices import LimitNotices
 from .ingest.messages import signing_key
+from .ingest.open_events import OpenEvents
 from .ingest.outbox import Outbox
 from .ingest.queue_consumer import Intake
 from .ingest.rejects import Rejects
@@ -133,7 +134,7 @@ class Scheduler:
         self.notices = Notices(self.runner, tables, clock, directory, self.writer, queued_ids)
         self.limit_notices = LimitNotices(directory, self.notices, clock)
         outbox = Outbox(storage.queues, clock, parcels)
-        limits = EventLimits(self.stats, RateLimiter(tables, clock), self.limit_notices)
+        limits = EventLimits(OpenEvents(self.stats.open_events, clock), RateLimiter(tables, clock), self.limit_notices)
         self.ingest = Ingest(directory, self.writer, clock, ids, queued_ids, outbox, settings, limits)
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
@@ -144,7 +145,7 @@ class Scheduler:
         )
         if settings.express_events:
             self.changes.serve_now = self.firing.serve_now
-        self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes)
+        self.collapsing = Collapsing(self.ingest, self.lookup, self.changes)
         self.fanouts = Fanouts(
             self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views, self.runner, clock, ids
         )

@@ -223,6 +223,8 @@ OPEN_EVENTS_RETRY = 10.0
 """Seconds in `Retry-After` when a tenant has too many open events."""
 OPEN_COUNT_FRESH_FOR = 3.0
 """Seconds for which a count of a tenant's open events is used again."""
+UNSETTLED_WAIT = 5.0
+"""Seconds for which a request over the limit of open events waits for events that are being stored, and may have been counted twice."""
 ENDS_NOTED_WITHIN = 1.0
 """Seconds for which a process gathers the ends of events that no owner makes, such as cancels, before it notes them for totals.
 

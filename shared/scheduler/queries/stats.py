@@ -45,7 +45,7 @@ from ..protocol.user_ends import NO_ENDS, with_ends
 from ..rules import may_take
 from ..shard import ledger
 from ..shard.gate import Counts, Tally, parse_gate
-from ..timings import OPEN_COUNT_FRESH_FOR, OWNER_SILENT, STUCK_ROUNDS
+from ..timings import OWNER_SILENT, STUCK_ROUNDS
 from ..work_rows import WORK, work_of
 
 IN_FLIGHT = 32
@@ -85,7 +85,6 @@ class TenantStats:
         self._tables, self._clock, self._blocks, self._copy = tables, clock, blocks, copy
         self._partitions = index_partitions(places)
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
-        self._open: dict[str, tuple[float, int]] = {}
 
     async def _unfinished(
         self, tenant: str, first: str = "", end: str | None = None, within: float = math.inf, more: Sequence[str] = ()
@@ -168,15 +167,10 @@ class TenantStats:
         return max(await asyncio.gather(*map(one, shards)), default=0)
 
     async def open_events(self, tenant: str) -> int:
-        """Return the approximate number of the tenant's open events: at most 5 s old."""
-        known = self._open.get(tenant)
-        if known is not None and self._clock.monotonic() - known[0] < OPEN_COUNT_FRESH_FOR:
-            return known[1]
+        """Return the number of the tenant's open events. Raises `StorageError`."""
         unfinished, _ = await self._unfinished(tenant)
         gates, _ = await self._counted(tenant, unfinished, self._clock.now())
-        total = sum(counts.open for counts, _ in gates.values())
-        self._open[tenant] = (self._clock.monotonic(), total)
-        return total
+        return sum(counts.open for counts, _ in gates.values())
 
     async def remains(self, tenant: str) -> bool:
         """Return True if events of the tenant are stored: a ledger row, or an unfinished shard. Raises `StorageError`."""
@@ -184,11 +178,6 @@ class TenantStats:
             return True
         where = (Where("tenant", "eq", tenant),)
         return any(await asyncio.gather(*(has_rows(self._tables, SHARDS, partition, where) for partition in self._partitions)))
-
-    def admitted(self, tenant: str, count: int) -> None:
-        """Count events that were just accepted, until the next read."""
-        at, total = self._open.get(tenant, (0.0, 0))
-        self._open[tenant] = (at, total + count)
 
     async def of(self, tenant: str, now: Millis) -> dict[str, Any]:
         """Return the answer of `GET /stats`."""
