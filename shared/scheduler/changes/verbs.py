@@ -212,6 +212,9 @@ class Changes:
         if due is None:
             # An event that is to fire now loses its flexible window.
             change = {**change, **dict.fromkeys(WINDOW, 0)}
+        elif due < (now := self._clock.now()):
+            # It is late from now on, and not since the time that was past when it was chosen.
+            change = {**change, "since": now}
         if seen is not None and self._joins(seen, when):
             return await self._join(tenant, event_id, address, when, change, int(change.get("size", seen.props["size"])), match)
         steps = move(address, when, change, self._ids.name(), match, asked=due is None)
