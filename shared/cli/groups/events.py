@@ -91,7 +91,8 @@ def create(
     with usage_errors("--due, --delay"):
         document = calls.event_document(parse_json_option(payload, "--payload"), fields, make_id=True, channels=channels)
     made = session.send("POST", "events", document, repeatable="id" in document)
-    _warn_of_past(made["events"][0] if channels is not None else made)
+    if due is not None:
+        _warn_of_past(made["events"][0] if channels is not None else made)
     if not (wait and session.json):
         if channels is not None:
             print_made(session, made)
