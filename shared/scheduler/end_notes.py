@@ -179,14 +179,14 @@ class EndNotes:
         return finished
 
 
-async def read_ends(tables: Tables, tenant: str = "", pages: int | None = None) -> Mapping[str, UserEnds]:
-    """Return the noted ends by shard, of one tenant or of all. pages: most pages of each partition. Raises `StorageError`.
+async def read_ends(tables: Tables, tenant: str = "", pages: int | None = None) -> tuple[Mapping[str, UserEnds], bool]:
+    """Return the noted ends by shard, of one tenant or of all, and True if there are more. Raises `StorageError`.
 
-    Read them before gates or index rows, or at the same time: a note goes only long after its shard's counts have it.
+    pages: most pages of each partition.
     """
     found: dict[str, UserEnds] = {}
 
-    async def read(partition: str) -> None:
+    async def read(partition: str) -> bool:
         cursor: str | None = None
         number = 0
         while pages is None or number < pages:
@@ -198,7 +198,8 @@ async def read_ends(tables: Tables, tenant: str = "", pages: int | None = None) 
                 found[shard] = found.get(shard, NO_ENDS).joined(parse_ends(row.props))
             cursor = page.next
             if cursor is None:
-                return
+                return False
+        return True
 
-    await asyncio.gather(*map(read, PARTITIONS))
-    return found
+    more = await asyncio.gather(*map(read, PARTITIONS))
+    return found, any(more)

@@ -127,7 +127,7 @@ class Metrics:
             await self.totals.fold(tenant)
 
     async def _unfinished(self, seen: MetricsSnapshot) -> None:
-        ends, found_rows = await asyncio.gather(
+        (ends, _), found_rows = await asyncio.gather(
             read_ends(self._tables, pages=MOST_PAGES), asyncio.gather(*map(self._filed, index_partitions(self._storage.places)))
         )
         seen.unread = found_rows.count(None)

@@ -56,6 +56,8 @@ READ_FOR = 2.0
 """Seconds after which `GET /stats` and `GET /load` read no more index rows, and then no more gates. Their answers are then incomplete."""
 INDEX_PAGE = 1_000
 """Index rows that one request to storage reads. At least one page of each partition is read, however long it takes."""
+NOTE_PAGES = 10
+"""Pages of a thousand notes of user ends that the same answers read of each partition: more shards than their index pages have."""
 INDEX_PROPS = ("state", "wake", "counts", "rounds")
 """Properties of index rows that totals need. Twenty thousand shards are eight megabytes of whole rows, and half of their time."""
 
@@ -136,7 +138,7 @@ class TenantStats:
         """
         if not rows:
             return {}, False
-        ends = await read_ends(self._tables, tenant)
+        ends, unread = await read_ends(self._tables, tenant, None if within == math.inf else NOTE_PAGES)
         found: dict[str, tuple[Tally, bool]] = {}
         for each in batched(rows.items(), ROWS_A_TURN):
             found |= {name: (tally, False) for name, row in each if (tally := counts_of_row(row, now)) is not None}
@@ -155,7 +157,7 @@ class TenantStats:
                 noted = ends.get(index_shard(rows[name].rk), NO_ENDS) if ends else NO_ENDS
                 counted[name] = with_ends(tally, noted), served
             await asyncio.sleep(0)
-        return counted, len(found) < len(rows)
+        return counted, unread or len(found) < len(rows)
 
     async def _lag(self, shards: Iterable[str]) -> Millis:
         """Return the largest delay of the copies of these shards."""

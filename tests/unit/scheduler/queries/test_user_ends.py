@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,12 +11,15 @@ import pytest
 from shared.core.clock import to_text
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler import end_notes
+from shared.scheduler.bulk.service import JOB
 from shared.scheduler.keys import GATE, MINUTE
 from shared.scheduler.protocol.user_ends import PARTITIONS, UserEnds, with_ends
+from shared.scheduler.queries import stats
 from shared.scheduler.shard.gate import Counts, Tally
 from shared.scheduler.timings import ENDS_NOTED_WITHIN, OPEN_COUNT_FRESH_FOR
+from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, SWEEPS
-from shared.storage.ports import Row
+from shared.storage.ports import Applied, Op, Row, WriteRefused
 from tests.unit.scheduler.harness import START, Client, World
 
 EVENTS_URL = "/api/v1/events"
@@ -166,6 +170,43 @@ async def test_notes_of_finished_shards_are_removed_and_those_of_others_stay(wor
     await world.clock.advance(end_notes.OLD / 1000)
     assert await world.app.scheduler.end_notes.tidy(world.now) == {"removed": 1, "kept": 1}
     assert len(notes(world)) == 1 and (await client.get("/api/v1/stats")).json()["open"] == 0
+
+
+async def test_an_answer_says_when_not_all_notes_were_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await world.tenant()
+    for minute in range(6):
+        made = await client.create(due=to_text(START + (10 + minute) * MINUTE))
+        assert (await client.delete(f"{EVENTS_URL}/{made['id']}")).status == 204
+    await world.run(5)
+    assert len(notes(world)) == 6 and (await client.get("/api/v1/stats")).json()["open"] == 0
+    monkeypatch.setattr(end_notes, "PAGE", 1)
+    monkeypatch.setattr(stats, "NOTE_PAGES", 1)
+    found = (await client.get("/api/v1/stats")).json()
+    assert found["incomplete"] and 0 < found["open"] < 6
+    assert await world.app.scheduler.stats.open_events("acme") == 0, "the limit counts all"
+
+
+async def test_jobs_cost_at_most_two_hundredths_of_a_transaction_an_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, noted = MemoryTables.write, 0
+
+    async def write(self: MemoryTables, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
+        nonlocal noted
+        noted += pk in PARTITIONS
+        return await plain(self, table, pk, ops)
+
+    monkeypatch.setattr(MemoryTables, "write", write)
+    client = await world.tenant()
+    await batch(client, 400)
+    for action in ({"action": "move", "later": "PT1H"}, {"action": "cancel"}):
+        noted = 0
+        job = (await client.post("/api/v1/jobs", {"filter": {}, **action})).json()
+        assert (await client.post(f"/api/v1/jobs/{job['id']}/confirm", {"confirmation": job["confirmation"]})).status == 202
+        await world.do(world.app.timers.run_once(JOB))
+        await world.run(5)
+        job = (await client.get(f"/api/v1/jobs/{job['id']}")).json()
+        assert (job["state"], job["done"]) == ("done", 400), job
+        assert 0 < noted <= 0.02 * 400
+    assert (await client.get("/api/v1/stats")).json()["open"] == 0
 
 
 async def test_the_process_that_ends_stores_its_notes(world: World) -> None:
