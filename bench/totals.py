@@ -13,7 +13,7 @@ from typing import Any, Final
 from shared.core.clock import Millis, to_text
 from shared.scheduler.keys import HOME, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.protocol.index_counts import counts_props
-from shared.scheduler.shard.gate import Counts
+from shared.scheduler.shard.gate import Counts, Tally
 from shared.scheduler.timings import NOTE_AFTER
 from shared.storage.names import SHARDS
 from shared.storage.ports import MAX_EGT_ROWS, Applied, Insert, Tables
@@ -109,7 +109,7 @@ async def _file(tables: Tables, count: int, first: Millis) -> None:
     partitions: dict[str, list[Insert]] = {}
     for number in range(count):
         shard, wake = shard_key(TENANT, f"{HOME}{number:015x}"), first + chance.randrange(10 * HOUR)
-        props = {"state": "pending", "wake": wake, "bucket": minute_text(wake), "tenant": TENANT, **counts_props(wake, Counts(25))}
+        props = {"state": "pending", "wake": wake, "bucket": minute_text(wake), "tenant": TENANT, **counts_props(wake, Tally(Counts(25)))}
         partitions.setdefault(index_partition(shard), []).append(Insert(index_key(shard, wake), props))
     for partition, rows in partitions.items():
         for some in batched(rows, MAX_EGT_ROWS):

@@ -173,6 +173,8 @@ _RAISE = """
 ## Raise a tenant's limits
 
 An operator sets these limits for each tenant; one that is lower than what exists refuses only what is new.
+`limits.open_events` is exact in a process; processes that take a burst at once let in the limit each (measured: two, limit 10, 20 open).
+Events of `fast` count once stored.
 
 | field of the tenant | refused with | highest value |
 | --- | --- | --- |

@@ -294,6 +294,7 @@ class Application:
                 await app.scheduler.firing.close()
                 await app.scheduler.notices.close()
                 await app.scheduler.writer.announcer.close()
+                await app.scheduler.end_notes.close()
                 await app.watch.close()
                 await app.failover.close()
                 await app.kafka.close()

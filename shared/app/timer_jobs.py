@@ -94,6 +94,7 @@ def timer_jobs(services: SweptServices) -> Mapping[str, Sequence[tuple[str, Job]
             ("rejects", retention.rejects),
             ("audit", audit.retain),
             ("ordering keys", by_event_clock(scheduler.key_tidying.run_once)),
+            ("notes of ends", scheduler.end_notes.tidy),
             ("recurring", by_event_clock(scheduler.recurring.chain.retain)),
             ("calendars", by_event_clock(scheduler.recurring.calendars.follow_all)),
             ("leases", fleets.retain),

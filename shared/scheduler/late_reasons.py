@@ -37,7 +37,7 @@ LateReason = Literal[
 REASONS: Final[tuple[LateReason, ...]] = get_args(LateReason)
 _RANKS: Final[Mapping[LateReason, int]] = {reason: rank for rank, reason in enumerate(REASONS)}
 _TEXTS: Final[Mapping[LateReason, str]] = {
-    "accepted-late": "it was due {} before it was accepted",
+    "accepted-late": "it was due {} before it was stored",
     "paused": "its channel was paused for {} of its wait",
     "breaker": "it waited {} because the channel's circuit breaker was open",
     "owner-lost": "it waited {} because the process that served it had disappeared",
@@ -50,6 +50,15 @@ _TEXTS: Final[Mapping[LateReason, str]] = {
     "retry": "it waited {} between failed attempts",
     "other": "{} have no recorded reason",
 }
+
+
+def expected_at(props: Mapping[str, Any]) -> Millis:
+    """Return the time from which an event's lateness counts: the later of its due time and its acceptance.
+
+    `since` takes the place of the acceptance where that is another time: of a change to a due time that was past, and of a schedule's
+    occurrence, which the schedule accepted long before.
+    """
+    return max(int(props["due"]), int(props.get("since", props.get("asked", props["created"]))))
 
 
 class Span(NamedTuple):
@@ -106,7 +115,7 @@ def late_because(props: Mapping[str, Any], late: Millis | None) -> Sequence[Mapp
         # A later version, which works beside this one or was rolled back, may have other reasons.
         known = reason if reason in _RANKS else "other"
         parts[known] = parts.get(known, 0) + ms
-    accepted_late = int(props["created"]) - int(props["due"])
+    accepted_late = int(props["created"]) - expected_at(props)
     if accepted_late >= LATE_FROM and (late is not None or parts):
         parts["accepted-late"] = accepted_late
     if late is not None and (rest := late - sum(parts.values())) >= LATE_FROM:

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from ..core import backoff
 from ..core.clock import Millis
 from ..delivery.flow.rules import FREE, ClaimHold
-from ..storage.ports import Props, Value
+from ..storage.ports import Props, Row, Value
 from ..tenants.model import Durability
 from . import attempt_history
 from .answer_rows import KeptAnswer
@@ -59,10 +59,12 @@ from .timings import (
     WAKE_EARLY,
     WAKE_EARLY_EACH,
 )
-from .work_rows import work_of
+from .work_rows import WORK, work_of
 
 FINAL = frozenset({"delivered", "dead", "lapsed", "cancelled", "moved"})
 WAITING = frozenset({"scheduled", "retrying"})
+USER_ENDED = frozenset({"cancelled", "moved"})
+"""Final states to which no owner brings an event."""
 GOING = frozenset({"moving", "joining"})
 """States of a row whose event is on its way to another place; `changing` says how the two differ."""
 
@@ -100,6 +102,21 @@ def tally(states: Iterable[Value]) -> Counts:
         cancelled=count["cancelled"],
         moved=count["moved"],
     )
+
+
+def event_number(rk: str) -> int:
+    """Return the number of an event in its shard."""
+    return int(rk[1:])
+
+
+def is_user_end(state: Value, props: Props) -> bool:
+    """Return True if an event may be in this state without its owner: by a user, or by a receiver that worked on it."""
+    return state in USER_ENDED or (WORK in props and state in FINAL)
+
+
+def user_ends(rows: Mapping[str, Row]) -> int:
+    """Return the events of which `is_user_end` is true, as bits by their numbers."""
+    return sum(1 << event_number(rk) for rk, row in rows.items() if is_user_end(row.props["state"], row.props))
 
 
 def due_at(props: Props) -> Millis:

@@ -25,6 +25,7 @@ from ..web.arrivals import Arrivals
 from .bulk.service import BulkJobs
 from .changes.collapsing import Collapsing
 from .changes.verbs import Changes
+from .end_notes import EndNotes
 from .event_clock import EventClock
 from .fanouts.service import Fanouts
 from .firing.dispatch import Firing
@@ -33,6 +34,7 @@ from .ingest.admission import Ingest
 from .ingest.event_limits import EventLimits
 from .ingest.limit_notices import LimitNotices
 from .ingest.messages import signing_key
+from .ingest.open_events import OpenEvents
 from .ingest.outbox import Outbox
 from .ingest.queue_consumer import Intake
 from .ingest.rejects import Rejects
@@ -132,20 +134,22 @@ class Scheduler:
         self.notices = Notices(self.runner, tables, clock, directory, self.writer, queued_ids)
         self.limit_notices = LimitNotices(directory, self.notices, clock)
         outbox = Outbox(storage.queues, clock, parcels)
-        limits = EventLimits(self.stats, RateLimiter(tables, clock), self.limit_notices)
+        limits = EventLimits(OpenEvents(self.stats.open_events, clock), RateLimiter(tables, clock), self.limit_notices)
         self.ingest = Ingest(directory, self.writer, clock, ids, queued_ids, outbox, settings, limits)
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
+        self.end_notes = EndNotes(self.runner, tables, clock, storage.places)
+        searchable = self.label_index.searchable
         self.changes = Changes(
-            self.runner, tables, self.lookup, self.writer, clock, ids, arrivals, mirror, self.label_index.searchable, self.lines
+            self.runner, tables, self.lookup, self.writer, clock, ids, arrivals, self.end_notes, mirror, searchable, self.lines
         )
         if settings.express_events:
             self.changes.serve_now = self.firing.serve_now
-        self.collapsing = Collapsing(self.ingest, self.writer, self.lookup, self.changes)
+        self.collapsing = Collapsing(self.ingest, self.lookup, self.changes)
         self.fanouts = Fanouts(
             self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views, self.runner, clock, ids
         )
-        self.work = LongWorkCalls(self.runner, clock, self.firing, self.lines, self.counters, mirror)
+        self.work = LongWorkCalls(self.runner, clock, self.firing, self.lines, self.end_notes, self.counters, mirror)
         self.bulk = BulkJobs(self.runner, tables, storage.queues, self.lookup, self.changes, clock, ids)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup, notify)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)
@@ -163,6 +167,7 @@ class Scheduler:
         self.firing.leave()
         self.recovery.leave()
         self.writer.announcer.leave()
+        self.end_notes.leave()
 
     async def remains(self, tenant: str) -> bool:
         """Return True if anything is stored that a tenant of this name could look up. Raises `StorageError`."""

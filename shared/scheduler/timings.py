@@ -221,8 +221,15 @@ ACCOUNT_AVOIDED_FOR = 30.0
 """Seconds for which no shard is opened in an account that did not answer."""
 OPEN_EVENTS_RETRY = 10.0
 """Seconds in `Retry-After` when a tenant has too many open events."""
-OPEN_COUNT_FRESH_FOR = 5.0
+OPEN_COUNT_FRESH_FOR = 3.0
 """Seconds for which a count of a tenant's open events is used again."""
+UNSETTLED_WAIT = 5.0
+"""Seconds for which a request over the limit of open events waits for events that are being stored, and may have been counted twice."""
+ENDS_NOTED_WITHIN = 1.0
+"""Seconds for which a process gathers the ends of events that no owner makes, such as cancels, before it notes them for totals.
+
+With the age of the oldest count in use, it is less than five seconds.
+"""
 LONGEST_INTAKE_PAUSE = 60.0
 """Longest pause in seconds between two attempts to store an event of the ingest queue."""
 INGEST_LEASE = 30.0

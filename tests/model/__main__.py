@@ -41,7 +41,7 @@ from .notices import mutants as notice_mutants
 from .notices import plays as notice_plays
 from .pairs import mutants as pair_mutants
 from .pairs import plays as pair_plays
-from .shards import callbacks, express, long_work, mutants, plays, world
+from .shards import callbacks, end_plays, express, long_work, mutants, plays, world
 from .stored import PROJECTIONS, StoredStates, write_golden
 from .turns import endless
 from .turns import mutants as turn_mutants
@@ -68,7 +68,7 @@ class Protocol(NamedTuple):
 
 PROTOCOLS = {
     "shard": Protocol(
-        plays.PLAYS | express.EXPRESS_PLAYS | callbacks.CALLBACK_PLAYS | long_work.LONG_WORK_PLAYS,
+        plays.PLAYS | express.EXPRESS_PLAYS | callbacks.CALLBACK_PLAYS | long_work.LONG_WORK_PLAYS | end_plays.END_PLAYS,
         world.World,
         mutants.MUTANTS,
         mutants.hunt,

@@ -97,6 +97,7 @@ SHARD_PROPERTIES: Final = {
     "P8": CALLBACKS,
     "P9": LISTS,
     "P10": LISTS,
+    "P11": "Totals are read, and no row of a gate or an event is wrong.",
     "W2": WORK,
     "W3": WORK,
 }

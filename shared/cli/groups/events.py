@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import typer
 
 from ...core.errors import TocsinError
 from ...core.label_text import labels_text
-from ...core.readable import count_of
+from ...core.readable import count_of, readable_duration
 from ..commands import Yes, add_commands
 from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
@@ -23,6 +26,9 @@ from .events_target import Header, Method, OnDead, OnDelivered, Path, Query, Rem
 
 _HELP = "Create, import, look up, cancel, move, redrive and follow timed events."
 _STATE_HELP = "Only events in this state: scheduled, firing, working, retrying, delivered, dead, cancelled or lapsed."
+DAY = 86_400_000
+PAST_FROM = 60_000
+"""Milliseconds by which a new due time must be past for a warning: the clocks of client and service may differ."""
 Id = Annotated[str, typer.Argument(metavar="EVENT", help="Id of the event, such as order-17.", show_default=False)]
 SomeIds = Annotated[
     list[str] | None, typer.Argument(metavar="[EVENT...]", help="Ids of events, such as order-17. Not with filters.", show_default=False)
@@ -85,6 +91,8 @@ def create(
     with usage_errors("--due, --delay"):
         document = calls.event_document(parse_json_option(payload, "--payload"), fields, make_id=True, channels=channels)
     made = session.send("POST", "events", document, repeatable="id" in document)
+    if due is not None:
+        _warn_of_past(made["events"][0] if channels is not None else made)
     if not (wait and session.json):
         if channels is not None:
             print_made(session, made)
@@ -251,7 +259,17 @@ def change(
     if is_fanout(found):
         print_report(session, found)
         return
+    if due is not None:
+        _warn_of_past(found)
     session.print_result(found, f"{found['id']} is {found['state']}, due {found['due']}")
+
+
+def _warn_of_past(event: Mapping[str, Any]) -> None:
+    """Say on standard error if an event that has just got its due time is overdue."""
+    past = (time.time() - datetime.fromisoformat(event["due"]).timestamp()) * 1000
+    if past >= PAST_FROM and not event.get("expires"):
+        ago = count_of(int(past // DAY), "day") if past >= 2 * DAY else readable_duration(past)
+        print(f"tocsin: due {ago} ago: it is delivered now", file=sys.stderr)
 
 
 def move(

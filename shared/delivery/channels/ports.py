@@ -57,7 +57,7 @@ class CompletionOffer:
 
 @dataclass(slots=True)
 class OutgoingDelivery:
-    """One attempt at one event. `fired` is the time at which the attempt starts; `late_ms` = max(0, fired - due)."""
+    """One attempt at one event. `fired` is the time at which the attempt starts."""
 
     id: str
     due: Millis
@@ -74,10 +74,13 @@ class OutgoingDelivery:
     """What the event changes of the request, as stored (`event_target.EventTarget`); http only."""
     owner: PartitionOwner | None = None
     """The server that gets the delivery; fleet only."""
+    expected: Millis = 0
+    """The time from which its lateness counts, if that is later than `due`."""
 
     @property
     def late_ms(self) -> int:
-        return max(0, self.fired - self.due)
+        """Milliseconds that the attempt starts late."""
+        return max(0, self.fired - max(self.due, self.expected))
 
 
 class Verdict(NamedTuple):

@@ -14,6 +14,6 @@ figures = RouteGroup[Metrics]("operations", scope=("metrics", "admin"))
 async def metrics(call: Call[Metrics]) -> Answer:
     """Return the metrics of the whole service, for Prometheus.
 
-    They are read from tables and at most ten seconds old. docs/reference/observability.md describes each metric.
+    They are read from tables and at most three seconds old. docs/reference/observability.md describes each metric.
     """
     return Answer(200, await call.service.text(), {"cache-control": "no-store"}, content_type=CONTENT_TYPE_PLAIN_0_0_4)

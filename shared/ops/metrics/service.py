@@ -1,4 +1,4 @@
-"""Reads tables and queues for `/api/metrics`, at most once in ten seconds."""
+"""Reads tables and queues for `/api/metrics`, at most once in three seconds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from ...delivery import circuit_breaker
 from ...engine.queries import load_rows
 from ...fleets.watch.figures import FleetFigures
 from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigures
+from ...scheduler.end_notes import read_ends
 from ...scheduler.keys import GATE, index_partitions, index_shard, shard_tenant
 from ...scheduler.protocol.dispatch import rounds_of
 from ...scheduler.protocol.index_counts import counts_of_row
+from ...scheduler.protocol.user_ends import NO_ENDS, with_ends
 from ...scheduler.queries.stats import count_working
 from ...scheduler.queries.totals import Totals
 from ...scheduler.rules import may_take
@@ -32,7 +34,7 @@ from ...tenants.cache import Cached
 from ...tenants.rows import PK_TENANTS, PREFIX_CHANNEL, of_tenant
 from .families import MOST_TENANTS, MetricsSnapshot, TenantFigures, collected, exposition
 
-TTL = 10.0
+TTL = 3.0
 """Seconds for which an answer is reused."""
 IN_FLIGHT = 32
 """Most concurrent reads."""
@@ -84,7 +86,7 @@ class Metrics:
         self._cache: Cached[str, RenderedMetrics] = Cached(self._render, clock, ttl=TTL, missing_ttl=TTL, size=1)
 
     async def text(self) -> bytes:
-        """Return the Prometheus text, at most ten seconds old. Raises `StorageError`."""
+        """Return the Prometheus text, at most three seconds old. Raises `StorageError`."""
         return (await self._cached()).text
 
     async def families(self) -> list[Metric]:
@@ -125,7 +127,9 @@ class Metrics:
             await self.totals.fold(tenant)
 
     async def _unfinished(self, seen: MetricsSnapshot) -> None:
-        found_rows = await asyncio.gather(*map(self._filed, index_partitions(self._storage.places)))
+        (ends, _), found_rows = await asyncio.gather(
+            read_ends(self._tables, pages=MOST_PAGES), asyncio.gather(*map(self._filed, index_partitions(self._storage.places)))
+        )
         seen.unread = found_rows.count(None)
         rows = [row for found in found_rows for row in found or ()]
         retrying: list[Row] = []
@@ -134,10 +138,11 @@ class Metrics:
         # Many shards of a tenant have the same numbers, which are added up once.
         alike: Counter[tuple[str, Counts]] = Counter()
         for row in rows:
-            counts = counts_of_row(row, seen.now)
-            if counts is None:
+            tally = counts_of_row(row, seen.now)
+            if tally is None:
                 left.append(row)
             else:
+                counts = with_ends(tally, ends.get(index_shard(row.rk), NO_ENDS)) if ends else tally.counts
                 alike[str(row.props["tenant"]), counts] += 1
                 if counts.retrying:
                     retrying.append(row)
@@ -153,12 +158,13 @@ class Metrics:
             if found is None or found == "away" or found[0].state == "done" or tenant is None:
                 continue
             gate, served = found
-            _add_unfinished(tenant, gate.counts)
-            if gate.counts.retrying:
+            counts = with_ends(gate.tally, ends.get(shard, NO_ENDS))
+            _add_unfinished(tenant, counts)
+            if counts.retrying:
                 retrying.append(row)
             if not served and int(row.props["wake"]) + OWNER_SILENT <= seen.now:
-                tenant.overdue += gate.counts.open
-                tenant.stuck += gate.counts.open if rounds_of(row) >= STUCK_ROUNDS else 0
+                tenant.overdue += counts.open
+                tenant.stuck += counts.open if rounds_of(row) >= STUCK_ROUNDS else 0
         await self._working(seen, retrying)
 
     async def _working(self, seen: MetricsSnapshot, rows: list[Row]) -> None:

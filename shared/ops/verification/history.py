@@ -153,7 +153,7 @@ class PartitionHistory:
             self.ordinals[op.rk, op.required] = former.ordinal + 1
             self.inferred += 1
             for each in line.ops:
-                if each.rk != op.rk and (each.rk not in self.rows or self.rows[each.rk].etag == each.required):
+                if each.rk != op.rk and (each.rk not in self.rows or self.rows[each.rk].etag in ("", each.required)):
                     self._apply_lost(line, each)
             return True
         return False

@@ -33,7 +33,7 @@ FIRE_IN: Millis = 4_000
 TRIES: Final = 3
 CHANGED: Final = "changed"
 _GONE: Final = frozenset({"not-found"})
-_CANCEL: Final = ("flag", ORIGIN, KEY, OVERLAP)
+_CANCEL: Final = ("flag", "next", ORIGIN, KEY, OVERLAP)
 """Properties of an event that its cancel depends on, besides those of every filter."""
 _CHANGED: Final = frozenset({"precondition-failed", "already-final", "not-dead"})
 
@@ -78,6 +78,8 @@ class Acting:
                 return Result(address.text, "skipped", "not-found")
             event_id = str(row.props["id"])
             if _is_done(row.props, job_id):
+                # Perhaps by a process that has ended since; a moved one is no more here.
+                self._changes.notes.ended(row)
                 return Result(event_id, "done")
             if not chosen.shows(row.props):
                 return Result(event_id, "skipped", CHANGED)
@@ -131,6 +133,8 @@ class Acting:
         receipt = self._changes.received().noted()
         if len(found) < 2 or not await self._runner.run(cancel_together(found, self._clock.now(), _nonce(job_id), receipt)):
             return set()
+        for row in found:
+            self._changes.notes.ended(row, "cancelled")
         return {wanted[row.rk] for row in found}
 
     async def _redrive(self, tenant: str, chosen: EventFilter, addresses: Sequence[Address]) -> list[Result]:

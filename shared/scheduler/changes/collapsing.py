@@ -17,7 +17,6 @@ from ...storage.ports import Props
 from ...web.arrivals import Arrival
 from ...web.problem import conflict
 from ..ingest.admission import Admitted, Ingest
-from ..ingest.writer import Writer
 from ..model import EventIn
 from ..protocol.label_rows import MARK
 from ..queries.lookup import EventLookup
@@ -60,8 +59,8 @@ class Line:
 class Collapsing:
     """Stores an event, or puts it into the place of one that waits under the same id. One per process."""
 
-    def __init__(self, ingest: Ingest, writer: Writer, lookup: EventLookup, changes: Changes) -> None:
-        self._ingest, self._writer, self._lookup, self._changes = ingest, writer, lookup, changes
+    def __init__(self, ingest: Ingest, lookup: EventLookup, changes: Changes) -> None:
+        self._ingest, self._lookup, self._changes = ingest, lookup, changes
         self._lines: dict[tuple[str, str], Line] = {}
 
     async def post(self, tenant: str, event: EventIn, body: bytes | None, arrival: Arrival) -> Admitted:
@@ -121,7 +120,7 @@ class Collapsing:
             # As it is known now: perhaps this process had not seen storage's time before.
             ready.props |= received.noted()
             if found is None or now == "over":
-                [stored] = await self._writer.store(tenant, [ready], posted=True)
+                stored = await self._ingest.store_new(tenant, ready)
                 if isinstance(stored, StorageError) or stored.existing is None:
                     return self._ingest.admitted(ready, stored)
                 if stored.existing.props["id"] != event_id:

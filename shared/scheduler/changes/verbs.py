@@ -20,6 +20,7 @@ from ...storage.ports import Merge, Props, Row, Tables
 from ...web.arrivals import Arrivals
 from ...web.etag import check_if_match
 from ...web.problem import conflict, not_found
+from ..end_notes import EndNotes
 from ..facets.fanouts.names import id_names
 from ..ingest.writer import Writer
 from ..key_lines import KeyLines
@@ -78,6 +79,7 @@ class Changes:
         clock: Clock,
         ids: Ids,
         arrivals: Arrivals,
+        notes: EndNotes,
         mirror: Mirror | None = None,
         searchable: Callable[[str], Awaitable[Collection[str]]] | None = None,
         lines: KeyLines | None = None,
@@ -90,6 +92,8 @@ class Changes:
         self._lines, self._arrivals = lines, arrivals
         self._mirror, self._searchable = mirror, searchable
         self._runner, self._tables, self._lookup, self._writer, self._clock, self._ids = runner, tables, lookup, writer, clock, ids
+        self.notes = notes
+        """Takes the ends of events that these changes make."""
 
     def received(self, *members: str) -> Received:
         """Return the receipt of a request of this process itself, which changes these members; without any, all of them."""
@@ -119,6 +123,7 @@ class Changes:
                 answer = await self._carry(address, cancel(address, self._clock.now(), mark, match, receipt))
                 if answer != "missing":
                     ended = await self._done(tenant, event_id, answer)
+                    self.notes.ended(ended)
                     if self._lines is not None:
                         await self._lines.left(ended)
                     return
@@ -207,6 +212,9 @@ class Changes:
         if due is None:
             # An event that is to fire now loses its flexible window.
             change = {**change, **dict.fromkeys(WINDOW, 0)}
+        elif due < (now := self._clock.now()):
+            # It is late from now on, and not since the time that was past when it was chosen.
+            change = {**change, "since": now}
         if seen is not None and self._joins(seen, when):
             return await self._join(tenant, event_id, address, when, change, int(change.get("size", seen.props["size"])), match)
         steps = move(address, when, change, self._ids.name(), match, asked=due is None)
@@ -243,6 +251,8 @@ class Changes:
         announced: a shard whose message the writer sends.
         """
         row = await self._done(tenant, event_id, answer)
+        if isinstance(answer, Done) and answer.left is not None:
+            self.notes.ended(answer.left, "moved")
         if isinstance(answer, Done) and answer.moved:
             await self._label(tenant, row)
             if row.pk != announced:
@@ -368,7 +378,7 @@ class Changes:
 
     async def _done(self, tenant: str, event_id: str, answer: ChangeResult) -> Row:
         match answer:
-            case Done(row, _):
+            case Done(row):
                 return row
             case "missing":
                 raise self.absent(tenant, event_id)

@@ -75,7 +75,7 @@ class Fanouts:
         """
         if event.collapse is None:
             return await self._ingest.fan_out(tenant, event, body)
-        events = await self._ingest.fanned_out(tenant, event, body)
+        events = await self._ingest.collapsing_fan_out(tenant, event, body)
         waiting = await self._lookup.named(tenant, str(event.id))
         if waiting is not None and waiting.props.get(CHANNELS) != events[0].props[CHANNELS] and await self._waits(tenant, waiting):
             raise conflict("id-conflict", "an event with this id, or a fan-out to other channels, waits; only the same channels replace it")

@@ -26,7 +26,7 @@ from ..facets.long_work.rules import accepted
 from ..facets.long_work.tokens import WorkTokens, hash_of
 from ..failures import STALE, failed_attempt, stale_answer
 from ..keys import Address
-from ..late_reasons import Span, with_waits
+from ..late_reasons import Span, expected_at, with_waits
 from ..overlap import KEY
 from ..rows import body_of
 from ..rules import punctual_at
@@ -133,6 +133,7 @@ class DeliveryAttempts:
             trace = props.get("trace")
             offer = self._offer(rk, props, target)
             delivery = OutgoingDelivery(str(props["id"]), int(props["due"]), fired, int(props["tries"]), body_of(props), trace, offer)
+            delivery.expected = expected_at(props)
             delivery.ordering_key = props.get(KEY)
             if event_target := props.get(STORED):
                 if not isinstance(target.spec, HttpChannel):
@@ -179,7 +180,7 @@ class DeliveryAttempts:
             return outcome._replace(props={**sends, **outcome.props})
         if verdict.outcome == "delivered":
             history = with_attempt(props, fired, "delivered", verdict.status, None, now - fired)
-            late = max(0, fired - delivery.due)
+            late = max(0, fired - delivery.expected)
             change: Props = {**sends, "ended": now, "late": late, "history": history}
             return rules.RowOutcome("delivered", change, answer)
         if verdict.outcome == "stale" and (again := stale_answer(props, verdict, fired, now)) is not None:

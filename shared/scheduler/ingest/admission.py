@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from ...core import tracing
 from ...core.clock import Clock, Millis
 from ...core.durations import MAX_TIME
-from ...core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
+from ...core.errors import OutcomeUnknown, Problem, Rejected, StorageError, Unavailable
 from ...core.ids import Ids
 from ...core.settings import Settings
 from ...delivery.channels.event_target import STORED, EventTarget, faults_with
@@ -34,7 +34,7 @@ from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row,
 from ..rules import NEVER, durability_of, spread
 from ..shard.owed import CALLBACK_OF, CALLBACKS_PATCH, OUTCOMES, NamesCallbacks
 from ..shard.queued_ids import Queued, QueuedIds, name_of
-from .event_limits import EventLimits
+from .event_limits import Admission, EventLimits
 from .messages import MESSAGE_ROOM, encode_event
 from .outbox import Outbox
 from .writer import Stored, Writer
@@ -112,15 +112,18 @@ class Ingest:
         """
         settings = await self.tenant(tenant)
         ready, parcel, queued = await self._ready(tenant, settings, event, body)
-        granted, refusal = await self.limits.admit(tenant, settings, 1)
-        if not granted:
-            raise refusal
-        if queued is not None:
-            [failure] = await self._outbox.put([parcel])
-            if failure is not None:
-                raise failure
-            return queued
-        return self.admitted(ready, (await self._writer.store(tenant, [ready], posted=True))[0])
+        with self.limits.admitting(tenant) as let_in:
+            granted, refusal = await let_in.admit(settings, 1)
+            if not granted:
+                raise refusal
+            if queued is not None:
+                [failure] = await self._outbox.put([parcel])
+                if failure is not None:
+                    raise failure
+                return queued
+            [stored] = await self._writer.store(tenant, [ready], posted=True)
+            let_in.unused(unstored([stored]))
+            return self.admitted(ready, stored)
 
     async def batch(self, tenant: str, raw: bytes, *, lines: bool) -> list[Admitted | Queued | Problem]:
         """Store or queue the events of a JSON array or of JSON lines, each independently of the others. Return results in the order sent.
@@ -139,6 +142,12 @@ class Ingest:
 
     async def _each(self, tenant: str, documents: Iterator[bytes | Problem], *, whole: bool) -> list[Admitted | Queued | Problem]:
         """Store or queue events. whole: they are the elements of one array, which is refused if one of them is not JSON."""
+        with self.limits.admitting(tenant) as let_in:
+            return await self._each_let_in(tenant, documents, let_in, whole=whole)
+
+    async def _each_let_in(
+        self, tenant: str, documents: Iterator[bytes | Problem], let_in: Admission, *, whole: bool
+    ) -> list[Admitted | Queued | Problem]:
         settings = await self.tenant(tenant)
         results: list[Admitted | Queued | Problem | None] = []
         ready: list[tuple[int, CheckedEvent]] = []
@@ -168,12 +177,12 @@ class Ingest:
                 results.append(await self.limits.noted(tenant, wrong))
         if events:
             _bounded(events + len(ready), size, self._fanned_bytes)
-        granted, refusal = await self.limits.admit(tenant, settings, len(ready))
+        granted, refusal = await let_in.admit(settings, len(ready))
         for number, _ in ready[granted:]:
             results[number] = refusal
         turned_away = refusal if granted < len(ready) else None
         for number, members in list(fanouts.items()):
-            if (refused := await self.limits.admit_all(tenant, settings, len(members))) is not None:
+            if (refused := await let_in.admit_all(settings, len(members))) is not None:
                 results[number] = refused
                 del fanouts[number]
                 turned_away = turned_away or refused
@@ -185,6 +194,7 @@ class Ingest:
             self._writer.store(tenant, [*(event for _, event in storing), *chain.from_iterable(fanouts.values())], posted=True),
             self._outbox.put([each.parcel for _, each in queueing]),
         )
+        let_in.unused(unstored(stored))
         for (number, checked), outcome in zip(storing, stored, strict=False):
             await pace.spend(0)
             try:
@@ -205,14 +215,22 @@ class Ingest:
 
     async def fan_out(self, tenant: str, event: EventIn, body: bytes | None) -> list[Admitted]:
         """Store an event for each of its channels. Raises as `one` does; some of the events may be stored then, as after a lost answer."""
-        events = await self.fanned_out(tenant, event, body)
-        return self.all_admitted(events, await self._writer.store(tenant, events, posted=True))
-
-    async def fanned_out(self, tenant: str, event: EventIn, body: bytes | None) -> list[EventToStore]:
-        """Check a fan-out, and its tenant's limits; return its events in the order of the channels. Raises `Problem`."""
         settings = await self.tenant(tenant)
-        events = await self._fanned_out(tenant, settings, event, body, Origin(collapses=event.collapse is not None))
-        if (refusal := await self.limits.admit_all(tenant, settings, len(events))) is not None:
+        events = await self._fanned_out(tenant, settings, event, body)
+        with self.limits.admitting(tenant) as let_in:
+            if (refusal := await let_in.admit_all(settings, len(events))) is not None:
+                raise refusal
+            stored = await self._writer.store(tenant, events, posted=True)
+            let_in.unused(unstored(stored))
+            return self.all_admitted(events, stored)
+
+    async def collapsing_fan_out(self, tenant: str, event: EventIn, body: bytes | None) -> list[EventToStore]:
+        """Check a fan-out with `collapse`, and its tenant's rate; return its events, in the order of the channels, ready to be stored or to
+        replace others. Raises `Problem`."""
+        settings = await self.tenant(tenant)
+        events = await self._fanned_out(tenant, settings, event, body, Origin(collapses=True))
+        refusal = self.limits.never_fits(settings, len(events)) or await self.limits.take_rate(tenant, settings, len(events))
+        if refusal is not None:
             raise refusal
         return events
 
@@ -298,13 +316,22 @@ class Ingest:
         return due, change
 
     async def collapsing(self, tenant: str, event: EventIn, body: bytes | None) -> EventToStore:
-        """Check an event with `collapse`, and its tenant's limits, as `one` does; return it ready to be stored, or to replace another."""
+        """Check an event with `collapse`, and its tenant's rate, as `one` does; return it ready to be stored, or to replace another."""
         settings = await self.tenant(tenant)
         ready = await self._checked(tenant, settings, event, body, Origin(collapses=True))
-        granted, refusal = await self.limits.admit(tenant, settings, 1)
-        if not granted:
+        if (refusal := await self.limits.take_rate(tenant, settings, 1)) is not None:
             raise refusal
         return ready
+
+    async def store_new(self, tenant: str, ready: EventToStore) -> Stored | StorageError:
+        """Store an event that `collapsing` has checked, because there is none to replace. Raises 404, 429."""
+        settings = await self.tenant(tenant)
+        with self.limits.admitting(tenant) as let_in:
+            if (refusal := await let_in.admit_open(settings)) is not None:
+                raise refusal
+            [stored] = await self._writer.store(tenant, [ready], posted=True)
+            let_in.unused(unstored([stored]))
+            return stored
 
     async def accepts(self, tenant: str, channel: str, body: bytes, field: str = "channel", key: str | None = None) -> None:
         """Check that events with this payload and ordering key can be delivered by the channel, which `field` names.
@@ -418,6 +445,11 @@ class Ingest:
         if not stored.same:
             raise problem.conflict("id-conflict", "an event with this id and other content exists")
         return Admitted(stored.id, stored.existing, False)
+
+
+def unstored(results: Sequence[Stored | StorageError]) -> int:
+    """Return how many of the writer's results add no event: it was stored before, or certainly is not stored."""
+    return sum(isinstance(each, Rejected | Unavailable) or (isinstance(each, Stored) and each.existing is not None) for each in results)
 
 
 def largest_payload(settings: Tenant) -> int:

@@ -22,7 +22,8 @@ from ...web import auth
 from ...web.bodies import Pace
 from ..rows import EventToStore
 from ..timings import CARRIED_FROM_TRY, LONGEST_INTAKE_PAUSE, NEWER_RETRY_DELAY, OPEN_EVENTS_RETRY, POISON_RETRY_DELAY
-from .admission import Admitted, Ingest
+from .admission import Admitted, Ingest, unstored
+from .event_limits import Admission
 from .messages import (
     QueuedEvent,
     SignedMessage,
@@ -106,6 +107,10 @@ class Intake:
         with the same items, as one must for `RetryLater` results. Raises `StorageError` if nothing could be decided, and 404 for an unknown
         tenant; nothing is stored then, and all items can be taken again. term: see `EventToStore`.
         """
+        with self._ingest.limits.admitting(tenant) as admission:
+            return await self._take(tenant, items, admission, origin, term)
+
+    async def _take(self, tenant: str, items: Sequence[Item], admission: Admission, origin: str, term: int | None) -> list[IntakeResult]:
         settings = await self._ingest.tenant(tenant)
         results: list[IntakeResult | None] = [None] * len(items)
         ready: list[tuple[int, list[EventToStore]]] = []
@@ -122,12 +127,12 @@ class Intake:
             except Problem as found:
                 wrong[number] = await self._ingest.limits.noted(tenant, found)
         await self._reject(tenant, origin, items, wrong, results)
-        granted, refusal = await self._ingest.limits.admit(tenant, settings, sum(len(events) == 1 for _, events in ready))
+        granted, refusal = await admission.admit(settings, sum(len(events) == 1 for _, events in ready))
         let_in, wrong = [], {}
         for number, events in ready:
             refused: Problem | None = refusal
             if len(events) > 1:
-                refused = await self._ingest.limits.admit_all(tenant, settings, len(events))
+                refused = await admission.admit_all(settings, len(events))
             elif granted:
                 granted, refused = granted - 1, None
             if refused is None:
@@ -136,9 +141,11 @@ class Intake:
                 wrong[number] = refused
             else:
                 results[number] = RetryLater(events, float(refused.headers.get("retry-after", OPEN_EVENTS_RETRY)), refused)
-        stored = iter(await self._writer.store(tenant, [event for _, events in let_in for event in events]))
+        stored = await self._writer.store(tenant, [event for _, events in let_in for event in events])
+        admission.unused(unstored(stored))
+        following = iter(stored)
         for number, events in let_in:
-            outcomes = list(islice(stored, len(events)))
+            outcomes = list(islice(following, len(events)))
             try:
                 admitted = [self._ingest.admitted(event, each) for event, each in zip(events, outcomes, strict=True)]
                 results[number] = admitted[0]
@@ -249,15 +256,21 @@ class Intake:
         waits = [0.0]
 
         async def store(tenant: str, events: list[EventToStore]) -> None:
+            with self._ingest.limits.admitting(tenant) as admission:
+                await store_let_in(tenant, events, admission)
+
+        async def store_let_in(tenant: str, events: list[EventToStore], admission: Admission) -> None:
             granted = len(events)
             if not signed.admitted:
                 # Even if the tenant was removed, events that its key let in end in a state that can be looked up.
                 settings = await self._directory.tenant(tenant) or Tenant()
-                granted, refusal = await self._ingest.limits.admit(tenant, settings, len(events))
+                granted, refusal = await admission.admit(settings, len(events))
                 over.extend(QueuedEvent(tenant, event) for event in events[granted:])
                 waits.append(float(refusal.headers.get("retry-after", OPEN_EVENTS_RETRY)) if granted < len(events) else 0.0)
             events = events[:granted]
-            for event, stored in zip(events, await self._writer.store(tenant, events), strict=True):
+            results = await self._writer.store(tenant, events)
+            admission.unused(unstored(results))
+            for event, stored in zip(events, results, strict=True):
                 if isinstance(stored, StorageError):
                     failed.append(QueuedEvent(tenant, event))
                     self._complain(stored)

@@ -147,7 +147,7 @@ class ShardFiller:
             filling.pause *= 2
             # From here on the next group takes the counts off again, before it is written.
             filling.noted, etag = True, filling.index
-            filling.index = await self._runner.run(note_counts(opened, opened.held.gate.counts, etag))
+            filling.index = await self._runner.run(note_counts(opened, opened.held.gate.tally, etag))
         except StorageError as error:
             filling.index = ""
             log.debug("The counts of a shard were not noted: %s", error, extra={"action": "counts_unnoted"})

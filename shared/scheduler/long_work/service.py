@@ -13,6 +13,7 @@ from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
 from ...storage.ports import Props
 from ...web.problem import conflict, too_many
+from ..end_notes import EndNotes
 from ..facets.long_work.rules import HeldToken, completed, failed, heard, refusal
 from ..firing.dispatch import Firing
 from ..key_lines import KeyLines
@@ -45,9 +46,16 @@ class LongWorkCalls:
     """The calls about long work. One per process."""
 
     def __init__(
-        self, runner: AsyncRunner, clock: Clock, firing: Firing, lines: KeyLines, counters: Counter[str], mirror: Mirror | None = None
+        self,
+        runner: AsyncRunner,
+        clock: Clock,
+        firing: Firing,
+        lines: KeyLines,
+        notes: EndNotes,
+        counters: Counter[str],
+        mirror: Mirror | None = None,
     ) -> None:
-        self._lines = lines
+        self._lines, self._notes = lines, notes
         self._runner, self._clock, self._firing, self._counters, self._mirror = runner, clock, firing, counters, mirror
         self._rates = CallRates(clock)
         self._announced: dict[str, Millis] = {}
@@ -112,6 +120,7 @@ class LongWorkCalls:
             wake = int(props["next"]) if props["state"] == "retrying" else now if props.get(OWED) else None
             await self._announce(address.shard, wake, now)
             if is_over(props):
+                self._notes.ended(settled.row)
                 await self._lines.left(settled.row)
         return shown
 

@@ -77,10 +77,12 @@ WINDOW = ("flex", "shift")
 
 
 class Done(NamedTuple):
-    """The change is stored; `row` is the event at its current place. moved: the change gave it this place."""
+    """The change is stored; `row` is the event at its current place. moved: the change gave it this place. left: the place, now `moved`,
+    at which the change was made, if the event has left it."""
 
     row: Row
     moved: bool = False
+    left: Row | None = None
 
 
 type ChangeResult = Done | Literal["already-firing", "already-final", "missing"]
@@ -123,7 +125,8 @@ def edit_as_found(address: Address, change_of: Callable[[Props], Props], match: 
             # since.
             seen = yield from get(EVENTS, unsure.pk, unsure.rk)
             if seen is not None and is_in(change_of(unsure.props), seen.props):
-                return Done((yield from find(Address(seen.pk, seen.rk))) or seen)
+                stands = (yield from find(Address(seen.pk, seen.rk))) or seen
+                return Done(stands, left=_left(seen, stands))
             # The same change on the same ETag can be applied once at most, so a repetition is safe. If the ETag has changed, that write is
             # refused.
             row = seen if seen is not None and seen.etag == unsure.etag else None
@@ -230,7 +233,7 @@ def is_joining(row: Row, goal: Address) -> bool:
 def end_join(row: Row, copy: Row) -> Steps[ChangeResult]:
     """Point a `joining` row to its copy, which is stored."""
     answer = yield from write(EVENTS, row.pk, Merge(row.rk, {"state": "moved", "target": Address(copy.pk, copy.rk).text}, row.etag))
-    return Done(copy, moved=True) if isinstance(answer, Applied) else (yield from finished(Done(row)))
+    return Done(copy, moved=True, left=row) if isinstance(answer, Applied) else (yield from finished(Done(row)))
 
 
 def start_of_move(due: Millis, change: Props, nonce: str, goal: Address | None = None) -> Props:
@@ -245,7 +248,15 @@ def finished(started: ChangeResult) -> Steps[ChangeResult]:
         return started
     # `find` finishes the event's move.
     found = yield from find(Address(started.row.pk, started.row.rk))
-    return Done(found, moved=True) if found is not None else "missing"
+    if found is None:
+        return "missing"
+    return Done(found, moved=True, left=started.left or _left(started.row, found))
+
+
+def _left(row: Row, stands: Row) -> Row | None:
+    """Return the row if its event, which now stands elsewhere, has moved away from it; a redriven one has ended there before."""
+    away = (row.pk, row.rk) != (stands.pk, stands.rk) and (row.props["state"] in GOING or row.props["state"] == "moved")
+    return row if away else None
 
 
 def finish_move(shard: str, row: Row) -> Steps[Row]:

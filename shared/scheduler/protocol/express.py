@@ -70,7 +70,7 @@ def settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome]) 
     answers = answer_ops(session, outcomes, changes)
     counts = counted(session, changes)
     yield from file_counted(session.shard, counts, session.bucket, session.filed)
-    gate = replace(session.held.gate, state="done", counts=counts)
+    gate = replace(session.held.gate, state="done", counts=counts, user_ends=rules.user_ends(session.rows))
     ops: list[Op] = [merge_gate(gate, session.held.etag)]
     ops += [Merge(rk, change, session.rows[rk].etag) for rk, change in changes.items()]
     answer = yield from write(EVENTS, session.shard, *ops, *answers)

@@ -12,18 +12,18 @@ from typing import Final
 
 from ...core.clock import Millis
 from ...storage.ports import Props, Row
-from ..shard.gate import Counts
+from ..shard.gate import Counts, Tally, bits_of, bits_text
 
 COUNTS: Final = "counts"
-"""Property of an index row: the wake-up that the counts belong to, and the seven counts, with commas between."""
+"""Property of an index row: the wake-up that the counts belong to, the seven counts, and the user ends among them, with commas between."""
 
 
-def counts_props(wake: Millis, counts: Counts) -> Props:
+def counts_props(wake: Millis, tally: Tally) -> Props:
     """Return the property of an index row that is filed for `wake`."""
-    return {COUNTS: ",".join(map(str, (wake, *counts)))}
+    return {COUNTS: ",".join(map(str, (wake, *tally.counts, bits_text(tally.user_ends))))}
 
 
-def counts_of_row(row: Row, now: Millis) -> Counts | None:
+def counts_of_row(row: Row, now: Millis) -> Tally | None:
     """Return the counts of an index row's shard; None if only the gate knows them."""
     props = row.props
     wake, _, counts = str(props.get(COUNTS, "")).partition(",")
@@ -33,6 +33,7 @@ def counts_of_row(row: Row, now: Millis) -> Counts | None:
 
 
 @lru_cache(4096)
-def _parse_counts(text: str) -> Counts:
+def _parse_counts(text: str) -> Tally:
     # Of a tenant with very many shards, most have the same numbers.
-    return Counts(*map(int, text.split(",")))
+    *counts, ends = text.split(",")
+    return Tally(Counts(*map(int, counts)), bits_of(ends))

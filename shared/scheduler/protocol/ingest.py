@@ -27,7 +27,8 @@ from ..keys import (
     parse_address,
     shard_tenant,
 )
-from ..shard.gate import Counts, Gate, HeldGate, fence, merge_gate, seal
+from ..rules import tally
+from ..shard.gate import Gate, HeldGate, Tally, fence, merge_gate, seal
 from .index_counts import COUNTS, counts_props
 from .label_rows import file_labels
 from .state_rows import file_states
@@ -87,12 +88,12 @@ def file_shard(shard: str, wake: Millis, *, sent: bool) -> Steps[str]:
             return answer.etags[0] if isinstance(answer, Applied) else ""
 
 
-def note_counts(opened: OpenShard, counts: Counts, etag: str) -> Steps[str]:
+def note_counts(opened: OpenShard, tally: Tally, etag: str) -> Steps[str]:
     """Note the counts of a shard on its index row. Call `drop_counts` before the next event is added.
 
     etag: of the row as this writer left it. Returns its new ETag; '' if it has changed since, or if the answer is lost.
     """
-    answer = yield from write(SHARDS, index_partition(opened.shard), Merge(opened.index, counts_props(opened.wake, counts), etag))
+    answer = yield from write(SHARDS, index_partition(opened.shard), Merge(opened.index, counts_props(opened.wake, tally), etag))
     return answer.etags[0] if isinstance(answer, Applied) else ""
 
 
@@ -121,11 +122,9 @@ def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
     while True:
         held = opened.held
         gate = held.gate if held else opened.initial()
-        grown = replace(
-            gate,
-            bytes=gate.bytes + size,
-            counts=Counts(accepted=gate.counts.accepted + len(entries)),
-        )
+        # Some come with their end: cancelled in the ingest queue, or dead after too long in it.
+        counts = gate.counts.plus(tally(entry.props["state"] for entry in entries))
+        grown = replace(gate, bytes=gate.bytes + size, counts=counts)
         answer = yield from write(EVENTS, opened.shard, *add_ops(grown, held, entries))
         if isinstance(answer, Applied):
             opened.held = HeldGate(grown, answer.etags[0])

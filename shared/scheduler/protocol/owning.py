@@ -168,7 +168,8 @@ def step(
         fresh = [entry for entry in entries if entry.row not in session.rows]
         counts = counted(session, changes)
         yield from file_counted(session.shard, counts, session.bucket, session.filed)
-        gate = replace(session.held.gate, state="owned", counts=counts._replace(accepted=counts.accepted + len(fresh)))
+        counts = counts._replace(accepted=counts.accepted + len(fresh))
+        gate = replace(session.held.gate, state="owned", counts=counts, user_ends=rules.user_ends(session.rows))
         if fresh:
             gate = replace(gate, bytes=gate.bytes + sum(entry.size for entry in fresh))
         ops: list[Op] = [merge_gate(gate, session.held.etag)]
@@ -306,7 +307,8 @@ def let_go(session: OwnerSession, state: Literal["resting", "done"], index: str)
         if session.searchable:
             yield from repair_labels(session.shard, session.bucket, session.rows.values(), session.searchable, session.labelled)
         held_row = session.held_row.stamp(session.held.gate, session.epoch)
-        gate = replace(session.held.gate, state=state, index=index, counts=counts, held_row=held_row)
+        ends = rules.user_ends(session.rows)
+        gate = replace(session.held.gate, state=state, index=index, counts=counts, held_row=held_row, user_ends=ends)
         answer = yield from write(EVENTS, session.shard, merge_gate(gate, session.held.etag))
         if isinstance(answer, Applied):
             session.held = HeldGate(gate, answer.etags[0])
@@ -334,7 +336,7 @@ def refile(
         "resent": 0,
         "rounds": 0,
         "events": 0,
-        **counts_props(wake, session.held.gate.counts),
+        **counts_props(wake, session.held.gate.tally),
     }
     if old != key:
         answer = yield from write(SHARDS, partition, Delete(old, version), Insert(key, props))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import batched
 from typing import Any
@@ -18,6 +18,7 @@ from ...delivery.flow.rules import Block
 from ...engine.queries import has_rows, load_rows
 from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import MAX_PAGE, Row, Tables, Where
+from ..end_notes import read_ends
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,
@@ -40,10 +41,11 @@ from ..protocol.held_rows import HELD, REST, count_held
 from ..protocol.index_counts import counts_of_row
 from ..protocol.redriving import parse_redriven, redriven_by_channel
 from ..protocol.state_rows import state_partitions, state_shard
+from ..protocol.user_ends import NO_ENDS, with_ends
 from ..rules import may_take
 from ..shard import ledger
-from ..shard.gate import Counts, parse_gate
-from ..timings import OPEN_COUNT_FRESH_FOR, OWNER_SILENT, STUCK_ROUNDS
+from ..shard.gate import Counts, Tally, parse_gate
+from ..timings import OWNER_SILENT, STUCK_ROUNDS
 from ..work_rows import WORK, work_of
 
 IN_FLIGHT = 32
@@ -54,6 +56,8 @@ READ_FOR = 2.0
 """Seconds after which `GET /stats` and `GET /load` read no more index rows, and then no more gates. Their answers are then incomplete."""
 INDEX_PAGE = 1_000
 """Index rows that one request to storage reads. At least one page of each partition is read, however long it takes."""
+NOTE_PAGES = 10
+"""Pages of a thousand notes of user ends that the same answers read of each partition: more shards than their index pages have."""
 INDEX_PROPS = ("state", "wake", "counts", "rounds")
 """Properties of index rows that totals need. Twenty thousand shards are eight megabytes of whole rows, and half of their time."""
 
@@ -83,7 +87,6 @@ class TenantStats:
         self._tables, self._clock, self._blocks, self._copy = tables, clock, blocks, copy
         self._partitions = index_partitions(places)
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
-        self._open: dict[str, tuple[float, int]] = {}
 
     async def _unfinished(
         self, tenant: str, first: str = "", end: str | None = None, within: float = math.inf, more: Sequence[str] = ()
@@ -116,24 +119,29 @@ class TenantStats:
                 await asyncio.sleep(0)
         return named, any(more for _, more in found)
 
-    async def _gate(self, shard: str) -> tuple[Counts, bool]:
-        """Return the shard's counts, and True if an owner serves it."""
+    async def _gate(self, shard: str) -> tuple[Tally, bool]:
+        """Return the gate's counts, and True if an owner serves the shard."""
         async with self._in_flight:
             row = await self._tables.get(EVENTS, shard, GATE)
         if row is None:
-            return Counts(), False
+            return Tally(), False
         gate = parse_gate(row.props)
-        return gate.counts, gate.state == "owned" and not may_take(gate, row.read_at - row.timestamp)
+        return gate.tally, gate.state == "owned" and not may_take(gate, row.read_at - row.timestamp)
 
-    async def _counted(self, rows: Mapping[str, Row], now: Millis, within: float = math.inf) -> tuple[dict[str, tuple[Counts, bool]], bool]:
-        """Return the counts of unfinished shards, and True for those that an owner serves, by name; and whether some could not be read.
+    async def _counted(
+        self, tenant: str, rows: Mapping[str, Row], now: Millis, within: float = math.inf
+    ) -> tuple[dict[str, tuple[Counts, bool]], bool]:
+        """Return the counts of unfinished shards, and True for those that an owner serves, by name; and True if some are missing.
 
         rows: their index rows, by name. A gate is read only where its index row does not have the counts, the earliest wake-up first, for
         at most `within` seconds.
         """
-        found: dict[str, tuple[Counts, bool]] = {}
+        if not rows:
+            return {}, False
+        ends, unread = await read_ends(self._tables, tenant, None if within == math.inf else NOTE_PAGES)
+        found: dict[str, tuple[Tally, bool]] = {}
         for each in batched(rows.items(), ROWS_A_TURN):
-            found |= {name: (counts, False) for name, row in each if (counts := counts_of_row(row, now)) is not None}
+            found |= {name: (tally, False) for name, row in each if (tally := counts_of_row(row, now)) is not None}
             await asyncio.sleep(0)
         wakes = [(int(rows[name].props["wake"]), name) for name in rows.keys() - found.keys()]
         await asyncio.sleep(0)
@@ -143,7 +151,13 @@ class TenantStats:
             if self._clock.monotonic() >= until:
                 break
             found.update(zip(some, await asyncio.gather(*(self._gate(index_shard(rows[name].rk)) for name in some)), strict=True))
-        return found, len(found) < len(rows)
+        counted: dict[str, tuple[Counts, bool]] = {}
+        for some_found in batched(found.items(), ROWS_A_TURN):
+            for name, (tally, served) in some_found:
+                noted = ends.get(index_shard(rows[name].rk), NO_ENDS) if ends else NO_ENDS
+                counted[name] = with_ends(tally, noted), served
+            await asyncio.sleep(0)
+        return counted, unread or len(found) < len(rows)
 
     async def _lag(self, shards: Iterable[str]) -> Millis:
         """Return the largest delay of the copies of these shards."""
@@ -155,15 +169,10 @@ class TenantStats:
         return max(await asyncio.gather(*map(one, shards)), default=0)
 
     async def open_events(self, tenant: str) -> int:
-        """Return the approximate number of the tenant's open events: at most 5 s old."""
-        known = self._open.get(tenant)
-        if known is not None and self._clock.monotonic() - known[0] < OPEN_COUNT_FRESH_FOR:
-            return known[1]
+        """Return the number of the tenant's open events. Raises `StorageError`."""
         unfinished, _ = await self._unfinished(tenant)
-        gates, _ = await self._counted(unfinished, self._clock.now())
-        total = sum(counts.open for counts, _ in gates.values())
-        self._open[tenant] = (self._clock.monotonic(), total)
-        return total
+        gates, _ = await self._counted(tenant, unfinished, self._clock.now())
+        return sum(counts.open for counts, _ in gates.values())
 
     async def remains(self, tenant: str) -> bool:
         """Return True if events of the tenant are stored: a ledger row, or an unfinished shard. Raises `StorageError`."""
@@ -172,15 +181,10 @@ class TenantStats:
         where = (Where("tenant", "eq", tenant),)
         return any(await asyncio.gather(*(has_rows(self._tables, SHARDS, partition, where) for partition in self._partitions)))
 
-    def admitted(self, tenant: str, count: int) -> None:
-        """Count events that were just accepted, until the next read."""
-        at, total = self._open.get(tenant, (0.0, 0))
-        self._open[tenant] = (at, total + count)
-
     async def of(self, tenant: str, now: Millis) -> dict[str, Any]:
         """Return the answer of `GET /stats`."""
         unfinished, more = await self._unfinished(tenant, within=READ_FOR)
-        gates, uncounted = await self._counted(unfinished, now, READ_FOR)
+        gates, uncounted = await self._counted(tenant, unfinished, now, READ_FOR)
         # Read last, so that nothing is missed. A shard that finishes meanwhile is in the index and in the ledger, and counts once.
         entries = await load_rows(self._tables, LEDGER, tenant, minute_text(now - ledger.DAY), NEWS)
         finished = {shard_name(str(row.props["shard"])) for row in entries}
@@ -217,7 +221,8 @@ class TenantStats:
                 channels[channel if channel in channels else ledger.REST].dead -= count
             await turns.spend()
         blocks = await self._blocks(tenant)
-        held, partial = await self._held(tenant, unfinished.keys() - finished, blocks, now)
+        left = {name: gates[name][0].open if name in gates else math.inf for name in unfinished.keys() - finished}
+        held, partial = await self._held(tenant, left, blocks, now)
         mirrored = (index_shard(unfinished[name].rk) for name in gates if name.startswith(MIRRORED))
         lag = await self._lag(mirrored) if self._copy else None
         return {
@@ -257,18 +262,25 @@ class TenantStats:
                 working += sum(await asyncio.gather(*(one(index_shard(rows[name].rk)) for name in some)))
         return working
 
-    async def _held(self, tenant: str, shards: Set[str], blocks: Mapping[str, Block | None], now: Millis) -> tuple[Counter[str], bool]:
-        """Return the events that wait for a blocked channel, by channel, and True if there may be more. shards: names of the unfinished
-        ones."""
+    async def _held(
+        self, tenant: str, opened: Mapping[str, float], blocks: Mapping[str, Block | None], now: Millis
+    ) -> tuple[Counter[str], bool]:
+        """Return the events that wait for a blocked channel, by channel, and True if there may be more.
+
+        opened: most of them in each unfinished shard, by name: its open events.
+        """
         blocked = {name for name, found in blocks.items() if found is not None}
         total: Counter[str] = Counter()
         if not blocked:
             return total, False
         found = await asyncio.gather(*(self._held_rows(partition) for partition in state_partitions(tenant)))
         for row in (row for rows, _ in found for row in rows):
-            # A row of a finished shard leads to nothing.
-            if shard_name(state_shard(row.rk)) in shards:
-                total.update(count_held(str(row.props[HELD]), now))
+            # A row of a finished shard leads to nothing. Users may have ended events since its owner counted them.
+            left = opened.get(shard_name(state_shard(row.rk)), 0)
+            for channel, count in count_held(str(row.props[HELD]), now).most_common():
+                count = int(min(count, left))
+                total[channel] += count
+                left -= count
         return Counter({name: count for name, count in total.items() if name in blocked}), REST in total or any(more for _, more in found)
 
     async def _held_rows(self, partition: str) -> tuple[list[Row], bool]:
@@ -302,7 +314,7 @@ class TenantStats:
         minutes = dict.fromkeys(range(first, end, MINUTE), 0)
         # The year 9999 has no minute after its last.
         filed, more = await self._unfinished(tenant, minute_text(first), minute_text(end) if end <= MAX_TIME else None, READ_FOR)
-        gates, uncounted = await self._counted(filed, self._clock.now(), READ_FOR)
+        gates, uncounted = await self._counted(tenant, filed, self._clock.now(), READ_FOR)
         for name, (counts, _) in gates.items():
             minutes[minute_start(int(filed[name].props["wake"]))] += counts.open
         items = [{"minute": to_text(minute), "scheduled": count} for minute, count in minutes.items()]
@@ -313,7 +325,7 @@ class TenantStats:
         start, stop = minute_text(first), minute_text(end) if end <= MAX_TIME else NEWS
         unfinished, _ = await self._unfinished(tenant, more=("bucket",))
         planned = {name: bucket for name, row in unfinished.items() if start <= (bucket := str(row.props["bucket"])) < stop}
-        gates, _ = await self._counted({name: unfinished[name] for name in planned}, self._clock.now())
+        gates, _ = await self._counted(tenant, {name: unfinished[name] for name in planned}, self._clock.now())
         minutes: dict[str, _Minute] = {}
         turns = LoopTurns(ROWS_A_TURN)
         # As in `of`: read last, so that a shard that finishes meanwhile counts once.

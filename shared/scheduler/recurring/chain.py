@@ -407,6 +407,9 @@ def _one_event(definition: Definition, at: Millis, event_id: str, now: Millis, s
     channel = spec.channels[0] if spec.channels else spec.channel
     given: dict[str, Any] = {"on_delivered": spec.on_delivered, "on_dead": spec.on_dead, "ordering_key": spec.ordering_key}
     made = new_event(EventIn.model_construct(due=due, channel=channel, payload=None, **given), definition.body, now, safe)
+    if due < now and not asked:
+        # No sweep has stored it in time.
+        made.props["since"] = due
     if more := overlap_props(spec.overlap, definition.id, asked=asked):
         made.props |= more
         made.size = made.props["size"] = made.size + sum(len(str(value)) for value in more.values())

@@ -26,7 +26,7 @@ from ...web.etag import check_if_match, etag_of
 from ...web.problem import conflict, invalid, not_found
 from .. import timings
 from ..changes.verbs import Changes
-from ..ingest.admission import Admitted, Ingest
+from ..ingest.admission import Admitted, Ingest, unstored
 from ..ingest.writer import Writer
 from ..queries.lookup import EventLookup
 from ..rows import canonical_json
@@ -228,13 +228,14 @@ class Recurring:
         """
         found = await self.get(tenant, schedule)
         settings = await self._ingest.tenant(tenant)
-        if (refusal := await self._ingest.limits.admit_all(tenant, settings, len(found.definition.spec.channels or "1"))) is not None:
-            raise refusal
-        # The event has the time of the call, without jitter, and an id that no occurrence could have.
-        plain = _without_jitter(found.definition)
-        safe = schedule_durability(settings.durability)
-        events = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, safe, asked=True)
-        return Ingest.all_admitted(events, await self._writer.store(tenant, events, posted=True))
+        with self._ingest.limits.admitting(tenant) as let_in:
+            if (refusal := await let_in.admit_all(settings, len(found.definition.spec.channels or "1"))) is not None:
+                raise refusal
+            # The event has the time of the call, without jitter, and an id that no occurrence could have.
+            plain = _without_jitter(found.definition)
+            safe = schedule_durability(settings.durability)
+            events = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, safe, asked=True)
+            return Ingest.all_admitted(events, await self._writer.store(tenant, events, posted=True))
 
     async def backfill(self, tenant: str, schedule: str, asked: BackfillIn) -> tuple[str, int, int]:
         """Store an event now for each occurrence in a range of the past, whether it fired then or not, even if paused.
@@ -255,23 +256,27 @@ class Recurring:
             raise invalid("/to", f"the range has more than {MAX_BACKFILL:,} occurrences; end it at {last} and go on from there")
         settings = await self._ingest.tenant(tenant)
         count = len(instants) * len(found.definition.spec.channels or "1")
-        granted, refusal = await self._ingest.limits.admit(tenant, settings, count)
-        if granted < count:
-            raise refusal
         name = asked.id or self._ids.name()
         durability = schedule_durability(settings.durability)
         existing = 0
         plain = _without_jitter(found.definition)
         dues = [found.now + number * asked.spread // len(instants) for number in range(len(instants))]
-        for some in batched(zip(instants, dues, strict=True), at_once(plain)):
-            made = []
-            for at, due in some:
-                made.append(occurrence(plain, due, backfill_id(schedule, at, name), found.now, durability, asked=True))
-                await turns.spend(len(made[-1]))
-            stored = iter(await self._writer.store(tenant, [*chain.from_iterable(made)]))
-            for events in made:
-                admitted = Ingest.all_admitted(events, list(islice(stored, len(events))))
-                existing += not any(each.new for each in admitted)
+        with self._ingest.limits.admitting(tenant) as let_in:
+            granted, refusal = await let_in.admit(settings, count)
+            if granted < count:
+                let_in.unused(granted)
+                raise refusal
+            for some in batched(zip(instants, dues, strict=True), at_once(plain)):
+                made = []
+                for at, due in some:
+                    made.append(occurrence(plain, due, backfill_id(schedule, at, name), found.now, durability, asked=True))
+                    await turns.spend(len(made[-1]))
+                results = await self._writer.store(tenant, [*chain.from_iterable(made)])
+                let_in.unused(unstored(results))
+                stored = iter(results)
+                for events in made:
+                    admitted = Ingest.all_admitted(events, list(islice(stored, len(events))))
+                    existing += not any(each.new for each in admitted)
         return name, len(instants) - existing, existing
 
     async def preview(self, tenant: str, schedule: str, n: int) -> tuple[dict[str, str], ...]:

@@ -9,6 +9,7 @@ from ...storage.names import PK_TICKS, SWEEPS
 from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW, home_stamp
 from ..bulk.rows import OPEN_ROW, PK_OPEN, BulkJob, addresses_of
 from ..bulk.service import BulkJobs
+from ..end_notes import read_ends
 from ..label_index import LABELS_ROW, PK_PROGRESS, LabelIndex, LabelProgress
 from ..mirror.failover import BACK_ROW, PROGRESS_ROW, Failover
 from ..outcomes.notice_rows import PARTITION as NOTICES
@@ -49,6 +50,23 @@ KINDS: Final = (
             "held": "JSON: by channel, due times in seconds with their counts",
         },
         "The owner that finishes the shard, and a reader that finds it stale.",
+    ),
+    StoredKind(
+        "ends",
+        SWEEPS,
+        "ends:{number}",
+        "{tenant}:{name}:{number}",
+        "Events of a shard that users, or receivers that worked on them, have ended. Totals add those that the gate does not count yet. "
+        "The last number of the row key is that of its first event.",
+        read_ends,
+        {
+            **{
+                state: f"events {state}: bits in hexadecimal, bit 0 for event 0"
+                for state in ("delivered", "dead", "lapsed", "cancelled", "moved")
+            },
+            "retried": "events among them that waited for another attempt",
+        },
+        "The hourly retention, once the shard is finished.",
     ),
     StoredKind(
         "label row",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 from ...engine.effects import Lost, Steps, get, write
-from ...engine.row_codec import TEXT, RowCodec
+from ...engine.row_codec import TEXT, Format, RowCodec
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Insert, Merge, Props, Row, WriteRefused
 from ..keys import GATE
@@ -39,8 +39,32 @@ class Counts(NamedTuple):
         """Events without a final state."""
         return self.accepted - self.delivered - self.dead - self.lapsed - self.cancelled - self.moved
 
+    def plus(self, other: Counts) -> Counts:
+        """Return the sums of both."""
+        return Counts(*map(int.__add__, self, other))
+
 
 NOTHING = Counts()
+
+
+def bits_text(events: int) -> str:
+    """Return a set of a shard's events as stored, in hexadecimal: bit n stands for event n."""
+    return f"{events:x}" if events else ""
+
+
+def bits_of(text: str) -> int:
+    """Return the set of `bits_text`."""
+    return int(text or "0", 16)
+
+
+BITS: Final = Format(bits_text, bits_of)
+
+
+class Tally(NamedTuple):
+    """Counts, and the events among them that no owner has ended (`user_ends`), as bits."""
+
+    counts: Counts = NOTHING
+    user_ends: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +84,13 @@ class Gate:
     """`HOLDER IDENTITY`: the process in which an owner runs (`process_of`). None where it is not known."""
     held_row: str | None = None
     """What the last owner knew about the shard's held row (`held_rows`). None: there is no row."""
+    user_ends: int = 0
+    """The user ends that the counts contain, as bits (`user_ends`). Written together with the counts."""
+
+    @property
+    def tally(self) -> Tally:
+        """The counts, and the user ends that they contain."""
+        return Tally(self.counts, self.user_ends)
 
     def props(self) -> Props:
         """Return the row's properties; always all of them, so that no number of a former holder survives a write."""
@@ -75,7 +106,7 @@ def process_of(gate: Gate) -> str:
     return identity if gate.state == "owned" and holder == gate.holder else ""
 
 
-_GATE: Final = RowCodec(Gate, formats={"state": TEXT, "counts": RowCodec(Counts)})
+_GATE: Final = RowCodec(Gate, formats={"state": TEXT, "counts": RowCodec(Counts), "user_ends": BITS}, added=("user_ends",))
 
 
 def parse_gate(props: Props) -> Gate:

@@ -108,6 +108,8 @@ class Play:
     """An owner that runs never loses its gate to another one."""
     held: int = 0
     """Time until which the channel takes no event."""
+    ends: bool = False
+    """Totals are compared with the rows at every instant (P11)."""
     direct: bool = True
     """Owners are started from index rows at any time, as by messages that were delayed and doubled at will; no sweep, no queue. With
     False the sweep and its messages are played out."""

@@ -21,6 +21,8 @@ from ..checking.checker import Report, explore
 from ..checking.mutants import Mutant, Patch, relay
 from .callback_mutants import CALLBACK_MUTANTS
 from .callbacks import CALLBACK_PLAYS
+from .end_mutants import END_MUTANTS
+from .end_plays import END_PLAYS
 from .express import EXPRESS_PLAYS
 from .express_mutants import EXPRESS_MUTANTS
 from .held_mutants import HELD_MUTANTS
@@ -460,6 +462,7 @@ MUTANTS = [
     *CALLBACK_MUTANTS,
     *LONG_WORK_MUTANTS,
     *HELD_MUTANTS,
+    *END_MUTANTS,
 ]
 
 
@@ -467,7 +470,7 @@ def hunt(mutant: Mutant, level: int = 0) -> Report:
     """Hunt the mutant: first for a broken safety property, with the shortest trace; then for a state from which no end can be reached."""
     with mutant.applied():
         for recover in (True,) if mutant.strands else (False, True):
-            world = World((PLAYS | EXPRESS_PLAYS | CALLBACK_PLAYS | LONG_WORK_PLAYS)[mutant.play](level))
+            world = World((PLAYS | EXPRESS_PLAYS | CALLBACK_PLAYS | LONG_WORK_PLAYS | END_PLAYS)[mutant.play](level))
             world.recover = recover
             report = explore(world)
             if report.violation is not None:

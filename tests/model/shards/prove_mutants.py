@@ -63,6 +63,12 @@ EXPECTED = {
     "events in a held row that are held no more": ("P10", 20),
     "a held row written at will": ("P10", 22),
     "a held row that the gate does not name": ("P10", 20),
+    "counted ends that the gate does not name": ("P11", 8),
+    "ends named by the gate before they are counted": ("P11", 12),
+    "an end noted before it is made": ("P11", 3),
+    "a note written at will": ("P11", 10),
+    "a cancelled retry that stays a retry": ("P11", 4),
+    "a moved event noted at its new place": ("P11", 9),
 }
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import pytest
 
 from tests.model.shards.callbacks import CALLBACK_PLAYS
+from tests.model.shards.end_plays import END_PLAYS
 from tests.model.shards.express import EXPRESS_PLAYS
 from tests.model.shards.long_work import LONG_WORK_PLAYS
 from tests.model.shards.plays import PLAYS
 from tests.model.shards.world import World
 from tests.model.stored import assert_play_holds
 
-ALL = PLAYS | EXPRESS_PLAYS | CALLBACK_PLAYS | LONG_WORK_PLAYS
+ALL = PLAYS | EXPRESS_PLAYS | CALLBACK_PLAYS | LONG_WORK_PLAYS | END_PLAYS
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -49,6 +49,7 @@ from ..checking.state import (
     spent,
     summary,
 )
+from .ends import judge_counted, judge_ends
 from .held import held_shard, judge_held
 
 
@@ -367,6 +368,9 @@ class World:
             self._judge(cells, who, cell, former, merged)
             if cell[0] == EVENTS:
                 self._judge_change(who, cell[2], former, merged, gate)
+        if self.play.ends and write.table in (EVENTS, SWEEPS):
+            for shard in {cell[1] for cell in cells if cell[0] == EVENTS}:
+                judge_ends(cells, shard)
         # Set by set, not row by row: a set knows the hashes of what it holds.
         state = state._replace(store=state.store.difference(before).union(after))
         self._live(state)
@@ -487,6 +491,8 @@ class World:
     def check(self, state: State) -> None:
         if ("completed", "x") in state.acked and ("cancelled", "x") in state.acked:
             raise Violation("W4: x is both cancelled and completed")
+        if self.play.ends:
+            judge_counted(self._cells(state), state.acked)
         if self.recover:
             self._recover(state)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -209,3 +210,12 @@ def test_list_is_sorted_and_says_what_it_leaves_out(tocsin: Command) -> None:
     assert f"Showing 2 of {stats.open - stats.retrying}. -n 20 shows more" in listed
     assert "Showing 1. -n 10 shows more" in tocsin.ok("events", "list", "--id-prefix", "sorted-", "-n", "1").out
     assert "Showing" not in tocsin.ok("events", "list", "--id-prefix", "sorted-", "-n", "3").out
+
+
+def test_a_due_time_that_is_past_is_told(tocsin: Command) -> None:
+    made = tocsin.ok("events", "create", "--due", "2020-01-01T10:00:00Z", "--id", "past")
+    assert re.fullmatch(r"tocsin: due \d,\d{3} days ago: it is delivered now\n", made.err)
+    assert tocsin.ok("events", "create", "--delay", "0s").err == ""
+    tocsin.ok("events", "create", "--delay", "PT1H", "--id", "later")
+    assert tocsin.ok("events", "change", "later", "--delay", "PT2H").err == ""
+    assert "days ago: it is delivered now" in tocsin.ok("events", "change", "later", "--due", "2020-01-01T10:00:00Z", "--json").err

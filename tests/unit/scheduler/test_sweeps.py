@@ -307,15 +307,3 @@ async def test_figures_are_those_of_gates_and_of_the_last_days_ledger(world: Wor
     await world.clock.advance(2 * DAY)
     found = await stats.of("demo", world.now)
     assert (found["open"], found["delivered"], found["overdue"], found["channels"]) == (1, 0, 1, {})
-
-
-async def test_count_of_open_events_is_taken_again_after_five_seconds(world: World) -> None:
-    stats = world.app.scheduler.stats
-    await world.demo.create()
-    assert await stats.open_events("demo") == 1
-    await world.demo.create()
-    assert await stats.open_events("demo") == 1
-    stats.admitted("demo", 5)
-    assert await stats.open_events("demo") == 6
-    await world.clock.advance(5)
-    assert await stats.open_events("demo") == 2

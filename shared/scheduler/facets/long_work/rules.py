@@ -13,6 +13,7 @@ from ...answer_rows import KeptAnswer
 from ...attempt_history import with_attempt, with_end
 from ...failures import failed_attempt
 from ...keys import digest
+from ...late_reasons import expected_at
 from ...rules import RowOutcome
 from ...shard.retries import RetryPolicy
 from ...work_rows import WORK, Work, WorkEnd, noted_work, work_of
@@ -61,7 +62,7 @@ def state_of(props: Mapping[str, Any], token: HeldToken) -> WorkState:
 
 def completed(props: Mapping[str, Any], work: Work, now: Millis) -> RowOutcome:
     """Return the outcome of work that its receiver has completed."""
-    late = max(0, work.began - int(props["due"]))
+    late = max(0, work.began - expected_at(props))
     history = with_end(props, work.began, "delivered", None, now - work.began)
     return RowOutcome("delivered", {"ended": now, "late": late, "history": history, WORK: work._replace(end="completed").text()})
 

@@ -103,7 +103,8 @@ async def test_figures_add_up(world: World) -> None:
         "cancelled": 1,
     }
     assert set(stats["channels"]) == {"default"} and stats["channels"]["default"]["delivered"] == 2
-    assert stats["late_ms"]["max"] >= 2000
+    # One was due two seconds before it was accepted, which is no lateness.
+    assert stats["late_ms"]["max"] < 1000
 
 
 # ---- limits, tenants, storage that is away ------------------------------------------------------

@@ -290,3 +290,17 @@ async def test_work_of_a_tenant_that_was_deleted_is_gone(world: World, verb: str
     assert (await world.admin.delete("/api/v1/tenants/demo")).status in (202, 204)
     await world.run(30)
     assert (await tell(world, delivery, verb)).status == 404
+
+
+async def test_a_completed_event_is_open_no_more_before_an_owner_comes(world: World) -> None:
+    done, goes_on = await accepted(world), await accepted(world)
+    stats = (await world.demo.get("/api/v1/stats")).json()
+    assert (stats["open"], stats["working"]) == (2, 2)
+    assert (await tell(world, sent(world, done), "complete")).status == 200
+    await world.run(5)
+    stats = (await world.demo.get("/api/v1/stats")).json()
+    assert (stats["open"], stats["working"], stats["delivered"]) == (1, 1, 1)
+    assert (await tell(world, sent(world, goes_on), "fail", {"error": "no", "retry": False})).status == 200
+    await world.run(5)
+    stats = (await world.demo.get("/api/v1/stats")).json()
+    assert (stats["open"], stats["retrying"], stats["delivered"], stats["dead"]) == (0, 0, 1, 1)

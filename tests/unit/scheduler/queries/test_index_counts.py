@@ -12,7 +12,7 @@ from shared.ops.metrics.service import Metrics
 from shared.scheduler.ingest import shard_filler
 from shared.scheduler.protocol.index_counts import counts_of_row, counts_props
 from shared.scheduler.queries import stats
-from shared.scheduler.shard.gate import Counts
+from shared.scheduler.shard.gate import Counts, Tally
 from shared.scheduler.timings import NOTE_AFTER
 from shared.storage.memory import MemoryTables
 from shared.storage.names import SHARDS
@@ -91,7 +91,7 @@ async def test_a_shard_that_rests_has_the_counts_of_its_owner(world: World) -> N
     world.receiver.script(retrying, *[Verdict("retry", 503, "busy")] * 3)
     await world.run(40)
     [row] = world.rows(SHARDS)
-    assert row.props["state"] == "resting" and counts_of_row(row, world.now) == Counts(accepted=1, retrying=1)
+    assert row.props["state"] == "resting" and counts_of_row(row, world.now) == Tally(Counts(accepted=1, retrying=1))
     found = (await world.demo.get("/api/v1/stats")).json()
     assert (found["open"], found["retrying"]) == (1, 1)
 
@@ -128,9 +128,9 @@ WAKE = 1_800_000_060_000
     ],
 )
 def test_counts_are_known_while_nobody_serves_the_shard(change: Props, known: bool) -> None:
-    props = {"state": "pending", "wake": WAKE, **counts_props(WAKE, Counts(9, 1)), **change}
+    props = {"state": "pending", "wake": WAKE, **counts_props(WAKE, Tally(Counts(9, 1), 0b101)), **change}
     row = Row("00", "", props, "", 0, 0)
-    assert counts_of_row(row, WAKE - 1) == (Counts(9, 1) if known else None)
+    assert counts_of_row(row, WAKE - 1) == (Tally(Counts(9, 1), 0b101) if known else None)
     assert counts_of_row(row, WAKE) is None, "its owner may be at work"
     assert counts_of_row(Row("00", "", {"state": "pending", "wake": WAKE}, "", 0, 0), 0) is None
 
