@@ -136,9 +136,11 @@ def _number(text: str) -> int | str:
     figures = digits.rstrip("0")
     if not figures:
         return 0
-    if len(exponent.lstrip("+-0")) > _MOST_EXPONENT:
+    # Without its zeros: Python reads no number of thousands of digits, whatever they are.
+    scale = exponent.lstrip("+-0") or "0"
+    if len(scale) > _MOST_EXPONENT:
         return "\0" + text
-    power = int(exponent or 0) - len(part) + len(digits) - len(figures)
+    power = int(scale) * (-1 if exponent.startswith("-") else 1) - len(part) + len(digits) - len(figures)
     if power >= 0 and len(figures) + power < 16:
         return int(figures + "0" * power) * (-1 if sign else 1)
     # Normal strings do not begin with a NUL.

@@ -38,7 +38,7 @@ MASK = "***"
 _KEY_MEMBER = re.compile(r'("key"\s*:\s*)"(?:[^"\\]|\\.)*(?:"|\\?$)')
 """A member that contains a key, even if it is cut off."""
 _KEY_TEXT = re.compile(r'"key"\s*:\s*"([^"\\]+)"')
-_KEY = re.compile(r"tsn_[A-Za-z0-9]+|[a-z2-7]{24,}")
+_KEY = re.compile(r"tsn_[A-Za-z0-9]+|(?<![a-z2-7])[a-z2-7]{24,48}(?![a-z2-7])")
 """A key of this service, or what may be left of one that has lost its mark: 40 characters of base32 stand behind that."""
 _ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)\\u00([0-7][0-9A-Fa-f])")
 _UNSTORABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]")

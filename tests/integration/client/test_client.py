@@ -97,12 +97,12 @@ def test_changes_are_made_only_to_the_version_that_was_seen(client: tocsin.Clien
 
 
 async def test_dead_event_is_seen_in_the_terminal_found_and_brought_back(client: tocsin.Client, system: System, tenant: Tenant) -> None:
-    tenant.receiver.script(tenant.path, status(404), status(204))
+    tenant.receiver.script(tenant.path, status(422), status(204))
     event = client.schedule(1, delay=HOUR)
     assert client.fire(event.id).id == event.id
     await eventually(lambda: client.get(event.id).state == "dead", "the dead letter")
     [log_line] = [line for line in system.host.text.splitlines() if event.id in line and "it is dead" in line]
-    assert f" {tenant.name}/default " in log_line and "404" in log_line
+    assert f" {tenant.name}/default " in log_line and "422" in log_line
     assert log_line.endswith(f"see GET {system.host.url}/api/v1/events/{event.id}")
     assert [dead.id for dead in client.dead_letters()] == [event.id]
     client.redrive(event.id)
