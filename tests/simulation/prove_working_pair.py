@@ -12,7 +12,7 @@ from tests.simulation.proving import assert_found
 from tests.simulation.world.working_pair import simulate_working_pair
 
 CHUNK = 20
-OPEN = (158,)
+OPEN = (46,)
 """A delivery starts after the completion of its event was acknowledged, around a change of sides."""
 ENOUGH = 20
 """Seeds within which the planted bug must be found."""

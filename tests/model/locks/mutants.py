@@ -123,7 +123,8 @@ def waiters_forgotten() -> list[Patch]:
 
 
 def waiters_never_dropped() -> list[Patch]:
-    return [(rules, "live_waiters", lambda lock, now: lock.waiters)]
+    # Nor passed over by a free lock.
+    return [(rules, "live_waiters", lambda lock, now: lock.waiters), (rules, "PRESENT", 10**9)]
 
 
 def last_come_first() -> list[Patch]:
