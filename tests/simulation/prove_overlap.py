@@ -11,7 +11,7 @@ from tests.simulation.world.overlapping import simulate_overlap
 
 PARTS = 2
 CHUNK = 20
-OPEN = (117,)
+OPEN: tuple[int, ...] = ()
 """An occurrence is delivered within the millisecond before its due time, by the true time of the simulation."""
 ENOUGH = 60
 """Seeds within which every planted bug must be found."""

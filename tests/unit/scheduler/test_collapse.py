@@ -124,7 +124,7 @@ async def slow() -> AsyncIterator[tuple[World, SlowTables]]:
     world.storage = Storage(tables, world.queues, server_times=world.storage.server_times)  # type: ignore[arg-type]
     await world.do(world.open())
     yield world, tables
-    await world.close()
+    await world.do(world.close())
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["none waits", "one waits"])
