@@ -15,6 +15,7 @@ from typing import Final
 from ..core import backoff
 from ..core.clock import Clock, Millis
 from ..core.errors import Rejected, StorageError
+from ..engine import leaving
 from ..engine.async_runner import AsyncRunner
 from ..storage.names import EVENTS, SHARDS, SWEEPS
 from ..storage.ports import Delete, Row, Tables
@@ -37,8 +38,6 @@ from .timings import ENDS_NOTED_WITHIN
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY: Final = 0.25
-"""Seconds after which gathered notes see that the process is about to end."""
 MOST_NOTES: Final = 5_000
 """Shards whose notes a process remembers, the latest ones. If one of the others is changed again, it gets another row."""
 TOGETHER: Final = 100
@@ -101,10 +100,8 @@ class EndNotes:
         failed = 0
         try:
             while self._waiting:
-                pause = ENDS_NOTED_WITHIN if not failed else backoff.exponential(ENDS_NOTED_WITHIN, failed, LONGEST_PAUSE)
-                until = self._clock.monotonic() + pause
-                while not self._leaving and (left := until - self._clock.monotonic()) > 0:
-                    await self._clock.sleep(min(left, LOOK_EVERY))
+                wait = ENDS_NOTED_WITHIN if not failed else backoff.exponential(ENDS_NOTED_WITHIN, failed, LONGEST_PAUSE)
+                await leaving.pause(self._clock, wait, lambda: self._leaving)
                 failed = 0 if await self._store() else failed + 1
                 if failed and self._leaving:
                     return

@@ -139,12 +139,20 @@ class Scheduler:
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
         self.end_notes = EndNotes(self.runner, tables, clock, storage.places)
-        searchable = self.label_index.searchable
         self.changes = Changes(
-            self.runner, tables, self.lookup, self.writer, clock, ids, arrivals, self.end_notes, mirror, searchable, self.lines
+            self.runner,
+            tables,
+            self.lookup,
+            self.writer,
+            clock,
+            ids,
+            arrivals,
+            self.end_notes,
+            mirror,
+            self.label_index.searchable,
+            self.lines,
+            self.firing.serve_now if settings.express_events else None,
         )
-        if settings.express_events:
-            self.changes.serve_now = self.firing.serve_now
         self.collapsing = Collapsing(self.ingest, self.lookup, self.changes)
         self.fanouts = Fanouts(
             self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views, self.runner, clock, ids

@@ -11,7 +11,7 @@ from tests.simulation.world.keyed_pair import simulate_keyed_pair
 CHUNK = 20
 
 
-@pytest.mark.parametrize("first", range(0, 120, CHUNK))
+@pytest.mark.parametrize("first", range(0, 200, CHUNK))
 def test_keys_keep_their_order_whatever_goes_wrong(first: int) -> None:
     assert_kept(simulate_keys, range(first, first + CHUNK), "python -m tests.simulation --keys")
 

@@ -16,7 +16,7 @@ from tests.simulation.world.outage import SHARD_EVENTS, TAKES, Figures, Scenario
 
 NEVER = 1 << 60
 PARTS = 4
-SEEDS = range(1, 5)
+SEEDS = range(1, 9)
 """A multiple of the parts, so that all tests of a seed are in one part, and share what was played."""
 LONG = Scenario(late_shards=900, fresh_for=390.0)
 SHORT = Scenario()

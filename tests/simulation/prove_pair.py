@@ -13,7 +13,7 @@ ENOUGH = 150
 """Seeds within which every planted bug must be found."""
 
 
-@pytest.mark.parametrize("first", range(0, 300, CHUNK))
+@pytest.mark.parametrize("first", range(0, 600, CHUNK))
 def test_either_account_may_go_and_what_both_have_stored_holds(first: int) -> None:
     assert_kept(simulate_pair, range(first, first + CHUNK), "python -m tests.simulation --pair")
 

@@ -92,7 +92,7 @@ class Lock:
         """Return what guards the state. In a forked child this is a new one: a thread that does not exist there may hold the other."""
         if self._process not in (0, os.getpid()):
             self._changed, self._process = threading.Condition(), 0
-            self._why = self._why or "it belongs to the process that this one was forked from"
+            self._why = self._why or rules.FORKED
             self._forked = True
         return self._changed
 

@@ -69,7 +69,7 @@ class AsyncLock:
         """True as soon as another caller may get the lock, and then until the end of the block."""
         grant = self._held()
         if not self._why and self._process != os.getpid():
-            self._why = "it belongs to the process that this one was forked from"
+            self._why = rules.FORKED
         if not self._why and self._clock() >= grant.ends:
             self._lose("its validity is over, and no renewal has succeeded")
         return bool(self._why)

@@ -95,7 +95,8 @@ def show(url: URL) -> str:
 def resource_of(url: str) -> str:
     """Return path and query of a URL as they are written: a signature that covers them holds only for the very same bytes."""
     rest = url.partition("://")[2].partition("#")[0]
-    found = rest[re.search(r"[/?]|$", rest).start() :]  # type: ignore[union-attr]  # the end always matches
+    host = rest.partition("/")[0].partition("?")[0]
+    found = rest.removeprefix(host)
     return found if found.startswith("/") else f"/{found}"
 
 
@@ -146,7 +147,8 @@ def _plan_for(plan: _Plan, event_target: str) -> _Plan:
     if plan.problem is not None:
         return plan
     line, _, shared = plan.head.partition(b"\r\n")
-    found = apply_target(event_target, plan.spec, line.split(b" ")[1].decode())
+    resource = line.split(b" ")[1].decode()
+    found = apply_target(event_target, plan.spec, resource)
     if isinstance(found, str):
         return replace(plan, problem=rules.one_line(found))
     if not _TARGET.fullmatch(found.resource):
@@ -156,7 +158,7 @@ def _plan_for(plan: _Plan, event_target: str) -> _Plan:
     headers = plan.headers.copy()
     headers.update(found.headers)
     url = f"{plan.url[: plan.url.index('/', plan.url.index('://') + 3)]}{found.resource}"
-    own = found.resource != line.split(b" ")[1].decode()
+    own = found.resource != resource
     return replace(plan, url=url, headers=headers, head=head, method=found.method, own_target=own)
 
 

@@ -105,14 +105,15 @@ async def bigben_find(call: Call[BigBenServices, None, BigBenEventQuery]) -> Ans
     return _found(await call.service.events.find(call.query.tenant, call.query.id))
 
 
-def _tenant_of_query(call: Call[BigBenServices, None, BigBenEventQuery]) -> Mapping[str, str]:
-    return {"tenant": call.query.tenant} if NAME.fullmatch(call.query.tenant) else {}
+def _tenant(name: str | None) -> Mapping[str, str]:
+    """Return the parameter of a path for a tenant; none for a name that no tenant can have."""
+    return {"tenant": name} if name is not None and NAME.fullmatch(name) else {}
 
 
 @bigben.post(
     "bigben/events/dryrun",
     answers={200: EventResponse, 404: "not-found", 429: "too-many-requests"},
-    about=("", _tenant_of_query),
+    about=("", lambda call: _tenant(call.query.tenant)),
 )
 async def bigben_dryrun(call: Call[BigBenServices, None, BigBenEventQuery]) -> Answer:
     """Deliver a copy of an event now; the event itself does not change."""
@@ -136,8 +137,8 @@ async def _requests(raw: bytes) -> list[Span]:
 
 def _channel_of(call: Call[BigBenServices, Processor]) -> Mapping[str, str]:
     """Return the channel that a registration sets, as a path's parameters; none for a name that no tenant can have."""
-    name = call.body.tenant
-    return {"tenant": name, "name": CHANNEL} if name is not None and NAME.fullmatch(name) else {}
+    found = _tenant(call.body.tenant)
+    return {**found, "name": CHANNEL} if found else {}
 
 
 @operators.post(
@@ -159,15 +160,11 @@ async def bigben_tenants(call: Call[BigBenServices]) -> Answer:
     return Answer(200, await (processors.all() if "admin" in call.key.scopes else processors.of([call.key.tenant], whole=False)))
 
 
-def _tenant_of_cron(call: Call[BigBenServices, CronIn]) -> Mapping[str, str]:
-    return {"tenant": call.body.tenant} if NAME.fullmatch(call.body.tenant) else {}
-
-
 @bigben.post(
     "bigben/cron",
     answers={200: StatusOut, 404: "not-found", 409: "made-elsewhere", 429: "too-many-requests"},
     examples={"each night": _CRON},
-    about=("", _tenant_of_cron),
+    about=("", lambda call: _tenant(call.body.tenant)),
 )
 async def bigben_cron(call: Call[BigBenServices, CronIn]) -> Answer:
     """Create or replace a cron; its times are UTC, as at BigBen."""

@@ -83,12 +83,13 @@ class Changes:
         mirror: Mirror | None = None,
         searchable: Callable[[str], Awaitable[Collection[str]]] | None = None,
         lines: KeyLines | None = None,
+        serve_now: Callable[[ShardMessage], bool] | None = None,
     ) -> None:
         """arrivals: numbers the requests of this process. searchable: returns the names of the labels that a tenant searches by.
-        lines: the lines of ordering keys.
+        lines: the lines of ordering keys. serve_now: serves a shard in this process; False if its message must do it, as it always must
+        without this argument.
         """
-        self.serve_now: Callable[[ShardMessage], bool] = lambda message: False
-        """Serves a shard in this process; False if its message must do it."""
+        self._serve_now = serve_now or (lambda message: False)
         self._lines, self._arrivals = lines, arrivals
         self._mirror, self._searchable = mirror, searchable
         self._runner, self._tables, self._lookup, self._writer, self._clock, self._ids = runner, tables, lookup, writer, clock, ids
@@ -396,7 +397,7 @@ class Changes:
         """Send a new shard's message if the shard wakes before the sweep is certain to run, and serve it here if it wakes now."""
         now, message = self._clock.now(), ShardMessage(shard, index_key(shard, wake))
         if wake <= now + DISPATCH_AHEAD:
-            served = wake <= now + EXPRESS_AHEAD and place_of(shard) != MIRRORED and self.serve_now(message)
+            served = wake <= now + EXPRESS_AHEAD and place_of(shard) != MIRRORED and self._serve_now(message)
             try:
                 # The message is then only for the case that this process ends.
                 await self._runner.run(send(message, now + SERVED_WITHIN if served else visible_at(wake)))

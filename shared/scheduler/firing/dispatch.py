@@ -21,6 +21,7 @@ from ...delivery.fleet_owners.model import NoFleets
 from ...delivery.fleet_owners.routing import OwnerRouting
 from ...delivery.flow.service import Flow
 from ...engine.async_runner import AsyncRunner
+from ...engine.leaving import end_within
 from ...storage.ports import Row
 from ...tenants.model import Retry
 from ...tenants.store import TenantDirectory
@@ -138,11 +139,7 @@ class Firing:
     async def close(self) -> None:
         """Let the owners that `serve_now` began release their shards; after `CLOSE_WITHIN` the rest is left to the shards' messages."""
         self.leave()
-        if self._at_once:
-            await asyncio.wait(self._at_once, timeout=CLOSE_WITHIN)
-        for task in self._at_once:
-            task.cancel()
-        await asyncio.gather(*self._at_once, return_exceptions=True)
+        await end_within(self._at_once, CLOSE_WITHIN)
 
     async def serve(self, text: str, *, retries: bool = False) -> None:
         """Serve the shard of a message as far as it can be served now. A small shard may be served by another invocation of this process.

@@ -18,6 +18,7 @@ from ...core.ids import Ids
 from ...core.settings import Settings
 from ...delivery.flow.service import Flow
 from ...engine.async_runner import AsyncRunner
+from ...engine.leaving import end_within
 from ..ingest.account_rotation import AccountRotation
 from ..ingest.writer import Stored
 from ..keys import Address, event_row, place_of, placed, shard_key
@@ -89,12 +90,7 @@ class Express:
     async def close(self) -> None:
         """Let the owners release their shards; what they do not manage within `CLOSE_WITHIN` is left to the safety net."""
         self.leave()
-        tasks = list(self._served.values())
-        if tasks:
-            await asyncio.wait(tasks, timeout=CLOSE_WITHIN)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_within(self._served.values(), CLOSE_WITHIN)
 
     async def store(self, tenant: str, events: Sequence[EventToStore]) -> list[Stored | StorageError | None]:
         """Store the events that this process can deliver itself at once.

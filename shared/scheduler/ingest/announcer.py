@@ -12,6 +12,7 @@ import logging
 from collections import deque
 
 from ...core.clock import Clock, Millis
+from ...engine import leaving
 from ...engine.async_runner import AsyncRunner
 from ..protocol.dispatch import MOST_TOGETHER, ShardMessage, announce_together
 from ..timings import ANNOUNCE_TOGETHER, HELD_FOR
@@ -20,8 +21,6 @@ log = logging.getLogger(__name__)
 
 MANY = 8
 """Announcements within the last second from which they are held: a lone shard's message is sent at once."""
-LOOK_EVERY = 0.25
-"""Seconds after which a held announcement sees that the process is about to end."""
 
 
 class Announcer:
@@ -66,9 +65,7 @@ class Announcer:
             task.add_done_callback(self._tasks.discard)
 
     async def _later(self, period: Millis, held: list[tuple[Millis, ShardMessage]]) -> None:
-        until = self._clock.monotonic() + HELD_FOR
-        while not self._leaving and (left := until - self._clock.monotonic()) > 0:
-            await self._clock.sleep(min(left, LOOK_EVERY))
+        await leaving.pause(self._clock, HELD_FOR, lambda: self._leaving)
         if self._held.get(period) is held:
             await self._send(self._held.pop(period))
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.engine.effects import Write, get
+from shared.engine.effects import get
 from shared.scheduler.protocol import owning, user_ends
 from shared.scheduler.shard import gate
-from shared.storage.names import EVENTS, SWEEPS
-from shared.storage.ports import Upsert
+from shared.storage.names import EVENTS
 
 from ..checking.mutants import Mutant, Patch, relay
 from . import end_plays
+from .held_mutants import at_will
 
 
 def ends_unnamed() -> list[Patch]:
@@ -54,16 +54,7 @@ def noted_before_the_end() -> list[Patch]:
 def noted_at_will() -> list[Patch]:
     """The row is written without its ETag: a delayed request takes the second event away."""
     plain = user_ends.store_notes
-
-    def store_notes(partition: str, notes: Any) -> Any:
-        def change(effect: Any) -> Any:
-            if isinstance(effect, Write) and effect.table == SWEEPS:
-                return effect._replace(ops=tuple(Upsert(op.rk, op.props) for op in effect.ops))
-            return effect
-
-        return relay(plain(partition, notes), change)
-
-    return [(user_ends, "store_notes", store_notes)]
+    return [(user_ends, "store_notes", lambda partition, notes: relay(plain(partition, notes), at_will))]
 
 
 def numbers_for_events() -> list[Patch]:

@@ -30,19 +30,17 @@ def former_numbers_kept() -> list[Patch]:
     return [(holding, "note_held", note_held)]
 
 
+def at_will(effect: Any) -> Any:
+    """Let a write of rows of `TocsinSweeps` replace them, whatever they are."""
+    if isinstance(effect, Write) and effect.table == SWEEPS:
+        return effect._replace(ops=tuple(Upsert(op.rk, op.props) for op in effect.ops))
+    return effect
+
+
 def written_at_will() -> list[Patch]:
     """The row is written whatever it says, so a former owner overwrites what a later one has found."""
     plain = holding.note_held
-
-    def note_held(session: owning.OwnerSession, text: str) -> Any:
-        def change(effect: Any) -> Any:
-            if isinstance(effect, Write) and effect.table == SWEEPS:
-                return effect._replace(ops=tuple(Upsert(op.rk, op.props) for op in effect.ops))
-            return effect
-
-        return relay(plain(session, text), change)
-
-    return [(holding, "note_held", note_held)]
+    return [(holding, "note_held", lambda session, text: relay(plain(session, text), at_will))]
 
 
 def unknown_to_the_gate() -> list[Patch]:

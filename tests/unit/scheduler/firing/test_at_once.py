@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -21,16 +21,20 @@ async def world() -> AsyncIterator[World]:
     await opened.close()
 
 
-async def delivered(world: World, event_id: str, count: int = 1) -> None:
-    """Let time pass until the event was sent `count` times: no queue is served, and no timer ticks."""
+async def within_100_ms(world: World, done: Callable[[], bool]) -> None:
+    """Let time pass until it is done: no queue is served, and no timer ticks."""
 
-    async def sent() -> None:
-        while len(world.receiver.of(event_id)) < count:
+    async def wait() -> None:
+        while not done():
             await world.clock.sleep(0.005)
 
     began = world.clock.monotonic()
-    await world.do(sent())
+    await world.do(wait())
     assert world.clock.monotonic() - began < 0.1
+
+
+async def delivered(world: World, event_id: str, count: int = 1) -> None:
+    await within_100_ms(world, lambda: len(world.receiver.of(event_id)) >= count)
 
 
 async def test_an_event_that_is_fired(world: World) -> None:
@@ -59,18 +63,12 @@ async def test_a_callback(world: World) -> None:
     made = await world.demo.create(delay="PT0S", on_delivered="told")
     await delivered(world, made["id"])
 
-    async def told() -> None:
-        while not any(got.target.name == "told" for got in world.receiver.received):
-            await world.clock.sleep(0.005)
-
-    began = world.clock.monotonic()
-    await world.do(told())
-    assert world.clock.monotonic() - began < 0.1
+    await within_100_ms(world, lambda: any(got.target.name == "told" for got in world.receiver.received))
 
 
-async def test_a_process_that_ends_at_once_leaves_the_shard_to_its_message(world: World) -> None:
+async def test_a_process_that_ends_at_once_leaves_the_shard_to_its_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     made = await world.demo.create(delay="P1D")
-    world.app.scheduler.changes.serve_now = lambda message: True  # and then it is gone
+    monkeypatch.setattr(world.app.scheduler.changes, "_serve_now", lambda message: True)  # and then it is gone
     assert (await world.demo.post(f"/api/v1/events/{made['id']}/fire")).status == 202
     assert await world.queues.length(QUEUE_SHARDS) >= 1
     await world.run(8)

@@ -36,12 +36,12 @@ async def test_death_at_any_write_neither_loses_nor_doubles_an_occurrence(name: 
 
 @pytest.mark.parametrize("name", ["sweep", *chain.CALLS])
 async def test_sweeps_and_changes_at_once_agree_in_many_orders(name: str) -> None:
-    for seed in range(100, 200):
+    for seed in range(100, 300):
         await chain.together(name, seed)
     note(seeds="100 to 299")
 
 
-@pytest.mark.parametrize("first", range(100, 400, 150))
+@pytest.mark.parametrize("first", range(100, 700, 150))
 async def test_every_occurrence_of_many_lives_is_delivered_once_and_no_other(first: int) -> None:
     for seed in range(first, first + 150):
         await histories.live_through(seed)

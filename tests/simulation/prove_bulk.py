@@ -1,0 +1,24 @@
+"""Many histories with bulk jobs, and the bugs that they find."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.bulk_planted import BULK_PLANTED, bulk_planted
+from tests.simulation.proving import assert_found, assert_kept
+from tests.simulation.world.bulk import simulate_bulk
+
+CHUNK = 80
+ENOUGH = 25
+"""Seeds within which every planted bug must be found."""
+
+
+@pytest.mark.parametrize("first", range(0, 400, CHUNK))
+def test_jobs_change_what_they_should_once_and_report_it_whatever_goes_wrong(first: int) -> None:
+    assert_kept(simulate_bulk, range(first, first + CHUNK), "python -m tests.simulation --jobs")
+
+
+@pytest.mark.parametrize("bug", BULK_PLANTED)
+def test_a_planted_bug_of_jobs_is_found(bug: str) -> None:
+    with bulk_planted(bug) as first:
+        assert_found(bug, simulate_bulk, range(first, first + ENOUGH))
