@@ -15,6 +15,7 @@ from tests.model.shards.plays import PLAYS
 from tests.model.shards.world import World
 from tests.model.stored import assert_play_holds
 
+PARTS = 3
 ALL = PLAYS | EXPRESS_PLAYS | CALLBACK_PLAYS | LONG_WORK_PLAYS | END_PLAYS
 
 
