@@ -19,7 +19,7 @@ INSTALLED := shared/__init__.py shared/client shared/cli shared/core shared/engi
   shared/leases/__init__.py shared/leases/node shared/checkpoints/__init__.py shared/checkpoints/node shared/maintenance/agent
 
 # More processes than cores: many tests wait, for signals, time-outs and gates that grow old.
-JOBS ?= 6
+JOBS ?= 4
 SEEDS ?= 100
 ARGS ?=
 
