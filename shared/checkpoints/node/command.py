@@ -70,6 +70,18 @@ async def run_in(turn: GuardedTurn, command: Sequence[str], *, grace: float, env
     the primary. If it is cancelled, it returns when no process of the program runs any more. Raises `TurnLost` when the guard ended the
     program at the limit, `NotRunnable`, `TocsinError` when the guard was killed.
     """
+    own = frozenset(guard.children())
+    # If the guard is killed, the program's processes become children of this process, also those that left the program's group.
+    guard.adopt(True)
+    try:
+        return await _run_in(turn, command, grace, environment, own)
+    finally:
+        guard.adopt(False)
+
+
+async def _run_in(
+    turn: GuardedTurn, command: Sequence[str], grace: float, environment: Mapping[str, str], own: frozenset[int]
+) -> CommandOutcome:
     reading, writing = os.pipe()
     until = turn.until
     try:
@@ -107,6 +119,8 @@ async def run_in(turn: GuardedTurn, command: Sequence[str], *, grace: float, env
         # A guard that ended has killed what was left of the program. If the guard was killed, this process does it.
         if process.returncode != 0:
             _kill_directly(process, events)
+            await asyncio.shield(ending)
+            guard.end_children(own)
         await asyncio.shield(listening)
     if "errno" in events:
         raise NotRunnable(command[0], int(events["errno"]))

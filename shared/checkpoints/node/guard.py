@@ -82,8 +82,13 @@ def _kill(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _orphans() -> list[int]:
-    """Return the children of this process: processes of the command that outlived it, even if they left its group."""
+def adopt(orphans: bool) -> None:
+    """Make this process the parent of descendants whose parent has ended, even if they left its group, or no longer. On Linux alone."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(orphans))
+
+
+def children() -> list[int]:
+    """Return the children of this thread, adopted ones too."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(pid) for pid in file.read().split()]
@@ -91,19 +96,24 @@ def _orphans() -> list[int]:
         return []
 
 
+def end_children(own: frozenset[int]) -> None:
+    """Kill the children of this thread but its own, and what they leave behind, until there is none."""
+    while orphans := [pid for pid in children() if pid not in own]:
+        for pid in orphans:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in orphans:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
 def _sweep(child: int) -> int:
     """Kill what the ended command left behind. Returns its wait status."""
     # Before it is reaped: until then no other process can get its pid.
     _kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
-    while True:
-        for pid in _orphans():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return status
+    end_children(frozenset())
+    return status
 
 
 def _split(given: bytes) -> tuple[float | None, bytes]:
@@ -132,7 +142,7 @@ def guard(until: float, grace: float, events: int, command: list[str]) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    adopt(True)
     try:
         child = _start(command)
     except OSError as error:

@@ -144,6 +144,20 @@ async def test_killed_guard_takes_its_program_with_it(tmp_path: Path) -> None:
     await until(lambda: gone(tmp_path), "its end")
 
 
+async def test_killed_guard_takes_processes_that_left_its_programs_group_with_it(tmp_path: Path) -> None:
+    ours = subprocess.Popen(["sleep", "600"])
+    try:
+        task = asyncio.create_task(run_in(turn_of(LONG), family(tmp_path, stubborn=True), grace=1, environment=environment()))
+        await until(lambda: len(members(tmp_path)) == 3, "the family")
+        os.kill(guard_of(members(tmp_path)[0]), signal.SIGKILL)
+        with pytest.raises(TocsinError, match="guard"):
+            await task
+        assert gone(tmp_path) and alive(ours.pid)
+    finally:
+        ours.kill()
+        ours.wait()
+
+
 async def test_stopped_guard_is_replaced_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "GUARD_OVERTIME", 0.2)
     script = f"sleep 600 & echo $$ $! >> {tmp_path}/pids; wait"
