@@ -44,6 +44,8 @@ TOGETHER: Final = 100
 """Rows in one transaction."""
 LONGEST_PAUSE: Final = 30.0
 """Longest pause in seconds before notes that storage did not take are sent again."""
+LAST_STORE: Final = 2.0
+"""Seconds that the last notes of a process have. What storage does not take then, the next owner of the shard counts."""
 PAGE: Final = 1_000
 OLD: Millis = 600_000
 """Age from which a note may be removed: its shard's rows are not read any more by whoever began before the shard was finished."""
@@ -89,12 +91,12 @@ class EndNotes:
         self._leaving = True
 
     async def close(self) -> None:
-        """Store what is gathered, if storage takes it now."""
+        """Store what is gathered, if storage takes it within `LAST_STORE`."""
         self.leave()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
-        await self._store()
+        await leaving.end_within([asyncio.create_task(self._store())], LAST_STORE)
 
     async def _store_later(self) -> None:
         failed = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -216,6 +217,23 @@ async def test_the_process_that_ends_stores_its_notes(world: World) -> None:
     assert notes(world) == []
     await world.app.scheduler.end_notes.close()
     assert len(notes(world)) == 1
+
+
+async def test_the_process_that_ends_does_not_wait_for_silent_storage(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await world.tenant()
+    ids = await batch(client, 1)
+    assert (await client.delete(f"{EVENTS_URL}/{ids[0]}")).status == 204
+    asked = asyncio.Event()
+
+    async def write(self: MemoryTables, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    monkeypatch.setattr(MemoryTables, "write", write)
+    monkeypatch.setattr(end_notes, "LAST_STORE", 0.05)
+    await world.app.scheduler.end_notes.close()
+    assert asked.is_set() and notes(world) == []
 
 
 def test_the_oldest_count_in_use_is_younger_than_five_seconds() -> None:
