@@ -1,5 +1,6 @@
 """Settings of all tests. Property tests use the same examples on every machine, however busy it is."""
 
+import gc
 import os
 import shutil
 from collections.abc import Mapping
@@ -23,6 +24,14 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> M
     """Tests run on the loop that the devhost runs on: uvloop, as in production, or asyncio's own with DEVHOST_LOOP=asyncio."""
     name = chosen_loop(os.environ)
     return {name: loop_factory(name)}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Without collections of garbage every later test of the process would be slower and take more memory."""
+    if not gc.isenabled():
+        gc.enable()
+        pytest.fail(f"{item.nodeid} leaves the garbage collector off")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

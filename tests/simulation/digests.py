@@ -71,10 +71,13 @@ def digests(kinds: Iterable[str], seeds: Sequence[int], effects: int = history.M
     cut off."""
     found = {}
     gc.disable()
-    for kind in kinds:
-        with patched([(history, "MOST_LINES", history.MOST_LINES if kind == "plain" else effects)]):
-            found[kind] = [DIGESTS[kind](seed) for seed in seeds]
-        gc.collect()
+    try:
+        for kind in kinds:
+            with patched([(history, "MOST_LINES", history.MOST_LINES if kind == "plain" else effects)]):
+                found[kind] = [DIGESTS[kind](seed) for seed in seeds]
+            gc.collect()
+    finally:
+        gc.enable()
     return found
 
 
