@@ -1,8 +1,9 @@
 """Hostile bodies beside other requests: `python -m bench.bodies`.
 
-Sends bodies of 16 MiB at once to one devhost, and a small request every 20 ms on a connection of its own. Prints, for each kind of body,
-the times of the small requests and the memory that the process had at most above what it had before. Sender and probe are processes of
-their own, so that only the devhost can delay the answers. The probe's own lateness, which a busy machine causes, is printed beside them.
+Sends bodies of 16 MiB, or of `--size` bytes, at once to one devhost, and a small request every 20 ms on a connection of its own. Prints,
+for each kind of body, the times of the small requests and the memory that the process had at most above what it had before. Sender and
+probe are processes of their own, so that only the devhost can delay the answers. The probe's own lateness, which a busy machine causes, is
+printed beside them.
 """
 
 from __future__ import annotations
@@ -33,32 +34,32 @@ PERIOD: Final = 0.02
 _EVENT: Final = b'[{"delay":"PT1H","payload":'
 
 
-def _filled(start: bytes, piece: bytes, end: bytes) -> bytes:
-    return start + piece * ((16 * MIB - len(start) - len(end)) // len(piece)) + end
+def _filled(size: int, start: bytes, piece: bytes, end: bytes) -> bytes:
+    return start + piece * ((size - len(start) - len(end)) // len(piece)) + end
 
 
-KINDS: Final = {
-    "lists": lambda: _filled(b"[", b"[],", b"[]]"),
-    "members": lambda: _EVENT + b"{" + b",".join(b'"%x":0' % n for n in range(1_560_000)) + b"}}]",
-    "one member": lambda: _filled(_EVENT + b"{", b'"0":0,', b'"0":0}}]'),
-    "nested lists": lambda: _filled(_EVENT + b"[", b"[[]],", b"0]}]"),
-    "nested lists of 500 kB": lambda: _filled(b"[", _EVENT[1:] + b"[" + b"[[]]," * 100_000 + b"0]},", b"0]"),
-    "objects": lambda: _filled(_EVENT + b"[", b"{},", b"{}]}]"),
-    "elements of 300 kB": lambda: _filled(b"[", _EVENT[1:] + b"[" + b"{}," * 100_000 + b"{}]},", b"0]"),
-    "arrays of 500 kB": lambda: _filled(b"[", b"[" + b"[[]]," * 100_000 + b"0],", b"0]"),
-    "members of 125 kB": lambda: _filled(b"[", b'{"delay":"PT1H","x":[' + b"[[]]," * 25_000 + b'0],"payload":0},', b"0]"),
-    "white space": lambda: _filled(b"[", b" ", b"]"),
-    "open brackets": lambda: _filled(b"", b"[", b""),
-    "escapes": lambda: _filled(_EVENT + b'"', b'\\"', b'"}]'),
+KINDS: Final[dict[str, Callable[[int], bytes]]] = {
+    "lists": lambda size: _filled(size, b"[", b"[],", b"[]]"),
+    "members": lambda size: _EVENT + b"{" + b",".join(b'"%x":0' % n for n in range(size // 11)) + b"}}]",
+    "one member": lambda size: _filled(size, _EVENT + b"{", b'"0":0,', b'"0":0}}]'),
+    "nested lists": lambda size: _filled(size, _EVENT + b"[", b"[[]],", b"0]}]"),
+    "nested lists of 500 kB": lambda size: _filled(size, b"[", _EVENT[1:] + b"[" + b"[[]]," * 100_000 + b"0]},", b"0]"),
+    "objects": lambda size: _filled(size, _EVENT + b"[", b"{},", b"{}]}]"),
+    "elements of 300 kB": lambda size: _filled(size, b"[", _EVENT[1:] + b"[" + b"{}," * 100_000 + b"{}]},", b"0]"),
+    "arrays of 500 kB": lambda size: _filled(size, b"[", b"[" + b"[[]]," * 100_000 + b"0],", b"0]"),
+    "members of 125 kB": lambda size: _filled(size, b"[", b'{"delay":"PT1H","x":[' + b"[[]]," * 25_000 + b'0],"payload":0},', b"0]"),
+    "white space": lambda size: _filled(size, b"[", b" ", b"]"),
+    "open brackets": lambda size: _filled(size, b"", b"[", b""),
+    "escapes": lambda size: _filled(size, _EVENT + b'"', b'\\"', b'"}]'),
 }
-"""Name -> the function that makes a body of almost 16 MiB."""
+"""Name -> the function that makes a body of almost so many bytes."""
 
 
-def send(port: int, kind: str, count: int) -> None:
+def send(port: int, kind: str, count: int, size: int, key: str) -> None:
     """Send `count` bodies, each on a connection of its own, all at the same time, and print the counts of the answers' statuses as JSON."""
-    body = KINDS[kind]()
+    body = KINDS[kind](size)
     statuses: Counter[str] = Counter()
-    headers = {"authorization": f"Bearer {KEY}", "content-type": "application/json", "content-length": str(len(body))}
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json", "content-length": str(len(body))}
     head = encode("POST", BATCH, headers, "")
 
     def one() -> None:
@@ -127,15 +128,15 @@ async def probing(port: int, path: str, key: str = KEY) -> AsyncIterator[Callabl
         yield finish
 
 
-async def measure(host: Host, kind: str, count: int, path: str) -> dict[str, Any]:
+async def measure(host: Host, kind: str, asked: argparse.Namespace) -> dict[str, Any]:
     """Send the bodies of one kind beside the probe."""
     # The app's own part: the process beside it plays the host.
     [worker] = workers(host.pid)
     before, cpu = resident(worker), cpu_seconds(host.pid)
     watching = asyncio.create_task(_peak(worker))
-    async with probing(host.port, path) as finish:
+    async with probing(host.port, PROBES[asked.probe]) as finish:
         started = time.perf_counter()
-        async with child("-m", "bench.bodies", "send", str(host.port), kind, str(count)) as sending:
+        async with child("-m", "bench.bodies", "send", str(host.port), kind, str(asked.count), str(asked.size), asked.key) as sending:
             sent, _ = await sending.communicate()
         wall = time.perf_counter() - started
         times = await finish()
@@ -147,20 +148,23 @@ async def measure(host: Host, kind: str, count: int, path: str) -> dict[str, Any
         "cpu": cpu_seconds(host.pid) - cpu,
         "probe": percentiles(times["took"]),
         "own": percentiles(times["own"]),
-        "mib": (await watching - before) / MIB,
+        "mib": ((most := await watching) - before) / MIB,
+        "most_mib": most / MIB,
     }
 
 
-async def run(names: list[str], count: int, path: str) -> None:
+async def run(names: list[str], asked: argparse.Namespace) -> None:
+    settings = {"FUNCTIONS_REQUEST_BODY_SIZE_LIMIT": str(asked.size)}
     with emulator() as azurite:
         for name in names:
-            async with devhost(azurite.connection_string) as host:
-                found = await measure(host, name, count, path)
+            async with devhost(azurite.connection_string, settings=settings) as host:
+                found = await measure(host, name, asked)
             p50, p99, most = found["probe"]
             answers = ", ".join(f"{many} x {status}" for status, many in sorted(found["statuses"].items()))
             print(
-                f"{name:20} {count:3} bodies  {found['seconds']:5.1f} s  cpu {found['cpu']:5.1f} s  probe ms p50 {p50:6.1f} p99 {p99:6.1f} "
-                f"max {most:6.1f} (own max {found['own'][2]:5.1f})  memory +{found['mib']:4.0f} MiB  {answers}",
+                f"{name:20} {asked.count:3} bodies  {found['seconds']:5.1f} s  cpu {found['cpu']:5.1f} s  "
+                f"probe ms p50 {p50:6.1f} p99 {p99:6.1f} max {most:6.1f} (own max {found['own'][2]:5.1f})  memory +{found['mib']:4.0f} MiB "
+                f"to {found['most_mib']:4.0f}  {answers}",
                 flush=True,
             )
 
@@ -170,15 +174,17 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"some of: {', '.join(KINDS)}")
     parser.add_argument("--count", type=int, default=64, help="bodies at once (default: 64)")
     parser.add_argument("--probe", choices=PROBES, default="liveness", help="request beside them (default: %(default)s)")
+    parser.add_argument("--size", type=int, default=16 * MIB, help="bytes of a body, and the largest that the app takes (default: 16 MiB)")
+    parser.add_argument("--key", default=KEY, help="key of the calls; any other than the app's is answered 401")
     given = parser.parse_args()
     if unknown := set(given.kinds) - KINDS.keys():
         parser.error(f"no such kinds: {', '.join(sorted(unknown))}")
-    asyncio.run(run(given.kinds or list(KINDS), given.count, PROBES[given.probe]))
+    asyncio.run(run(given.kinds or list(KINDS), given))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["send"]:
-        send(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+        send(int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6])
     elif sys.argv[1:2] == ["probe"]:
         probe(int(sys.argv[2]), *sys.argv[3:])
     else:
