@@ -7,12 +7,13 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, Protocol
-
-import aiohttp
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ...core.errors import TocsinError
 from ..decisions.approvals import ApprovalOutcome
+
+if TYPE_CHECKING:
+    import aiohttp
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,9 @@ class ArmClient:
             extra = {"action": "maintenance_arm_unfit", "event_id": event_id}
             log.warning("An approval cannot go to Azure Resource Manager: %s", error, extra=extra)
             return Acknowledged("refused", 0)
+        # Imported here, because it takes a tenth of the app's start, and only fleets with this transport need it.
+        import aiohttp
+
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT))
         try:
