@@ -23,6 +23,7 @@ from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.delivery.channels.model import KeyLimits, QueueChannel
 from shared.storage import Storage
 from shared.storage.azure.transport import TransportPolicy
+from shared.storage.names import EVENTS
 from shared.storage.ports import Applied, Op, Page, Row, WriteRefused
 
 from ..history import World, quietly
@@ -37,9 +38,11 @@ TICK = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """The load and the trouble. Times in seconds. events: with `keys` ordering keys, due evenly over `spread` from `FIRST_DUE` on. per_second:
-    requests that storage serves. begins, lasts: of the trouble. slow: what each request takes longer then. starved: requests that
-    storage serves a second then."""
+    """The load and the trouble. Times in seconds.
+
+    events: with `keys` ordering keys, due evenly over `spread` from `FIRST_DUE` on. per_second: requests that storage serves. begins, lasts:
+    of the trouble. slow: what each request takes longer then. starved: requests that storage serves a second then.
+    """
 
     seed: int = 1
     events: int = 300
@@ -55,6 +58,8 @@ class Overload:
 
 
 FIRST_DUE = 60.0
+WATCHED = 900.0
+"""Seconds after the trouble for which open events are waited for."""
 
 
 @dataclass(slots=True)
@@ -163,7 +168,7 @@ class OverloadWorld(World):
 
 
 def play(asked: Overload) -> Figures:
-    """Play until every event has ended, at most an hour after the trouble."""
+    """Play until every event has ended, at most `WATCHED` after the trouble."""
     world, figures = OverloadWorld(asked.seed, "none"), Figures()
     world.server = Server(world, asked, figures)
     profile = world.profile
@@ -189,10 +194,8 @@ async def _story(world: OverloadWorld, asked: Overload, line: Line, figures: Fig
     for instance in instances:
         platform.run(instance)
     timer = world.loop.create_task(platform.sweep(instances, TICK))
-    end = asked.begins + asked.lasts + 3_600
-    while world.loop.now < end and len({each.id for each in line.arrivals}) < asked.events:
-        await asyncio.sleep(1.0)
-    while world.loop.now < end and any(_is_open(row) for row in world.rows("TocsinEvents")):
+    end = asked.begins + asked.lasts + WATCHED
+    while world.loop.now < end and any(_is_open(row) for row in world.rows(EVENTS)):  # noqa: ASYNC110
         await asyncio.sleep(1.0)
     figures.settled = world.loop.now
     await asyncio.sleep(120.0)
