@@ -30,7 +30,7 @@ def test_all_events_are_settled_soon_and_requests_are_at_most_twice_as_many_as_b
 
 
 def test_requests_without_patience_would_keep_storage_busy() -> None:
-    """The meter finds an overload that outlives its cause: callers that give up after a second and ask again for ever."""
+    """The test finds an overload that outlives its cause: callers that give up after a second and ask again for ever."""
     impatient = TransportPolicy(attempts=1_000_000, total=math.inf, request=1.0, cap=0.5)
     asked = Overload(slow=0.0, starved=3.0, per_second=12.0, policy=impatient)
-    assert multiple(asked, play(asked)) > 2.0
+    assert len(play(asked).delivered) < asked.events

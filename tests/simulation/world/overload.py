@@ -40,8 +40,8 @@ TICK = 15.0
 class Overload:
     """The load and the trouble. Times in seconds.
 
-    events: with `keys` ordering keys, due evenly over `spread` from `FIRST_DUE` on. per_second: requests that storage serves. begins, lasts:
-    of the trouble. slow: what each request takes longer then. starved: requests that storage serves a second then.
+    events: with `keys` ordering keys, due evenly over `spread` from `FIRST_DUE` on. per_second: requests that storage serves. begins,
+    lasts: of the trouble. slow: what each request takes longer then. starved: requests that storage serves a second then.
     """
 
     seed: int = 1
