@@ -231,7 +231,7 @@ export interface paths {
         put?: never;
         /**
          * Prepare a bulk job: count the events that match a filter
-         * @description Nothing is changed until the count is confirmed. The job shows the count and a sample; a large count takes longer than this call.
+         * @description Nothing is changed until the count is confirmed. The job shows the count and a sample; a large count takes longer than this call. If ten jobs of the tenant have not ended, the oldest that has waited a minute for its confirmation is cancelled.
          */
         post: operations["jobs_create"];
         delete?: never;

@@ -73,6 +73,8 @@ COUNT_AT_ONCE: Final = 2.0
 """Seconds that a request to create a job counts before it answers."""
 LEASE: Millis = 30_000
 """Time after the last step of a process after which another one continues the job."""
+HELD_FOR_CONFIRMATION: Millis = 60_000
+"""Time for which a job that waits for its confirmation keeps its place among those that have not ended."""
 STORED_WITHIN: Millis = 600_000
 """Time within which the request that stores a job has arrived, whatever became of its answer."""
 CONFLICTS: Final = 50
@@ -91,10 +93,14 @@ class BulkJobs:
     # -- requests
 
     async def create(self, tenant: str, asked: BulkIn) -> dict[str, Any]:
-        """Store a job, and count for up to `COUNT_AT_ONCE` seconds. Raises 429 if the tenant has `MOST_UNFINISHED` jobs."""
+        """Store a job, and count for up to `COUNT_AT_ONCE` seconds.
+
+        If the tenant has `MOST_UNFINISHED` jobs, it takes the place of the oldest that has waited `HELD_FOR_CONFIRMATION` for its
+        confirmation: nobody may know of such a job, because the answer that named it was lost. Raises 429 if there is none.
+        """
         rows = await self._rows(tenant)
         unfinished = [row for row in rows if row.props["state"] in UNFINISHED]
-        if len(unfinished) >= MOST_UNFINISHED:
+        if len(unfinished) >= MOST_UNFINISHED and not await self._make_room(tenant, unfinished):
             raise too_many(60, f"the tenant has {MOST_UNFINISHED} bulk jobs that have not ended; cancel one, or wait", "bulk_jobs")
         ended = sorted((row for row in rows if row.props["state"] not in UNFINISHED), key=lambda row: int(row.props["created"]))
         # Each call removes more jobs than it makes, so a tenant that makes many keeps no more than these.
@@ -115,6 +121,16 @@ class BulkJobs:
         if row.props["state"] == "counting":
             await self._call()
         return shown(job_id, CODEC.decode(row.props))
+
+    async def _make_room(self, tenant: str, unfinished: Sequence[Row]) -> bool:
+        """Cancel the oldest job that nobody has confirmed in time; return False if there is none."""
+        latest = self._clock.now() - HELD_FOR_CONFIRMATION
+        waiting = [row for row in unfinished if row.props["state"] == "counted" and int(row.props["created"]) <= latest]
+        if not waiting:
+            return False
+        oldest = min(waiting, key=lambda row: int(row.props["created"]))
+        job = CODEC.decode(oldest.props)
+        return bool(await self._merge(oldest, job, replace(job, state="cancelled", ended=self._clock.now())))
 
     async def get(self, tenant: str, job_id: str) -> dict[str, Any]:
         """Return a job. Raises 404."""

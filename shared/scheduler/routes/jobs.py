@@ -21,6 +21,7 @@ async def jobs_create(call: Call[BulkJobs, BulkIn]) -> Answer:
     """Prepare a bulk job: count the events that match a filter.
 
     Nothing is changed until the count is confirmed. The job shows the count and a sample; a large count takes longer than this call.
+    If ten jobs of the tenant have not ended, the oldest that has waited a minute for its confirmation is cancelled.
     """
     made = await call.service.create(call.tenant, call.body)
     return Answer(201, made, {"location": f"{call.path}/{made['id']}"})

@@ -291,6 +291,30 @@ async def test_tenant_has_a_bounded_number_of_unfinished_jobs(world: World, monk
     await counted(world, "cancel")
 
 
+async def test_job_that_nobody_confirms_makes_room_for_a_further_one_after_a_minute(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the answers that named the jobs had been lost."""
+    monkeypatch.setattr(service, "MOST_UNFINISHED", 2)
+    await events(world, 1)
+    first = await counted(world, "cancel")
+    await world.run(30)
+    second = await counted(world, "cancel")
+    await world.run(30)
+    third = await counted(world, "cancel")
+    assert (await world.demo.post(JOBS, {"action": "cancel", "filter": {}})).status == 429
+    states = {each["id"]: (await world.demo.get(f"{JOBS}/{each['id']}")).json()["state"] for each in (first, second, third)}
+    assert states == {first["id"]: "cancelled", second["id"]: "counted", third["id"]: "counted"}
+    late = await world.demo.post(f"{JOBS}/{first['id']}/confirm", {"confirmation": first["confirmation"]})
+    assert (late.status, late.json()["type"].rpartition("/")[2]) == (409, "job-ended")
+
+
+async def test_job_at_work_makes_no_room(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MOST_UNFINISHED", 1)
+    await events(world, 1)
+    await confirm(world, await counted(world, "cancel"))
+    await world.clock.advance(120, settle=3)
+    assert (await world.demo.post(JOBS, {"action": "cancel", "filter": {}})).status == 429
+
+
 async def test_run_that_sees_a_job_before_it_is_stored_does_not_lose_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await events(world, 3)
     bulk = world.app.scheduler.bulk
