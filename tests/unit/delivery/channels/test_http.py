@@ -216,7 +216,7 @@ async def test_a_refused_connection_is_tried_again(sender: HttpSender) -> None:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
         verdict = await sender.send(http_target(f"http://127.0.0.1:{port}/a/b?token=abc#frag"), make_delivery())
-    assert verdict == Verdict("retry", None, verdict.error)
+    assert verdict == Verdict("retry", None, verdict.error, unreached=True)
     assert_text("delivery.not-connected", verdict.error, url=f"http://127.0.0.1:{port}")
 
 
@@ -234,7 +234,7 @@ async def test_a_connection_lost_before_an_answer_is_tried_again_later(listen: L
 
     receiver = await listen(drop)
     verdict = await sender.send(http_target(url(receiver)), make_delivery())
-    assert verdict.outcome == "retry" and verdict.error
+    assert verdict.outcome == "retry" and verdict.unreached and verdict.error
     assert "closed before an answer" in verdict.error or "connection lost" in verdict.error
     assert len(receiver.requests) == 1, "a fresh connection that fails is the receiver's answer: no second try here"
 
