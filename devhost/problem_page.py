@@ -17,6 +17,8 @@ Look up here what an error of the API means and what to do.
 The code is the end of the `type` of an [RFC 9457](https://www.rfc-editor.org/rfc/rfc9457) document, as in `https://tocsin.dev/problems/id-conflict`.
 `make problems` generates the page from the routes and `shared/web/problem_types.py`.
 
+A 500 without a body comes from the host: its worker has ended, and the call may have taken effect. Repeat it as after a lost answer.
+
 """
 
 

@@ -1,7 +1,8 @@
 """The outcome of a failed attempt: the event is retried, or it is dead or lapsed. Pure; every failed attempt is settled by it.
 
 A stale answer, by a server that does not own the partition of the event's key any more, is no failed attempt: its owner is looked up again
-after a pause. The number of such answers is stored, so they cannot go on for ever.
+after a pause. The number of such answers is stored, so they cannot go on for ever. Neither is a delivery that did not reach the server that
+owns the partition, for as long as a failover takes: the time of the first one is stored.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ..core.clock import Millis
 from ..core.readable import readable_duration
 from ..delivery.channels.ports import Verdict
 from ..delivery.channels.rules import MAX_RETRY_AFTER
-from ..delivery.fleet_owners.rules import stale_pause
+from ..delivery.fleet_owners.rules import stale_pause, unreached_pause
 from ..storage.ports import Props
 from . import rules
 from .attempt_history import ERROR_LENGTH, with_attempt, with_note
@@ -21,6 +22,8 @@ from .shard.retries import RetryPolicy, after_failure
 
 STALE: Final = "stale"
 """Property of an event row: stale answers since the last attempt that counts. Absent, or 0, for none."""
+UNREACHED: Final = "unreached"
+"""Property of an event row: time of the first delivery since then that did not reach the owner of its partition. Absent, or 0, for none."""
 
 
 def stale_answer(props: Mapping[str, Any], verdict: Verdict, fired: Millis, now: Millis) -> rules.RowOutcome | None:
@@ -31,6 +34,21 @@ def stale_answer(props: Mapping[str, Any], verdict: Verdict, fired: Millis, now:
         return None
     history = with_attempt(props, fired, "stale", verdict.status, verdict.error, now - fired)
     return rules.RowOutcome("retrying", {"next": now + pause, "history": history, STALE: count, **rules.send_for_free(props)})
+
+
+def unreached_owner(props: Mapping[str, Any], failover: Millis, verdict: Verdict, fired: Millis, now: Millis) -> rules.RowOutcome | None:
+    """Return the outcome of an attempt that did not reach the owner of the partition; None if it counts as a failed attempt."""
+    since = int(props.get(UNREACHED, 0)) or now
+    pause = unreached_pause(since, failover, now)
+    if pause is None:
+        return None
+    history = with_attempt(props, fired, "retry", None, verdict.error, now - fired)
+    return rules.RowOutcome("retrying", {"next": now + pause, "history": history, UNREACHED: since, **rules.send_for_free(props)})
+
+
+def counting(props: Mapping[str, Any]) -> Props:
+    """Return the change with which an attempt counts: what cost none is counted anew after it."""
+    return {name: 0 for name in (STALE, UNREACHED) if name in props}
 
 
 def failed_attempt(

@@ -28,8 +28,6 @@ class ConnectionPolicy[Reader: HeadReader](NamedTuple):
     """An unused connection is kept for this time."""
     body: float = math.inf
     """The body of an answer is read for this time after its head."""
-    asks_system: bool = False
-    """Ask the operating system before each request whether the connection has ended: the event loop sees that only in its next turn."""
 
 
 class Connection[Reader: HeadReader](asyncio.Protocol):
@@ -67,10 +65,11 @@ class Connection[Reader: HeadReader](asyncio.Protocol):
     @property
     def open(self) -> bool:
         """True if a request can be sent. Asked of a connection without a request."""
-        if self._transport is None or self._transport.is_closing():
+        if self._poll is None or self._transport is None or self._transport.is_closing():
             return False
-        # Its end has come, it has failed, or it holds bytes that answer no request.
-        return self._poll is None or not self._poll.poll(0)
+        # The operating system knows if its end has come, it has failed, or it holds bytes that answer no request. The event loop sees that
+        # only in its next turn.
+        return not self._poll.poll(0)
 
     def post(self, request: bytes, deadline: float, answer: Reader | None = None) -> asyncio.Future[Reader]:
         """Send a request; return a future of its answer, as soon as that is usable.
@@ -117,9 +116,8 @@ class Connection[Reader: HeadReader](asyncio.Protocol):
         """See `asyncio.Protocol`."""
         # uvloop's transports do not derive from the class.
         self._transport = cast("asyncio.Transport", transport)
-        if self._policy.asks_system:
-            self._poll = select.poll()
-            self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        self._poll = select.poll()
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""

@@ -211,7 +211,14 @@ def _verdict_of(error: Exception, exchange: Exchange, connection: Connection[Ans
         return Verdict("final", None, rules.one_line(f"{exchange.shown}: the request could not be made from the channel's settings"))
     if exchange.place.context is not None and isinstance(error, (ssl.SSLError, ConnectionLost)) and not (connection and connection.used):
         outcome += "; does the server accept the client certificate?"
-    return Verdict("retry", None, rules.one_line(f"{exchange.shown}: {outcome}"))
+    return Verdict("retry", None, rules.one_line(f"{exchange.shown}: {outcome}"), unreached=_is_unreached(error, connection))
+
+
+def _is_unreached(error: Exception, connection: Connection[AnswerReader] | None) -> bool:
+    """Return True if the error shows no sign of the receiver. A failure of TLS does."""
+    if connection is None:
+        return isinstance(error, (TimeoutError, NameFailed, NotConnected))
+    return isinstance(error, ConnectionLost) and not connection.answer.began and not isinstance(error.__cause__, ssl.SSLError)
 
 
 def _strerror(error: OSError) -> str:

@@ -101,6 +101,8 @@ class Verdict(NamedTuple):
     """True if the receiver has accepted the event and will complete it later; `outcome` is delivered."""
     gone: bool = False
     """True if the receiver wants no more deliveries of the channel: it is paused."""
+    unreached: bool = False
+    """True if there was no connection to the receiver, or it ended before an answer began."""
 
 
 class SecondVerdict(Verdict):

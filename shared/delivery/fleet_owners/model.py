@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, Protocol
 
+from ...core.clock import Millis
+
 type PartitionHold = Literal["", "absent", "leaving", "silent"]
 """The reason why a partition's events wait; '' for none. absent: no server can take them now. leaving: its owner is about to hand it off.
 silent: its owner has not answered the last deliveries."""
@@ -21,6 +23,8 @@ class PartitionOwner(NamedTuple):
     incarnation: str = ""
     endpoint: str = ""
     hold: PartitionHold = ""
+    failover: Millis = 0
+    """Milliseconds for which a server without a connection may still be the owner, or its successor not yet known: V + T."""
     why: str = ""
     """The reason of the hold, as the end of a sentence that begins with the partition."""
 

@@ -21,6 +21,8 @@ UNANSWERED: Final = 3
 """Deliveries in a row without an answer after which a server counts as silent."""
 SERVER_PAUSE: Final[Millis] = 5_000
 """Time between two deliveries to a silent server: each is a probe."""
+UNREACHED_PAUSE: Final[Millis] = 1_000
+"""Pause of an event after a delivery that did not reach the owner, while that costs no attempt."""
 
 
 class OwnerDecision(NamedTuple):
@@ -60,3 +62,12 @@ def decide(owner: PartitionOwner, since: Millis, punctual: Millis, now: Millis) 
 def stale_pause(count: int) -> Millis | None:
     """Return the pause after the `count`-th stale answer to an event; None if that one counts as a failed attempt."""
     return None if count > MOST_STALE else round(backoff.exponential(STALE_FIRST, count - 1, STALE_LONGEST, 20))
+
+
+def unreached_pause(since: Millis, failover: Millis, now: Millis) -> Millis | None:
+    """Return the pause after a delivery that did not reach the owner; None if it counts as a failed attempt.
+
+    since: time of the first such delivery of the event. failover: see `PartitionOwner.failover`. A server that has crashed stays the owner
+    in storage until its lease has ended and another has taken it: until then a failed attempt would say nothing about the next owner.
+    """
+    return UNREACHED_PAUSE if now - since < failover else None

@@ -16,6 +16,8 @@ type CronType = Literal["UNIX", "CRON4J", "QUARTZ", "SPRING"]
 
 MAX_EVENTS = 10_000
 """Largest number of events in one call."""
+MAX_OF_ONE_ID = 100
+"""Largest number of requests for one id in one call: they run one after the other, so more would outlast the call."""
 
 
 class Lenient(BaseModel):

@@ -32,7 +32,7 @@ from ...web.json_spans import Span
 from ...web.parsing import MAX_DEPTH, load_json, split
 from ...web.problem import unreadable
 from . import rules
-from .model import EventRequest
+from .model import MAX_OF_ONE_ID, EventRequest
 from .rules import RejectedRequest, RemoveRequest, UpsertRequest
 
 _PATCH: TypeAdapter[EventPatch] = TypeAdapter(EventPatch)
@@ -59,7 +59,8 @@ class BigBen:
     async def schedule(self, raw: bytes, spans: Sequence[Span], known: IsKnownTenant) -> list[BigBenReply]:
         """Run the requests at the given places of `raw` and return their results in the order sent.
 
-        Requests for one id run one after the other. Raises 422 if a request is not JSON, which makes the whole array invalid, as at BigBen.
+        Requests for one id run one after the other; of more than `MAX_OF_ONE_ID` none is run. Raises 422 if a request is not JSON, which
+        makes the whole array invalid, as at BigBen.
         """
         replies: list[BigBenReply] = [{}] * len(spans)
         pace = Pace()
@@ -82,7 +83,13 @@ class BigBen:
                 rounds.append([])
             rounds[turn].append((number, wanted))
         for now in rounds:
-            for (number, _), reply in zip(now, await self._carry_out([wanted for _, wanted in now]), strict=True):
+            few = []
+            for number, wanted in now:
+                if uses[wanted.tenant, wanted.id] > MAX_OF_ONE_ID:
+                    replies[number] = _too_many_reply(wanted, uses[wanted.tenant, wanted.id])
+                else:
+                    few.append((number, wanted))
+            for (number, _), reply in zip(few, await self._carry_out([wanted for _, wanted in few]), strict=True):
                 replies[number] = reply
         return replies
 
@@ -322,6 +329,14 @@ def _accepted_reply(wanted: UpsertRequest) -> BigBenReply:
     if wanted.payload is not None:
         out["payload"] = orjson.Fragment(wanted.payload)
     return out
+
+
+def _too_many_reply(wanted: UpsertRequest | RemoveRequest, count: int) -> BigBenReply:
+    echo: BigBenReply = {"id": wanted.id, "tenant": wanted.tenant, "mode": "REMOVE"}
+    if isinstance(wanted, UpsertRequest):
+        echo = _accepted_reply(wanted)
+    rule = f"the call has {count:,} requests for this id, of which none was carried out: send at most {MAX_OF_ONE_ID} in one call"
+    return echo | {"eventStatus": "REJECTED", "error": {"code": 400, "message": rule}}
 
 
 def _failed_reply(wanted: UpsertRequest, found: Problem) -> BigBenReply:

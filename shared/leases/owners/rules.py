@@ -40,6 +40,7 @@ def owner_of(
     if not server.endpoint:
         return none._replace(why=f"cannot be delivered to: its owner {server.name} has published no endpoint")
     owner = PartitionOwner(fleet, stored.generation, number, partition.epoch, server.name, partition.incarnation, server.endpoint)
+    owner = owner._replace(failover=round(1000 * (validity + stored.profile.takeover)))
     refusal = placement_refusal(number, server, intents)
     if refusal == "maintenance":
         return owner._replace(hold="leaving", why=f"waits: its owner {server.name} prepares for maintenance")

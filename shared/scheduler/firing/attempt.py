@@ -24,7 +24,7 @@ from ..answer_rows import kept
 from ..attempt_history import ERROR_LENGTH, with_attempt
 from ..facets.long_work.rules import accepted
 from ..facets.long_work.tokens import WorkTokens, hash_of
-from ..failures import STALE, failed_attempt, stale_answer
+from ..failures import counting, failed_attempt, stale_answer, unreached_owner
 from ..keys import Address
 from ..late_reasons import Span, expected_at, with_waits
 from ..overlap import KEY
@@ -183,10 +183,14 @@ class DeliveryAttempts:
             late = max(0, fired - delivery.expected)
             change: Props = {**sends, "ended": now, "late": late, "history": history}
             return rules.RowOutcome("delivered", change, answer)
-        if verdict.outcome == "stale" and (again := stale_answer(props, verdict, fired, now)) is not None:
+        again = None
+        if verdict.outcome == "stale":
+            again = stale_answer(props, verdict, fired, now)
+        elif verdict.unreached and owner is not None:
+            again = unreached_owner(props, owner.failover, verdict, fired, now)
+        if again is not None:
             return again._replace(props={**sends, **again.props}, answer=answer)
-        if STALE in props:
-            sends = {**sends, STALE: 0}
+        sends = {**sends, **counting(props)}
         outcome = self._failed(props, fired, verdict, now - fired, free=probe and circuit_breaker.fails_probe(*verdict[:2]))
         return outcome._replace(props={**sends, **outcome.props}, answer=answer)
 
@@ -206,7 +210,7 @@ class DeliveryAttempts:
             now = self._clock.now()
             outcome = self._failed(props, now, Verdict("retry", error=routed.decision.why), 0)
             waited = with_waits(props, self.waits.parts(props, punctual_at(props), now, target, None))
-            return outcome._replace(props={**waited, **outcome.props})
+            return outcome._replace(props={**waited, **counting(props), **outcome.props})
         return routed
 
     def _owner_answered(self, target: Target, owner: PartitionOwner, verdict: Verdict) -> None:

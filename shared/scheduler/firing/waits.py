@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ...core.clock import Clock, Millis
 from ...delivery.channels.ports import Target
 from ..attempt_history import history_of
+from ..failures import UNREACHED
 from ..late_reasons import LATE_FROM, LateReason, Span, between_attempts, split
 
 MOST_SPANS = 50
@@ -81,7 +82,7 @@ class Waits:
         if "next" in props:
             history = history_of(props)
             if pause := between_attempts(props, history[-1][0] if history else None):
-                reason: LateReason = "partition-owner" if history[-1][1] == "stale" else "retry"
+                reason: LateReason = "partition-owner" if history[-1][1] == "stale" or props.get(UNREACHED) else "retry"
                 found[reason] = found.get(reason, 0) + pause
         return found
 

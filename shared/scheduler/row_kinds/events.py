@@ -110,6 +110,7 @@ KINDS: Final = (
             "failed": "number of attempts that are known to have failed and count",
             "free": "number of sends that have a number but do not count as attempts",
             "stale": "number of stale answers in a row: servers that did not own the partition; 0 after another answer",
+            "unreached": "time of the first delivery that cost no attempt because it did not reach the partition's owner; 0 for none",
             "flag": "true: an owner that had claimed it disappeared, so it may have been delivered",
             "next": "time of the next attempt; of long work: the time at which silence is a failure",
             "waited": "milliseconds that do not use up the retry policy's time",

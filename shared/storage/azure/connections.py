@@ -36,7 +36,7 @@ class AccountConnections:
             raise ValueError("the address of the storage account is not valid")
         self._place = Place(host, port, url.scheme == "https")
         self._host = f"Host: {url.host_port_subcomponent}"
-        policy = ConnectionPolicy(FullAnswerReader, kept, asks_system=True)
+        policy = ConnectionPolicy(FullAnswerReader, kept)
         self._pool = ConnectionPool(_new_socket, policy, most=most, connect=connect)
         self.loop = self._pool.loop
         self._lookup: asyncio.Task[Sequence[AddrInfoType]] | None = None

@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from shared.core.errors import StorageError, Unavailable
@@ -28,7 +29,7 @@ from shared.engine.thread_runner import ThreadRunner
 from shared.leases.node.receiving import OwnedDelivery, OwnerGuard
 from shared.leases.rows import FLEET, Intent, parse_fleet, parse_partition, partition_key
 from shared.leases.service.owner_lookup import OwnerLookup
-from shared.scheduler.failures import STALE, failed_attempt, stale_answer
+from shared.scheduler.failures import counting, failed_attempt, stale_answer, unreached_owner
 from shared.scheduler.rules import punctual_at
 from shared.scheduler.shard.retries import RetryPolicy
 from shared.storage.blocking import MemoryBlockingTables, run_through
@@ -165,7 +166,7 @@ class Deliveries(Resizes):
             return
         props["tries"] += 1
         if decision.action == "fail":
-            self._settle(event, Verdict("retry", error=decision.why), now)
+            self._settle(event, owner, Verdict("retry", error=decision.why), now)
             return
         tries = int(props["tries"])
         delivery = OutgoingDelivery(event.id, int(props["due"]), now, tries, b'{"add": 1}', ordering_key=event.key, owner=owner)
@@ -182,22 +183,22 @@ class Deliveries(Resizes):
         lost = "" if self.healed else dice.choices(("", "request", "answer"), (20, 1, 1))[0]
         open_exchange: list[bool] = [True]
 
-        def answered(status: int | None) -> None:
+        def answered(status: int | None, *, refused: bool = False) -> None:
             if not open_exchange:
                 return
             open_exchange.clear()
-            verdict = Verdict("retry", error="no answer")
+            verdict = Verdict("retry", error="no answer", unreached=refused)
             if status is not None:
                 verdict = verdicts.judge(status, None, world.time.now(), owner)
             self._routing.ended("t", owner, answered=status is not None)
             if verdict.outcome == "stale":
                 self._routing.stale("t", owner)
-            self._settle(event, verdict, delivery.fired)
+            self._settle(event, owner, verdict, delivery.fired)
 
         def arrive() -> None:
             nodes = [node for node in self.nodes if node.server == owner.server and node.running]
             if not nodes:
-                self._later(back, answered, None)
+                self._later(back, partial(answered, None, refused=True))
                 return
             node = nodes[-1]
             if node.host.frozen(arrive):
@@ -210,15 +211,20 @@ class Deliveries(Resizes):
             self._later(there, arrive)
         self._later(post.timeout, answered, None)
 
-    def _settle(self, event: Event, verdict: Verdict, fired: int) -> None:
+    def _settle(self, event: Event, owner: PartitionOwner, verdict: Verdict, fired: int) -> None:
         now, props = self.world.time.now(), event.props
         self.world.counts[f"attempts: {verdict.outcome}"] += 1
         if verdict.outcome == "delivered":
             event.ended = True
             return
-        outcome = stale_answer(props, verdict, fired, now) if verdict.outcome == "stale" else None
+        outcome = None
+        if verdict.outcome == "stale":
+            outcome = stale_answer(props, verdict, fired, now)
+        elif verdict.unreached:
+            outcome = unreached_owner(props, owner.failover, verdict, fired, now)
+            self.world.counts["unreached at no cost"] += outcome is not None
         if outcome is None:
-            props.pop(STALE, None)
+            props.update(counting(props))
             error = verdict.error or ""
             outcome = failed_attempt(
                 props, POLICY, now=now, chance=self.dice.random(), waited=0, history="[]", error=error, final=verdict.outcome == "final"

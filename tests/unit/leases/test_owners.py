@@ -9,12 +9,12 @@ import pytest
 
 from shared.core.clock import SettableClock
 from shared.delivery.fleet_owners.model import PartitionOwner
-from shared.delivery.fleet_owners.rules import OWNER_LOOK_AGAIN, OWNER_WAIT, decide, stale_pause
+from shared.delivery.fleet_owners.rules import OWNER_LOOK_AGAIN, OWNER_WAIT, UNREACHED_PAUSE, decide, stale_pause, unreached_pause
 from shared.engine.async_runner import AsyncRunner
 from shared.leases.owners.rules import owner_of
 from shared.leases.protocol import takeover
 from shared.leases.rows import ActiveIntents, Fleet, HttpServerState, Partition, Server, fleet_key, partition_key, server_key
-from shared.leases.service.owner_lookup import OWNER_FRESH, OwnerLookup
+from shared.leases.service.owner_lookup import OWNER_FRESH, UNOWNED_FRESH, OwnerLookup
 from shared.storage.memory import MemoryTables
 from shared.storage.names import FLEETS
 from shared.storage.ports import Upsert
@@ -24,7 +24,7 @@ from tests.texts import assert_text
 FLEET = Fleet(8, generation=2)
 ROW = Partition(5, "s7", "i1", 42, generation=2)
 SERVER = Server("s7", "live", "i1", 9, endpoint="https://s7.example")
-OWNER = PartitionOwner("f", 2, 5, 42, "s7", "i1", "https://s7.example")
+OWNER = PartitionOwner("f", 2, 5, 42, "s7", "i1", "https://s7.example", failover=33_000)
 NONE = ActiveIntents()
 
 
@@ -146,3 +146,30 @@ async def test_a_lookup_costs_three_requests_and_is_kept_for_a_moment() -> None:
     await lookup.find("t", "f", "customer-7")
     assert tables.requests == 9
     assert (await lookup.find("t", "none", "customer-7")).hold == "absent" and tables.requests == 10
+
+
+async def test_a_partition_without_an_owner_is_read_again_sooner() -> None:
+    clock = SettableClock(1_800_000_000_000)
+    tables = Counted(MemoryTables(clock))
+    await tables.ensure([FLEETS])
+    runner, key = AsyncRunner(tables, clock), fleet_key("t", "f")
+    assert await runner.run(takeover.create_fleet(key, Fleet(1)))
+    lookup = OwnerLookup(runner, clock)
+    assert (await lookup.find("t", "f", "customer-7")).hold == "absent"
+    await clock.advance(UNOWNED_FRESH)
+    tables.requests = 0
+    assert {found.hold for found in await asyncio.gather(*(lookup.find("t", "f", f"k{number}") for number in range(9)))} == {"absent"}
+    assert tables.requests == 1
+    row = replace(ROW, generation=1)
+    await tables.write(FLEETS, key, [Upsert(partition_key(0), row.props()), Upsert(server_key("s7"), replace(SERVER, holds="1").props())])
+    await clock.advance(UNOWNED_FRESH)
+    assert (await lookup.find("t", "f", "customer-7")).epoch == 42
+
+
+def test_a_delivery_that_does_not_reach_the_owner_is_free_for_as_long_as_a_failover_takes() -> None:
+    found = owner()
+    assert found.failover == 33_000
+    assert owner(server=replace(SERVER, http=HttpServerState(terms="1:3"))).failover == 21_000
+    for since in (0, 7):
+        assert unreached_pause(since, 33_000, since + 32_999) == UNREACHED_PAUSE
+        assert unreached_pause(since, 33_000, since + 33_000) is None

@@ -49,7 +49,22 @@ KIND_OF_CASE: Final = {
 }
 """The kinds of cases whose properties other kinds have too."""
 ELSEWHERE: Final = {
-    "event": {"pauses", "collapse", "first", "skipped", "notice", "free", "stale", "flag", "answers", "former", "came", "redrove", "job"}
+    "event": {
+        "pauses",
+        "collapse",
+        "first",
+        "skipped",
+        "notice",
+        "free",
+        "stale",
+        "unreached",
+        "flag",
+        "answers",
+        "former",
+        "came",
+        "redrove",
+        "job",
+    }
     | {"received"},
     "id": {"before"},
     "answer": {"at", "head"},

@@ -11,6 +11,7 @@ from tests.unit.scheduler.harness import Client, World
 
 WEB = "/api/v1/fleets/web"
 KEY = fleet_key("demo", "web")
+V = 15.0
 T = 18.0
 GRACE = 5.0
 

@@ -13,7 +13,7 @@ from shared.storage.names import FLEETS
 from tests.texts import assert_text
 from tests.unit.scheduler.harness import World
 
-from .nodes import KEY, WEB, Node, quiet
+from .nodes import GRACE, KEY, WEB, Node, T, V, quiet
 
 CHANNELS = "/api/v1/tenants/demo/channels"
 OWNERS = {"type": "fleet", "fleet": "web", "path": "/events"}
@@ -21,7 +21,8 @@ ENDPOINT = "http://localhost:9001"
 OTHER = "http://localhost:9002"
 PARTITIONS = 4
 STALE = Verdict("stale", 421, "a does not own partition 1 under epoch 1")
-SILENT = Verdict("retry", None, "could not connect")
+SILENT = Verdict("retry", None, "no answer within 5 s")
+REFUSED = Verdict("retry", None, "could not connect: Connection refused", unreached=True)
 
 
 def key_of(partition: int, count: int = PARTITIONS) -> str:
@@ -280,6 +281,45 @@ async def test_a_fleets_channel_opens_its_breaker_when_three_servers_fail(fleet:
         await send(fleet, key_of(number % 3))
     await alive(fleet, 6, *nodes)
     assert (await fleet.admin.get(f"{CHANNELS}/owners")).json()["flow"]["breaker"] == "open"
+
+
+def from_b_alone(target: Target, delivery: OutgoingDelivery) -> Verdict:
+    """The server `a` has crashed."""
+    assert delivery.owner is not None
+    return Verdict("delivered", 200) if delivery.owner.server == "b" else REFUSED
+
+
+@pytest.mark.parametrize("apart", [0, 1, 4])
+async def test_events_for_a_crashed_owner_wait_for_the_next_one_and_lose_no_attempt(fleet: World, a: Node, apart: int) -> None:
+    b = Node(fleet.demo, "b", 2)
+    await b.beats(endpoint=OTHER)
+    fleet.receiver.otherwise = from_b_alone
+    events = []
+    for _ in range(5):
+        events.append(await send(fleet, key_of(1), retry={"attempts": 1}))
+        await alive(fleet, 2 * apart, b)
+    fell = fleet.clock.now()
+    await alive(fleet, T + GRACE + 15, b)
+    for event in events:
+        found = await fleet.demo.event(event)
+        assert found["state"] == "delivered", found
+        refused = found["attempts"][:-1]
+        assert {each["outcome"] for each in refused} <= {"retry"}
+        assert not refused or "partition-owner" in [each["reason"] for each in found["late_because"]]
+    # One probe in five seconds, and those in flight when it fell silent.
+    tried = len([got for got in fleet.receiver.received if got.verdict is REFUSED])
+    assert tried <= len(events) + (fleet.clock.now() - fell + 10_000 * apart) / 5_000
+
+
+async def test_a_server_that_refuses_for_longer_than_a_failover_costs_attempts(fleet: World, a: Node) -> None:
+    fleet.receiver.otherwise = REFUSED
+    event = await send(fleet, key_of(1), retry={"attempts": 1})
+    await alive(fleet, V + T - 2, a)
+    assert (await fleet.demo.event(event))["state"] == "retrying"
+    await alive(fleet, 10, a)
+    found = await fleet.demo.event(event)
+    assert found["state"] == "dead"
+    assert UNANSWERED < len(found["attempts"]) <= UNANSWERED + 1 + (V + T) / 5
 
 
 async def test_headers_stay_with_their_fleet(fleet: World) -> None:

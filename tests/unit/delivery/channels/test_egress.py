@@ -319,6 +319,6 @@ async def test_the_socket_is_the_last_guard_whatever_the_resolver_said(monkeypat
 async def test_a_name_that_does_not_resolve_is_tried_again() -> None:
     sender = HttpSender(make_settings(), lookup=scripted({}), new_socket=no_sockets)
     verdict = await sender.send(http_target("https://nowhere.example/hook?key=s3cret"), make_delivery())
-    assert verdict == Verdict("retry", None, verdict.error)
+    assert verdict == Verdict("retry", None, verdict.error, unreached=True)
     assert_text("delivery.name-not-resolved", verdict.error, url="https://nowhere.example:443")
     await sender.close()

@@ -19,6 +19,7 @@ from shared.delivery.channels.model import HttpChannel, QueueChannel
 from shared.delivery.channels.ports import SecondVerdict, Verdict
 from shared.delivery.egress_guard import Egress
 from tests.texts import assert_text
+from tests.waiting import within
 
 from .conftest import NOW, OK, OTHER_SECRET, SECRET, Listen, Request, answer, http_target, make_delivery, make_settings, url
 
@@ -216,7 +217,7 @@ async def test_a_refused_connection_is_tried_again(sender: HttpSender) -> None:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
         verdict = await sender.send(http_target(f"http://127.0.0.1:{port}/a/b?token=abc#frag"), make_delivery())
-    assert verdict == Verdict("retry", None, verdict.error)
+    assert verdict == Verdict("retry", None, verdict.error, unreached=True)
     assert_text("delivery.not-connected", verdict.error, url=f"http://127.0.0.1:{port}")
 
 
@@ -234,7 +235,7 @@ async def test_a_connection_lost_before_an_answer_is_tried_again_later(listen: L
 
     receiver = await listen(drop)
     verdict = await sender.send(http_target(url(receiver)), make_delivery())
-    assert verdict.outcome == "retry" and verdict.error
+    assert verdict.outcome == "retry" and verdict.unreached and verdict.error
     assert "closed before an answer" in verdict.error or "connection lost" in verdict.error
     assert len(receiver.requests) == 1, "a fresh connection that fails is the receiver's answer: no second try here"
 
@@ -284,6 +285,46 @@ async def test_both_sends_of_a_lost_connection_are_numbered_and_reported(listen:
     assert (first.headers["ce-tocsinattempt"], second.headers["ce-tocsinattempt"]) == ("3", "4")
     assert (first.headers["ce-tocsinlatems"], second.headers["ce-tocsinlatems"]) == ("40", "290")
     assert verify(second.headers, second.body, [SECRET], NOW)
+
+
+@pytest.mark.parametrize("stray", [b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n", b"x", b""])
+async def test_what_comes_on_an_idle_connection_answers_no_request(sender: HttpSender, stray: bytes) -> None:
+    """stray: bytes that the loop has not read yet when the next delivery begins; without any, the connection ends."""
+    loop = asyncio.get_running_loop()
+
+    async def serves(peer: socket.socket) -> bytes:
+        found = await loop.sock_recv(peer, 65536)
+        await loop.sock_sendall(peer, OK)
+        return found
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        target = http_target(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        first = asyncio.create_task(sender.send(target, make_delivery("ev-1")))
+        peer, _ = await loop.sock_accept(server)
+        await serves(peer)
+        assert (await first).outcome == "delivered"
+        if stray:
+            peer.send(stray)
+        else:
+            peer.shutdown(socket.SHUT_WR)
+
+        async def next_connection() -> bytes:
+            other, _ = await loop.sock_accept(server)
+            with other:
+                return await serves(other)
+
+        accepting = asyncio.create_task(next_connection())
+        # Begins before the loop's next turn, in which it would read what has come.
+        verdict = await sender.send(target, make_delivery("ev-2"))
+        assert verdict == Verdict("delivered", 200, answer=verdict.answer)
+        assert b"ev-2" in await within(accepting, "the delivery on another connection")
+        with peer:
+            try:
+                written = await loop.sock_recv(peer, 65536)
+            except ConnectionResetError:
+                written = b""
+            assert written == b"", "nothing was written to the first connection"
 
 
 async def test_cancelling_a_delivery_closes_its_connection(listen: Listen, sender: HttpSender) -> None:

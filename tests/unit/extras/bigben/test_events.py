@@ -12,11 +12,13 @@ import pytest
 from shared.core.clock import to_text
 from shared.delivery.channels.fake import DELIVERED
 from shared.delivery.channels.ports import Verdict
+from shared.extras.bigben.model import MAX_OF_ONE_ID
 from shared.extras.bigben.service import IN_FLIGHT
 from shared.storage.names import IDS
 from shared.tenants.model import Limits, Tenant
 from shared.tenants.store import TenantDirectory
 from shared.web.local_client import LocalClient
+from tests.texts import assert_text
 from tests.unit.scheduler.harness import DEMO, ROUTES, World
 from tests.unit.web.hostile import HOSTILE, traced_memory
 
@@ -193,6 +195,22 @@ async def test_several_requests_for_one_id_in_a_call_count_in_their_order(world:
     assert [reply["eventStatus"] for reply in replies] == ["ACCEPTED", "UPDATED", "DELETED", "ACCEPTED"]
     await world.run(700)
     assert len(bodies(world)) == 1
+
+
+async def test_a_flood_of_requests_for_one_id_is_refused_whole_and_says_why(world: World) -> None:
+    await schedule(world, request(world, 600, payload="P0"))
+    flood = [request(world, 60, payload=f"P{number}") for number in range(MAX_OF_ONE_ID)]
+    gone = {"id": "id123", "tenant": "demo", "mode": "REMOVE"}
+    answer = await world.demo.post(f"{BASE}/schedule", [*flood, gone, request(world, id="other")])
+    *refused, other = answer.json()
+    assert (answer.status, other["eventStatus"]) == (206, "ACCEPTED")
+    assert {(reply["id"], reply["eventStatus"], reply["error"]["code"]) for reply in refused} == {("id123", "REJECTED", 400)}
+    assert {reply.get("payload") for reply in refused} == {*(f"P{number}" for number in range(MAX_OF_ONE_ID)), None}
+    assert_text("bigben.too-many-of-one-id", refused[0]["error"]["message"], count=MAX_OF_ONE_ID + 1, most=MAX_OF_ONE_ID)
+    assert (await find(world))["payload"] == "P0", "none of them was carried out"
+    replies = await schedule(world, *flood)
+    assert [reply["eventStatus"] for reply in replies] == ["UPDATED"] * MAX_OF_ONE_ID
+    assert (await find(world))["payload"] == f"P{MAX_OF_ONE_ID - 1}"
 
 
 async def test_of_two_upserts_at_once_one_wins_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
