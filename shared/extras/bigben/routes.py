@@ -93,7 +93,7 @@ async def bigben_schedule(call: Call[BigBenServices, bytes]) -> Answer:
     async def known(tenant: str) -> bool:
         return await _may_act_for(call, tenant)
 
-    replies = await call.service.events.schedule(call.body, await _requests(call.body), known)
+    replies = await call.service.events.schedule(call.body, await _requests(call.body), known, call.arrival)
     rejected = sum(reply.get("eventStatus") == "REJECTED" for reply in replies)
     return Answer(400 if rejected == len(replies) else 206 if rejected else 200, replies)
 

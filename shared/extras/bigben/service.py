@@ -1,7 +1,8 @@
 """BigBen's operations, run by the scheduler.
 
 An UPSERT first tries to store a new event under the id's present use; the id row decides. If the id is taken, the event is changed if
-its state allows it. If the event has ended, the next use begins: one conditional write in `TocsinIds`, row `!{base id}`.
+its state allows it. If the event has ended, the next use begins: one conditional write in `TocsinIds`, row `!{base id}`. What a request
+that was received later has stored, changed or removed stays as it is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...scheduler.ingest.admission import Admitted
 from ...scheduler.keys import id_partition, use_row_key
 from ...scheduler.model import MAX_EVENT_BYTES, EventPatch
+from ...scheduler.receipts import OVERTAKEN, Received
 from ...scheduler.rows import body_of, etag_of_row, representation
 from ...scheduler.rules import FINAL
 from ...scheduler.service import Scheduler
@@ -27,6 +29,7 @@ from ...scheduler.shard.queued_ids import Queued
 from ...storage.names import IDS
 from ...storage.ports import Insert, Merge, Props, Row, Tables
 from ...web import problem
+from ...web.arrivals import Arrival
 from ...web.bodies import Pace, in_turns, parse_body
 from ...web.json_spans import Span
 from ...web.parsing import MAX_DEPTH, load_json, split
@@ -56,7 +59,7 @@ class BigBen:
         self._scheduler, self._tables = scheduler, tables
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
-    async def schedule(self, raw: bytes, spans: Sequence[Span], known: IsKnownTenant) -> list[BigBenReply]:
+    async def schedule(self, raw: bytes, spans: Sequence[Span], known: IsKnownTenant, arrival: Arrival) -> list[BigBenReply]:
         """Run the requests at the given places of `raw` and return their results in the order sent.
 
         Requests for one id run one after the other; of more than `MAX_OF_ONE_ID` none is run. Raises 422 if a request is not JSON, which
@@ -82,6 +85,7 @@ class BigBen:
             if turn == len(rounds):
                 rounds.append([])
             rounds[turn].append((number, wanted))
+        by = Received(arrival)
         for now in rounds:
             few = []
             for number, wanted in now:
@@ -89,7 +93,7 @@ class BigBen:
                     replies[number] = _too_many_reply(wanted, uses[wanted.tenant, wanted.id])
                 else:
                     few.append((number, wanted))
-            for (number, _), reply in zip(few, await self._carry_out([wanted for _, wanted in few]), strict=True):
+            for (number, _), reply in zip(few, await self._carry_out([wanted for _, wanted in few], by), strict=True):
                 replies[number] = reply
         return replies
 
@@ -132,7 +136,7 @@ class BigBen:
         theirs = request.tenant is not None and await known(request.tenant)
         return request, rules.parse_request(request, payload, theirs), payload
 
-    async def _carry_out(self, wanted: Sequence[UpsertRequest | RemoveRequest]) -> list[BigBenReply]:
+    async def _carry_out(self, wanted: Sequence[UpsertRequest | RemoveRequest], by: Received) -> list[BigBenReply]:
         """Run requests with different ids. New events of a tenant are stored together."""
         replies: dict[int, BigBenReply] = {}
         tenants: dict[str, list[int]] = {}
@@ -141,32 +145,32 @@ class BigBen:
                 tenants.setdefault(each.tenant, []).append(place)
 
         async def remove(place: int, each: RemoveRequest) -> None:
-            replies[place] = await self._bounded(self._remove(each))
+            replies[place] = await self._bounded(self._remove(each, by))
 
         async def upsert(places: list[int]) -> None:
             some = [each for place in places if isinstance(each := wanted[place], UpsertRequest)]
-            replies.update(zip(places, await self._upsert(some), strict=True))
+            replies.update(zip(places, await self._upsert(some, by), strict=True))
 
         removes = [remove(place, each) for place, each in enumerate(wanted) if isinstance(each, RemoveRequest)]
         await asyncio.gather(*removes, *(upsert(places) for places in tenants.values()))
         return [replies[place] for place in range(len(wanted))]
 
-    async def _upsert(self, wanted: Sequence[UpsertRequest]) -> list[BigBenReply]:
+    async def _upsert(self, wanted: Sequence[UpsertRequest], by: Received) -> list[BigBenReply]:
         """Run upserts of one tenant with different ids."""
         tenant = wanted[0].tenant
         generations = await asyncio.gather(*(self._bounded(self._generation(tenant, each.id)) for each in wanted))
         events = [rules.event_id(each.id, generation) for each, generation in zip(wanted, generations, strict=True)]
         documents = [self._document(each, event) for each, event in zip(wanted, events, strict=True)]
-        taken = await self._store(tenant, documents)
+        taken = await self._store(tenant, documents, by)
         rest = (
-            self._settle(each, event, generation, result)
+            self._settle(each, event, generation, result, by)
             for each, event, generation, result in zip(wanted, events, generations, taken, strict=True)
         )
         return await asyncio.gather(*map(self._bounded, rest))
 
-    async def _store(self, tenant: str, documents: Sequence[bytes]) -> list[Admitted | Problem]:
+    async def _store(self, tenant: str, documents: Sequence[bytes], by: Received) -> list[Admitted | Problem]:
         try:
-            taken = await self._scheduler.ingest.each(tenant, documents)
+            taken = await self._scheduler.ingest.each(tenant, documents, by.noted())
         except (Problem, StorageError) as failure:
             return [problem.of(failure, where="bigben_schedule")] * len(documents)
         # The documents ask for durability standard or better, so none is queued.
@@ -176,7 +180,7 @@ class BigBen:
         async with self._in_flight:
             return await work
 
-    async def _settle(self, wanted: UpsertRequest, event: str, generation: int, taken: Admitted | Problem) -> BigBenReply:
+    async def _settle(self, wanted: UpsertRequest, event: str, generation: int, taken: Admitted | Problem, by: Received) -> BigBenReply:
         """Return the reply to an upsert, from the result of storing a new event under its id."""
         if isinstance(taken, Admitted):
             reply = self._stored(wanted, event, taken)
@@ -185,11 +189,11 @@ class BigBen:
         elif taken.code != "id-conflict":
             return _failed_reply(wanted, taken)
         try:
-            return await self._change(wanted, event, generation)
+            return await self._change(wanted, event, generation, by)
         except (Problem, StorageError) as failure:
             return _failed_reply(wanted, problem.of(failure, where="bigben_schedule"))
 
-    async def _change(self, wanted: UpsertRequest, event: str, generation: int) -> BigBenReply:
+    async def _change(self, wanted: UpsertRequest, event: str, generation: int, by: Received) -> BigBenReply:
         """Change the event that has the id. If it has ended, begin the id's next use."""
         scheduler, tenant = self._scheduler, wanted.tenant
 
@@ -202,23 +206,25 @@ class BigBen:
                 same = self._unchanged(wanted, event, row)
                 if same is not None:
                     return same
-                if await self._changed(wanted, event, row):
+                _check_not_overtaken(by, row)
+                if await self._changed(wanted, event, row, by):
                     return self._reply(wanted, event, "UPDATED")
                 return CONFLICT
             if row is not None:
                 same = self._unchanged(wanted, event, row)
                 if same is not None:
                     return same
+                _check_not_overtaken(by, row)
                 generation = await self._next_use(tenant, wanted.id, generation)
                 event = rules.event_id(wanted.id, generation)
-            [taken] = await self._store(tenant, [self._document(wanted, event)])
+            [taken] = await self._store(tenant, [self._document(wanted, event)], by)
             if isinstance(taken, Admitted):
                 return self._stored(wanted, event, taken) or CONFLICT
             return CONFLICT if taken.code == "id-conflict" else _failed_reply(wanted, taken)
 
         return await retry_on_conflict(attempt, MAX_TRIES, _contended)
 
-    async def _changed(self, wanted: UpsertRequest, event: str, row: Row) -> bool:
+    async def _changed(self, wanted: UpsertRequest, event: str, row: Row, by: Received) -> bool:
         """Change the event to the requested one if it still equals `row`. Returns False if it does not.
 
         Time and payload change together: of two requests at once, the event must not get the time of one and the payload of the other.
@@ -229,16 +235,16 @@ class BigBen:
         unchanged = {"if-match": etag_of_row(row)}
         try:
             if due is None:
-                await self._scheduler.changes.edit(wanted.tenant, event, change, unchanged)
+                await self._scheduler.changes.edit(wanted.tenant, event, change, unchanged, by=by)
             else:
-                await self._scheduler.changes.move(wanted.tenant, event, due, change, unchanged, row)
+                await self._scheduler.changes.move(wanted.tenant, event, due, change, unchanged, row, by)
         except Problem as refused:
             if refused.status != 412:
                 raise
             return False
         return True
 
-    async def _remove(self, wanted: RemoveRequest) -> BigBenReply:
+    async def _remove(self, wanted: RemoveRequest, by: Received) -> BigBenReply:
         echo: BigBenReply = {"id": wanted.id, "tenant": wanted.tenant, "mode": "REMOVE"}
         try:
             event = rules.event_id(wanted.id, await self._generation(wanted.tenant, wanted.id))
@@ -248,7 +254,7 @@ class BigBen:
                 return echo | {"error": {"code": 404, "message": "event not found"}}
             if row.props["state"] in FINAL:
                 return echo | {"eventId": event, "eventStatus": stands["eventStatus"]}
-            await self._scheduler.changes.cancel(wanted.tenant, event, {})
+            await self._scheduler.changes.cancel(wanted.tenant, event, {}, by)
             return echo | {"eventId": event, "eventStatus": "DELETED"}
         except (Problem, StorageError) as failure:
             found = problem.of(failure, where="bigben_schedule")
@@ -313,6 +319,12 @@ def _use_row_keys(tenant: str, bigben_id: str) -> tuple[str, str]:
 def _labels(row: Row) -> dict[str, str]:
     found: dict[str, str] = orjson.loads(str(row.props.get("labels", "{}")))
     return found
+
+
+def _check_not_overtaken(by: Received, row: Row) -> None:
+    """Raise 409 if a request that was received later has changed the event."""
+    if by.overtaken_in(row.props):
+        raise problem.conflict("changed-meanwhile", OVERTAKEN)
 
 
 def _is_removed(row: Row) -> bool:

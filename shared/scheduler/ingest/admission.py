@@ -136,17 +136,22 @@ class Ingest:
             raise invalid("", "the batch contains no event")
         return await self._each(tenant, (_element(raw, span) for span in spans), whole=not lines)
 
-    async def each(self, tenant: str, documents: Sequence[bytes]) -> list[Admitted | Queued | Problem]:
-        """Store or queue events, each independently of the others. Returns results in the order given. Raises as `batch` does."""
-        return await self._each(tenant, iter(documents), whole=False)
+    async def each(self, tenant: str, documents: Sequence[bytes], noted: Props | None = None) -> list[Admitted | Queued | Problem]:
+        """Store or queue events, each independently of the others. Returns results in the order given. Raises as `batch` does.
 
-    async def _each(self, tenant: str, documents: Iterator[bytes | Problem], *, whole: bool) -> list[Admitted | Queued | Problem]:
+        noted: further properties of the rows of events that are stored.
+        """
+        return await self._each(tenant, iter(documents), whole=False, noted=noted)
+
+    async def _each(
+        self, tenant: str, documents: Iterator[bytes | Problem], *, whole: bool, noted: Props | None = None
+    ) -> list[Admitted | Queued | Problem]:
         """Store or queue events. whole: they are the elements of one array, which is refused if one of them is not JSON."""
         with self.limits.admitting(tenant) as let_in:
-            return await self._each_let_in(tenant, documents, let_in, whole=whole)
+            return await self._each_let_in(tenant, documents, let_in, noted or {}, whole=whole)
 
     async def _each_let_in(
-        self, tenant: str, documents: Iterator[bytes | Problem], let_in: Admission, *, whole: bool
+        self, tenant: str, documents: Iterator[bytes | Problem], let_in: Admission, noted: Props, *, whole: bool
     ) -> list[Admitted | Queued | Problem]:
         settings = await self.tenant(tenant)
         results: list[Admitted | Queued | Problem | None] = []
@@ -164,7 +169,9 @@ class Ingest:
                 event, body = await parse_body(_EVENT, element, "payload")
                 traced = len(ready) + len(fanouts) < TRACED_OF_BATCH
                 if event.channels is None:
-                    ready.append((number, await self._ready(tenant, settings, event, body, traced)))
+                    new = await self._ready(tenant, settings, event, body, traced)
+                    new.event.props |= noted
+                    ready.append((number, new))
                 else:
                     events, size = events + len(event.channels), size + len(event.channels) * len(element)
                     # A batch that is refused below for its size must not fill the memory before.

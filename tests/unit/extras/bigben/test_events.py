@@ -213,7 +213,7 @@ async def test_a_flood_of_requests_for_one_id_is_refused_whole_and_says_why(worl
     assert (await find(world))["payload"] == f"P{MAX_OF_ONE_ID - 1}"
 
 
-async def test_of_two_upserts_at_once_one_wins_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_two_upserts_at_once_the_one_that_came_later_wins_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await schedule(world, request(world, 600, payload="P0"))
     same = (await find(world))["eventTime"]
     patch = world.app.scheduler.ingest.patch
@@ -229,10 +229,35 @@ async def test_of_two_upserts_at_once_one_wins_whole(world: World, monkeypatch: 
     other = LocalClient(ROUTES, world.get_app, key=DEMO)
     monkeypatch.setattr(world.app.scheduler.ingest, "patch", overtaken)
     [reply] = await schedule(world, request(world, payload="P1") | {"eventTime": same})
-    assert [each["eventStatus"] for each in (*replies, reply)] == ["UPDATED", "UPDATED"]
-    assert ((await find(world))["eventTime"], (await world.demo.event("id123"))["due"]) == (same, same)
+    assert replies[0]["eventStatus"] == "UPDATED"
+    assert (reply["eventStatus"], reply["error"]["code"]) == ("ERROR", 409)
+    assert (await find(world))["eventTime"] == replies[0]["eventTime"] != same
+    await world.run(100)
+    assert [orjson.loads(body)["payload"] for body in bodies(world)] == ["P2"]
+
+
+@pytest.mark.parametrize("later", ["first", "changed", "removed"])
+async def test_upsert_that_is_carried_out_after_a_later_one_changes_nothing(
+    world: World, later: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when storage stalls and its client gives up and sends another one."""
+    if later != "first":
+        await schedule(world, request(world, 600, payload="P0"))
+    generation = world.app.bigben.events._generation
+
+    async def stalled(tenant: str, bigben_id: str) -> int:
+        monkeypatch.setattr(world.app.bigben.events, "_generation", generation)
+        gone = {"id": "id123", "tenant": "demo", "mode": "REMOVE"}
+        new = gone if later == "removed" else request(world, 500, payload="NEW")
+        assert (await other.call("POST", f"{BASE}/schedule", [new])).json()[0]["eventStatus"] in ("ACCEPTED", "UPDATED", "DELETED")
+        return await generation(tenant, bigben_id)
+
+    other = LocalClient(ROUTES, world.get_app, key=DEMO)
+    monkeypatch.setattr(world.app.bigben.events, "_generation", stalled)
+    [reply] = await schedule(world, request(world, 400, payload="OLD"))
+    assert (reply["eventStatus"], reply["error"]["code"]) == ("ERROR", 409)
     await world.run(700)
-    assert [orjson.loads(body)["payload"] for body in bodies(world)] == ["P1"]
+    assert [orjson.loads(body)["payload"] for body in bodies(world)] == ([] if later == "removed" else ["NEW"])
 
 
 async def test_registering_a_tenant_that_another_instance_has_just_made_keeps_its_settings(world: World) -> None:
