@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem, StorageError
@@ -37,6 +37,8 @@ UNSETTLED_RETRY = 1
 FINISH_AFTER: Millis = 30_000
 """Time after the end of a work at which an owner counts it and finishes the shard if it was the last: others of the shard share it."""
 MOST_ANNOUNCED = 10_000
+_COPIED: Final = frozenset({"working", "completed", "failed"})
+"""States of a work that a call may acknowledge."""
 _CHALLENGE = 'Bearer realm="tocsin work"'
 _REFUSED = "The token is not that of this attempt. Send that of the delivery's header tocsin-completion-token as Authorization: Bearer."
 _GONE = "The event is no longer stored."
@@ -134,7 +136,8 @@ class LongWorkCalls:
             return await self._runner.run(steps)
         async with self._mirror.serving() as way:
             settled = await self._runner.run(steps)
-            if way is not None and settled is not None and settled.changed:
+            # Also for a call that found its change stored: it repeats one whose answer was lost, perhaps before the copy was changed.
+            if way is not None and settled is not None and settled.state in _COPIED:
                 await self._mirror.copied(mirror_event(address, way))
         return settled
 
