@@ -11,6 +11,7 @@ from shared.engine.thread_runner import ThreadRunner
 from shared.leases.profiles import DRIFT, MARGIN, Profile
 from shared.leases.protocol import takeover
 from shared.leases.rows import FLEET, Fleet, Intent, MoveLimits, fleet_key
+from shared.leases.scan_rules import LOOK_WITHIN
 from shared.storage.blocking import MemoryBlockingTables, run_through
 from shared.storage.names import FLEETS
 from shared.storage.ports import ANY, Delete, Merge, Upsert
@@ -295,6 +296,9 @@ class History:
         self.heal()
         began = world.time.seconds
         bound = 1.02 * profile.takeover + 3 * profile.beat + self.drain + 2
+        if any(node.keeper_state.stretch > 1 for node in self.running):
+            # Storage refused many requests until now, which servers remember: they scan more rarely for a while.
+            bound += LOOK_WITHIN * profile.takeover
         if not world.run(began + bound, self.well):
             raise Violation(f"not well {bound:.1f} s after all trouble ended: {self.illness()}")
         report.healed = world.time.seconds - began
