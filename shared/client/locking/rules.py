@@ -53,8 +53,8 @@ type SteadyClock = Callable[[], float]
 
 @dataclass(slots=True, eq=False)
 class LockAttempt:
-    """An attempt to hold a lock. nonce: another one once the service has ended the attempt under the former, see `acquire`. wait: seconds for
-    which it waits at most; None for no limit."""
+    """An attempt to hold a lock. nonce: is replaced once the service has ended the attempt, see `acquire`. wait: seconds for which it
+    waits at most; None for no limit."""
 
     name: str
     holder: str
