@@ -97,9 +97,9 @@ class StoredForms:
     async def begin(self, number: int | None = None) -> None:
         """Read the row, and make it if there is none: with `number`, or with this version's own. Raises `StorageError`.
 
-        Without a call of this, the process does not look.
+        Without a call of this, the process does not look. After one that failed, it looks when it is about to work.
         """
-        self._looked = self._clock.monotonic()
+        self._looked = self._clock.monotonic() - LOOK_EVERY
         row = await self._tables.get(SWEEPS, PK_TICKS, FORMS_ROW)
         while row is None:
             # Losing the race is normal: the winner's number counts.

@@ -106,7 +106,8 @@ def ask(lock: LockRow | None, request: LockRequest, now: Millis, wall: Millis) -
     place = next((number for number, each in enumerate(queue) if _is_attempt(each, request)), None)
     if over and not any(now - each.asked < PRESENT for each in queue[:place]):
         silent = lock.holder if lock.state == "held" and not mine else NO_HOLDER
-        rest = tuple(each for each in queue if not _is_attempt(each, request))
+        # The former holder too may wait again, if its grant ran out. Its attempt ends here, so it must not keep its place.
+        rest = tuple(each for each in queue if not _is_attempt(each, request) and (each.holder, each.nonce) != (lock.holder, lock.nonce))
         ended = _ended(lock, lock.holder, lock.nonce, now) if lock.holder and not mine else lock.ended
         return _grant(request, next_token(lock.token, wall), now, rest, ended)._replace(taken_from=silent)
     return _queue(lock, request, queue, place, now)

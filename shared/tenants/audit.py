@@ -103,7 +103,8 @@ class AuditRecords:
         month = min(start.month, latest) if start is not None else latest
         found: list[Row] = []
         begin = f"{_LATEST - end + 1:013d}" if end is not None else ""
-        stop = f"{_LATEST - first + 1:013d}" if first is not None else None
+        # A time before 1970 would make a longer number, which sorts before those of all records.
+        stop = f"{_LATEST - first + 1:013d}" if first is not None and first > 0 else None
         conditions = [Where(name, "eq", value) for name, value in where.items()]
         while month >= earliest:
             after = max(begin, f"{start.row}!") if start is not None and start.month == month else begin

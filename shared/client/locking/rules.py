@@ -12,6 +12,7 @@ import re
 import socket
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -50,8 +51,10 @@ type SteadyClock = Callable[[], float]
 """Returns the seconds of a clock that goes on while the machine sleeps."""
 
 
-class LockAttempt(NamedTuple):
-    """An attempt to hold a lock. wait: seconds for which it waits at most; None for no limit."""
+@dataclass(slots=True, eq=False)
+class LockAttempt:
+    """An attempt to hold a lock. nonce: is replaced once the service has ended the attempt, see `acquire`. wait: seconds for which it
+    waits at most; None for no limit."""
 
     name: str
     holder: str
@@ -97,7 +100,7 @@ def new_attempt(name: str, ttl: timedelta, wait: timedelta | None, holder: str |
         raise ValueError(f"wait: {wait} is negative")
     check_name(name)
     own = f"{socket.gethostname()[:50]}/{os.getpid()}" if holder is None else holder
-    return LockAttempt(name, own, uuid.uuid4().hex, ttl, None if wait is None else wait.total_seconds())
+    return LockAttempt(name, own, _nonce(), ttl, None if wait is None else wait.total_seconds())
 
 
 def acquire(attempt: LockAttempt, now: SteadyClock, chance: Callable[[], float]) -> CallSteps[LockGrant]:
@@ -105,6 +108,9 @@ def acquire(attempt: LockAttempt, now: SteadyClock, chance: Callable[[], float])
 
     While the service is away, 5xx or no answer, the wait goes on, with a line in the log every 30 s. Answers that no time mends (401, 403,
     404), a name that does not resolve, and a failure of TLS end it at once.
+
+    If the answer with a grant was lost, and the grant has ended before the next request, the service refuses the attempt from then on. The
+    caller has done nothing under that grant, so it goes on under another nonce.
     """
     began = told = now()
     until = None if attempt.wait is None else began + attempt.wait
@@ -179,9 +185,11 @@ def _read(reply: ApiReply, attempt: LockAttempt, sent: float) -> LockGrant | flo
     if reply.status == 202:
         return float(_document(reply, "retry_ms")["retry_ms"]) / 1000
     refused = refusal(reply, f"PUT {_path(attempt.name)}")
-    if refused.code in ("lock-held", "too-many-waiters"):
-        return REFUSED_PAUSE
-    raise refused
+    if refused.code == "lock-lost":
+        attempt.nonce = _nonce()
+    elif refused.code not in ("lock-held", "too-many-waiters"):
+        raise refused
+    return REFUSED_PAUSE
 
 
 def _grant(reply: ApiReply, sent: float) -> LockGrant:
@@ -212,6 +220,10 @@ def _pause(result: ApiReply | ConnectionFailure, failures: int, chance: Callable
 
 def _path(name: str) -> str:
     return f"locks/{quote(name, safe='')}"
+
+
+def _nonce() -> str:
+    return uuid.uuid4().hex
 
 
 def _millis(span: timedelta) -> int:

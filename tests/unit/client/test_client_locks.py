@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 import threading
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -98,6 +99,14 @@ def test_a_waiter_waits_while_the_service_is_away_and_says_so_each_half_minute(c
 def test_a_waiter_gives_up_in_its_time_while_the_service_is_away() -> None:
     attempt = Attempt(*[UNSENT] * 6, wait=timedelta(seconds=10))
     assert isinstance(attempt.error, tocsin.Unreachable) and sum(attempt.slept) + 5 == 10
+
+
+def test_a_waiter_whose_grant_ended_after_a_lost_answer_goes_on_under_another_nonce() -> None:
+    attempt = Attempt(LOST, problem(409, "lock-lost"), WAITING, HELD)
+    nonces = [body["nonce"] for body in attempt.sent]
+    assert attempt.grant is not None
+    assert nonces[0] == nonces[1] != nonces[2] == nonces[3]
+    assert isinstance(Attempt(problem(409, "lock-lost"), wait=NO_WAIT).error, tocsin.LockHeld)
 
 
 def test_what_no_time_mends_ends_an_attempt_at_once() -> None:
@@ -219,6 +228,27 @@ def test_a_waiter_gets_the_lock_after_its_holder_has_vanished() -> None:
         with kit.client.lock("nightly", wait=timedelta(seconds=20)) as lock:
             assert lock.token
         assert timedelta(seconds=12) < kit.now - before < timedelta(seconds=15)
+
+
+def test_a_waiter_that_missed_its_grant_gets_the_lock_after_those_that_waited_meanwhile() -> None:
+    with BlockingTocsin() as kit:
+        make, nonces = uuid.uuid4, [uuid.UUID(int=1), uuid.UUID(int=2)]
+        kit.client.call("PUT", "locks/nightly", {"holder": "a", "nonce": nonces[0].hex, "ttl": "PT2S"})  # its answer is lost
+        kit.client.call("PUT", "locks/nightly", {"holder": "b", "nonce": "n", "ttl": "PT2S", "wait": "PT1M"})
+        kit.advance(seconds=5)
+        # It waits behind b, under the nonce of the grant that has run out. Then b gets the lock.
+        late = {"holder": "a", "nonce": nonces[0].hex, "ttl": "PT2S", "wait": "PT1M"}
+        assert kit.client.call("PUT", "locks/nightly", late)["state"] == "waiting"
+        kit.client.call("PUT", "locks/nightly", {"holder": "b", "nonce": "n", "ttl": "PT2S", "wait": "PT1M"})
+        assert kit.client.call("GET", "locks/nightly")["waiters"] == []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(uuid, "uuid4", lambda: nonces.pop(0) if nonces else make())
+            before = kit.now
+            with kit.client.lock("nightly", holder="a", wait=timedelta(minutes=1)) as lock:
+                assert kit.client.call("GET", "locks/nightly")["token"] == lock.token
+                # The grant of b had 2 s and the margin left.
+                assert kit.now - before < timedelta(seconds=8)
+        assert kit.client.call("GET", "locks/nightly")["state"] == "free"
 
 
 class Renewals:

@@ -129,6 +129,20 @@ async def test_while_the_row_cannot_be_read_the_last_look_counts(account: Accoun
     assert await process.is_newer()
 
 
+async def test_a_process_whose_first_look_failed_looks_again_before_it_works(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    await account.store(FormsRow(2).props())
+    process = account.process(1)
+
+    async def away(table: str, pk: str, rk: str) -> Row | None:
+        raise Unavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(account.tables, "get", away)
+        with pytest.raises(Unavailable):
+            await process.begin()
+    assert await process.is_newer()
+
+
 async def test_a_call_waits_for_a_look_only_for_a_moment(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     process = account.process(1)
     await process.begin()

@@ -160,6 +160,13 @@ async def test_list_is_filtered_and_walked_over_months_and_a_year_is_kept(world:
     assert (await world.demo.get("/api/v1/audit")).status == 403
 
 
+@pytest.mark.parametrize("start", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00Z", "2001-01-01T00:00:00Z"])
+async def test_a_list_from_long_ago_has_all_records(world: World, start: str) -> None:
+    await world.tenant()
+    found = await world.admin.all("/api/v1/audit")
+    assert found and await world.admin.all(f"/api/v1/audit?from={start}&to=9999-12-31T23:59:59.999Z") == found
+
+
 def test_a_new_key_in_a_urls_query_is_a_change_that_shows_neither() -> None:
     before, after = ({"url": f"https://a.example/x?code={key}&n", "also": [f"http://b.example/?{key}"]} for key in ("old", "new"))
     masked, other = '"https://a.example/x?code=***&***"', '"http://b.example/?***"'
