@@ -156,6 +156,41 @@ async def test_rate_of_a_key(world: World) -> None:
     await world.run(60)
 
 
+@pytest.mark.parametrize("stall", [0.0, 2.0, 6.0])
+async def test_rate_of_a_key_is_exceeded_only_by_starts_that_slow_storage_held_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, stall: float
+) -> None:
+    """stall: seconds that each write of events takes for a while. The bound is that of docs/how-to/ordering-keys.md."""
+    rate = 2.0
+    await limit(world, deliveries_per_second=rate)
+    # In two minutes, so two owners have them.
+    for number in range(24):
+        await post(world, f"e{number:02}", 55 if number < 12 else 60)
+    allowed: dict[str, float] = {}
+    ask, write = world.app.scheduler.lines.ask, world.tables.write
+
+    async def asked(question: Any) -> Any:
+        answer = await ask(question)
+        allowed.update({ticket.partition(":")[2]: (start - START) / 1000 for ticket, start in answer.granted.items()})
+        return answer
+
+    async def written(table: str, *given: Any) -> Any:
+        if table == EVENTS and START + 56_000 <= world.now <= START + 64_000:
+            await world.clock.sleep(stall)
+        return await write(table, *given)
+
+    monkeypatch.setattr(world.app.scheduler.lines, "ask", asked)
+    monkeypatch.setattr(world.tables, "write", written)
+    await world.run(140)
+    starts = sorted((got.began - START) / 1000 for got in world.receiver.received)
+    assert len(starts) == 24
+    held_up = max(began(world, name) - allowed[name] for name in allowed)
+    over = max(later - first + 1 - rate * (starts[later] - starts[first]) for first in range(24) for later in range(first, 24))
+    """Most starts in a span, less those of the rate in it."""
+    assert over <= rate * max(1.0, held_up) + 1
+    assert (over > rate + 1) == (stall > 0), "the bound of storage that answers in time does not hold here"
+
+
 async def test_an_owner_that_ends_leaves_its_key_to_the_next(ordered: World) -> None:
     ordered.receiver.takes = 20.0
     await post(ordered, "one", 20)
