@@ -78,7 +78,9 @@ EventGridDelivery = Annotated[
 ]
 """Event Grid's array of events. One event by itself is accepted, too."""
 
-maintenance = RouteGroup[MaintenanceService]("maintenance", scope="fleets", params={"fleet": Name, "event_id": Id, "approval": ApprovalId})
+maintenance = RouteGroup[MaintenanceService](
+    "maintenance", scope="fleets", params={"fleet": Name, "event_id": Id, "approval": ApprovalId, "node": NodeName}
+)
 AGENTS = ("fleets", "agent")
 
 
@@ -177,6 +179,19 @@ async def maintenance_rehearse(call: Call[MaintenanceService, RehearseIn]) -> An
     """Run the hooks of nodes as for a Scheduled Event, without Azure."""
     event_id = f"{REHEARSAL}{uuid.uuid4()}"
     return Answer(202, {"event_id": await call.service.rehearse(call.tenant, call.params["fleet"], event_id, call.body)})
+
+
+@maintenance.delete(
+    "v1/fleets/{fleet}/maintenance/nodes/{node}",
+    answers={204: None, 409: ("agent-live", "changed-meanwhile")},
+)
+async def maintenance_forget(call: Call[MaintenanceService]) -> Answer:
+    """Forget a node whose VM is lost: its fault domain no longer counts as down.
+
+    The node's agent must be silent. If it reports again, the node is back.
+    """
+    await call.service.forget(call.tenant, call.params["fleet"], call.params["node"])
+    return Answer(204)
 
 
 @maintenance.post(

@@ -169,7 +169,8 @@ class EventRow:
     told: the notices that were published about it. probes: results of the caller probe by the agent's node; '' has those of processes that
     have ended. bound: the fleet's bound on them when the last one came. caught_up: milliseconds that each node needed to catch up, where
     its agent reported it. own: of an event that also names VMs without an agent of this fleet, those with one. agreed: time since which
-    this fleet lets agents of other fleets approve it, because its own nodes are ready; 0 if it does not.
+    this fleet lets agents of other fleets approve it, because its own nodes are ready; 0 if it does not. gone: the first nodes whose
+    agents stopped listing it, each with the time of the first such report.
     """
 
     event_id: str
@@ -201,6 +202,7 @@ class EventRow:
     caught_up: Mapping[str, Millis] = field(default_factory=dict)
     own: tuple[str, ...] = ()
     agreed: Millis = 0
+    gone: Mapping[str, Millis] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:

@@ -23,7 +23,7 @@ from .decisions import approvals as approval_rules
 from .decisions import caller_probes, domain_guard, reservations
 from .decisions.approvals import ApprovalOutcome, Leased
 from .decisions.caller_probes import ProbeReport
-from .decisions.merging import has_departed, merge, settle_event
+from .decisions.merging import has_departed, merge, settle_event, with_gone
 from .decisions.monitors import elect, monitor_alarm
 from .latency import ProbePhase
 from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, GuardRow, MonitorsRow, NodeEntry, NodeRow
@@ -206,6 +206,7 @@ def receive(
             is_open -= 1
             continue
         events[entry.event_id] = merged
+    events |= with_gone(events, before, node, now)
     events |= caller_probes.with_report(events, before, node, report.caught_up, probed, settings, now)
     after = FleetEvents(nodes, events, view.monitors, view.alarms, view.guard, view.others)
     if whole:
@@ -322,6 +323,9 @@ def next_report(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings,
         return min(WAITING_INTERVAL, max(BUSY_INTERVAL, BUSY_INTERVAL * size // SHARED_INTERVAL_NODES))
     if busy or invited:
         return BUSY_INTERVAL
+    if any(node.node in event.gone for event in view.events.values() if event.open):
+        # Its second report may be what ends an event that only silent agents list.
+        return WAITING_INTERVAL
     return IDLE_INTERVAL - IDLE_INTERVAL // 10 + crc32(node.node.encode()) % (IDLE_INTERVAL // 5)
 
 
@@ -463,6 +467,11 @@ def rehearsal(event_id: str, view: FleetEvents, nodes: tuple[str, ...], kind: st
     vms = tuple(view.nodes[name].vm for name in nodes)
     scope = view.nodes[nodes[0]].scope
     return EventRow(event_id, scope, kind, "scheduled", now, now + notice, "User", duration, vms, rehearsal=True, nodes=nodes)
+
+
+def may_forget(node: NodeRow, view: FleetEvents, now: Millis) -> bool:
+    """Return true if a person may remove a node: its agent has fallen silent."""
+    return not domain_guard.is_live(node, view, now)
 
 
 def is_forgettable(event: EventRow, now: Millis) -> bool:

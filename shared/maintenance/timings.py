@@ -48,6 +48,9 @@ LONG_IMPACT: Final[Millis] = 1_800_000
 ABANDON_EVENT: Final[Millis] = 86_400_000
 """An event that only silent agents list is closed after this time."""
 
+GONE_TWICE: Final[Millis] = 60_000
+"""An event that only silent agents list is over once an agent that listed it reports twice, this long apart, that it does not any more."""
+
 FORGET_NODE: Final[Millis] = 7 * 86_400_000
 """A node is removed when its agent has been silent for this long and no event is open on it."""
 

@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(no_args_is_help=True, help=_HELP)
     add_commands(group, {"list": list_, "show": show, "story": story}, watch=True)
-    add_commands(group, {"approve": approve, "hold": hold, "rehearse": rehearse, "watch": watch})
+    add_commands(group, {"approve": approve, "hold": hold, "rehearse": rehearse, "forget": forget, "watch": watch})
     app.add_typer(group, name="maintenance")
 
 
@@ -266,6 +266,22 @@ def rehearsal_faults(event: Mapping[str, Any]) -> list[str]:
         faults += probe["passed"]
         faults += ["the caller probe measured nothing while a node caught up"] if probe["verdict"] == "not-measured" else []
     return faults
+
+
+def forget(
+    session: CommandSession,
+    fleet: Fleet,
+    node: Annotated[str, typer.Argument(help="Node whose VM is lost, such as s7.", show_default=False)],
+) -> None:
+    """Forget a node whose VM is lost, so that its fault domain no longer counts as down.
+
+    The node's agent must be silent. If it reports again, the node is back.
+
+    Examples:
+        tocsin maintenance forget web s7
+    """
+    session.send("DELETE", api_path("fleets", fleet, "maintenance", "nodes", node))
+    session.print_result({"node": node, "state": "forgotten"}, f"node {node}: forgotten")
 
 
 def watch(
