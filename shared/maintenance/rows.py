@@ -124,7 +124,8 @@ class ApprovalRow:
     """The approval of an event; at most one stands at a time.
 
     by: a person's key, or `fleet`. at: time of the approval. expires: NotBefore, when Azure goes on by itself. node: the node of the agent
-    that has it until `until`. epoch: counts its leases. tries: number of refusals by Azure. http_status: Azure's last answer.
+    that has it until `until`. epoch: counts its leases. tries: number of refusals by Azure. http_status: Azure's last answer. failing: time
+    since which it could not be sent to Azure; 0 while it did not fail.
     """
 
     id: str
@@ -138,6 +139,7 @@ class ApprovalRow:
     epoch: int = 0
     tries: int = 0
     http_status: int = 0
+    failing: Millis = 0
 
 
 @dataclass(frozen=True, slots=True)

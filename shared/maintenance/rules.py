@@ -451,7 +451,7 @@ def hold(event: EventRow, by: str, reason: str, now: Millis) -> EventRow | Liter
 
 
 def finish(
-    view: FleetEvents, approval: str, node: str, outcome: ApprovalOutcome, http_status: int
+    view: FleetEvents, approval: str, node: str, outcome: ApprovalOutcome, http_status: int, now: Millis
 ) -> EventRow | Literal["lease-lost"] | None:
     """Return the event after an agent reported the result of its POST; None when there is no such approval."""
     event = view.events.get(approval.rpartition(".")[0])
@@ -459,7 +459,7 @@ def finish(
         return None
     if event.grant.id != approval:
         return "lease-lost"
-    return approval_rules.apply_result(event, node, outcome, http_status) or "lease-lost"
+    return approval_rules.apply_result(event, node, outcome, http_status, now) or "lease-lost"
 
 
 def rehearsal(event_id: str, view: FleetEvents, nodes: tuple[str, ...], kind: str, notice: Millis, duration: int, now: Millis) -> EventRow:

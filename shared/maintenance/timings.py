@@ -39,6 +39,9 @@ other, and the last report of an agent that has fallen silent counts for a while
 GRANT_LEASE: Final[Millis] = 5_000
 """Time for which one agent has an approval to itself."""
 
+APPROVAL_AWAY: Final[Millis] = 30_000
+"""An approval that could not be sent to Azure for this long raises the alarm `approval-failed`; one that Azure refuses does at once."""
+
 GRANT_TRIES: Final = 5
 """Refused POSTs after which an approval expires."""
 

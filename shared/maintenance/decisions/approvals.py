@@ -226,7 +226,7 @@ def lease_approval(
     return replace(event, grant=made), Leased(approval.id, event.event_id, GRANT_LEASE, approval.expires)
 
 
-def apply_result(event: EventRow, node: str, outcome: ApprovalOutcome, http_status: int) -> EventRow | None:
+def apply_result(event: EventRow, node: str, outcome: ApprovalOutcome, http_status: int, now: Millis) -> EventRow | None:
     """Return the event after an agent reported the result of its POST; None when the agent no longer had the approval."""
     approval = event.grant
     if approval is None:
@@ -242,7 +242,7 @@ def apply_result(event: EventRow, node: str, outcome: ApprovalOutcome, http_stat
     tries = approval.tries + (outcome == "refused")
     spent = tries >= GRANT_TRIES
     made = replace(approval, state="expired" if spent else "granted", node="", until=0, tries=tries, http_status=http_status)
-    return replace(event, grant=made)
+    return replace(event, grant=replace(made, failing=approval.failing or now))
 
 
 def early_candidate(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> EventRow | None:

@@ -13,7 +13,7 @@ from typing import Final
 from ...core.clock import Millis
 from ..azure_names import folded, same_name
 from ..rows import REHEARSAL, REMOVES, EventRow, FleetEvents, LedgerStatus, NodeEntry, NodeRow
-from ..timings import ABANDON_EVENT, AGREEMENT_TIME, BUSY_SILENCE, FORGET_NODE, GONE_TWICE, LONG_IMPACT, REHEARSAL_GRACE
+from ..timings import ABANDON_EVENT, AGREEMENT_TIME, APPROVAL_AWAY, BUSY_SILENCE, FORGET_NODE, GONE_TWICE, LONG_IMPACT, REHEARSAL_GRACE
 from .caller_probes import alarms_callers
 from .domain_guard import is_live
 
@@ -222,7 +222,7 @@ def event_alarms(event: EventRow, view: FleetEvents, now: Millis) -> set[str]:
         found.add("silent")
     if event.status == "started" and now - event.started > LONG_IMPACT:
         found.add("prolonged")
-    if event.due is not None and event.due.tries:
+    if event.due is not None and (event.due.tries or (event.due.failing and now - event.due.failing >= APPROVAL_AWAY)):
         found.add("approval-failed")
     return found
 

@@ -56,7 +56,7 @@ class MaintenanceService:
 
         async def attempt() -> WriteConflict | None:
             read = await self._store.read(key)
-            made = rules.finish(read.view, approval, body.node, body.outcome, body.http_status or 0)
+            made = rules.finish(read.view, approval, body.node, body.outcome, body.http_status or 0, read.now)
             if made is None:
                 raise not_found("approval")
             if made == "lease-lost":
