@@ -153,6 +153,14 @@ class EventHold:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentApproval:
+    """An approval that an agent sent to Azure by itself. at: time of the first report of it."""
+
+    node: str
+    at: Millis
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeRun:
     """One agent's results of the caller probe for an event, by phase. run: names the process, which counts from 0."""
 
@@ -172,7 +180,7 @@ class EventRow:
     have ended. bound: the fleet's bound on them when the last one came. caught_up: milliseconds that each node needed to catch up, where
     its agent reported it. own: of an event that also names VMs without an agent of this fleet, those with one. agreed: time since which
     this fleet lets agents of other fleets approve it, because its own nodes are ready; 0 if it does not. gone: the first nodes whose
-    agents stopped listing it, each with the time of the first such report.
+    agents stopped listing it, each with the time of the first such report. by_agent: its approval by the agent of a node that it names.
     """
 
     event_id: str
@@ -205,6 +213,7 @@ class EventRow:
     own: tuple[str, ...] = ()
     agreed: Millis = 0
     gone: Mapping[str, Millis] = field(default_factory=dict)
+    by_agent: AgentApproval | None = None
 
     @property
     def open(self) -> bool:

@@ -445,7 +445,7 @@ def hold(event: EventRow, by: str, reason: str, now: Millis) -> EventRow | Liter
     """Return the event held, or why it cannot be."""
     if event.status != "scheduled" or event.rehearsal:
         return "already-started"
-    if event.grant is not None and event.grant.state == "posted":
+    if event.by_agent is not None or (event.grant is not None and event.grant.state == "posted"):
         return "already-approved"
     return approval_rules.hold(event, by, reason, now)
 

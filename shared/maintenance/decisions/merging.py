@@ -12,7 +12,7 @@ from typing import Final
 
 from ...core.clock import Millis
 from ..azure_names import folded, same_name
-from ..rows import REHEARSAL, REMOVES, EventRow, FleetEvents, LedgerStatus, NodeEntry, NodeRow
+from ..rows import REHEARSAL, REMOVES, AgentApproval, EventRow, FleetEvents, LedgerStatus, NodeEntry, NodeRow
 from ..timings import ABANDON_EVENT, AGREEMENT_TIME, APPROVAL_AWAY, BUSY_SILENCE, FORGET_NODE, GONE_TWICE, LONG_IMPACT, REHEARSAL_GRACE
 from .caller_probes import alarms_callers
 from .domain_guard import is_live
@@ -52,6 +52,8 @@ def merge(event: EventRow | None, entry: NodeEntry, node: NodeRow, now: Millis) 
             # The document of a started event has no NotBefore.
             not_before=entry.not_before if entry.not_before is not None else event.not_before,
         )
+    if entry.phase == "APPROVED" and made.by_agent is None and not event.rehearsal:
+        made = replace(made, by_agent=AgentApproval(node.node, now))
     if begun:
         made = _without_approval(made)
     elif made.due is not None and made.not_before is not None and made.not_before != event.not_before:
@@ -71,6 +73,7 @@ def _reopened(event: EventRow, scope: str) -> EventRow:
         cleared=0,
         agreed=0,
         gone={},
+        by_agent=None,
         phases={},
         told=(),
         alarms=(),

@@ -11,7 +11,7 @@ const OVER = 8; // most finished events in the table
 const CARDS = 10; // open events shown in full at first
 const LANES = 16; // with more nodes than this, the time-line leaves out nodes without events
 const COLOURS = { scheduled: "planned", started: "warn", completed: "good", cancelled: "dead", vanished: "dead" };
-const PHASES = { PREPARED: "good", APPROVED: "good", DONE: "good", PREPARE_FAILED: "bad", RESTORE_FAILED: "bad", STARTED: "warn" };
+const PHASES = { PREPARED: "good", APPROVED: "good", DONE: "good", PREPARE_FAILED: "bad", RESTORE_FAILED: "bad", STARTED: "warn", UNREPORTED: "warn" };
 
 const MEASURED = 3; // most finished events with callers' latency
 const PROBED = { before: "before", out: "a node is out", one_node: "one node catches up", some_nodes: "some nodes catch up", domain: "a fault domain catches up" };
@@ -101,7 +101,7 @@ export const maintenance = {
     function approval(event) {
       const given = event.approval;
       if (!given) return event.status === "scheduled" ? badge("not approved") : null;
-      return el("span", { title: [given.reason, given.expires && `until ${given.expires}`].filter(Boolean).join(", ") }, badge(given.state, given.state === "held" ? "warn" : "good"), " by ", own(given.by), given.reason ? [": ", own(given.reason)] : "");
+      return el("span", { title: [given.reason, given.expires && `until ${given.expires}`].filter(Boolean).join(", ") }, badge(given.state === "posted" ? "approved" : given.state, given.state === "held" ? "warn" : "good"), " by ", own(given.by === "agent" ? `the agent of ${given.node}` : given.by), given.reason ? [": ", own(given.reason)] : "");
     }
 
     const tell = (event) => el("button", { type: "button", "data-keep": `story ${event.event_id}`, "aria-label": `Story of ${event.event_id}`, onclick: () => story(event, ctx) }, "Story");
@@ -113,7 +113,7 @@ export const maintenance = {
       const when = event.not_before ? [moment(event.not_before), scheduled ? ` (${left > 0 ? `in ${span(left * 1000)}` : "passed"})` : ""] : "unknown";
       const button = (verb, text) => el("button", { type: "button", "data-keep": `${verb} ${event.event_id}`, "aria-label": `${text} ${event.event_id}`, onclick: () => decide(event, verb) }, text);
       return el("article", { class: "event", "data-event": event.event_id },
-        el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), el("span", { class: "acts" }, !decides || event.approval?.state === "granted" ? null : button("approve", "Approve"), !decides || event.approval?.state === "held" ? null : button("hold", "Hold"), tell(event))),
+        el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), el("span", { class: "acts" }, !decides || ["granted", "posted"].includes(event.approval?.state) ? null : button("approve", "Approve"), !decides || ["held", "posted"].includes(event.approval?.state) ? null : button("hold", "Hold"), tell(event))),
         el("p", {}, "NotBefore ", when, event.duration_s > 0 ? `, ${span(event.duration_s * 1000)} of impact` : "", event.resources.length ? [", on ", own(event.resources.join(", "))] : "", event.source === "User" ? ", requested by a user" : ""),
         el("p", { class: "phases" }, Object.entries(event.nodes).map(([node, at]) => el("span", { class: "label", title: at.reason ?? "" }, `${node} `, badge(at.phase.toLowerCase().replaceAll("_", " "), PHASES[at.phase] ?? ""), at.reason ? [" ", own(at.reason)] : ""))),
         callers(event),
