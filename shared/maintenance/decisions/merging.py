@@ -142,11 +142,16 @@ def _ended(event: EventRow, view: FleetEvents, now: Millis) -> EventRow:
         return event
     if event.azure == "cancelled" or (not event.started and any(entry.outcome == "cancelled" for entry in entries)):
         status: LedgerStatus = "cancelled"
-    elif event.started or event.azure == "completed":
+    elif event.started or event.azure == "completed" or _is_sent(event):
         status = "completed"
     else:
         status = "vanished"
     return replace(event, status=status, ended=now)
+
+
+def _is_sent(event: EventRow) -> bool:
+    """Return true if Azure got an approval, after which a short impact may come and go between two documents."""
+    return event.by_agent is not None or (event.grant is not None and event.grant.state == "posted")
 
 
 def _reports_in_scope(event: EventRow, view: FleetEvents) -> list[tuple[NodeRow, NodeEntry]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shared.cli.groups.maintenance import status_text
 from shared.core.clock import to_text
 from shared.maintenance.timings import AGREEMENT_TIME
 from shared.storage.names import MAINTENANCE
@@ -103,6 +104,20 @@ async def test_an_approval_that_an_agent_sent_by_itself_is_shown_and_cannot_be_h
     a.sees_no_more()
     await a.reports()
     assert (await event(db.demo))["approval"] == shown, "it stays in the ledger"
+
+
+async def test_an_approved_event_that_goes_before_a_document_shows_its_start_is_completed(db: World) -> None:
+    """A user's reboot goes from one document to the next: the metadata service never shows it as started."""
+    a = Agent(db.demo, "a")
+    a.sees("WAITING", source="User")
+    await a.reports()
+    a.sees("APPROVED")
+    await a.reports()
+    a.sees_no_more(outcome="completed or cancelled")
+    await a.reports()
+    found = await event(db.demo)
+    assert (found["status"], "started" in found) == ("completed", False)
+    assert status_text(found) == "completed, not seen started"
 
 
 async def test_a_named_node_whose_agent_has_not_reported_an_event_is_shown(db: World) -> None:
