@@ -161,6 +161,14 @@ class AgentApproval:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalTurn:
+    """The turn of one node's agent to approve an event by itself, since `at`."""
+
+    node: str
+    at: Millis
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeRun:
     """One agent's results of the caller probe for an event, by phase. run: names the process, which counts from 0."""
 
@@ -181,6 +189,7 @@ class EventRow:
     its agent reported it. own: of an event that also names VMs without an agent of this fleet, those with one. agreed: time since which
     this fleet lets agents of other fleets approve it, because its own nodes are ready; 0 if it does not. gone: the first nodes whose
     agents stopped listing it, each with the time of the first such report. by_agent: its approval by the agent of a node that it names.
+    turn: the node whose agent may approve it for a while, and no other one.
     """
 
     event_id: str
@@ -214,6 +223,7 @@ class EventRow:
     agreed: Millis = 0
     gone: Mapping[str, Millis] = field(default_factory=dict)
     by_agent: AgentApproval | None = None
+    turn: ApprovalTurn | None = None
 
     @property
     def open(self) -> bool:

@@ -227,6 +227,14 @@ def receive(
         if entry.phase == "PREPARED" and ready is not None and _clears_event(ready, holds):
             changed[ready.event_id] = ready = replace(ready, cleared=now)
             monitors = replace(monitors, decisions=monitors.decisions + 1)
+        if (
+            entry.phase == "PREPARED"
+            and ready is not None
+            and ready.status == "scheduled"
+            and not ready.rehearsal
+            and entry.event_id not in holds
+        ):
+            changed[ready.event_id] = ready = approval_rules.with_turn(ready, node.node, now)
         same_scope = ready is not None and entry.listed and same_name(ready.scope, node.scope)
         if whole and ready is not None and same_scope and approval_rules.may_agree(ready, after, held, settings, now):
             changed[ready.event_id] = replace(ready, agreed=now)
@@ -362,6 +370,8 @@ def _holds(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, held
         if why is None and len(event.resources) > 1:
             # The approval counts for the other nodes, too.
             why = approval_rules.undrained_reason(event, view, held, settings, now)
+        if why is None:
+            why = approval_rules.turn_reason(event, node.node, now)
         if why is None and event.due is not None and event.due.node not in ("", node.node):
             why = "the approval is with another agent"
         if why is not None:

@@ -42,6 +42,9 @@ GRANT_LEASE: Final[Millis] = 5_000
 APPROVAL_AWAY: Final[Millis] = 30_000
 """An approval that could not be sent to Azure for this long raises the alarm `approval-failed`; one that Azure refuses does at once."""
 
+APPROVAL_TURN: Final[Millis] = 20_000
+"""Time for which one agent may approve an event by itself before another one may: it hears so and sends it within seconds."""
+
 GRANT_TRIES: Final = 5
 """Refused POSTs after which an approval expires."""
 

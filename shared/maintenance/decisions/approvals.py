@@ -13,9 +13,9 @@ from typing import Final, Literal, NamedTuple
 
 from ...core.clock import Millis
 from ..azure_names import same_name
-from ..rows import ApprovalRow, EventHold, EventRow, FleetEvents, NodeRow
+from ..rows import ApprovalRow, ApprovalTurn, EventHold, EventRow, FleetEvents, NodeRow
 from ..rule_settings import MaintenanceSettings
-from ..timings import GRANT_LEASE, GRANT_TRIES
+from ..timings import APPROVAL_TURN, GRANT_LEASE, GRANT_TRIES
 from .domain_guard import approval_order, block_reason, is_live, too_wide_reason
 
 BY_FLEET: Final = "fleet"
@@ -165,6 +165,24 @@ def own_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings
     return None if is_unattended(event, view, settings, now) else block_reason(event, view, settings, now)
 
 
+def turn_reason(event: EventRow, node: str, now: Millis) -> str | None:
+    """Return why an agent should leave an event's approval to another node's agent; None when it may send it. Azure wants one.
+
+    A turn ends by time, because an agent that has one may be lost, or its own file may keep it from approving.
+    """
+    turn = event.turn
+    if turn is None or turn.node == node or now - turn.at > APPROVAL_TURN:
+        return None
+    return f"{turn.node} approves it for all"
+
+
+def with_turn(event: EventRow, node: str, now: Millis) -> EventRow:
+    """Return the event with the turn of a node's agent, which is allowed to approve it by the answer to its report."""
+    if event.turn is not None and now - event.turn.at <= APPROVAL_TURN:
+        return event
+    return replace(event, turn=ApprovalTurn(node, now))
+
+
 def joint_reason(event: EventRow, node: NodeRow, view: FleetEvents) -> str | None:
     """Return why the agent of a prepared node should not approve an event for the other nodes that it names; None when it may."""
     if len(event.resources) < 2:
@@ -214,6 +232,10 @@ def lease_approval(
     if withhold_reason(event, view, settings, now) is not None or undrained_reason(event, view, held, settings, now) is not None:
         return event, None
     if approval.node not in ("", node.node) and now < approval.until:
+        return event, None
+    turn = event.turn
+    if event.by_agent is not None or (turn is not None and turn.node != node.node and now - turn.at < GRANT_LEASE):
+        # Azure has the approval, or an agent that may send it by itself is doing so.
         return event, None
     first = view.nodes.get(view.monitors.primary)
     if first is not None and first.node != node.node and not approval.epoch and now < approval.at + GRANT_LEASE:

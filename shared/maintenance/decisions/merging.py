@@ -74,6 +74,7 @@ def _reopened(event: EventRow, scope: str) -> EventRow:
         agreed=0,
         gone={},
         by_agent=None,
+        turn=None,
         phases={},
         told=(),
         alarms=(),
