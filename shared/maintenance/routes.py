@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from ..web.auth import bound_to
 from ..web.fields.params import Paging
 from ..web.fields.types import Name, NodeName
 from ..web.paging.pages import after, page
+from ..web.problem import invalid
 from ..web.routes import Answer, Call, RouteGroup
 from .model import (
     AgentReportAnswer,
@@ -40,6 +42,7 @@ _VALIDATION = [
         "data": {"validationCode": "512d38b6-c7b8-40c8-89fe-f46f9e9622b6"},
     }
 ]
+_ORIGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 MAX_REPORT = 1024 * 1024
 """Largest report, in bytes."""
 _ENTRY = {
@@ -204,7 +207,7 @@ async def maintenance_forget(call: Call[MaintenanceService]) -> Answer:
 async def maintenance_eventgrid(call: Call[MaintenanceService, EventGridDelivery]) -> Answer:
     """Take deliveries of Event Grid: an additional source of the same events.
 
-    The body has the Event Grid schema: an array, or one event by itself. The validation of a subscription is answered. Notifications that
+    The body has the Event Grid schema or that of CloudEvents: an array, or one event by itself. The validation of a subscription is answered. Notifications that
     concern no event of a VM are accepted and ignored.
     """
     code = eventgrid.validation_code(call.body)
@@ -212,3 +215,17 @@ async def maintenance_eventgrid(call: Call[MaintenanceService, EventGridDelivery
         return Answer(200, {"validationResponse": code})
     await call.service.delivered(call.tenant, call.params["fleet"], call.body)
     return Answer(200, {})
+
+
+@maintenance.options("v1/fleets/{fleet}/maintenance/eventgrid", answers={200: None}, record="none")
+async def maintenance_eventgrid_allow(call: Call[MaintenanceService]) -> Answer:
+    """Allow Event Grid to deliver with the CloudEvents schema.
+
+    Answers the validation of CloudEvents webhooks: the header WebHook-Request-Origin comes back as WebHook-Allowed-Origin.
+    """
+    origin = call.headers.get("webhook-request-origin", "")
+    if not _ORIGIN.fullmatch(origin):
+        raise invalid("", "the header WebHook-Request-Origin names the sender, such as eventgrid.azure.net")
+    # Without deliveries: the fleet must exist.
+    await call.service.delivered(call.tenant, call.params["fleet"], [])
+    return Answer(200, headers={"webhook-allowed-origin": origin, "webhook-allowed-rate": "*"})
