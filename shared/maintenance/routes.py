@@ -207,8 +207,8 @@ async def maintenance_forget(call: Call[MaintenanceService]) -> Answer:
 async def maintenance_eventgrid(call: Call[MaintenanceService, EventGridDelivery]) -> Answer:
     """Take deliveries of Event Grid: an additional source of the same events.
 
-    The body has the Event Grid schema or that of CloudEvents: an array, or one event by itself. The validation of a subscription is answered. Notifications that
-    concern no event of a VM are accepted and ignored.
+    The body has the Event Grid schema or that of CloudEvents: an array, or one event by itself. The validation of a subscription is
+    answered. Notifications that concern no event of a VM are accepted and ignored.
     """
     code = eventgrid.validation_code(call.body)
     if code is not None:

@@ -23,7 +23,7 @@ from shared.maintenance.agent.executor import ThreadedExecutor
 from shared.maintenance.agent.hooks.runner import Hook, HookResult
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.identity import NodeSettings, identify
-from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal
+from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal, ReportBacklog
 from shared.maintenance.agent.loop import interpret_approval, interpret_poll
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
 from shared.maintenance.agent.model import ScheduledEvent as ScheduledEvent
@@ -207,6 +207,28 @@ def test_nothing_is_done_while_the_state_cannot_be_saved(running: Running, caplo
     assert hooks.ran == ["prepare"]
     [line] = [record for record in caplog.records if getattr(record, "action", "") == "agent_state_unsaved"]
     assert line.levelno == logging.ERROR
+
+
+def test_an_agent_starts_on_a_full_disk_and_says_why_it_is_not_ready(running: Running) -> None:
+    disk = FullDisk()
+    disk.full = True
+    agent = running.start(imds=Service(), runner=Hooks(), disk=disk)
+    why = f"the state in {agent.config.state} cannot be saved: No space left on device"
+    until(lambda: agent.health().reasons == (why,), "says why")
+    assert agent.health().live
+    disk.full = False
+    until(lambda: agent.health().reasons == (), "ready")
+
+
+def test_an_agent_whose_machine_and_reports_are_saved_needs_no_space_to_start() -> None:
+    disk = FullDisk()
+    ReportBacklog(disk).add({"seq": 1})
+    identify(NodeSettings(), Service(), disk)
+    disk.full = True
+    steps = disk.steps
+    assert identify(NodeSettings(), Service(), disk) == MACHINE
+    assert [each["seq"] for each in ReportBacklog(disk).first(9)] == [1]
+    assert disk.steps == steps
 
 
 def test_end_stops_the_hook_and_neither_restores_nor_approves(running: Running) -> None:
