@@ -238,6 +238,7 @@ class Agent:
             wall=SystemClock().now,
             steady=steady,
             context=self._context,
+            due=self._next_due,
         )
         journal = Journal(disk)
         loaded = journal.load()
@@ -258,6 +259,10 @@ class Agent:
         worker.start()
         stack.callback(worker.close)
         return self._loop
+
+    def _next_due(self) -> float | None:
+        loop = self._loop
+        return next_wake(loop.state, loop.now(), loop.settings) if loop is not None else None
 
     def _run_loop(self, loop: AgentLoop) -> None:
         """Apply observations as they come, and a tick each second or when something is due."""

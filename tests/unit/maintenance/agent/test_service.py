@@ -19,7 +19,7 @@ from shared.core.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.app.reporter import AppClient
 from shared.maintenance.agent.config.config import AppSettings, Config, load
 from shared.maintenance.agent.effects import Approve, RunHook
-from shared.maintenance.agent.executor import ThreadedExecutor
+from shared.maintenance.agent.executor import ThreadedExecutor, asked_pause
 from shared.maintenance.agent.hooks.runner import Hook, HookResult
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.identity import NodeSettings, identify
@@ -396,6 +396,51 @@ def test_clock_that_differs_from_the_metadata_services_is_warned_about(running: 
 
 def said(caplog: pytest.LogCaptureFixture, action: str) -> str:
     return " ".join(each.getMessage() for each in caplog.records if getattr(each, "action", "") == action)
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "due", "pause"),
+    [
+        (429, "10", None, 10.0),
+        (503, " 10 ", None, 10.0),
+        (429, "30", None, 20.0),
+        (429, "9" * 5000, None, 20.0),
+        (429, "10", 12.0, 7.0),
+        (429, "10", 4.0, 0.0),
+        (429, "10", 0.0, 0.0),
+        (429, "soon", None, 0.0),
+        (429, "-5", None, 0.0),
+        (429, "²", None, 0.0),
+        (429, "", None, 0.0),
+        (200, "10", None, 0.0),
+        (410, "10", None, 0.0),
+    ],
+)
+def test_pause_for_which_the_metadata_service_asks_is_kept_until_shortly_before_something_is_due(
+    status: int, asked: str, due: float | None, pause: float
+) -> None:
+    assert asked_pause(HttpReply(status, b"", {"retry-after": asked}), due) == pause
+    assert asked_pause(TransportFailure("refused"), due) == 0
+
+
+def test_a_look_does_not_end_the_pause_for_which_the_metadata_service_asks() -> None:
+    class Closed(threading.Event):
+        """Ends the poller at its first wait."""
+
+        waited: list[float | None] = []  # noqa: RUF012  one instance
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.waited.append(timeout)
+            self.set()
+            return True
+
+    service, heard = Service(), list[Observation]()
+    service.get = lambda: HttpReply(429, b"", {"retry-after": "10"})  # type: ignore[method-assign]
+    it = worker(service, heard)
+    it._closed = Closed()
+    it.look()
+    it._poll_loop()
+    assert Closed.waited == [10.0] and len(heard) == 1
 
 
 def test_same_bytes_are_read_once_and_still_seen_each_time() -> None:
