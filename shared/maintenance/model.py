@@ -252,9 +252,9 @@ class ResultIn(Strict):
 
 
 class NodePhase(Strict):
-    """A node's phase for an event."""
+    """A node's phase for an event. UNREPORTED: the event names the node, and its agent has not reported it."""
 
-    phase: NodePhaseName
+    phase: NodePhaseName | Literal["UNREPORTED"]
     reported: Stamp
     reason: Maybe[str] = None
     permission: Maybe[PermissionOut] = Field(default=None, description="With the guard `prepare`, while the node waits to prepare.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from ..web.auth import bound_to
 from ..web.fields.params import Paging
 from ..web.fields.types import Name, NodeName
 from ..web.paging.pages import after, page
+from ..web.problem import invalid
 from ..web.routes import Answer, Call, RouteGroup
 from .model import (
     AgentReportAnswer,
@@ -40,6 +42,7 @@ _VALIDATION = [
         "data": {"validationCode": "512d38b6-c7b8-40c8-89fe-f46f9e9622b6"},
     }
 ]
+_ORIGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 MAX_REPORT = 1024 * 1024
 """Largest report, in bytes."""
 _ENTRY = {
@@ -78,7 +81,9 @@ EventGridDelivery = Annotated[
 ]
 """Event Grid's array of events. One event by itself is accepted, too."""
 
-maintenance = RouteGroup[MaintenanceService]("maintenance", scope="fleets", params={"fleet": Name, "event_id": Id, "approval": ApprovalId})
+maintenance = RouteGroup[MaintenanceService](
+    "maintenance", scope="fleets", params={"fleet": Name, "event_id": Id, "approval": ApprovalId, "node": NodeName}
+)
 AGENTS = ("fleets", "agent")
 
 
@@ -179,6 +184,19 @@ async def maintenance_rehearse(call: Call[MaintenanceService, RehearseIn]) -> An
     return Answer(202, {"event_id": await call.service.rehearse(call.tenant, call.params["fleet"], event_id, call.body)})
 
 
+@maintenance.delete(
+    "v1/fleets/{fleet}/maintenance/nodes/{node}",
+    answers={204: None, 409: ("agent-live", "changed-meanwhile")},
+)
+async def maintenance_forget(call: Call[MaintenanceService]) -> Answer:
+    """Forget a node whose VM is lost: its fault domain no longer counts as down.
+
+    The node's agent must be silent. If it reports again, the node is back.
+    """
+    await call.service.forget(call.tenant, call.params["fleet"], call.params["node"])
+    return Answer(204)
+
+
 @maintenance.post(
     "v1/fleets/{fleet}/maintenance/eventgrid",
     max_body=MAX_REPORT,
@@ -189,11 +207,25 @@ async def maintenance_rehearse(call: Call[MaintenanceService, RehearseIn]) -> An
 async def maintenance_eventgrid(call: Call[MaintenanceService, EventGridDelivery]) -> Answer:
     """Take deliveries of Event Grid: an additional source of the same events.
 
-    The body has the Event Grid schema: an array, or one event by itself. The validation of a subscription is answered. Notifications that
-    concern no event of a VM are accepted and ignored.
+    The body has the Event Grid schema or that of CloudEvents: an array, or one event by itself. The validation of a subscription is
+    answered. Notifications that concern no event of a VM are accepted and ignored.
     """
     code = eventgrid.validation_code(call.body)
     if code is not None:
         return Answer(200, {"validationResponse": code})
     await call.service.delivered(call.tenant, call.params["fleet"], call.body)
     return Answer(200, {})
+
+
+@maintenance.options("v1/fleets/{fleet}/maintenance/eventgrid", answers={200: None}, record="none")
+async def maintenance_eventgrid_allow(call: Call[MaintenanceService]) -> Answer:
+    """Allow Event Grid to deliver with the CloudEvents schema.
+
+    Answers the validation of CloudEvents webhooks: the header WebHook-Request-Origin comes back as WebHook-Allowed-Origin.
+    """
+    origin = call.headers.get("webhook-request-origin", "")
+    if not _ORIGIN.fullmatch(origin):
+        raise invalid("", "the header WebHook-Request-Origin names the sender, such as eventgrid.azure.net")
+    # Without deliveries: the fleet must exist.
+    await call.service.delivered(call.tenant, call.params["fleet"], [])
+    return Answer(200, headers={"webhook-allowed-origin": origin, "webhook-allowed-rate": "*"})

@@ -124,7 +124,8 @@ class ApprovalRow:
     """The approval of an event; at most one stands at a time.
 
     by: a person's key, or `fleet`. at: time of the approval. expires: NotBefore, when Azure goes on by itself. node: the node of the agent
-    that has it until `until`. epoch: counts its leases. tries: number of refusals by Azure. http_status: Azure's last answer.
+    that has it until `until`. epoch: counts its leases. tries: number of refusals by Azure. http_status: Azure's last answer. failing: time
+    since which it could not be sent to Azure; 0 while it did not fail.
     """
 
     id: str
@@ -138,6 +139,7 @@ class ApprovalRow:
     epoch: int = 0
     tries: int = 0
     http_status: int = 0
+    failing: Millis = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,22 @@ class EventHold:
     id: str
     by: str
     reason: str
+    at: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class AgentApproval:
+    """An approval that an agent sent to Azure by itself. at: time of the first report of it."""
+
+    node: str
+    at: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalTurn:
+    """The turn of one node's agent to approve an event by itself, since `at`."""
+
+    node: str
     at: Millis
 
 
@@ -169,7 +187,9 @@ class EventRow:
     told: the notices that were published about it. probes: results of the caller probe by the agent's node; '' has those of processes that
     have ended. bound: the fleet's bound on them when the last one came. caught_up: milliseconds that each node needed to catch up, where
     its agent reported it. own: of an event that also names VMs without an agent of this fleet, those with one. agreed: time since which
-    this fleet lets agents of other fleets approve it, because its own nodes are ready; 0 if it does not.
+    this fleet lets agents of other fleets approve it, because its own nodes are ready; 0 if it does not. gone: the first nodes whose
+    agents stopped listing it, each with the time of the first such report. by_agent: its approval by the agent of a node that it names.
+    turn: the node whose agent may approve it for a while, and no other one.
     """
 
     event_id: str
@@ -201,6 +221,9 @@ class EventRow:
     caught_up: Mapping[str, Millis] = field(default_factory=dict)
     own: tuple[str, ...] = ()
     agreed: Millis = 0
+    gone: Mapping[str, Millis] = field(default_factory=dict)
+    by_agent: AgentApproval | None = None
+    turn: ApprovalTurn | None = None
 
     @property
     def open(self) -> bool:

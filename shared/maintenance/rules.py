@@ -23,7 +23,7 @@ from .decisions import approvals as approval_rules
 from .decisions import caller_probes, domain_guard, reservations
 from .decisions.approvals import ApprovalOutcome, Leased
 from .decisions.caller_probes import ProbeReport
-from .decisions.merging import has_departed, merge, settle_event
+from .decisions.merging import has_departed, merge, settle_event, with_gone
 from .decisions.monitors import elect, monitor_alarm
 from .latency import ProbePhase
 from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, GuardRow, MonitorsRow, NodeEntry, NodeRow
@@ -206,6 +206,7 @@ def receive(
             is_open -= 1
             continue
         events[entry.event_id] = merged
+    events |= with_gone(events, before, node, now)
     events |= caller_probes.with_report(events, before, node, report.caught_up, probed, settings, now)
     after = FleetEvents(nodes, events, view.monitors, view.alarms, view.guard, view.others)
     if whole:
@@ -226,6 +227,14 @@ def receive(
         if entry.phase == "PREPARED" and ready is not None and _clears_event(ready, holds):
             changed[ready.event_id] = ready = replace(ready, cleared=now)
             monitors = replace(monitors, decisions=monitors.decisions + 1)
+        if (
+            entry.phase == "PREPARED"
+            and ready is not None
+            and ready.status == "scheduled"
+            and not ready.rehearsal
+            and entry.event_id not in holds
+        ):
+            changed[ready.event_id] = ready = approval_rules.with_turn(ready, node.node, now)
         same_scope = ready is not None and entry.listed and same_name(ready.scope, node.scope)
         if whole and ready is not None and same_scope and approval_rules.may_agree(ready, after, held, settings, now):
             changed[ready.event_id] = replace(ready, agreed=now)
@@ -322,6 +331,9 @@ def next_report(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings,
         return min(WAITING_INTERVAL, max(BUSY_INTERVAL, BUSY_INTERVAL * size // SHARED_INTERVAL_NODES))
     if busy or invited:
         return BUSY_INTERVAL
+    if any(node.node in event.gone for event in view.events.values() if event.open):
+        # Its second report may be what ends an event that only silent agents list.
+        return WAITING_INTERVAL
     return IDLE_INTERVAL - IDLE_INTERVAL // 10 + crc32(node.node.encode()) % (IDLE_INTERVAL // 5)
 
 
@@ -358,6 +370,8 @@ def _holds(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, held
         if why is None and len(event.resources) > 1:
             # The approval counts for the other nodes, too.
             why = approval_rules.undrained_reason(event, view, held, settings, now)
+        if why is None:
+            why = approval_rules.turn_reason(event, node.node, now)
         if why is None and event.due is not None and event.due.node not in ("", node.node):
             why = "the approval is with another agent"
         if why is not None:
@@ -441,13 +455,13 @@ def hold(event: EventRow, by: str, reason: str, now: Millis) -> EventRow | Liter
     """Return the event held, or why it cannot be."""
     if event.status != "scheduled" or event.rehearsal:
         return "already-started"
-    if event.grant is not None and event.grant.state == "posted":
+    if event.by_agent is not None or (event.grant is not None and event.grant.state == "posted"):
         return "already-approved"
     return approval_rules.hold(event, by, reason, now)
 
 
 def finish(
-    view: FleetEvents, approval: str, node: str, outcome: ApprovalOutcome, http_status: int
+    view: FleetEvents, approval: str, node: str, outcome: ApprovalOutcome, http_status: int, now: Millis
 ) -> EventRow | Literal["lease-lost"] | None:
     """Return the event after an agent reported the result of its POST; None when there is no such approval."""
     event = view.events.get(approval.rpartition(".")[0])
@@ -455,7 +469,7 @@ def finish(
         return None
     if event.grant.id != approval:
         return "lease-lost"
-    return approval_rules.apply_result(event, node, outcome, http_status) or "lease-lost"
+    return approval_rules.apply_result(event, node, outcome, http_status, now) or "lease-lost"
 
 
 def rehearsal(event_id: str, view: FleetEvents, nodes: tuple[str, ...], kind: str, notice: Millis, duration: int, now: Millis) -> EventRow:
@@ -463,6 +477,11 @@ def rehearsal(event_id: str, view: FleetEvents, nodes: tuple[str, ...], kind: st
     vms = tuple(view.nodes[name].vm for name in nodes)
     scope = view.nodes[nodes[0]].scope
     return EventRow(event_id, scope, kind, "scheduled", now, now + notice, "User", duration, vms, rehearsal=True, nodes=nodes)
+
+
+def may_forget(node: NodeRow, view: FleetEvents, now: Millis) -> bool:
+    """Return true if a person may remove a node: its agent has fallen silent."""
+    return not domain_guard.is_live(node, view, now)
 
 
 def is_forgettable(event: EventRow, now: Millis) -> bool:

@@ -39,6 +39,12 @@ other, and the last report of an agent that has fallen silent counts for a while
 GRANT_LEASE: Final[Millis] = 5_000
 """Time for which one agent has an approval to itself."""
 
+APPROVAL_AWAY: Final[Millis] = 30_000
+"""An approval that could not be sent to Azure for this long raises the alarm `approval-failed`; one that Azure refuses does at once."""
+
+APPROVAL_TURN: Final[Millis] = 20_000
+"""Time for which one agent may approve an event by itself before another one may: it hears so and sends it within seconds."""
+
 GRANT_TRIES: Final = 5
 """Refused POSTs after which an approval expires."""
 
@@ -47,6 +53,9 @@ LONG_IMPACT: Final[Millis] = 1_800_000
 
 ABANDON_EVENT: Final[Millis] = 86_400_000
 """An event that only silent agents list is closed after this time."""
+
+GONE_TWICE: Final[Millis] = 60_000
+"""An event that only silent agents list is over once an agent that listed it reports twice, this long apart, that it does not any more."""
 
 FORGET_NODE: Final[Millis] = 7 * 86_400_000
 """A node is removed when its agent has been silent for this long and no event is open on it."""

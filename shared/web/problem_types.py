@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 MEANINGS: Final[dict[str, str]] = {
+    "agent-live": "",
     "already-approved": "",
     "already-ended": "",
     "already-final": "The event has ended. Read its state; schedule a new event under another id.",

@@ -32,7 +32,7 @@ B = TypeVar("B", default=None)
 Q = TypeVar("Q", default=NoQuery)
 A = TypeVar("A", default=Any)
 
-type Method = Literal["GET", "PUT", "POST", "PATCH", "DELETE"]
+type Method = Literal["GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"]
 type RouteHandler[T] = Callable[[Call[T, Any, Any]], Awaitable[Answer]]
 type Guest = Callable[[Any, str, Mapping[str, str]], KeyRecord | None]
 type Answers = Mapping[int, Any]
@@ -300,6 +300,10 @@ class RouteGroup(Generic[S]):
     def delete[H: Callable[..., Awaitable[Answer]]](self, template: str, **options: Unpack[RouteOptions]) -> Callable[[H], H]:
         """Declare the handler below as DELETE."""
         return self._declare("DELETE", template, options)
+
+    def options[H: Callable[..., Awaitable[Answer]]](self, template: str, **options: Unpack[RouteOptions]) -> Callable[[H], H]:
+        """Declare the handler below as OPTIONS."""
+        return self._declare("OPTIONS", template, options)
 
     def _declare[H: Callable[..., Awaitable[Answer]]](self, method: Method, template: str, options: RouteOptions) -> Callable[[H], H]:
         def add(handler: H) -> H:

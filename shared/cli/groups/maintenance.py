@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(no_args_is_help=True, help=_HELP)
     add_commands(group, {"list": list_, "show": show, "story": story}, watch=True)
-    add_commands(group, {"approve": approve, "hold": hold, "rehearse": rehearse, "watch": watch})
+    add_commands(group, {"approve": approve, "hold": hold, "rehearse": rehearse, "forget": forget, "watch": watch})
     app.add_typer(group, name="maintenance")
 
 
@@ -70,7 +70,9 @@ def show(session: CommandSession, fleet: Fleet, event_id: Id) -> None:
         session.emit(found)
         return
     nodes, impact, duration = found["nodes"], found["impact"], found["duration_s"]
-    rest = without_fields(found, "nodes", "approval", "impact", "duration_s", "permission", "probe", "catch_up_ms")
+    rest = without_fields(
+        {**found, "status": status_text(found)}, "nodes", "approval", "impact", "duration_s", "permission", "probe", "catch_up_ms"
+    )
     takes = {"takes": _advertised_duration(duration), "alarms": ", ".join(found["alarms"]), "resources": ", ".join(found["resources"])}
     session.screen.fields({**rest, **takes, **_permission(found)})
     session.screen.gap()
@@ -268,6 +270,22 @@ def rehearsal_faults(event: Mapping[str, Any]) -> list[str]:
     return faults
 
 
+def forget(
+    session: CommandSession,
+    fleet: Fleet,
+    node: Annotated[str, typer.Argument(help="Node whose VM is lost, such as s7.", show_default=False)],
+) -> None:
+    """Forget a node whose VM is lost, so that its fault domain no longer counts as down.
+
+    The node's agent must be silent. If it reports again, the node is back.
+
+    Examples:
+        tocsin maintenance forget web s7
+    """
+    session.send("DELETE", api_path("fleets", fleet, "maintenance", "nodes", node))
+    session.print_result({"node": node, "state": "forgotten"}, f"node {node}: forgotten")
+
+
 def watch(
     session: CommandSession,
     fleet: Fleet,
@@ -314,7 +332,7 @@ def comparable_state(event: Mapping[str, Any]) -> dict[str, str]:
     """Return the parts of an event that may change, each under a name."""
     approval = event["approval"]
     return {
-        "event": f"{event['type']} {event['status']}",
+        "event": f"{event['type']} {status_text(event)}",
         **{f"node {name}": node["phase"] for name, node in sorted(event["nodes"].items())},
         **_permission(event),
         **({"approval": f"{approval['state']} by {approval['by']}"} if approval else {}),
@@ -335,6 +353,12 @@ def changes(before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping
                 yield event_id, what, value, "gone"
 
 
+def status_text(event: Mapping[str, Any]) -> str:
+    """Return an event's status for people. The impact of an approved event may be too short for any document to show it."""
+    unseen = event["status"] == "completed" and not event["rehearsal"] and "started" not in event
+    return "completed, not seen started" if unseen else str(event["status"])
+
+
 def row(each: Mapping[str, Any]) -> Sequence[Any]:
     """Return an event as the row of a table."""
     phases: dict[str, int] = {}
@@ -343,4 +367,4 @@ def row(each: Mapping[str, Any]) -> Sequence[Any]:
     approval = each["approval"]["state"] if each["approval"] else None
     nodes = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
     alarms = ", ".join(each["alarms"]) or None
-    return each["event_id"], each["type"], each["status"], each["not_before"], nodes, approval, alarms
+    return each["event_id"], each["type"], status_text(each), each["not_before"], nodes, approval, alarms

@@ -21,7 +21,7 @@ from .model import HookKind, NodeState
 from .observability.context import LogContext
 from .observability.figures import AgentFigures
 from .observations import DocumentRead, HookEnded, Observation, PollFailed
-from .timings import MIN_POLL_INTERVAL
+from .timings import LOOK_AHEAD, MIN_POLL_INTERVAL, MOST_RETRY_AFTER
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,9 @@ class ThreadedExecutor:
         wall: Callable[[], int],
         steady: Callable[[], float],
         context: LogContext | None = None,
+        due: Callable[[], float | None] = lambda: None,
     ) -> None:
+        """due: returns the seconds until something is due on the node; None if nothing is."""
         self._context = LogContext() if context is None else context
         self._imds, self._hooks, self._runner, self._reporter, self._deliver, self._figures = (
             imds,
@@ -55,6 +57,7 @@ class ThreadedExecutor:
             figures,
         )
         self._identity, self._state, self._poll, self._wall, self._steady = identity, state, poll, wall, steady
+        self._due = due
         self._runs: dict[int, RunningHook] = {}
         self._poll_now, self._closed = threading.Event(), threading.Event()
         self._body: bytes | None = None
@@ -80,6 +83,10 @@ class ThreadedExecutor:
             sent = self._wall()
             answer = self._imds.get()
             self._deliver(self._dated(self._read_answer(answer), answer, sent))
+            if (asked := asked_pause(answer, self._due())) > self._poll:
+                # The service's limit is shared by all processes of the machine, so that not even a look comes earlier.
+                self._closed.wait(asked)
+                continue
             if self._poll_now.wait(max(MIN_POLL_INTERVAL, self._poll - (self._steady() - began))):
                 self._poll_now.clear()
                 self._closed.wait(max(0.0, MIN_POLL_INTERVAL - (self._steady() - began)))
@@ -151,6 +158,21 @@ class ThreadedExecutor:
     def result(self, effect: SendResult) -> None:
         if self._reporter is not None:
             self._reporter.result(effect)
+
+
+def asked_pause(answer: HttpReply | TransportFailure, due: float | None) -> float:
+    """Return the seconds for which a refusal asks to wait by Retry-After, as far as the agent can; 0 for none.
+
+    due: seconds until something is due on the node; None if nothing is.
+    """
+    if not isinstance(answer, HttpReply) or answer.status not in (429, 503):
+        return 0.0
+    asked = answer.headers.get("retry-after", "").strip()
+    if not (asked.isascii() and asked.isdigit()):
+        return 0.0
+    # Compared as texts, because a peer may send a number of any length.
+    seconds = float(asked) if len(asked) < 9 else MOST_RETRY_AFTER
+    return max(0.0, min(seconds, MOST_RETRY_AFTER, MOST_RETRY_AFTER if due is None else due - LOOK_AHEAD))
 
 
 def _describe(ran: HookResult) -> str:

@@ -261,9 +261,10 @@ class ReportBacklog:
 
     def __init__(self, disk: Disk, most: int = MOST_REPORTS) -> None:
         self._disk, self._most = disk, most
-        self._lines = [line for line in (disk.read(REPORTS) or b"").splitlines(keepends=True) if _whole(line)]
-        if self._lines or disk.read(REPORTS):
-            self._rewrite()
+        kept = disk.read(REPORTS) or b""
+        self._lines = [line for line in kept.splitlines(keepends=True) if _whole(line)]
+        self._cut = b"".join(self._lines) != kept
+        """The file ends in a cut line, and is written anew with the next report: an agent on a full disk starts."""
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -272,15 +273,19 @@ class ReportBacklog:
         """Add a report."""
         line = json.dumps(report, separators=(",", ":")).encode() + b"\n"
         self._lines.append(line)
-        if len(self._lines) > self._most:
+        if self._cut or len(self._lines) > self._most:
             # Drop half of them at once, so that not every further report rewrites the file.
-            del self._lines[: len(self._lines) - max(1, self._most // 2)]
+            if len(self._lines) > self._most:
+                del self._lines[: len(self._lines) - max(1, self._most // 2)]
             self._rewrite()
         else:
+            # If the disk fails, a part of the line may be there.
+            self._cut = True
             self._disk.append(REPORTS, line)
             self._disk.flush(REPORTS)
             if len(self._lines) == 1:
                 self._disk.flush_names()
+            self._cut = False
 
     def first(self, count: int) -> Sequence[dict[str, Any]]:
         """Return the oldest `count` reports."""
@@ -297,6 +302,7 @@ class ReportBacklog:
             replace(self._disk, REPORTS, b"".join(self._lines))
         else:
             _remove(self._disk, REPORTS)
+        self._cut = False
 
 
 def _whole(line: bytes) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from ...core.clock import SystemClock, steady
 from ...core.errors import TocsinError
+from ...core.http_exchange import TransportFailure
 from ...core.ids import SystemIds
 from .app.messages import event_of
 from .app.reporter import AppClient, Reporter
@@ -170,11 +171,8 @@ class Agent:
         """Identify the machine, retrying until it succeeds. Returns false if the agent was asked to end before."""
         before = remembered(disk)
         while not self._stopping.is_set():
-            found = identify(self.config.node, self._imds, disk)
+            found = self._identified(disk, before)
             if isinstance(found, Machine):
-                if disown(disk, before, found):
-                    text = "The state in this folder belongs to another machine, %s. It is set aside"
-                    log.warning(text, before.vm if before else "", extra={"action": "agent_state_of_another", **self.about()})
                 self._machine, self._trouble = found, ""
                 self._context = self._new_context()
                 return True
@@ -186,6 +184,20 @@ class Agent:
                 return False
             self._stopping.wait(IDENTIFY_INTERVAL)
         return False
+
+    def _identified(self, disk: Disk, before: Machine | None) -> Machine | TransportFailure:
+        """Return this machine, with the state of another one set aside; the reason if it cannot be identified, or that not be saved."""
+        try:
+            found = identify(self.config.node, self._imds, disk)
+            if isinstance(found, Machine) and disown(disk, before, found):
+                text = "The state in this folder belongs to another machine, %s. It is set aside"
+                log.warning(text, before.vm if before else "", extra={"action": "agent_state_of_another", **self.about()})
+        except OSError as error:
+            return TransportFailure(self._unsaved(error))
+        return found
+
+    def _unsaved(self, error: OSError) -> str:
+        return f"the state in {self.config.state} cannot be saved: {error.strerror}"
 
     def _start_loop(self, disk: Disk, stack: ExitStack) -> AgentLoop:
         runner = self._runner
@@ -226,6 +238,7 @@ class Agent:
             wall=SystemClock().now,
             steady=steady,
             context=self._context,
+            due=self._next_due,
         )
         journal = Journal(disk)
         loaded = journal.load()
@@ -246,6 +259,10 @@ class Agent:
         worker.start()
         stack.callback(worker.close)
         return self._loop
+
+    def _next_due(self) -> float | None:
+        loop = self._loop
+        return next_wake(loop.state, loop.now(), loop.settings) if loop is not None else None
 
     def _run_loop(self, loop: AgentLoop) -> None:
         """Apply observations as they come, and a tick each second or when something is due."""
@@ -291,8 +308,8 @@ class Agent:
             except OSError as error:
                 if not self._trouble:
                     extra = {"action": "agent_state_unsaved", **self.about()}
-                    log.error("The state cannot be saved, so the agent does nothing: %s", error.strerror, extra=extra)
-                self._trouble, self._progress = f"the state cannot be saved: {error.strerror}", steady()
+                    log.error("The agent does nothing: %s", self._unsaved(error), extra=extra)
+                self._trouble, self._progress = self._unsaved(error), steady()
                 if self._stopping.wait(TICK):
                     return
         if self._trouble:

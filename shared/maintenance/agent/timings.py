@@ -26,6 +26,12 @@ LATER_ANSWER: Final = 5.0
 MIN_POLL_INTERVAL: Final = 0.25
 """Shortest time between two polls. The service answers five requests a second, for all processes of the machine together."""
 
+MOST_RETRY_AFTER: Final = 20.0
+"""Longest pause between two polls for which a refusal may ask: a Preempt has a notice of 30 s."""
+
+LOOK_AHEAD: Final = 5.0
+"""Time before something is due on the node from which the agent polls whatever a refusal asked for."""
+
 IDENTIFY_INTERVAL: Final = 5.0
 """Pause between attempts to identify the machine."""
 

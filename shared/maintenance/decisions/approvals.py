@@ -13,9 +13,9 @@ from typing import Final, Literal, NamedTuple
 
 from ...core.clock import Millis
 from ..azure_names import same_name
-from ..rows import ApprovalRow, EventHold, EventRow, FleetEvents, NodeRow
+from ..rows import ApprovalRow, ApprovalTurn, EventHold, EventRow, FleetEvents, NodeRow
 from ..rule_settings import MaintenanceSettings
-from ..timings import GRANT_LEASE, GRANT_TRIES
+from ..timings import APPROVAL_TURN, GRANT_LEASE, GRANT_TRIES
 from .domain_guard import approval_order, block_reason, is_live, too_wide_reason
 
 BY_FLEET: Final = "fleet"
@@ -165,6 +165,24 @@ def own_reason(event: EventRow, view: FleetEvents, settings: MaintenanceSettings
     return None if is_unattended(event, view, settings, now) else block_reason(event, view, settings, now)
 
 
+def turn_reason(event: EventRow, node: str, now: Millis) -> str | None:
+    """Return why an agent should leave an event's approval to another node's agent; None when it may send it. Azure wants one.
+
+    A turn ends by time, because an agent that has one may be lost, or its own file may keep it from approving.
+    """
+    turn = event.turn
+    if turn is None or turn.node == node or now - turn.at > APPROVAL_TURN:
+        return None
+    return f"{turn.node} approves it for all"
+
+
+def with_turn(event: EventRow, node: str, now: Millis) -> EventRow:
+    """Return the event with the turn of a node's agent, which is allowed to approve it by the answer to its report."""
+    if event.turn is not None and now - event.turn.at <= APPROVAL_TURN:
+        return event
+    return replace(event, turn=ApprovalTurn(node, now))
+
+
 def joint_reason(event: EventRow, node: NodeRow, view: FleetEvents) -> str | None:
     """Return why the agent of a prepared node should not approve an event for the other nodes that it names; None when it may."""
     if len(event.resources) < 2:
@@ -215,6 +233,10 @@ def lease_approval(
         return event, None
     if approval.node not in ("", node.node) and now < approval.until:
         return event, None
+    turn = event.turn
+    if event.by_agent is not None or (turn is not None and turn.node != node.node and now - turn.at < GRANT_LEASE):
+        # Azure has the approval, or an agent that may send it by itself is doing so.
+        return event, None
     first = view.nodes.get(view.monitors.primary)
     if first is not None and first.node != node.node and not approval.epoch and now < approval.at + GRANT_LEASE:
         seen = first.entry(event.event_id)
@@ -226,7 +248,7 @@ def lease_approval(
     return replace(event, grant=made), Leased(approval.id, event.event_id, GRANT_LEASE, approval.expires)
 
 
-def apply_result(event: EventRow, node: str, outcome: ApprovalOutcome, http_status: int) -> EventRow | None:
+def apply_result(event: EventRow, node: str, outcome: ApprovalOutcome, http_status: int, now: Millis) -> EventRow | None:
     """Return the event after an agent reported the result of its POST; None when the agent no longer had the approval."""
     approval = event.grant
     if approval is None:
@@ -242,7 +264,7 @@ def apply_result(event: EventRow, node: str, outcome: ApprovalOutcome, http_stat
     tries = approval.tries + (outcome == "refused")
     spent = tries >= GRANT_TRIES
     made = replace(approval, state="expired" if spent else "granted", node="", until=0, tries=tries, http_status=http_status)
-    return replace(event, grant=made)
+    return replace(event, grant=replace(made, failing=approval.failing or now))
 
 
 def early_candidate(view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> EventRow | None:

@@ -15,7 +15,7 @@ from ...core.clock import Millis
 from ..latency import CATCHING_UP, PHASES, READY, Latencies, ProbePhase, merged, passed_bounds
 from ..rows import EventRow, FleetEvents, NodeRow, ProbeRun
 from ..rule_settings import MaintenanceSettings, ProbeSettings
-from ..timings import BASELINE_WAIT, PROBE_AFTER, PROBE_AHEAD
+from ..timings import BASELINE_WAIT, BUSY_INTERVAL, PROBE_AFTER, PROBE_AHEAD
 from .domain_guard import is_live, quorum_unit
 
 type ProbeVerdict = Literal["pending", "within", "passed", "not-measured"]
@@ -31,6 +31,8 @@ ENOUGH: Final = 100
 FORMER: Final = ""
 """Key of the results of agents' processes that have ended."""
 
+_BACK: Final = 2 * BUSY_INTERVAL
+"""Time after its report that it is done with an event within which a node's return to service belongs to this event."""
 _OUT: Final = frozenset({"STARTED", "RESTORING", "RESTORE_FAILED"})
 
 
@@ -58,7 +60,13 @@ def may_be_probed(event: EventRow, settings: MaintenanceSettings, now: Millis) -
     """Return true unless the probes for an event are over, as far as its row alone shows it."""
     if settings.probe is None:
         return False
-    return event.open or (now - event.ended <= settings.catch_up + PROBE_AFTER and not event.phases.keys() <= event.caught_up.keys())
+    return event.open or (
+        now - event.ended <= settings.catch_up + PROBE_AFTER
+        and any(
+            name not in event.caught_up and (phase != "DONE" or now <= at + _BACK + settings.catch_up)
+            for name, (phase, at) in event.phases.items()
+        )
+    )
 
 
 def is_probed(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> bool:
@@ -66,11 +74,19 @@ def is_probed(event: EventRow, view: FleetEvents, settings: MaintenanceSettings,
     if not may_be_probed(event, settings, now):
         return False
     if not event.open:
-        return any(is_out(node) or is_catching_up(node, settings, now) for node in view.named(event))
+        return any(_is_away(node, event, settings, now) for node in view.named(event))
     if event.rehearsal or event.status == "started" or event.grant is not None or event.not_before is None:
         return True
     early = settings.approves_early(event.type, event.source, event.duration)
     return early or now >= event.not_before - settings.lead_of(event.type) - PROBE_AHEAD
+
+
+def _is_away(node: NodeRow, event: EventRow, settings: MaintenanceSettings, now: Millis) -> bool:
+    """Return true until a node is back from an event that is over, and has caught up. What a later event does to it does not count."""
+    phase, at = event.phases.get(node.node, ("", now))
+    if phase != "DONE":
+        return is_out(node)
+    return is_catching_up(node, settings, now) and node.restored <= at + _BACK and node.node not in event.caught_up
 
 
 @dataclass(frozen=True, slots=True)

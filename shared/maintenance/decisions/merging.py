@@ -1,17 +1,19 @@
 """Merges the reports of many agents into one event. Pure.
 
 An event is open as long as one live agent lists it, and started as soon as one agent reports it as started. It is over when no agent lists
-it any more, and never because an agent fell silent.
+it any more, and never just because an agent fell silent: another one that listed it must report twice that it is gone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from ...core.clock import Millis
 from ..azure_names import folded, same_name
-from ..rows import REHEARSAL, REMOVES, EventRow, FleetEvents, LedgerStatus, NodeEntry, NodeRow
-from ..timings import ABANDON_EVENT, AGREEMENT_TIME, BUSY_SILENCE, FORGET_NODE, LONG_IMPACT, REHEARSAL_GRACE
+from ..rows import REHEARSAL, REMOVES, AgentApproval, EventRow, FleetEvents, LedgerStatus, NodeEntry, NodeRow
+from ..timings import ABANDON_EVENT, AGREEMENT_TIME, APPROVAL_AWAY, BUSY_SILENCE, FORGET_NODE, GONE_TWICE, LONG_IMPACT, REHEARSAL_GRACE
 from .caller_probes import alarms_callers
 from .domain_guard import is_live
 
@@ -50,6 +52,8 @@ def merge(event: EventRow | None, entry: NodeEntry, node: NodeRow, now: Millis) 
             # The document of a started event has no NotBefore.
             not_before=entry.not_before if entry.not_before is not None else event.not_before,
         )
+    if entry.phase == "APPROVED" and made.by_agent is None and not event.rehearsal:
+        made = replace(made, by_agent=AgentApproval(node.node, now))
     if begun:
         made = _without_approval(made)
     elif made.due is not None and made.not_before is not None and made.not_before != event.not_before:
@@ -68,6 +72,9 @@ def _reopened(event: EventRow, scope: str) -> EventRow:
         azure="",
         cleared=0,
         agreed=0,
+        gone={},
+        by_agent=None,
+        turn=None,
         phases={},
         told=(),
         alarms=(),
@@ -78,6 +85,24 @@ def _reopened(event: EventRow, scope: str) -> EventRow:
 def _without_approval(event: EventRow) -> EventRow:
     """Return the event with its approval closed, because nothing is left to approve."""
     return event if event.approval is None else replace(event, grant=replace(event.approval, state="closed", node=""))
+
+
+MOST_GONE: Final = 8
+"""Nodes of which an event keeps that they stopped listing it. One that lives is enough."""
+
+
+def with_gone(events: Mapping[str, EventRow], before: NodeRow | None, node: NodeRow, now: Millis) -> dict[str, EventRow]:
+    """Return the open events that a node's agent listed in its last report and does not list in this one, or the other way about."""
+    changed: dict[str, EventRow] = {}
+    for event in events.values():
+        if not event.open or event.rehearsal:
+            continue
+        if _lists(node, event):
+            if node.node in event.gone:
+                changed[event.event_id] = replace(event, gone={name: at for name, at in event.gone.items() if name != node.node})
+        elif before is not None and _lists(before, event) and node.node not in event.gone and len(event.gone) < MOST_GONE:
+            changed[event.event_id] = replace(event, gone={**event.gone, node.node: now})
+    return changed
 
 
 def settle_event(event: EventRow, view: FleetEvents, now: Millis) -> EventRow:
@@ -109,7 +134,8 @@ def _ended(event: EventRow, view: FleetEvents, now: Millis) -> EventRow:
         return replace(event, status="completed" if over else "vanished", ended=now) if over or late else event
     listing = [node for node, entry in _reports_in_scope(event, view) if entry.listed and not _removed(node, event, view, now)]
     since = max(event.started, event.not_before or 0, event.seen, *(node.at for node in listing)) if listing else 0
-    if listing and (now - since <= ABANDON_EVENT or any(is_live(node, view, now) for node in listing)):
+    live = any(is_live(node, view, now) for node in listing)
+    if live or (listing and now - since <= ABANDON_EVENT and not _is_seen_gone(event, view)):
         return event
     entries = [entry for _, entry in view.reports(event.event_id)]
     if not event.listed and not event.azure and not _asked_since(event, view, now):
@@ -117,11 +143,16 @@ def _ended(event: EventRow, view: FleetEvents, now: Millis) -> EventRow:
         return event
     if event.azure == "cancelled" or (not event.started and any(entry.outcome == "cancelled" for entry in entries)):
         status: LedgerStatus = "cancelled"
-    elif event.started or event.azure == "completed":
+    elif event.started or event.azure == "completed" or _is_sent(event):
         status = "completed"
     else:
         status = "vanished"
     return replace(event, status=status, ended=now)
+
+
+def _is_sent(event: EventRow) -> bool:
+    """Return true if Azure got an approval, after which a short impact may come and go between two documents."""
+    return event.by_agent is not None or (event.grant is not None and event.grant.state == "posted")
 
 
 def _reports_in_scope(event: EventRow, view: FleetEvents) -> list[tuple[NodeRow, NodeEntry]]:
@@ -143,6 +174,14 @@ def _removed(node: NodeRow, event: EventRow, view: FleetEvents, now: Millis) -> 
         return False
     since = max(node.at, event.seen) + BUSY_SILENCE
     return any(other.at > since and not _lists(other, event) for other in view.of_scope(event.scope))
+
+
+def _is_seen_gone(event: EventRow, view: FleetEvents) -> bool:
+    """Return true if an agent of the scope that listed the event has reported twice that it does not any more."""
+    return any(
+        (node := view.nodes.get(name)) is not None and same_name(node.scope, event.scope) and node.at >= at + GONE_TWICE
+        for name, at in event.gone.items()
+    )
 
 
 def _removed_machine(event: EventRow) -> bool:
@@ -192,7 +231,7 @@ def event_alarms(event: EventRow, view: FleetEvents, now: Millis) -> set[str]:
         found.add("silent")
     if event.status == "started" and now - event.started > LONG_IMPACT:
         found.add("prolonged")
-    if event.due is not None and event.due.tries:
+    if event.due is not None and (event.due.tries or (event.due.failing and now - event.due.failing >= APPROVAL_AWAY)):
         found.add("approval-failed")
     return found
 

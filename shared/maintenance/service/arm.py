@@ -29,6 +29,8 @@ _RESOURCE = re.compile(
     re.IGNORECASE,
 )
 _EVENT = re.compile(r"[A-Za-z0-9-]{1,64}")
+_GONE: Final = "InvalidScheduledEventId"
+"""The code of a 404 for an event that is over. Any other 404 is about the resource or the provider."""
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 type TokenSource = Callable[[], Awaitable[str]]
@@ -101,9 +103,10 @@ class ArmClient:
                 body = b""
                 while chunk := await answer.content.read(_LONGEST_ERROR - len(body)):
                     body += chunk
-                found = _judged(answer.status)
+                code = code_of(body)
+                found = _judged(answer.status, code)
                 if found.outcome == "refused":
-                    self._warn(event_id, answer.status, code_of(body))
+                    self._warn(event_id, answer.status, code)
                 return found
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             extra = {"action": "maintenance_arm_away", "event_id": event_id}
@@ -113,8 +116,8 @@ class ArmClient:
     def _warn(self, event_id: str, status: int, code: str) -> None:
         """Say why Azure refuses. A version that is no longer served, or a role that is missing, concerns every approval."""
         log.warning(
-            "Azure Resource Manager refused an approval: %d %s, api-version %s. Check the role of the app's identity (403) or "
-            "TOCSIN_ARM_API_VERSION (400)",
+            "Azure Resource Manager refused an approval: %d %s, api-version %s. Check the role of the app's identity (403), "
+            "TOCSIN_ARM_API_VERSION (400) or the node's resource id (404)",
             status,
             code or "without a code",
             self._api_version,
@@ -151,10 +154,10 @@ class ArmClient:
             raise OSError(f"no token: {type(error).__name__}") from None
 
 
-def _judged(status: int) -> Acknowledged:
+def _judged(status: int, code: str) -> Acknowledged:
     if 200 <= status < 300:
         return Acknowledged("posted", status)
-    if status in (404, 410):
+    if status == 410 or (status == 404 and code == _GONE):
         return Acknowledged("gone", status)
     if status in (408, 425, 429) or status >= 500:
         return Acknowledged("unreachable", status)

@@ -33,7 +33,7 @@ SENTENCES: Final = {
     "prolonged": "it started more than half an hour ago and is still open",
     "prepare-failed": "a node could not be prepared",
     "restore-failed": "a node could not be restored",
-    "approval-failed": "Azure refused its approval",
+    "approval-failed": "Azure refused its approval, or has not taken it for half a minute",
     "forced": "a node prepares without the domain guard's permission, because it could not wait any longer",
     "too-wide": "it takes more fault domains down at once than the quorum allows",
     "callers-affected": "a bound of the fleet's caller probe is passed",

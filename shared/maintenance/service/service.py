@@ -16,10 +16,11 @@ from ...tenants.store import contended
 from ...web.problem import conflict, invalid, not_found
 from .. import rules
 from ..model import AgentReportIn, RehearseIn, ResultIn
-from ..rows import MAX_OPEN, EventRow, MaintenanceRow
+from ..rows import MAX_OPEN, EventRow, MaintenanceRow, node_key
 from ..rule_settings import MaintenanceSettings
 from ..story import in_order, start_after
 from . import eventgrid
+from .leases_port import Leases
 from .reports import ReportRounds, too_many_events
 from .store import ATTEMPTS, SURE_ROWS, MaintenanceStore, StoredEvents, changed_events
 from .views import event_out, node_out, step_out
@@ -35,9 +36,10 @@ class MaintenanceService:
         store: MaintenanceStore,
         settings: Callable[[Fleet], MaintenanceSettings],
         reports: ReportRounds,
+        leases: Leases,
     ) -> None:
         """reports: serves the reports of agents."""
-        self._store, self._settings, self._reports = store, settings, reports
+        self._store, self._settings, self._reports, self._leases = store, settings, reports, leases
 
     # -- agents
 
@@ -54,7 +56,7 @@ class MaintenanceService:
 
         async def attempt() -> WriteConflict | None:
             read = await self._store.read(key)
-            made = rules.finish(read.view, approval, body.node, body.outcome, body.http_status or 0)
+            made = rules.finish(read.view, approval, body.node, body.outcome, body.http_status or 0, read.now)
             if made is None:
                 raise not_found("approval")
             if made == "lease-lost":
@@ -124,6 +126,30 @@ class MaintenanceService:
             return CONFLICT
 
         return await retry_on_conflict(attempt, ATTEMPTS, contended)
+
+    async def forget(self, tenant: str, fleet: str, node: str) -> None:
+        """Remove a node whose agent is silent, and let partitions return to it. Raises 404, 409 `agent-live`, `changed-meanwhile`,
+        `StorageError`."""
+        key, _ = await self._of(tenant, fleet)
+
+        async def attempt() -> bool | WriteConflict:
+            read = await self._store.read(key, whole=True)
+            known = read.view.nodes.get(node)
+            if known is None:
+                return False
+            if not rules.may_forget(known, read.view, read.now):
+                detail = f"the agent of node {node} reported {(read.now - known.at) // 1000} s ago; stop it first, then repeat this"
+                raise conflict("agent-live", detail)
+            if await self._store.write(key, read, {node_key(node): None}) is None:
+                return CONFLICT
+            log.info("%s: node %s is forgotten", key, node, extra={"action": "maintenance_forgotten", "fleet": key, "node": node})
+            return True
+
+        known = await retry_on_conflict(attempt, ATTEMPTS, contended)
+        # Also for a node that is not known any more: the answer to a first call may have been lost before this.
+        await self._leases.leave(key, {node: False})
+        if not known:
+            raise not_found("node")
 
     # -- Event Grid
 

@@ -42,6 +42,10 @@ FRESH: Final[Millis] = 26 * 3_600_000
 """Time for which reports are compared with an ended event. Agents report an event for a day after its end."""
 
 
+UNADDRESSED: Final = Acknowledged("unreachable", 0)
+"""The result of an approval while no node of its event has reported its resource id."""
+
+
 class MaintenanceSweep:
     """Sweeps over all fleets with agents. One per process; keeps no state between ticks."""
 
@@ -154,12 +158,12 @@ class MaintenanceSweep:
             if given is None or event.status != "scheduled" or event.rehearsal:
                 continue
             resource = next((node.resource_id for node in view.named(event) if node.resource_id), "")
-            if approvals.withhold_reason(event, view, settings, now) is not None or not resource:
+            if approvals.withhold_reason(event, view, settings, now) is not None:
                 continue
             held = await self._leases.held(key, [node.node for node in view.named(event)])
             if approvals.undrained_reason(event, view, held, settings, now) is not None:
                 continue
-            answer = await self._acknowledge(resource, event.event_id)
+            answer = await self._acknowledge(resource, event.event_id) if resource else UNADDRESSED
             extra = {"action": "maintenance_acknowledged", "fleet": key, "event_id": event.event_id, "outcome": answer.outcome}
             log.info("%s: the approval of %s through Azure Resource Manager: %s", key, event.event_id, answer.outcome, extra=extra)
             done += await self._settle(key, event.event_id, given, answer)
@@ -173,8 +177,9 @@ class MaintenanceSweep:
             known = read.view.events.get(event_id)
             if known is None or known.due is None or known.due.id != given.id:
                 return False
-            made = approvals.apply_result(replace(known, grant=replace(known.due, node="")), "", answer.outcome, answer.http_status)
-            return True if made is None or await self._store.write(key, read, {event_key(event_id): made}) else CONFLICT
+            free = replace(known, grant=replace(known.due, node=""))
+            made = approvals.apply_result(free, "", answer.outcome, answer.http_status, read.now)
+            return True if made is None or made == known or await self._store.write(key, read, {event_key(event_id): made}) else CONFLICT
 
         return await try_repeatedly(attempt, ATTEMPTS) is True
 

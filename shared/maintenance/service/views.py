@@ -7,6 +7,7 @@ from typing import Any
 from ...core.clock import Millis, to_text
 from ..decisions import caller_probes, reservations
 from ..decisions.approvals import Leased
+from ..decisions.domain_guard import is_live
 from ..latency import Latencies, LatencyBound, p99_of, percentile
 from ..rows import EventRow, FleetEvents, NodeRow
 from ..rule_settings import FleetRule, MaintenanceSettings, ProbeSettings
@@ -69,7 +70,7 @@ def event_out(event: EventRow, view: FleetEvents, settings: MaintenanceSettings,
         "resources": list(event.resources),
         "first_seen": to_text(event.seen),
         "rehearsal": event.rehearsal,
-        "nodes": _nodes(event, view),
+        "nodes": _nodes(event, view, now),
         "approval": _approval(event),
         "alarms": list(event.alarms),
         "impact": impact(event),
@@ -161,7 +162,7 @@ def _asked(refused: str | None) -> dict[str, Any]:
     return {} if refused is None else {"permission": _permission(refused)}
 
 
-def _nodes(event: EventRow, view: FleetEvents) -> dict[str, Any]:
+def _nodes(event: EventRow, view: FleetEvents, now: Millis) -> dict[str, Any]:
     if not event.open:
         return {node: _phase(phase, at) for node, (phase, at) in sorted(event.phases.items())}
     found: dict[str, Any] = {}
@@ -169,7 +170,11 @@ def _nodes(event: EventRow, view: FleetEvents) -> dict[str, Any]:
         entry = node.entry(event.event_id)
         if entry is not None and entry.phase != "FOREIGN":
             found[node.node] = _phase(entry.phase, node.at, entry.reason)
-    return found
+    for node in view.named(event):
+        if node.node not in found:
+            silent = not is_live(node, view, now)
+            found[node.node] = _phase("UNREPORTED", node.at, f"its agent {'is silent' if silent else 'has not reported the event yet'}")
+    return dict(sorted(found.items()))
 
 
 def _phase(phase: str, at: Millis, reason: str = "") -> dict[str, Any]:
@@ -177,6 +182,10 @@ def _phase(phase: str, at: Millis, reason: str = "") -> dict[str, Any]:
 
 
 def _approval(event: EventRow) -> dict[str, Any] | None:
+    sent = event.by_agent
+    if sent is not None and (event.grant is None or event.grant.state != "posted"):
+        found = {"id": f"{event.event_id}.agent", "state": "posted", "by": "agent", "reason": "its agent approved it by itself"}
+        return found | {"at": to_text(sent.at), "node": sent.node}
     if event.hold is not None:
         held = event.hold
         return {"id": held.id, "state": "held", "by": held.by, "reason": held.reason, "at": to_text(held.at)}

@@ -47,7 +47,7 @@ class Maintenance:
         swept: Tables = tables if pace is None else CountedTables(tables, pace)
         self._tables, self._store = tables, store
         reports = ReportRounds(store, read_maintenance_settings, leases(tables), OtherFleets(store, clock), tenant_limits, clock=clock)
-        self.service = MaintenanceService(store, read_maintenance_settings, reports)
+        self.service = MaintenanceService(store, read_maintenance_settings, reports, leases(tables))
         """Serves agents, operators and Event Grid."""
         kept = MaintenanceStore(swept, clock.now)
         self.watch = MaintenanceSweep(

@@ -218,7 +218,7 @@ class Fleet:
         return any(self._is_too_wide(event) for event in prepared)
 
     def result(self, node: JointNode, result: SendResult) -> None:
-        made = rules.finish(self.view, result.approval_id, node.name, result.outcome, result.http_status)
+        made = rules.finish(self.view, result.approval_id, node.name, result.outcome, result.http_status, self.wall)
         if isinstance(made, EventRow):
             self.view = replace(self.view, events={**self.view.events, made.event_id: made})
 

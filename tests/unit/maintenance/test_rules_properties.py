@@ -91,7 +91,7 @@ class Fleet:
         elif machine.phase == "PREPARED" and (mine not in answer.holds or any(leased.event_id == mine for leased in answer.approvals)):
             machine.phase = "APPROVED"
             self.posted.append(mine)
-            made = rules.finish(self.view, f"{mine}.1", machine.name, "posted", 200)
+            made = rules.finish(self.view, f"{mine}.1", machine.name, "posted", 200, self.now)
             if isinstance(made, EventRow):
                 self.view = replace(self.view, events={**self.view.events, mine: made})
 

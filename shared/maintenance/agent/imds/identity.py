@@ -26,11 +26,16 @@ class NodeSettings:
 
 
 def identify(node: NodeSettings, imds: Imds, disk: Disk) -> Machine | TransportFailure:
-    """Return this machine. The service's answer is saved for a start without one. TransportFailure: the machine's name is unknown."""
+    """Return this machine. The service's answer is saved for a start without one. TransportFailure: the machine's name is unknown.
+
+    Raises the disk's OSError.
+    """
     machine = imds.machine()
     known = remembered(disk)
     if isinstance(machine, Machine):
-        replace(disk, MACHINE, json.dumps(asdict(machine)).encode())
+        # An agent on a full disk starts if nothing has changed.
+        if machine != known:
+            replace(disk, MACHINE, json.dumps(asdict(machine)).encode())
     elif known is None:
         if not node.vm:
             return machine

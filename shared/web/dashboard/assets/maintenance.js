@@ -11,7 +11,7 @@ const OVER = 8; // most finished events in the table
 const CARDS = 10; // open events shown in full at first
 const LANES = 16; // with more nodes than this, the time-line leaves out nodes without events
 const COLOURS = { scheduled: "planned", started: "warn", completed: "good", cancelled: "dead", vanished: "dead" };
-const PHASES = { PREPARED: "good", APPROVED: "good", DONE: "good", PREPARE_FAILED: "bad", RESTORE_FAILED: "bad", STARTED: "warn" };
+const PHASES = { PREPARED: "good", APPROVED: "good", DONE: "good", PREPARE_FAILED: "bad", RESTORE_FAILED: "bad", STARTED: "warn", UNREPORTED: "warn" };
 
 const MEASURED = 3; // most finished events with callers' latency
 const PROBED = { before: "before", out: "a node is out", one_node: "one node catches up", some_nodes: "some nodes catch up", domain: "a fault domain catches up" };
@@ -63,6 +63,9 @@ function until(event, present) {
   return event.started ? Math.max(present, announced) : announced;
 }
 
+/** Return an event's status for people. The impact of an approved event may be too short for any document to show it. */
+const status = (event) => (event.status === "completed" && !event.started && !event.rehearsal ? "completed, not seen started" : event.status);
+
 /** Return the beginning of an event in seconds; lists are sorted by it. */
 const begin = (event) => seconds(event.started ?? event.not_before ?? event.first_seen);
 
@@ -101,7 +104,7 @@ export const maintenance = {
     function approval(event) {
       const given = event.approval;
       if (!given) return event.status === "scheduled" ? badge("not approved") : null;
-      return el("span", { title: [given.reason, given.expires && `until ${given.expires}`].filter(Boolean).join(", ") }, badge(given.state, given.state === "held" ? "warn" : "good"), " by ", own(given.by), given.reason ? [": ", own(given.reason)] : "");
+      return el("span", { title: [given.reason, given.expires && `until ${given.expires}`].filter(Boolean).join(", ") }, badge(given.state === "posted" ? "approved" : given.state, given.state === "held" ? "warn" : "good"), " by ", own(given.by === "agent" ? `the agent of ${given.node}` : given.by), given.reason ? [": ", own(given.reason)] : "");
     }
 
     const tell = (event) => el("button", { type: "button", "data-keep": `story ${event.event_id}`, "aria-label": `Story of ${event.event_id}`, onclick: () => story(event, ctx) }, "Story");
@@ -113,7 +116,7 @@ export const maintenance = {
       const when = event.not_before ? [moment(event.not_before), scheduled ? ` (${left > 0 ? `in ${span(left * 1000)}` : "passed"})` : ""] : "unknown";
       const button = (verb, text) => el("button", { type: "button", "data-keep": `${verb} ${event.event_id}`, "aria-label": `${text} ${event.event_id}`, onclick: () => decide(event, verb) }, text);
       return el("article", { class: "event", "data-event": event.event_id },
-        el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), el("span", { class: "acts" }, !decides || event.approval?.state === "granted" ? null : button("approve", "Approve"), !decides || event.approval?.state === "held" ? null : button("hold", "Hold"), tell(event))),
+        el("header", {}, el("b", {}, event.type), badge(status(event), COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, event.alarms.map((each) => badge(each, "bad")), el("span", { class: "acts" }, !decides || ["granted", "posted"].includes(event.approval?.state) ? null : button("approve", "Approve"), !decides || ["held", "posted"].includes(event.approval?.state) ? null : button("hold", "Hold"), tell(event))),
         el("p", {}, "NotBefore ", when, event.duration_s > 0 ? `, ${span(event.duration_s * 1000)} of impact` : "", event.resources.length ? [", on ", own(event.resources.join(", "))] : "", event.source === "User" ? ", requested by a user" : ""),
         el("p", { class: "phases" }, Object.entries(event.nodes).map(([node, at]) => el("span", { class: "label", title: at.reason ?? "" }, `${node} `, badge(at.phase.toLowerCase().replaceAll("_", " "), PHASES[at.phase] ?? ""), at.reason ? [" ", own(at.reason)] : ""))),
         callers(event),
@@ -133,9 +136,9 @@ export const maintenance = {
           const mark = event.not_before && !(event.ended && (!event.started || ends < seconds(event.not_before))) ? seconds(event.not_before) : undefined;
           for (const node of Object.keys(event.nodes)) {
             const lane = lanes.indexOf(node);
-            const about = `${event.type} on ${node}: ${event.status}, ${event.nodes[node].phase.toLowerCase()}; ${event.event_id}`;
+            const about = `${event.type} on ${node}: ${status(event)}, ${event.nodes[node].phase.toLowerCase()}; ${event.event_id}`;
             const over = event.ended && !event.started;
-            spans.push({ lane, from: seen, to: over ? seconds(event.ended) : begins, colour: over ? "dead" : "planned", text: event.type, mark, about });
+            spans.push({ lane, from: seen, to: over ? seconds(event.ended) : begins, colour: over ? COLOURS[event.status] : "planned", text: event.type, mark, about });
             if (!over && (event.started || event.duration_s > 0)) spans.push({ lane, from: begins, to: ends, colour: event.ended ? COLOURS[event.status] : "warn", text: "", about });
           }
         }
@@ -151,9 +154,9 @@ export const maintenance = {
         sum.replaceChildren(`${plural(agents.length, "agent")}, ${plural(opened.length, "open event")}${more && ended.length === 0 ? " and more" : ""}. `, out.length ? badge(`out of service: ${out.join(", ")}`, "warn") : "", " ", alarms.size ? badge([...alarms].join(", "), "bad") : "");
         list.replaceChildren(...opened.slice(0, cards).map(card),
           ...(opened.length > cards ? [el("button", { type: "button", class: "further", "data-keep": "more", onclick: () => { cards = Infinity; refresh(); } }, `Show ${count(opened.length - cards)} more`)] : []), ...(ended.length ? [el("h3", {}, "Finished"),
-          table("Finished events", ["type", "status", "nodes", "ended", "lasted", "alarms", ""], ended.map((event) => [el("span", { title: event.event_id }, event.type, event.rehearsal ? " (rehearsal)" : ""), badge(event.status, COLOURS[event.status]), Object.keys(event.nodes).join(", "), moment(event.ended), span(event.impact.lasted_ms), event.alarms.join(", "), tell(event)])),
+          table("Finished events", ["type", "status", "nodes", "ended", "lasted", "alarms", ""], ended.map((event) => [el("span", { title: event.event_id }, event.type, event.rehearsal ? " (rehearsal)" : ""), badge(status(event), COLOURS[event.status]), Object.keys(event.nodes).join(", "), moment(event.ended), span(event.impact.lasted_ms), event.alarms.join(", "), tell(event)])),
           ...ended.filter((event) => event.probe && Object.keys(event.probe.phases).length).slice(0, MEASURED).map((event) => el("article", { class: "event", "data-event": event.event_id },
-            el("header", {}, el("b", {}, event.type), badge(event.status, COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, own(Object.keys(event.nodes).join(", "))), callers(event), el("p", { class: "dim" }, el("code", {}, event.event_id))))] : []));
+            el("header", {}, el("b", {}, event.type), badge(status(event), COLOURS[event.status]), event.rehearsal ? badge("rehearsal", "planned") : null, own(Object.keys(event.nodes).join(", "))), callers(event), el("p", { class: "dim" }, el("code", {}, event.event_id))))] : []));
       },
       end: chart.end,
     };

@@ -18,7 +18,7 @@ async def test_a_prepared_node_waits_for_the_other_nodes_of_the_event(db: World)
     assert await a.holds() == {EVENT: "b is preparing"}
     b.sees("PREPARED")
     assert await b.holds() == {}
-    assert await a.holds() == {}
+    assert await a.holds() == {EVENT: "b approves it for all"}
 
 
 async def test_an_approval_has_the_nodes_prepare_then_is_leased_to_one_agent_and_posted_once(
@@ -57,6 +57,8 @@ async def test_an_approval_goes_to_the_primary_first_to_another_after_five_silen
     a.sees("PREPARED")
     b.sees("FOREIGN", on=("a",))
     await all_report(a, b)
+    # It might have approved by itself.
+    await db.clock.advance(6)
     approval = (await decide(db.demo, "approve")).json()["id"]
     assert not (await a.reports())["approvals"], "b is primary, as a is named"
     assert (await b.reports())["approvals"]
@@ -194,3 +196,37 @@ async def test_a_decision_needs_no_reason(db: World) -> None:
     for verb, state in (("hold", "held"), ("approve", "granted")):
         answer = await db.demo.post(f"{DB}/maintenance/events/{EVENT}/{verb}")
         assert (answer.status, answer.json()["state"]) == (202, state)
+
+
+async def test_one_agent_approves_an_event_of_many_nodes_though_all_have_prepared_in_one_moment(db: World) -> None:
+    names = tuple("abcdefgh")
+    nodes = [Agent(db.demo, name) for name in names]
+    for node in nodes:
+        node.sees("WAITING", on=names)
+    await all_report(*nodes)
+    for node in nodes:
+        node.sees("PREPARED")
+    await all_report(*nodes)
+    held = [await node.holds() for node in nodes]
+    assert sum(not found for found in held) == 1
+    [first] = [node for node, found in zip(nodes, held, strict=True) if not found]
+    assert all(found == {EVENT: f"{first.node} approves it for all"} for found in held if found)
+    # It never does: its own file may forbid it.
+    await db.clock.advance(21)
+    again = [node.node for node in nodes if node is not first and not await node.holds()]
+    assert len(again) == 1, "another one may now"
+
+
+async def test_no_lease_of_an_approval_is_given_while_a_named_agent_may_approve_by_itself(db: World) -> None:
+    a, b = agents(db, "a", "b")
+    a.sees("PREPARED")
+    b.sees("FOREIGN", on=("a",))
+    await all_report(a, b)
+    assert await a.holds() == {}
+    await decide(db.demo, "approve")
+    assert (await b.reports())["approvals"] == []
+    a.sees("APPROVED")
+    await a.reports()
+    await db.clock.advance(25)
+    await a.reports()
+    assert (await b.reports())["approvals"] == [], "Azure has it"

@@ -141,6 +141,48 @@ async def test_an_event_of_azure_counts_calm_times_only_as_before_and_shares_no_
     assert_text("latency.passed-failures", found["passed"], failed=1, probes=15, share="6.7%", bound="1.0%")
 
 
+async def test_what_callers_notice_of_a_later_event_on_a_node_is_not_counted_for_the_one_before(world: World) -> None:
+    """No hook says when a node has caught up, so that only time ends it."""
+    probe = {"partitions": 1, "maintenance": {"catch_up": "PT30S", "guard": "approve", "probe": PROBE}}
+    assert (await world.demo.put(DB, probe)).status == 201
+    a, b, c = nodes = probers(world, a="0", b="1", c="2")
+    await all_report(*nodes)
+
+    async def goes_through(event_id: str, bucket: int) -> None:
+        for each in nodes:
+            each.sees("WAITING" if each is a else "FOREIGN", event_id, on=("a",), notice=60_000)
+        await all_report(*nodes)
+        a.disabled = True
+        for each in nodes:
+            each.sees("STARTED" if each is a else "FOREIGN", event_id, on=("a",), status="Started")
+        await all_report(*nodes)
+        asked = await c.asked()
+        assert asked[event_id] == "out"
+        for each in asked:
+            c.count(each, asked[each], bucket, 200)
+        await c.reports()
+        for each in (b, c):
+            del each.entries[event_id]
+            await each.reports()
+        await a.sees("RESTORING", event_id, on=("a",)).reports()
+        a.disabled = False
+        await a.sees_no_more(event_id).reports()
+        asked = await c.asked()
+        assert asked[event_id] == "one_node"
+        for each in asked:
+            c.count(each, asked[each], bucket, 50)
+        await c.reports()
+
+    await goes_through(EVENT, QUICK)
+    await world.clock.advance(45)
+    before = await event(world.demo)
+    assert (before["status"], before["probe"]["verdict"], before["alarms"]) == ("completed", "within", [])
+    await goes_through(OTHER, SLOW)
+    assert (await event(world.demo))["probe"] == before["probe"]
+    assert (await event(world.demo))["alarms"] == []
+    assert (await event(world.demo, OTHER))["alarms"] == ["callers-affected"]
+
+
 async def test_an_event_far_ahead_is_not_probed_yet(db: World) -> None:
     (a, b) = nodes = probers(db, a="0", b="1")
     a.sees("WAITING", notice=3_600_000)

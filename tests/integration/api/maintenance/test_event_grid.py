@@ -116,3 +116,13 @@ async def test_event_grid_alone_may_put_an_event_off(db: World) -> None:
     await db.demo.post(f"{DB}/maintenance/eventgrid", [delivery("Scheduled")])
     await db.demo.post(f"{DB}/maintenance/eventgrid", [delivery("Scheduled", NotBefore="Tue, 20 Sep 2033 18:29:47 GMT")])
     assert (await event(db.demo))["not_before"] == "2033-09-20T18:29:47.000Z"
+
+
+async def test_the_validation_of_cloudevents_is_answered_with_a_valid_key_only(db: World) -> None:
+    url, asks = f"{DB}/maintenance/eventgrid", {"webhook-request-origin": "eventgrid.azure.net"}
+    allowed = await db.demo.call("OPTIONS", url, headers=asks)
+    assert (allowed.status, allowed.headers["webhook-allowed-origin"]) == (200, "eventgrid.azure.net")
+    assert (await db.demo.call("OPTIONS", url)).status == 422, "it names no sender"
+    assert (await db.demo.call("OPTIONS", url, headers={"webhook-request-origin": "a\r\nb"})).status == 422
+    assert (await db.demo.call("OPTIONS", url.replace("db", "nope"), headers=asks)).status == 404
+    assert (await db.demo.with_key(None).call("OPTIONS", url, headers=asks)).status == 401

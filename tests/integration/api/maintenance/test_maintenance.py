@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shared.cli.groups.maintenance import status_text
 from shared.core.clock import to_text
 from shared.maintenance.timings import AGREEMENT_TIME
 from shared.storage.names import MAINTENANCE
@@ -75,13 +76,10 @@ async def test_an_event_that_goes_without_having_started_is_cancelled_where_its_
     assert (await event(db.demo, OTHER))["status"] == "vanished"
 
 
-async def test_an_agent_that_falls_silent_never_ends_an_event(db: World) -> None:
+async def test_an_agent_that_falls_silent_ends_no_event_while_nobody_reports_that_it_is_gone(db: World) -> None:
     a, b = agents(db, "a", "b")
     a.sees("WAITING")
-    b.sees("FOREIGN", on=("a",))
     await all_report(a, b)
-    b.sees_no_more()
-    await b.reports()
     for _ in range(30):
         await db.clock.advance(60)
         await tick(db)
@@ -91,6 +89,48 @@ async def test_an_agent_that_falls_silent_never_ends_an_event(db: World) -> None
     a.sees_no_more()
     await a.reports()
     assert (await event(db.demo))["status"] == "vanished"
+
+
+async def test_an_approval_that_an_agent_sent_by_itself_is_shown_and_cannot_be_held(db: World) -> None:
+    a = Agent(db.demo, "a")
+    a.sees("WAITING", source="User")
+    await a.reports()
+    assert (await event(db.demo))["approval"] is None
+    a.sees("APPROVED")
+    await a.reports()
+    shown = (await event(db.demo))["approval"]
+    assert (shown["state"], shown["by"], shown["node"]) == ("posted", "agent", "a")
+    assert (await decide(db.demo, "hold")).code == "already-approved"
+    a.sees_no_more()
+    await a.reports()
+    assert (await event(db.demo))["approval"] == shown, "it stays in the ledger"
+
+
+async def test_an_approved_event_that_goes_before_a_document_shows_its_start_is_completed(db: World) -> None:
+    """A user's reboot goes from one document to the next: the metadata service never shows it as started."""
+    a = Agent(db.demo, "a")
+    a.sees("WAITING", source="User")
+    await a.reports()
+    a.sees("APPROVED")
+    await a.reports()
+    a.sees_no_more(outcome="completed or cancelled")
+    await a.reports()
+    found = await event(db.demo)
+    assert (found["status"], "started" in found) == ("completed", False)
+    assert status_text(found) == "completed, not seen started"
+
+
+async def test_a_named_node_whose_agent_has_not_reported_an_event_is_shown(db: World) -> None:
+    a, b = (Agent(db.demo, name) for name in "ab")
+    await b.reports()
+    a.sees("WAITING", on=("a", "b"))
+    await a.reports()
+    shown = (await event(db.demo))["nodes"]
+    assert (shown["b"]["phase"], shown["b"]["reason"]) == ("UNREPORTED", "its agent has not reported the event yet")
+    await db.clock.advance(45)
+    await a.reports()
+    shown = (await event(db.demo))["nodes"]
+    assert (shown["a"]["phase"], shown["b"]["reason"]) == ("WAITING", "its agent is silent")
 
 
 async def test_what_the_agents_disagree_about_is_an_alarm(db: World) -> None:

@@ -111,3 +111,23 @@ async def test_azures_manager_is_not_asked_while_a_prepared_node_has_partitions(
     await tick(world)
     assert len(there.calls) == 1, "they cannot leave, and had the time for it"
     await world.app.arm.close()
+
+
+@pytest.mark.parametrize("resource_id", [VM, None])
+async def test_an_approval_that_azure_has_not_taken_for_half_a_minute_is_an_alarm(world: World, resource_id: str | None) -> None:
+    await by_arm(world, "http://127.0.0.1:9")
+    (a,) = agents(world, "a")
+    a.sees("PREPARED")
+    more = {"resource_id": resource_id} if resource_id else {}
+    await a.reports(**more)
+    await decide(world.demo, "approve")
+    await tick(world)
+    await tick(world)
+    assert (await event(world.demo))["alarms"] == []
+    for _ in range(6):
+        await world.clock.advance(5)
+        await a.reports(**more)
+        await tick(world)
+    found = await event(world.demo)
+    assert (found["approval"]["state"], found["alarms"]) == ("granted", ["approval-failed"])
+    await world.app.arm.close()

@@ -19,11 +19,11 @@ from shared.core.http_exchange import HttpReply, TransportFailure
 from shared.maintenance.agent.app.reporter import AppClient
 from shared.maintenance.agent.config.config import AppSettings, Config, load
 from shared.maintenance.agent.effects import Approve, RunHook
-from shared.maintenance.agent.executor import ThreadedExecutor
+from shared.maintenance.agent.executor import ThreadedExecutor, asked_pause
 from shared.maintenance.agent.hooks.runner import Hook, HookResult
 from shared.maintenance.agent.imds.client import Machine
 from shared.maintenance.agent.imds.identity import NodeSettings, identify
-from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal
+from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal, ReportBacklog
 from shared.maintenance.agent.loop import interpret_approval, interpret_poll
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
 from shared.maintenance.agent.model import ScheduledEvent as ScheduledEvent
@@ -209,6 +209,28 @@ def test_nothing_is_done_while_the_state_cannot_be_saved(running: Running, caplo
     assert line.levelno == logging.ERROR
 
 
+def test_an_agent_starts_on_a_full_disk_and_says_why_it_is_not_ready(running: Running) -> None:
+    disk = FullDisk()
+    disk.full = True
+    agent = running.start(imds=Service(), runner=Hooks(), disk=disk)
+    why = f"the state in {agent.config.state} cannot be saved: No space left on device"
+    until(lambda: agent.health().reasons == (why,), "says why")
+    assert agent.health().live
+    disk.full = False
+    until(lambda: agent.health().reasons == (), "ready")
+
+
+def test_an_agent_whose_machine_and_reports_are_saved_needs_no_space_to_start() -> None:
+    disk = FullDisk()
+    ReportBacklog(disk).add({"seq": 1})
+    identify(NodeSettings(), Service(), disk)
+    disk.full = True
+    steps = disk.steps
+    assert identify(NodeSettings(), Service(), disk) == MACHINE
+    assert [each["seq"] for each in ReportBacklog(disk).first(9)] == [1]
+    assert disk.steps == steps
+
+
 def test_end_stops_the_hook_and_neither_restores_nor_approves(running: Running) -> None:
     service, hooks, disk = Service(), Hooks(frozenset({"prepare"})), CuttableDisk()
     agent = running.start(imds=service, runner=hooks, disk=disk)
@@ -374,6 +396,51 @@ def test_clock_that_differs_from_the_metadata_services_is_warned_about(running: 
 
 def said(caplog: pytest.LogCaptureFixture, action: str) -> str:
     return " ".join(each.getMessage() for each in caplog.records if getattr(each, "action", "") == action)
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "due", "pause"),
+    [
+        (429, "10", None, 10.0),
+        (503, " 10 ", None, 10.0),
+        (429, "30", None, 20.0),
+        (429, "9" * 5000, None, 20.0),
+        (429, "10", 12.0, 7.0),
+        (429, "10", 4.0, 0.0),
+        (429, "10", 0.0, 0.0),
+        (429, "soon", None, 0.0),
+        (429, "-5", None, 0.0),
+        (429, "²", None, 0.0),
+        (429, "", None, 0.0),
+        (200, "10", None, 0.0),
+        (410, "10", None, 0.0),
+    ],
+)
+def test_pause_for_which_the_metadata_service_asks_is_kept_until_shortly_before_something_is_due(
+    status: int, asked: str, due: float | None, pause: float
+) -> None:
+    assert asked_pause(HttpReply(status, b"", {"retry-after": asked}), due) == pause
+    assert asked_pause(TransportFailure("refused"), due) == 0
+
+
+def test_a_look_does_not_end_the_pause_for_which_the_metadata_service_asks() -> None:
+    class Closed(threading.Event):
+        """Ends the poller at its first wait."""
+
+        waited: list[float | None] = []  # noqa: RUF012  one instance
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.waited.append(timeout)
+            self.set()
+            return True
+
+    service, heard = Service(), list[Observation]()
+    service.get = lambda: HttpReply(429, b"", {"retry-after": "10"})  # type: ignore[method-assign]
+    it = worker(service, heard)
+    it._closed = Closed()
+    it.look()
+    it._poll_loop()
+    assert Closed.waited == [10.0] and len(heard) == 1
 
 
 def test_same_bytes_are_read_once_and_still_seen_each_time() -> None:

@@ -36,9 +36,9 @@ async def test_an_approval_is_one_post_with_the_apps_own_token(azure: tuple[Azur
     ("status", "outcome"),
     [
         *((status, "posted") for status in (200, 202, 204)),
-        *((status, "gone") for status in (404, 410)),
+        (410, "gone"),
         *((status, "unreachable") for status in (429, 500, 503)),
-        *((status, "refused") for status in (307, 400, 401, 403)),
+        *((status, "refused") for status in (307, 400, 401, 403, 404)),
     ],
 )
 async def test_what_azures_answers_mean(azure: tuple[Azure, str], status: int, outcome: str) -> None:
@@ -48,6 +48,17 @@ async def test_what_azures_answers_mean(azure: tuple[Azure, str], status: int, o
     assert await arm(VM, EVENT) == (outcome, status)
     await arm.close()
     assert len(there.calls) == 1, "a redirection is not followed"
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"), [("InvalidScheduledEventId", "gone"), ("ResourceNotFound", "refused"), ("InvalidResourceType", "refused")]
+)
+async def test_only_a_404_about_the_event_itself_means_that_it_is_gone(azure: tuple[Azure, str], code: str, outcome: str) -> None:
+    there, endpoint = azure
+    there.status, there.body = 404, f'{{"error": {{"code": "{code}"}}}}'.encode()
+    arm = ArmClient(None, VERSION, endpoint=endpoint, token=token)
+    assert await arm(VM, EVENT) == (outcome, 404)
+    await arm.close()
 
 
 async def test_a_refusal_tells_its_code_and_the_version_that_was_asked_for(
