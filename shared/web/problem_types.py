@@ -10,7 +10,7 @@ from typing import Final
 MEANINGS: Final[dict[str, str]] = {
     "already-approved": "",
     "already-ended": "",
-    "already-final": "The event has ended. Read its state; schedule a new event under another id.",
+    "already-final": "The event has ended and stays as it is. Create another one with a new id.",
     "already-firing": "A delivery of the event is under way. Read the event again in a few seconds.",
     "already-started": "",
     "attempt-unsettled": "The outcome of the attempt is being stored. Repeat the call after `Retry-After`.",
@@ -39,7 +39,7 @@ MEANINGS: Final[dict[str, str]] = {
     "newer-stored-forms": "Storage has stored forms of a newer version than the answering process. Repeat the call; deploy that version.",
     "no-destination": "The named server cannot take the partitions, for the reason in the detail. Name another one.",
     "not-confirmed": "This is not the confirmation of the job's count. Read the job again.",
-    "not-dead": "Only dead events can be redriven.",
+    "not-dead": "Only dead events can be redriven. To repeat one that was delivered, create another with a new id.",
     "not-drained": "",
     "not-found": "Nothing of this name exists for the key's tenant.",
     "not-holder": "The turn is another node's, or was not handed out yet.",
