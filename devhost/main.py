@@ -26,6 +26,7 @@ from devhost.worker.invocation_log import InvocationLog
 from devhost.worker.model import AppIndexError, FunctionInfo
 from devhost.worker.pool import WorkerPool
 from devhost.worker.process import WorkerOptions
+from shared.core.answered_hosts import AnsweredHosts
 
 if TYPE_CHECKING:
     from devhost.host.http import HttpFunctions
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("devhost")
 
 DEFAULT_PORTS = (10000, 10001, 10002)
+HOSTS = "DEVHOST_HOSTS"
+"""Environment variable with further hosts that are answered for, separated by commas."""
 STORAGE_SETTINGS = ("TocsinStorage", "AzureWebJobsStorage")
 GRACE = 10
 """Seconds that running invocations get after SIGTERM: those of the Functions host."""
@@ -64,6 +67,7 @@ class Options:
     tokens: bool  # a fake identity endpoint, and https to the receiver
     receiver_tls: int  # the port of that
     invocations: Path | None  # file that gets two lines for each invocation
+    hosts: AnsweredHosts  # those that are answered for
 
 
 def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
@@ -73,6 +77,7 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         description="Runs the function app with Azurite and a receiver for its deliveries.",
         epilog="Environment: PORT, RECEIVER_PORT, AZURITE=memory|off, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, "
         "AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, DEVHOST_GRACE (seconds), DEVHOST_LOOP=asyncio|uvloop, DEVHOST_MASTER_KEY, "
+        "DEVHOST_HOSTS (further hosts that may stand in a request's Host header, separated by commas), "
         "DEVHOST_INVOCATIONS (a file that gets two lines for each invocation), SPLIT=1 (a process for each group of functions), "
         "TOKENS=1 (a fake identity endpoint, and the receiver by https at RECEIVER_TLS_PORT), LOG_LEVEL.",
     )
@@ -104,6 +109,12 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         loop = chosen_loop(environ)
     except LoopError as error:
         parser.error(str(error))
+    try:
+        hosts = AnsweredHosts((given.host, *filter(None, map(str.strip, environ.get(HOSTS, "").split(",")))))
+    except ValueError:
+        parser.error(
+            f"{HOSTS} must hold names and addresses without ports, such as 'tocsin,my-name.example', not {environ.get(HOSTS, '')!r}"
+        )
     blob, queue, table = DEFAULT_PORTS
     return Options(
         app=given.app.resolve(),
@@ -124,6 +135,7 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         tokens=environ.get("TOKENS", "") not in ("", "0"),
         receiver_tls=port("RECEIVER_TLS_PORT", 7073),
         invocations=Path(environ["DEVHOST_INVOCATIONS"]) if environ.get("DEVHOST_INVOCATIONS") else None,
+        hosts=hosts,
     )
 
 
@@ -170,6 +182,7 @@ class DevHost:
             functions,
             prefix=host.route_prefix,
             body_limit=body_limit(os.environ),
+            hosts=options.hosts,
             host_page=HostPages(os.environ, self._drain, lambda: len(workers.running), self._run_timer, front),
         )
         self._queues = QueueFunctions(workers, functions, host.queues)
@@ -200,7 +213,7 @@ class DevHost:
         check_port(self._options.host, port, "the receiver", "RECEIVER_PORT")
         from devhost.receiver import DevhostReceiver
 
-        self._receiver = DevhostReceiver()
+        self._receiver = DevhostReceiver(self._options.hosts)
         return f"http://{self._options.host}:{await self._receiver.start(self._options.host, port)}/"
 
     async def _start_tokens(self) -> str | None:

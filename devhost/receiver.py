@@ -13,6 +13,9 @@ from typing import Any
 
 from aiohttp import web
 
+from devhost.host.http import refusal
+from shared.core.answered_hosts import AnsweredHosts
+
 log = logging.getLogger("devhost.receiver")
 
 KEPT = 100
@@ -24,8 +27,9 @@ _STATUS = re.compile(r"/status/([2-5][0-9]{2})(?:/.*)?")
 class DevhostReceiver:
     """Answers 204 to a delivery, or the status that its path names, logs one line for it and remembers it."""
 
-    def __init__(self) -> None:
-        """Call inside a running loop."""
+    def __init__(self, hosts: AnsweredHosts | None = None) -> None:
+        """hosts: those that are answered for; by default this machine's. Call inside a running loop."""
+        self._hosts = hosts or AnsweredHosts()
         self.deliveries: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self._runner = web.ServerRunner(web.Server(self._handle, request_factory=_request, access_log=None), shutdown_timeout=1.0)
 
@@ -45,6 +49,8 @@ class DevhostReceiver:
         await self._runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if (refused_host := refusal(request, self._hosts)) is not None:
+            return refused_host
         if request.method in ("GET", "HEAD"):
             return web.json_response(list(self.deliveries), dumps=lambda value: json.dumps(value, indent=2) + "\n")
         try:

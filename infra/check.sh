@@ -52,4 +52,17 @@ for pattern in '**/*.bicep' '**/*.bicepparam'; do bicep lint --no-restore --patt
 for file in snapshots/*.bicepparam; do
   snapshot "$file" validate || { echo "infra/$file deploys something else now. Read the difference, then run 'make snapshots'." >&2; exit 1; }
 done
+
+# refuses VALUE: `furtherSettings` with this content must not be deployed.
+refuses() {
+  rm -rf "$work/refused"
+  cp -R . "$work/refused"
+  sed "s|^param furtherSettings = .*|param furtherSettings = { $1 }|" snapshots/everything.bicepparam >"$work/refused/snapshots/refused.bicepparam"
+  ! snapshot "$work/refused/snapshots/refused.bicepparam" overwrite >"$work/said" 2>&1 && grep -q 'furtherSettings: the history' "$work/said" ||
+    { echo "infra/main.bicep deploys furtherSettings with the secret { $1 }: its variable shownSecrets must find it." >&2; exit 1; }
+}
+refuses "OTEL_EXPORTER_OTLP_HEADERS: 'authorization=secret'"
+refuses "tocsin_admin_key: 'secret'"
+refuses "TocsinStorage: 'DefaultEndpointsProtocol=https;AccountName=a;AccountKey=secret'"
+
 echo "infra/: form, lint and snapshots are right."

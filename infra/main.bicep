@@ -105,7 +105,7 @@ param alwaysReady array = []
 ])
 param siteUpdateStrategy string = 'Recreate'
 
-@description('Further settings of the app, by name: those that no parameter covers.')
+@description('Further settings of the app, by name: those that no parameter covers. The history of deployments shows them: a secret must be a reference to a vault.')
 param furtherSettings object = {}
 
 @description('Where alerts are sent; alerts are raised but not sent when empty.')
@@ -380,7 +380,22 @@ var mirrorSettings = !mirrored
       TocsinMirror__credential: 'managedidentity'
       TocsinMirror__clientId: identity.outputs.clientId
     }
-var settings = union(homeSettings, mirrorSettings, furtherSettings)
+var secretEndings = ['KEY', 'SECRET', 'HEADERS', 'PASSWORD', 'TOKEN', 'CONNECTION_STRING', 'KAFKA_SOURCES']
+var shownSecrets = filter(
+  objectKeys(furtherSettings),
+  name =>
+    !startsWith(string(furtherSettings[name]), '@Microsoft.KeyVault(') && (contains(
+      toLower(string(furtherSettings[name])),
+      'accesskey='
+    ) || contains(toLower(string(furtherSettings[name])), 'accountkey=') || length(filter(
+      secretEndings,
+      ending => endsWith(toUpper(name), ending)
+    )) > 0)
+)
+var checkedSettings = empty(shownSecrets)
+  ? furtherSettings
+  : fail('furtherSettings: the history of deployments would show ${join(shownSecrets, ', ')}. Store each in the vault and give a reference: @Microsoft.KeyVault(SecretUri=https://VAULT.vault.azure.net/secrets/NAME)')
+var settings = union(homeSettings, mirrorSettings, checkedSettings)
 
 var homeTargets = [
   { name: 'home-table', id: home.outputs.id, group: 'table' }

@@ -18,6 +18,7 @@ from multidict import CIMultiDict
 from devhost.host.routes import RouteTable, compile_route
 from devhost.host.settings import SettingsError
 from devhost.worker.model import FunctionInfo, InvocationResult, Invoker
+from shared.core.answered_hosts import AnsweredHosts
 
 log = logging.getLogger("devhost.http")
 
@@ -47,9 +48,10 @@ class HttpFunctions:
         prefix: str = "api",
         body_limit: int = MAX_BODY,
         host_page: HostPage | None = None,
+        hosts: AnsweredHosts | None = None,
     ) -> None:
-        """`functions` may hold others, which are left out. body_limit: in bytes. host_page: asked before the answer 404. Call inside a
-        running loop."""
+        """`functions` may hold others, which are left out. body_limit: in bytes. host_page: asked before the answer 404. hosts: those
+        that are answered for; by default this machine's. Call inside a running loop."""
         served = [function for function in functions if function.trigger["type"] == "httpTrigger"]
         self._functions = {function.name: function for function in served}
         self.table = RouteTable(
@@ -57,6 +59,7 @@ class HttpFunctions:
         )
         self._worker = worker
         self._body_limit, self._host_page = body_limit, host_page
+        self._hosts = hosts or AnsweredHosts()
         self._spooling = asyncio.Lock()
         # The host hands bodies over as they came, compressed ones too.
         self._server = web.Server(self._handle, request_factory=_request, access_log=None, auto_decompress=False, lingering_time=LINGER)
@@ -84,7 +87,7 @@ class HttpFunctions:
         await self._runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        response = await self._answer(request)
+        response = refusal(request, self._hosts) or await self._answer(request)
         response.headers["Server"] = "Kestrel"
         if response.body and request.version >= HttpVersion11:
             response.enable_chunked_encoding()
@@ -141,6 +144,17 @@ class HttpFunctions:
             _remove(path)
             raise
         return path
+
+
+def refusal(request: web.BaseRequest, hosts: AnsweredHosts) -> web.Response | None:
+    """Return the answer to a request for another host; None if the request is to be answered. The body is not read."""
+    given = request.headers.getall("Host", [])
+    if hosts.includes(given):
+        return None
+    text = f"The local host does not answer for {', '.join(given)!r}. Use localhost, or name the host in DEVHOST_HOSTS.\n"
+    refused = web.Response(status=403, text=text)
+    refused.force_close()
+    return refused
 
 
 def body_limit(environ: Mapping[str, str]) -> int:

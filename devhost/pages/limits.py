@@ -46,6 +46,7 @@ from shared.tenants.model import (
     Retry,
 )
 from shared.web.json_spans import MAX_MEMBERS, MAX_OUTSIDE
+from shared.web.parsing import MAX_DEPTH
 
 from .generated_blocks import REFERENCE
 
@@ -78,6 +79,7 @@ SECTIONS: Final[Mapping[str, tuple[LimitRow, ...]]] = {
     "Events: maximum size, delay and number": (
         LimitRow("payload of an event", MAX_PAYLOAD, "bytes of JSON"),
         LimitRow("members of an event", MAX_MEMBERS),
+        LimitRow("levels of arrays and objects in a body or payload", MAX_DEPTH),
         LimitRow("an event without its payload", MAX_OUTSIDE, "bytes"),
         LimitRow("payload of durability `fast`, or to a queue channel", MAX_SMALL_PAYLOAD, "bytes"),
         LimitRow("payload to a Service Bus channel", MAX_BUS_PAYLOAD, "bytes"),

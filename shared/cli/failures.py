@@ -6,6 +6,7 @@ from typing import Final
 
 from ..client.errors import Refused, Unreachable, Unreadable
 from ..core.errors import Problem, TocsinError
+from ..web.problem_types import MEANINGS
 from .exits import Exit
 from .terminal.output import printable
 
@@ -13,13 +14,17 @@ ADVICE: Final = {
     401: "Set TOCSIN_KEY to a valid key, or use --connection. An administrator creates keys with: tocsin tenants keys create.",
     403: "Use a key that has the scope this call needs and is not bound to another fleet or node.",
     404: "Check the names, and that the key belongs to the right tenant: another tenant's resources are not found.",
-    409: "The resource has changed since you read it, or its state does not allow this. Read it again and repeat the change.",
+    409: "Its present state does not allow this. Read what is stored now.",
     422: "Correct the fields that are named, and try again. --help shows the values that each option takes.",
     429: "Try again later. The limit is the tenant's.",
     500: "Try again. If it keeps failing, look at the app's log.",
     503: "Try again. If it keeps failing, tocsin status shows what the app waits for.",
 }
 """The next thing to do, by the status of a refusal."""
+_BY_TYPE: Final = frozenset({409, 412, 413, 500, 503})
+"""Statuses of refusals whose types say what helps."""
+_BY_STATUS: Final = frozenset({"storage-unavailable"})
+"""Types whose meaning names parts of the answer that the command does not show."""
 _NOT_THE_APP: Final = "Check that TOCSIN_URL is the app's address without /api, and that app and command have about the same version."
 
 
@@ -67,4 +72,6 @@ def _refusal(error: Refused) -> CommandFailed:
     # With a single fault, the detail often repeats it.
     title = f"{error.title or 'The app refused'}: {error.detail}" + (f" ({faults})" if faults and faults not in error.detail else "")
     advice = ADVICE.get(error.status, ADVICE[500] if error.status >= 500 else "")
+    if error.status in _BY_TYPE and error.code not in _BY_STATUS:
+        advice = MEANINGS.get(error.code) or advice
     return CommandFailed(title, where=error.call, advice=advice, status=Exit.REFUSED)

@@ -7,11 +7,11 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_address
 from typing import Any, Final
 
 import httpx
 
+from ..core.answered_hosts import is_loopback
 from ..core.version import recorded_version
 from .exchange import ApiCall, ApiReply, ConnectionFailure
 
@@ -80,16 +80,6 @@ def client_options(url: str, key: str, timeout: float, *, transport: object = No
         # Following a redirect would send the key to another host.
         "follow_redirects": False,
     }
-
-
-def is_loopback(host: str) -> bool:
-    """Return true if the host is this machine: `localhost` or a loopback address. No name is looked up."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def plain_http_is_allowed(environment: Mapping[str, str]) -> bool:

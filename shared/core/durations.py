@@ -39,6 +39,8 @@ def parse_duration(text: str) -> Millis:
     """Milliseconds of an ISO 8601 duration; ValueError says what is wrong."""
     found = _DURATION.fullmatch(text, re.NOFLAG) if text.isascii() else None
     if found is None or text[-1] in "PT":
+        if re.fullmatch(r"P[0-9WYMDTHS.,]+", text) and re.match(r"P(?:\d+W)?(?:\d+Y|\d+M)", text):
+            raise ValueError("years and months have no fixed length; write weeks or days, like P30D")
         raise ValueError("not an ISO 8601 duration of weeks, days, hours, minutes and seconds, like PT30S, PT1H30M or P7D")
     part = {key: int(value) for key, value in found.groupdict(default="0").items() if key != "f"}
     millis = int((found["f"] or "0").ljust(3, "0"))
@@ -68,6 +70,8 @@ def parse_time(text: str) -> Millis:
     if found is None:
         if re.fullmatch(r"\d{4}-\d{2}-\d{2}[Tt ][\d:.]+", text):
             raise ValueError("the time has no offset; add Z or +hh:mm")
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:60.*", text):
+            raise ValueError("leap seconds are not supported; write the second after it, such as 2017-01-01T00:00:00Z")
         raise ValueError("not an RFC 3339 time like 2026-11-21T10:21:55.250Z")
     try:
         millis = to_millis(datetime.fromisoformat((found[1] + found[3]).upper()))

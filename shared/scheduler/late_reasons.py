@@ -102,8 +102,8 @@ def with_waits(props: Mapping[str, Any], more: Mapping[LateReason, Millis]) -> d
 
 
 def between_attempts(props: Mapping[str, Any], last_attempt: Millis | None) -> Millis:
-    """Return the planned pause before the present attempt, from the start of the one before."""
-    return max(0, int(props["next"]) - last_attempt) if last_attempt is not None and "next" in props else 0
+    """Return the planned pause before the present attempt, from the start of the one before, as far as the event is late in it."""
+    return max(0, int(props["next"]) - max(last_attempt, expected_at(props))) if last_attempt is not None and "next" in props else 0
 
 
 def late_because(props: Mapping[str, Any], late: Millis | None) -> Sequence[Mapping[str, Any]]:
@@ -118,7 +118,13 @@ def late_because(props: Mapping[str, Any], late: Millis | None) -> Sequence[Mapp
     accepted_late = int(props["created"]) - expected_at(props)
     if accepted_late >= LATE_FROM and (late is not None or parts):
         parts["accepted-late"] = accepted_late
-    if late is not None and (rest := late - sum(parts.values())) >= LATE_FROM:
-        parts["other"] = parts.get("other", 0) + rest
+    if late is not None:
+        left = late
+        for reason in sorted(parts, key=_RANKS.__getitem__):
+            parts[reason] = min(parts[reason], left)
+            left -= parts[reason]
+        parts = {reason: ms for reason, ms in parts.items() if ms}
+        if left >= LATE_FROM:
+            parts["other"] = parts.get("other", 0) + left
     ordered = sorted(parts.items(), key=lambda part: (-part[1], _RANKS[part[0]]))
     return [{"reason": reason, "ms": ms, "text": _TEXTS[reason].format(readable_duration(ms))} for reason, ms in ordered]

@@ -11,7 +11,7 @@ from ..core.errors import Problem
 from .problem import invalid
 
 _LIST = re.compile(r'\s*(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"\s*(?:,\s*(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"\s*)*')
-_CHANGED = "The resource has changed since the representation that If-Match names. Read it again and repeat the change."
+_CHANGED = "The resource has changed since you read it: its ETag is another. Read it again and repeat the change."
 _ONE = re.compile(r'(W/)?("[\x21\x23-\x7e\x80-\xff]*")')
 
 

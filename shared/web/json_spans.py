@@ -70,6 +70,10 @@ class Malformed(ValueError):
         super().__init__(f"{reason} at byte {at}")
 
 
+class Twice(ValueError):
+    """The object has this member twice."""
+
+
 class Oversize(ValueError):
     """The object is larger than any valid one."""
 
@@ -167,14 +171,18 @@ def locate(raw: bytes, name: str, levels: int) -> ParseSteps[Span | None]:
     """Return what `member_span` returns, in steps.
 
     Raises `Malformed`, and `Oversize` for an object with more than `MAX_MEMBERS` members, or with more than `MAX_OUTSIDE` bytes in others
-    than this one.
+    than this one. Raises `Twice`.
     """
     found, count, outside = None, 0, 0
+    names = set[str]()
     for member in members(raw, levels):
         if member is None:
             yield
             continue
         key, span = member
+        if key in names:
+            raise Twice(key)
+        names.add(key)
         count += 1
         other = span if key != name else found
         outside += 0 if other is None else other.end - other.start

@@ -138,7 +138,7 @@ def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
         out["description"] = route.description
     if route.tag:
         out["tags"] = [route.tag]
-    out["security"] = [{"key": sorted(route.scopes)}] if route.scopes else [{"attempt": []}] if route.own_token else []
+    out["security"] = [{"key": sorted(route.scopes)}] if route.scopes else [{"attempt": []}] if route.own_token is not None else []
     if parameters := [*_path(route, schemas), *_query(route, schemas), *_headers(route)]:
         out["parameters"] = parameters
     if route.takes_body:

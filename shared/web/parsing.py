@@ -2,14 +2,15 @@
 
 The rules for a body, in their order: 411 chunked without a length (the platform delivers such bodies empty), 413 too long, 422
 `empty-body`, 415 another media type or not UTF-8, 422 `malformed-json` (including NaN, Infinity, invalid UTF-8, lone surrogates and
-control characters), 422 nested deeper than 64 levels, 422 against the model. If a member is given twice, the last one
-counts. Nothing is coerced: "1" is not a number. A number beyond a double, such as 1e400, is JSON: payloads may hold it, other fields not.
+control characters), 422 nested deeper than 64 levels, 422 against the model, 422 for a member that is given twice, but for those inside of
+payloads. Nothing is coerced: "1" is not a number. A number beyond a double, such as 1e400, is JSON: payloads may hold it, other fields not.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from json import JSONDecoder
@@ -23,7 +24,7 @@ from pydantic_core import from_json
 from ..core.errors import Problem
 from . import json_spans
 from .fields.error_texts import fault_text
-from .json_spans import Malformed, Oversize, ParseSteps, Span, array_elements, finish, locate, member_span, members, value_span
+from .json_spans import Malformed, Oversize, ParseSteps, Span, Twice, array_elements, finish, locate, member_span, members, value_span
 from .problem import invalid, invalid_all, unreadable
 
 MAX_DEPTH = 64
@@ -34,6 +35,8 @@ MAX_OUTSIDE_CONTAINERS = 1000
 """Most arrays and objects in a large object beside its large member. A valid event has a few of them; reading more would only cost time."""
 MAX_VALUES = 100_000
 """Most values of a document that is built as a whole: about 10 ms. In the largest report of an agent, each has ten bytes."""
+MOST_COMPARED = 32 * 1024
+"""Most bytes of a text in which members that are given twice are looked for: about 8 ms."""
 MAX_ERRORS = 20
 """Most faults in one answer."""
 MAX_DESCRIBED = 2000
@@ -54,6 +57,8 @@ _BESIDE_LONG = rb'(?:[^"1-9]++|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|(?!%b)[1-9]
 _LONG_NUMBERS = re.compile(rb"(%b)|%b" % (_BESIDE_LONG, _LONG), re.DOTALL)
 _MANY_DIGITS = re.compile(rb"(?<![0-9])[0-9]{%d}" % (_MOST_DIGITS + 1))
 
+_TWICE = "is given twice; give it once"
+_NAME_ENDS = re.compile(rb'"[ \t\n\r]*+:')
 _ARRAY = re.compile(rb"[ \t\n\r]*+\[")
 # Only the ends of values matter, so numbers are not converted (and Python's limit on digits does not apply).
 _scan = JSONDecoder(parse_float=len, parse_int=len).scan_once  # type: ignore[attr-defined]
@@ -119,14 +124,18 @@ def check_length(headers: Mapping[str, str], raw: bytes, limit: int) -> None:
         raise Problem(413, "content-too-large", f"The body has {len(raw):,} bytes. At most {limit:,} are accepted.")
 
 
-def parse_json[T](adapter: TypeAdapter[T], raw: bytes, *, any_number: bool = False) -> T:
+def parse_json[T](adapter: TypeAdapter[T], raw: bytes, *, any_number: bool = False, opaque: Collection[str] = ()) -> T:
     """Return `raw` as the type of `adapter`. Raises 422.
 
+    opaque: members of the outermost object whose values are checked by the caller.
     any_number: accept numbers beyond a double everywhere, for models without numbers of their own.
     Two parsers are used on purpose: orjson refuses NaN, which pydantic accepts; pydantic keeps whole numbers of any size.
     Together they take 1.5 us for 500 bytes.
     """
-    return _validated(adapter, _shorten(raw) if any_number else raw, load_json(raw, any_number=any_number))
+    document = load_json(raw, any_number=any_number)
+    found = _validated(adapter, _shorten(raw) if any_number else raw, document)
+    refuse_twice(raw, document, opaque)
+    return found
 
 
 def parse_json_in_steps[T](adapter: TypeAdapter[T], raw: bytes) -> ParseSteps[T]:
@@ -159,7 +168,7 @@ def parse_in_steps[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> Parse
         return found
     rest, value = yield from split(raw, opaque)
     yield
-    return parse_json(adapter, rest), value
+    return parse_json(adapter, rest, opaque=(opaque,)), value
 
 
 def parse_small[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> tuple[T, bytes | None] | None:
@@ -171,7 +180,9 @@ def parse_small[T](adapter: TypeAdapter[T], raw: bytes, opaque: str) -> tuple[T,
     except Problem:
         # A number beyond a double in the member is no fault.
         return None
-    return _validated(adapter, raw, document), known_member(raw, opaque, document)
+    found = _validated(adapter, raw, document)
+    refuse_twice(raw, document, (opaque,))
+    return found, known_member(raw, opaque, document)
 
 
 def split(raw: bytes, opaque: str) -> ParseSteps[tuple[bytes, bytes | None]]:
@@ -188,6 +199,8 @@ def split(raw: bytes, opaque: str) -> ParseSteps[tuple[bytes, bytes | None]]:
         span = yield from locate(raw, opaque, MAX_DEPTH - 1)
     except Malformed:
         return raw, None
+    except Twice as member:
+        raise invalid(_pointer((str(member),)), _TWICE) from None
     except Oversize as excess:
         raise invalid("", str(excess)) from None
     if len(raw) > LARGE:
@@ -268,6 +281,64 @@ def _load(raw: bytes, any_number: bool) -> Any:
             raise _too_deep("") from None
         # orjson's messages name positions and kinds, and never repeat the body.
         raise unreadable("malformed-json", f"The body is not JSON: {failure.msg} at character {failure.pos}.") from None
+
+
+def refuse_twice(raw: bytes, document: Any, opaque: Collection[str] = ()) -> None:
+    """Raise 422 for an object of a JSON text that names a member twice. document: what the text holds. opaque: members of the outermost
+    object in whose values that is allowed. A text over `MOST_COMPARED` is not looked at.
+    """
+    # A member has a quote and a colon. Where there are no more of these than members, none was lost.
+    if len(raw) > MOST_COMPARED or len(_NAME_ENDS.findall(raw)) == _count_members(document):
+        return
+    try:
+        whole = _WITH_TWICE.decode(raw.decode())
+    except (ValueError, RecursionError):
+        return
+    if found := list(islice(_twice(whole, (), opaque), MAX_ERRORS)):
+        raise invalid_all((_pointer(parts), _TWICE) for parts in found)
+
+
+class _Object(dict[str, Any]):
+    """An object of a JSON text. twice: the names that it has more than once."""
+
+    twice: Collection[str] = ()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> _Object:
+    found = _Object(pairs)
+    if len(found) != len(pairs):
+        names = Counter(name for name, _ in pairs)
+        found.twice = [name for name, count in names.items() if count > 1]
+    return found
+
+
+# Numbers are not converted.
+_WITH_TWICE = JSONDecoder(object_pairs_hook=_object, parse_float=len, parse_int=len)
+
+
+def _count_members(document: Any) -> int:
+    count, waiting = 0, [document]
+    for here in waiting:
+        kind = type(here)
+        if kind is dict:
+            count += len(here)
+            waiting += here.values()
+        elif kind is list:
+            waiting += here
+    return count
+
+
+def _twice(value: Any, parts: Loc, opaque: Collection[str] = ()) -> Iterator[Loc]:
+    """Yield the path of each member that is given twice."""
+    if isinstance(value, _Object):
+        for name in value.twice:
+            yield (*parts, name)
+        for name, inner in value.items():
+            if name not in opaque:
+                yield from _twice(inner, (*parts, name))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _twice(inner, (*parts, number))
 
 
 def _has_many_digits(raw: bytes) -> bool:

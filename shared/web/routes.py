@@ -34,6 +34,7 @@ A = TypeVar("A", default=Any)
 
 type Method = Literal["GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"]
 type RouteHandler[T] = Callable[[Call[T, Any, Any]], Awaitable[Answer]]
+type OwnToken = Callable[[Any, Mapping[str, str], Mapping[str, str]], None]
 type Guest = Callable[[Any, str, Mapping[str, str]], KeyRecord | None]
 type Answers = Mapping[int, Any]
 type About = tuple[str, Callable[[Any], Mapping[str, str]]]
@@ -184,7 +185,7 @@ class Route:
     names_tenant: bool = False
     tenant_optional: bool = False
     guest: Guest | None = None
-    own_token: bool = False
+    own_token: OwnToken | None = None
     record: Recording = "before"
     about: About | None = None
     shown_by: Route | None = None
@@ -261,7 +262,7 @@ class RouteGroup(Generic[S]):
         names_tenant: bool = False,
         tenant_optional: bool = False,
         guest: Callable[[S, str, Mapping[str, str]], KeyRecord | None] | None = None,
-        own_token: bool = False,
+        own_token: Callable[[S, Mapping[str, str], Mapping[str, str]], None] | None = None,
     ) -> None:
         """scope: one or more of events, fleets, agent, metrics, admin, of which a key needs one; none for anonymous routes. Each but
             metrics and admin makes a tenant's route: `call.tenant` is set, and an admin names the tenant with `?tenant=`.
@@ -271,7 +272,8 @@ class RouteGroup(Generic[S]):
         names_tenant: the body or the path names tenants, and the handler checks that the key may act for them; `call.tenant` stays ''.
         tenant_optional: the bootstrap admin key may leave `?tenant=` out; `call.tenant` is '' then.
         guest: returns the caller of a request without a key, by service, URL and headers; None if a key is needed.
-        own_token: the handlers check a bearer token of their own, and no key.
+        own_token: raises 401 unless the call has the bearer token that these routes take in place of a key, by service, path parameters,
+            which are not checked yet, and headers.
         """
         self._tag, self._scope, self._params = tag, scope, dict(params or {})
         self._standalone, self._names_tenant, self._tenant_optional, self._guest = standalone, names_tenant, tenant_optional, guest

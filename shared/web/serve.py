@@ -148,6 +148,8 @@ async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, A
         guest = route.guest(service, request.url, headers) if route.guest is not None and "authorization" not in headers else None
         key = guest or await auth.authenticate(app.directory, headers)
         auth.authorize(key, route.scopes, reads=route.method == "GET")
+    if route.own_token is not None:
+        route.own_token(service, request.params, headers)
     if app is not None and route.method != "GET":
         # Before the body is checked: this version may not know what a newer one takes.
         await app.admit_write()

@@ -136,7 +136,7 @@ def _add_answer(session: CommandSession, attempt: Mapping[str, Any]) -> None:
     """Show the head of the answer to an attempt."""
     answer = attempt["answer"]
     session.screen.gap()
-    kind = answer.get("content_type") or "no content type"
+    kind = answer.get("content_type") or ("no content type" if answer.get("body") else "no body")
     session.screen.line(f"answer at {attempt['at']}: {kind}", style="bold")
     for name, value in (answer.get("headers") or {}).items():
         session.screen.line(f"{name}: {value}")
@@ -455,4 +455,12 @@ def _for_each(ids: list[str], act: Callable[[str], None]) -> None:
 
 def _row(each: dict[str, Any]) -> Sequence[Any]:
     late = duration_text(each["late_ms"]) if each.get("late_ms") is not None else None
-    return each["id"], each["due"], each["state"], each.get("channel"), len(each.get("attempts") or ()), late, each.get("error")
+    return each["id"], each["due"], each["state"], each.get("channel"), len(each.get("attempts") or ()), late, _reason(each)
+
+
+def _reason(event: Mapping[str, Any]) -> str | None:
+    """Return why an event waits, and the error with which it ended or its last attempt failed."""
+    attempts = event.get("attempts") or ()
+    held = f"held: {event['held']['reason']}" if event.get("held") else None
+    error = event.get("error") or (attempts[-1].get("error") if attempts else None)
+    return "; ".join(part for part in (held, error) if part) or None

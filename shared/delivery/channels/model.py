@@ -105,7 +105,7 @@ class HttpChannel(_Limited):
     """A channel that sends signed CloudEvents by POST."""
 
     type: Literal["http"]
-    url: Annotated[str, StringConstraints(min_length=8, max_length=2048)]
+    url: Annotated[str, StringConstraints(min_length=1, max_length=2048)]
     headers: dict[str, str] = Field(default_factory=dict, max_length=32, repr=False)
     timeout: Annotated[Duration, Field(ge=100, le=LONGEST_TIMEOUT)] = 15_000
     answers: KeptAnswers = Field(
@@ -180,7 +180,7 @@ class EventGridChannel(_Limited):
     """A channel that publishes CloudEvents to an Event Grid topic with the app's identity."""
 
     type: Literal["eventgrid"]
-    endpoint: Annotated[str, StringConstraints(min_length=8, max_length=2048)]
+    endpoint: Annotated[str, StringConstraints(min_length=1, max_length=2048)]
 
 
 class KafkaChannel(_Limited):

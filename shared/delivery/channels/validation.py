@@ -34,6 +34,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 _URL = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 """The characters that RFC 3986 allows in a URL. A backslash, for example, means another host to some parsers."""
+_WIDE_HOST = re.compile(r"[^/?#]*//[^/?#]*[^\x00-\x7f]")
 _USER = re.compile(r"[^/?#]*//[^/?#]*@")
 
 
@@ -153,7 +154,10 @@ def find_grant_faults(spec: ChannelSpec, rules: Sequence[EntraAudience], *, has_
 
 def _url_faults(pointer: str, text: str, egress: Egress) -> Iterator[tuple[str, str]]:
     if not _URL.fullmatch(text):
-        yield pointer, "must hold only the characters of RFC 3986; percent-encode the others"
+        advice = "percent-encode the others"
+        if _WIDE_HOST.match(text):
+            advice = "write the host in its ASCII form (Punycode), such as xn--mnchen-3ya.example"
+        yield pointer, f"must hold only the characters of RFC 3986; {advice}"
         return
     try:
         url = URL(text, encoded=True)

@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from pydantic import TypeAdapter
 
+from ...core.answered_hosts import AnsweredHosts
 from ...core.clock import Clock, SettableClock, to_text
 from ...core.durations import Duration
 from ...core.errors import Problem, TocsinError
@@ -115,12 +116,19 @@ _ADVANCE: TypeAdapter[Advance] = TypeAdapter(Advance)
 @web.middleware
 async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
+        _refuse_pages(request)
         return await handler(request)
     except Problem as problem:
         found = problem
     except web.HTTPException as failure:
         found = not_found("route") if failure.status == 404 else Problem(failure.status, "not-taken", failure.reason)
     return web.Response(status=found.status, body=json.dumps(found.body(request.path)).encode(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _refuse_pages(request: web.Request) -> None:
+    """Raise a 403 for a request of a web page, whose browser names the page in Origin, or the page's host in Host."""
+    if "Origin" in request.headers or not AnsweredHosts().includes(request.headers.getall("Host", [])):
+        raise Problem(403, "web-page", "The control API answers programs on this machine only, and no web pages. Use http://127.0.0.1.")
 
 
 class ControlServer:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...core.clock import Clock, Millis
-from ...core.durations import MAX_TIME
+from ...core.durations import MAX_DURATION
 from ...core.errors import OutcomeUnknown, Problem, Rejected
 from ...engine.async_runner import AsyncRunner
 from ...engine.queries import load_rows
@@ -114,8 +114,8 @@ class Acting:
             if "flex" in row.props:
                 # It keeps its place in its window.
                 change |= {name: row.props[name] for name in WINDOW}
-            if asked_due(row.props, due) > MAX_TIME:
-                raise Problem(422, "due-too-late", "the due time is after the year 9999")
+            if asked_due(row.props, due) > self._clock.now() + MAX_DURATION:
+                raise Problem(422, "due-too-late", "the due time is more than 3660 days ahead")
         await self._changes.move(tenant, event_id, max(due, 0), change, seen, row, self._changes.received("due"))
 
     async def _cancel(self, job_id: str, chosen: EventFilter, addresses: Sequence[Address]) -> set[Address]:

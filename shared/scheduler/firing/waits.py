@@ -11,7 +11,7 @@ from ...core.clock import Clock, Millis
 from ...delivery.channels.ports import Target
 from ..attempt_history import history_of
 from ..failures import UNREACHED
-from ..late_reasons import LATE_FROM, LateReason, Span, between_attempts, split
+from ..late_reasons import LATE_FROM, LateReason, Span, between_attempts, expected_at, split
 
 MOST_SPANS = 50
 """Spans of a kind that are remembered, the latest ones."""
@@ -69,6 +69,8 @@ class Waits:
         own: the time for which it waited in line.
         """
         found: dict[LateReason, Millis] = {}
+        # Lateness may count from a later time: that of a change to a due time which was past.
+        first = max(first, expected_at(props))
         if fired - first < LATE_FROM and "next" not in props:
             return found
         if fired - first >= LATE_FROM:

@@ -11,8 +11,8 @@ import orjson
 from pydantic import TypeAdapter
 
 from ...core import tracing
-from ...core.clock import Clock, Millis
-from ...core.durations import MAX_TIME
+from ...core.clock import Clock, Millis, to_text
+from ...core.durations import MAX_DURATION
 from ...core.errors import OutcomeUnknown, Problem, Rejected, StorageError, Unavailable
 from ...core.ids import Ids
 from ...core.settings import Settings
@@ -34,6 +34,7 @@ from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row,
 from ..rules import NEVER, durability_of, spread
 from ..shard.owed import CALLBACK_OF, CALLBACKS_PATCH, OUTCOMES, NamesCallbacks
 from ..shard.queued_ids import Queued, QueuedIds, name_of
+from ..timings import DAY
 from .event_limits import Admission, EventLimits
 from .messages import MESSAGE_ROOM, encode_event
 from .outbox import Outbox
@@ -312,14 +313,14 @@ class Ingest:
                 raise invalid(f"/on_{next(iter(callbacks))}", "the event is a callback, and a callback has no callbacks")
             await self.callback_channels(tenant, patch)
             change[CALLBACKS_PATCH] = orjson.dumps(callbacks).decode()
+        if patch.due is not None:
+            self._check_due("due", patch.due)
         due = patch.due if patch.due is not None else self._clock.now() + patch.delay if patch.delay is not None else None
         if due is not None and "flex" in now:
             # The event keeps its place in the window when the window moves; an event that was fired has none. Both properties are set,
             # because another call may take the window away, or give it back, before this change is stored.
             change.update(flex=now["flex"], shift=now["shift"])
             due += int(now["shift"])
-            if due > MAX_TIME:
-                raise invalid("/due", "the flexible window ends after the year 9999")
         return due, change
 
     async def collapsing(self, tenant: str, event: EventIn, body: bytes | None) -> EventToStore:
@@ -401,11 +402,19 @@ class Ingest:
         # A server-made id is known only once the shard is chosen, and that depends on the minute. A new name takes the id's place.
         shift = spread(tenant, event.id or origin.source or self._ids.name(), event.flex) if event.flex else 0
         new = new_event(event, body, self._clock.now(), durability, origin.at, shift)
-        if new.due > MAX_TIME:
-            raise invalid("/delay", "the due time is after the year 9999")
+        if event.due is not None:
+            self._check_due("due", event.due)
+        elif origin.at is not None:
+            # The time of another clock, which may be somewhat fast.
+            self._check_due("delay", new.due - shift - DAY)
         if (trace := tracing.current(recorded=origin.traced)) is not None:
             new.props["trace"] = trace
         return new
+
+    def _check_due(self, field: str, due: Millis) -> None:
+        """Raise 422 for a due time that no delay reaches."""
+        if due > (latest := self._clock.now() + MAX_DURATION):
+            raise invalid(f"/{field}", f"is more than 3660 days ahead; the latest time is {to_text(latest)}")
 
     async def _deliverable(
         self, tenant: str, settings: Tenant, event: EventIn, body: bytes, durability: Durability, channel: str, field: str = "channel"

@@ -201,7 +201,7 @@ def parse_producer_message(text: str) -> tuple[ProducerMessage, list[bytes]]:
     raw = _utf8(text)
     if len(raw) > MAX_PRODUCER_MESSAGE:
         raise Problem(413, "content-too-large", f"the message is larger than {MAX_PRODUCER_MESSAGE:,} bytes")
-    letter = parse_json(_LETTER, raw, any_number=True)
+    letter = parse_json(_LETTER, raw, any_number=True, opaque=("event", "events"))
     if "event" in letter.model_fields_set:
         event = member(raw, "event")
         assert event is not None  # the model has it

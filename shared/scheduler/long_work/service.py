@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -40,6 +41,7 @@ MOST_ANNOUNCED = 10_000
 _COPIED: Final = frozenset({"working", "completed", "failed"})
 """States of a work that a call may acknowledge."""
 _CHALLENGE = 'Bearer realm="tocsin work"'
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _REFUSED = "The token is not that of this attempt. Send that of the delivery's header tocsin-completion-token as Authorization: Bearer."
 _GONE = "The event is no longer stored."
 
@@ -65,16 +67,21 @@ class LongWorkCalls:
 
     def held(self, tenant: str, place: str, attempt: str, headers: Mapping[str, str]) -> tuple[Address, HeldToken]:
         """Return the place of the work and the facts of the call's token. Reads nothing. Raises 401, and 429 for too many calls."""
+        found = self.known(tenant, place, attempt, headers)
+        if wait := self._rates.wait(tenant, f"{place}/{attempt}"):
+            detail = "This attempt, or its tenant, calls too often. Repeat the call after the time in Retry-After."
+            raise too_many(wait, detail, "work_calls")
+        return found
+
+    def known(self, tenant: str, place: str, attempt: str, headers: Mapping[str, str]) -> tuple[Address, HeldToken]:
+        """Return the same without counting the call. The parts of the path may be any text. Raises 401."""
         address = parse_server_id(tenant, place)
         scheme, _, text = headers.get("authorization", "").partition(" ")
-        known = address is not None and scheme.lower() == "bearer"
+        known = address is not None and scheme.lower() == "bearer" and _NUMBER.fullmatch(attempt) is not None
         token = self._firing.tokens.read(address, int(attempt), text.strip()) if address is not None and known else None
         if address is None or token is None:
             self._counters["work_calls_refused"] += 1
             raise Problem(401, "unauthenticated", _REFUSED, headers={"www-authenticate": _CHALLENGE})
-        if wait := self._rates.wait(tenant, f"{place}/{attempt}"):
-            detail = "This attempt, or its tenant, calls too often. Repeat the call after the time in Retry-After."
-            raise too_many(wait, detail, "work_calls")
         return address, token
 
     async def complete(self, tenant: str, address: Address, token: HeldToken) -> dict[str, Any]:

@@ -46,6 +46,7 @@ from ..keys import (
     shard_key,
     shard_tenant,
 )
+from ..late_reasons import WAITS
 from ..overlap import asked_props
 from ..receipts import RECEIVED, with_receipts
 from ..rules import GOING, may_change
@@ -68,7 +69,7 @@ place before retention removes this one; retention then completes the move first
 MUCH_EARLIER: Millis = KEEP_FINISHED // 2
 OWN = frozenset(
     {"state", "target", "target_due", "moving", "goal", "epoch", "flag", "next", "waited", "ended", "late", "by"}
-    | {ORIGIN, CAME, SOURCE, FORMER, OWED, CALLBACK, WORK}
+    | {ORIGIN, CAME, SOURCE, FORMER, OWED, CALLBACK, WORK, WAITS}
 )
 """Properties that belong to a row's place or due time and not to the event: a copy starts without them."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -17,7 +18,12 @@ from ..long_work.service import LongWorkCalls
 PROBLEMS = {401: "unauthenticated", 404: "not-found", 409: "work-over", 429: "too-many-requests", 503: "attempt-unsettled"}
 _TEXT = "Needs the attempt's token, from the delivery's header tocsin-completion-token, as Authorization: Bearer. A repetition is harmless."
 
-work = RouteGroup[LongWorkCalls]("long work", params={"tenant": Name, "place": WorkPlace, "attempt": AttemptNumber}, own_token=True)
+
+def _check(service: LongWorkCalls, params: Mapping[str, str], headers: Mapping[str, str]) -> None:
+    service.known(params["tenant"], params["place"], params["attempt"], headers)
+
+
+work = RouteGroup[LongWorkCalls]("long work", params={"tenant": Name, "place": WorkPlace, "attempt": AttemptNumber}, own_token=_check)
 _FAIL: TypeAdapter[FailIn] = TypeAdapter(FailIn)
 
 

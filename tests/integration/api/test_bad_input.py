@@ -48,6 +48,8 @@ WRONG_EVENTS: list[tuple[str, Any, list[str]]] = [
     ("due as number", {"due": 1800000000, "payload": 1}, ["/due"]),
     ("due without offset", {"due": "2030-01-01T00:00:00", "payload": 1}, ["/due"]),
     ("due as a date", {"due": "2030-01-01", "payload": 1}, ["/due"]),
+    ("due in 4,000 years", {"due": "6030-01-01T00:00:00Z", "payload": 1}, ["/due"]),
+    ("due in a leap second", {"due": "2016-12-31T23:59:60Z", "payload": 1}, ["/due"]),
     ("due in the year 10000", {"due": "10000-01-01T00:00:00Z", "payload": 1}, ["/due"]),
     ("due that becomes the year 10000 in UTC", {"due": "9999-12-31T23:59:59-01:00", "payload": 1}, ["/due"]),
     ("due that rounds up to the year 10000", {"due": "9999-12-31T23:59:59.9999999Z", "payload": 1}, ["/due"]),

@@ -95,7 +95,13 @@ def devhost(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """The sample app with a storage and a receiver of its own, shared by tests that only talk to it."""
     ports = {f"AZURITE_{name}_PORT": "0" for name in ("BLOB", "QUEUE", "TABLE")}
-    process = Process(tmp_path_factory.mktemp("sample"), AZURITE="memory", FUNCTIONS_REQUEST_BODY_SIZE_LIMIT=str(BODY_LIMIT), **ports)
+    process = Process(
+        tmp_path_factory.mktemp("sample"),
+        AZURITE="memory",
+        DEVHOST_HOSTS="tocsin, named.example, fd00::7",
+        FUNCTIONS_REQUEST_BODY_SIZE_LIMIT=str(BODY_LIMIT),
+        **ports,
+    )
     try:
         process.ready()
         yield process

@@ -68,10 +68,35 @@ def test_a_caller_of_http_1_0_gets_an_answer_that_is_not_chunked(sample_url: str
     assert answer.endswith(b"\r\n\r\nok") and b"chunked" not in answer
 
 
+def ask(url: str, host: bytes, path: bytes = b"/api/noop") -> bytes:
+    """Return the answer's bytes to a GET with this Host header."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=180) as connection:
+        connection.sendall(b"GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % (path, host))
+        return b"".join(iter(lambda: connection.recv(1000), b""))
+
+
+@pytest.mark.parametrize(
+    "host", [b"localhost", b"LocalHost.:1", b"127.0.0.1:9", b"127.8.0.1", b"[::1]:7071", b"tocsin", b"Named.Example:80", b"[fd00::7]"]
+)
+def test_loopback_and_named_hosts_are_answered(sample_url: str, host: bytes) -> None:
+    assert ask(sample_url, host).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [b"evil.example", b"localhost.evil.example:7071", b"127.0.0.1.nip.io", b"127.1", b"10.0.0.1", b"", b"[::1", b"::1", b"a@localhost"],
+)
+def test_a_web_page_that_resolves_its_name_to_this_machine_reaches_nothing(sample_url: str, client: httpx.Client, host: bytes) -> None:
+    receiver = client.get("/environment/TOCSIN_RECEIVER").text
+    for url, path in ((sample_url, b"/api/noop"), (sample_url, b"/"), (sample_url, b"/admin/host/ping"), (receiver, b"/")):
+        assert ask(url, host, path).startswith((b"HTTP/1.1 403 ", b"HTTP/1.1 400 "))
+
+
 def test_a_body_over_the_hosts_limit_is_a_500_that_does_not_wait_for_it(sample_url: str) -> None:
     parts = urlsplit(sample_url)
     with socket.create_connection((parts.hostname, parts.port), timeout=180) as connection:
-        connection.sendall(f"POST /api/mirror HTTP/1.1\r\nHost: x\r\nContent-Length: {BODY_LIMIT + 1}\r\n\r\nbegin".encode())
+        connection.sendall(f"POST /api/mirror HTTP/1.1\r\nHost: localhost\r\nContent-Length: {BODY_LIMIT + 1}\r\n\r\nbegin".encode())
         answer = b"".join(iter(lambda: connection.recv(1000), b""))
     assert answer.startswith(b"HTTP/1.1 500 ") and answer.endswith(b"\r\n\r\n")
 
@@ -113,7 +138,7 @@ def test_chunked_body_arrives_empty_and_the_connection_goes_on(client: httpx.Cli
 def test_expect_100_continue_is_answered_before_the_body(sample_url: str) -> None:
     parts = urlsplit(sample_url)
     with socket.create_connection((parts.hostname, parts.port), timeout=180) as connection:
-        head = "POST /api/echo/x HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+        head = "POST /api/echo/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
         connection.sendall(head.encode())
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(b"abc")
@@ -146,7 +171,7 @@ def test_disconnect_of_the_client_does_not_stop_the_invocation(sample_url: str, 
     for name in ("started", "release", "finished"):
         (sample.meeting / name).unlink(missing_ok=True)
     with socket.create_connection((parts.hostname, parts.port), timeout=180) as connection:
-        connection.sendall(b"GET /api/gate HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /api/gate HTTP/1.1\r\nHost: localhost\r\n\r\n")
         sample.wait_for_file("started")
     (sample.meeting / "release").touch()
     sample.wait_for_file("finished")

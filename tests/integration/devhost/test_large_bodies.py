@@ -55,7 +55,7 @@ class Echo:
 
 async def post(port: int, body: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"POST /api/take HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    writer.write(b"POST /api/take HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
     await writer.drain()
     line = await reader.readline()
     writer.close()
@@ -93,7 +93,7 @@ async def test_a_body_that_ends_early_leaves_the_others_alone() -> None:
     port = await served.start("127.0.0.1", 0)
     try:
         _, cut = await asyncio.open_connection("127.0.0.1", port)
-        cut.write(b"POST /api/take HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % SIZE + bytes(SIZE // 2))
+        cut.write(b"POST /api/take HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % SIZE + bytes(SIZE // 2))
         await cut.drain()
         posts = [asyncio.create_task(post(port, bytes(SIZE))) for _ in range(COUNT)]
         cut.transport.abort()

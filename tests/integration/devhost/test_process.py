@@ -151,6 +151,7 @@ def test_banner_names_what_runs(sample: Process) -> None:
         ({"AZURITE": "tape"}, "AZURITE must be memory or off"),
         ({"PORT": "many"}, "PORT must be a number, not 'many'"),
         ({"PORT": "99999"}, "PORT must be a port, 0 to 65535, not 99999"),
+        ({"DEVHOST_HOSTS": "tocsin:7071"}, "DEVHOST_HOSTS must hold names and addresses without ports"),
         ({"DEVHOST_LOOP": "trio"}, "DEVHOST_LOOP must be uvloop or asyncio, not 'trio'"),
         ({"LOG_LEVEL": "loud"}, "LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not 'loud'"),
     ],

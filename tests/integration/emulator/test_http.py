@@ -12,7 +12,7 @@ import pytest
 
 from shared.core.clock import SettableClock
 from shared.extras.emulator import Emulator, scenario_of
-from shared.extras.emulator.http_server import PortTaken
+from shared.extras.emulator.http_server import ControlServer, PortTaken
 
 DOCUMENT = "/metadata/scheduledevents?api-version=2020-07-01"
 UPDATE = {"name": "update", "vms": ["n1"], "duration": 9}
@@ -68,6 +68,19 @@ async def test_time_passes_when_the_test_says_so_and_wakes_what_waits(
     assert not waiting.done()
     await clock.advance(1)
     assert (await waiting).events[0].shown.status == "Started"
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Origin": "null"}])
+async def test_a_web_page_neither_reads_nor_steps(http: httpx.AsyncClient, imds: Emulator, headers: dict[str, str]) -> None:
+    control = ControlServer(imds, 0)
+    await control.start()
+    try:
+        for method, path in (("GET", "/"), ("GET", "/log"), ("POST", "/steps")):
+            answer = await http.request(method, control.url + path, headers=headers, content=json.dumps([{"event": UPDATE}]))
+            assert (answer.status_code, answer.headers["content-type"]) == (403, "application/problem+json")
+    finally:
+        await control.close()
+    assert not imds.history
 
 
 async def test_due_steps_happen_without_requests(imds: Emulator, clock: SettableClock) -> None:

@@ -129,6 +129,26 @@ def test_refusal_of_the_app_is_3_and_says_what_to_do(ask: Ask, status: int) -> N
     assert err.splitlines()[:2] == ["tocsin: No: not now", "  where: GET events/x"] and "  do: " in err
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "helps"),
+    [
+        (409, "already-final", "new id"),
+        (409, "not-dead", "new id"),
+        (409, "id-conflict", "another id"),
+        (412, "precondition-failed", "Read it again"),
+        (413, "content-too-large", "Send less"),
+        (503, "start-refused", "log"),
+        (409, "calendar-in-use", "Read what is stored now"),
+        (503, "storage-unavailable", "Try again"),
+    ],
+)
+def test_the_advice_can_help_against_this_refusal(ask: Ask, status: int, code: str, helps: str) -> None:
+    document = {"type": f"https://tocsin.dev/problems/{code}", "status": status, "title": "No", "detail": "not now"}
+    _, _, err = ask("events get x", httpx.Response(status, json=document))
+    advice = err.partition("  do: ")[2]
+    assert helps in advice and (code == "precondition-failed" or "repeat the change" not in advice)
+
+
 def test_no_text_of_others_moves_a_cursor(ask: Ask) -> None:
     for arguments, answer in (
         ("events get x", problem(409, EVIL, EVIL)),

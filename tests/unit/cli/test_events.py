@@ -32,6 +32,20 @@ def test_event_is_created_looked_up_listed_and_cancelled(tocsin: Command) -> Non
     assert found["state"] == "cancelled" and found["payload"] == {"order": 17}
 
 
+def test_the_list_says_why_an_event_is_retried_or_held(tocsin: Command) -> None:
+    tocsin.kit.receiver.script("failed", Verdict("retry", 503, "answered 503", answer=AnswerHead("", "")))
+    tocsin.ok("events", "create", "--delay", "PT0S", "--id", "failed")
+    tocsin.kit.advance(seconds=2)
+    assert tocsin.ok("events", "list", "--state", "retrying").row("failed")[-1] == "answered 503"
+    assert "no body" in tocsin.ok("events", "get", "failed").out
+    tocsin.environment.setenv("TOCSIN_KEY", LOCAL_ADMIN_KEY)
+    tocsin.ok("tenants", "channels", "pause", TENANT, "default", "--reason", "repair")
+    tocsin.kit.advance(minutes=10)
+    held = tocsin.ok("events", "list", "--held", "--tenant", TENANT).row("failed")[-1]
+    tocsin.ok("tenants", "channels", "resume", TENANT, "default")
+    assert held == "held: paused; answered 503"
+
+
 def test_event_with_a_target(tocsin: Command) -> None:
     parts = ("--path", "/17", "--method", "PUT", "--query", "a=b=c", "--header", "X-A=1")
     tocsin.ok("events", "create", "--delay", "PT1H", "--id", "aimed", *parts)

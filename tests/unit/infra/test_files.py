@@ -287,7 +287,11 @@ printf '%s\\n' "$*" >>"$LOG"
 case $1 in
   format) [ -z "${BADLY_FORMED:-}" ] || echo "// formed" >>main.bicep ;;
   lint) [ -z "${WARNS:-}" ] || echo "main.bicep(1,1) : Warning no-unused-vars" >&2 ;;
-  snapshot) [ -z "${DIFFERS:-}" ] ;;
+  snapshot)
+    case $2 in
+      */refused.bicepparam) [ -n "${SHOWS:-}" ] || { echo "furtherSettings: the history of deployments would show X" >&2; exit 1; } ;;
+      *) [ -z "${DIFFERS:-}" ] ;;
+    esac ;;
 esac
 """
 
@@ -300,7 +304,24 @@ def check(folder: Path, mode: str = "", compiler: bool = True, **change: str) ->
     if compiler:
         (tools / "bicep").write_text(COMPILER)
         (tools / "bicep").chmod(0o755)
-    for name in ["sh", "basename", "dirname", "mktemp", "rm", "cp", "cat", "cmp", "diff", "find", "sort", "tr", "xargs", "sha256sum"]:
+    for name in [
+        "sh",
+        "basename",
+        "dirname",
+        "mktemp",
+        "rm",
+        "cp",
+        "cat",
+        "cmp",
+        "diff",
+        "find",
+        "sort",
+        "tr",
+        "xargs",
+        "sha256sum",
+        "sed",
+        "grep",
+    ]:
         (tools / name).symlink_to(shutil.which(name) or name)
     environment = {"PATH": str(tools), "LOG": str(folder / "log"), "TMPDIR": str(folder), **change}
     done = subprocess.run(
@@ -319,7 +340,13 @@ def test_the_real_compiler_checks_form_lint_and_every_snapshot(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("fault", "printed"), [("BADLY_FORMED", "make snapshots"), ("WARNS", "no-unused-vars"), ("DIFFERS", "agent.bicepparam")]
+    ("fault", "printed"),
+    [
+        ("BADLY_FORMED", "make snapshots"),
+        ("WARNS", "no-unused-vars"),
+        ("DIFFERS", "agent.bicepparam"),
+        ("SHOWS", "OTEL_EXPORTER_OTLP_HEADERS"),
+    ],
 )
 def test_what_the_real_compiler_finds_is_a_failure(fault: str, printed: str, tmp_path: Path) -> None:
     code, output, _ = check(tmp_path, **{fault: "yes"})

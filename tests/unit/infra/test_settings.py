@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from shared.tenants.model import Tenant
 from shared.tenants.store import TenantDirectory
 
 from . import code_facts
-from .snapshots import CLIENT_ID, KEYS, deployed
+from .snapshots import CLIENT_ID, INFRA, KEYS, deployed
 
 EMULATOR = "UseDevelopmentStorage=true"
 SECRET = "c2VjcmV0c2VjcmV0c2VjcmV0"
@@ -29,6 +30,21 @@ HOME = "https://home.table.core.windows.net/"
 IDENTITY = {"storage": None, "table_uri": HOME, "queue_uri": "https://home.queue.core.windows.net/"}
 REFERENCE = "@Microsoft.KeyVault(SecretUri=https://v.vault.azure.net/secrets/x)"
 POSING = f"AccountName=devstoreaccount1;AccountKey={SECRET};TableEndpoint=https://real.table.core.windows.net;QueueEndpoint=https://real.queue.core.windows.net"
+
+
+CONNECTIONS = {"TocsinStorage", "TocsinMirror", "TOCSIN_ACCOUNTS"}
+"""Settings that are secret by their value only: connection strings with an account key."""
+
+
+def test_every_secret_setting_is_refused_among_the_further_settings_that_deployments_show() -> None:
+    listed = re.search(r"^var secretEndings = \[(.*)\]$", (INFRA / "main.bicep").read_text(), re.MULTILINE)
+    assert listed is not None
+    endings = tuple(re.findall(r"'(\w+)'", listed[1]))
+    secret = {env_name(name) for name, field in Settings.model_fields.items() if "SecretStr" in str(field.annotation)}
+    shown = {name for name in secret if not name.upper().endswith(endings)}
+    assert shown == CONNECTIONS | {"IDENTITY_HEADER"}, "name its ending in `secretEndings` of infra/main.bicep"
+    for name in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_LOGS_HEADERS"):
+        assert name.endswith(endings)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,20 @@ def test_addresses_that_may_be_reached_pass(url: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "helps"),
+    [
+        ("https://m\u00fcnchen.example/x", "Punycode"),
+        ("https://a.example/m\u00fcnchen", "percent-encode"),
+        ("https://a.example/x y", "percent-encode"),
+        ("ftp://x", "https"),
+    ],
+)
+def test_a_refused_url_comes_with_the_advice_that_mends_it(url: str, helps: str) -> None:
+    [(pointer, detail)] = find_faults(http(url), EGRESS)
+    assert pointer == "/url" and helps in detail
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "ftp://a.example/",

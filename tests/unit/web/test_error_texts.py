@@ -106,7 +106,7 @@ def test_limits_of_durations_are_as_durations() -> None:
         ({"limits": {"concurrency": 0}}, "must be at least 1"),
         ({"limits": {"deliveries_per_second": 0}}, "must be more than 0"),
         ({"limits": {"deliveries_per_second": 2_000_000}}, "must be at most 1,000,000"),
-        ({"url": ""}, "must be at least 8 characters long"),
+        ({"url": ""}, "must not be empty"),
         ({"headers": dict.fromkeys("abcdefghijklmnopqrstuvwxyz0123456789", "x")}, "must have at most 32 members"),
         ({"url": 5}, "must be a string"),
     ],

@@ -28,6 +28,44 @@ def refused(adapter: TypeAdapter[Any], raw: bytes | str) -> Problem:
     return caught.value
 
 
+@pytest.mark.parametrize(
+    ("raw", "where"),
+    [
+        (b'{"name": "a", "name": "b", "payload": 1}', ["/name"]),
+        (b'{"name": "a", "payload": 1, "payload" \n : 2}', ["/payload"]),
+        (b'{"name": "a", "n\\u0061me": "b", "payload": 1}', ["/name"]),
+        (b'{"name": "a", "payload": {"x": 1, "x": 1}}', []),
+        (b'{"name": "a", "payload": "\\":\\":"}', []),
+        (b'{"name": "a", "payload": {"b": {"x": 1, "x": 1}}, "name": "\\":"}', ["/name"]),
+    ],
+)
+@pytest.mark.parametrize("padding", [0, parsing.LARGE])
+def test_a_member_that_is_given_twice_is_refused_but_inside_of_payloads(raw: bytes, where: list[str], padding: int) -> None:
+    sent = raw + b" " * padding
+    try:
+        _, kept = parsing.parse_with(THING, sent, "payload")
+    except Problem as problem:
+        assert (problem.status, pointers(problem)) == (422, where)
+    else:
+        assert where == [] and kept is not None and raw.endswith(kept + b"}")
+
+
+@given(st.recursive(st.integers() | st.text(max_size=3), lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=2), inner)))
+def test_no_text_without_doubled_members_is_refused_for_them(value: Any) -> None:
+    raw = json.dumps(value).encode()
+    parsing.refuse_twice(raw, json.loads(raw))
+
+
+@given(st.dictionaries(st.text(max_size=2), st.integers(), min_size=1), st.integers(0, 3))
+def test_a_doubled_member_is_found_at_any_depth(members: dict[str, int], depth: int) -> None:
+    name = next(iter(members))
+    inner = json.dumps(members)[:-1] + f", {json.dumps(name)}:0}}"
+    raw = f"{'[' * depth}{inner}{']' * depth}".encode()
+    with pytest.raises(Problem) as found:
+        parsing.refuse_twice(raw, json.loads(raw))
+    assert [each["detail"] for each in found.value.errors] == ["is given twice; give it once"]
+
+
 def pointers(found: Problem) -> list[str]:
     return [error["pointer"] for error in found.errors]
 
@@ -156,8 +194,10 @@ def test_depth_counts_in_arrays_at_the_top_too() -> None:
     assert pointers(found) == ["/1"]
 
 
-def test_the_last_of_repeated_members_counts() -> None:
-    assert parsing.parse_json(THING, b'{"name": "a", "name": "b"}').name == "b"
+def test_a_large_payload_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(Problem) as found:
+        parsing.parse_with(THING, b'{"name":"a","payload":"%b","payload":"%b"}' % (b"x" * 50_000, b"y" * 50_000), "payload")
+    assert pointers(found.value) == ["/payload"]
 
 
 def test_whole_numbers_beyond_64_bits_are_kept() -> None:

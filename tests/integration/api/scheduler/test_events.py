@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from shared.core.clock import to_text
+from shared.core.durations import MAX_DURATION
 from shared.delivery.channels.ports import Verdict
 from tests.integration.api.calls import AGAIN, EVENTS
 from tests.unit.scheduler.harness import START, World
@@ -130,9 +132,10 @@ async def test_a_number_that_is_not_json_is_refused_beside_large_ones(world: Wor
     assert (await world.demo.post(EVENTS, raw)).status == 422
 
 
-async def test_of_a_member_given_twice_the_last_counts(world: World) -> None:
-    made = await world.demo.post(EVENTS, b'{"delay":"PT1S","payload":1,"payload":2,"delay":"PT2S"}')
-    assert (made.json()["payload"], made.json()["due"]) == (2, "2027-01-15T08:00:02.000Z")
+async def test_members_given_twice_are_refused_by_name_but_inside_of_payloads(world: World) -> None:
+    refused = await world.demo.post(EVENTS, b'{"delay":"PT1S","payload":1,"payload":2,"delay":"PT2S","labels":{"a":"1","a":"2"}}')
+    assert (refused.status, sorted(refused.pointers)) == (422, ["/delay", "/labels/a", "/payload"])
+    assert (await world.demo.post(EVENTS, b'{"delay":"PT1S","payload":{"a":1,"a":2}}')).status == 201
 
 
 @pytest.mark.parametrize("due", ["2027-01-15T07:59:59.999Z", "1970-01-01T00:00:00Z", "1969-07-20T20:17:40Z", "0001-01-01T00:00:00Z"])
@@ -146,11 +149,18 @@ async def test_past_due_fires_at_once(world: World, due: str) -> None:
     assert event["due"][:19] == due[:19]
 
 
-async def test_event_may_be_due_until_the_end_of_the_year_9999(world: World) -> None:
-    made = await world.demo.create(due="9999-12-31T23:59:59.999Z", id="doomsday")
-    assert made["due"] == "9999-12-31T23:59:59.999Z"
+async def test_event_may_be_due_as_late_as_its_longest_delay(world: World) -> None:
+    latest = to_text(world.clock.now() + MAX_DURATION)
+    late = to_text(world.clock.now() + MAX_DURATION + 10)
+    made = await world.demo.create(due=latest, id="doomsday")
+    assert made["due"] == latest
+    for refused in (
+        await world.demo.post(EVENTS, {"due": late, "payload": 1}),
+        await world.demo.patch(f"{EVENTS}/doomsday", {"due": "9999-12-31T23:59:59.999Z"}),
+    ):
+        assert (refused.status, refused.pointers) == (422, ["/due"])
     await world.run(30)
-    [listed] = await world.demo.all(f"{EVENTS}?from=9999-12-31T23:59:59Z")
+    [listed] = await world.demo.all(f"{EVENTS}?from={latest}")
     assert (listed["id"], listed["state"]) == ("doomsday", "scheduled")
     assert (await world.demo.delete(f"{EVENTS}/doomsday")).status == 204
 

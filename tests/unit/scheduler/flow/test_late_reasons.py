@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -26,6 +27,36 @@ def test_a_reason_of_a_later_version_is_shown_as_another_one() -> None:
     props = {"created": 0, "due": 0, "waits": '{"paused":500,"eclipse":700}'}
     shown = late_reasons.late_because(props, 1_500)
     assert [(each["reason"], each["ms"]) for each in shown] == [("other", 1_000), ("paused", 500)]
+
+
+@given(st.dictionaries(st.sampled_from(REASONS), st.integers(0, 10_000)), st.integers(LATE_FROM, 20_000), st.integers(0, 5_000))
+def test_the_parts_of_lateness_never_exceed_it(waits: dict[str, int], late: int, accepted: int) -> None:
+    props = {"created": accepted, "due": 0, "since": 0, "waits": json.dumps(waits)}
+    shown = [each["ms"] for each in late_reasons.late_because(props, late)]
+    assert sum(shown) <= late < sum(shown) + LATE_FROM and 0 not in shown
+
+
+async def test_a_redriven_event_is_late_since_its_new_due_time(world: World) -> None:
+    made = await world.demo.create(delay="PT1S", retry={"schedule": ["PT30S"]})
+    world.receiver.script(made["id"], AGAIN, AGAIN, AGAIN, DELIVERED)
+    await world.run(60)
+    assert (await world.demo.event(made["id"]))["state"] == "dead"
+    assert (await world.demo.post(f"/api/v1/events/{made['id']}/redrive")).status == 202
+    await world.run(60)
+    found = await reasons(world, made["id"])
+    event = await world.demo.event(made["id"])
+    assert sum(found.values()) <= event["late_ms"] and found["retry"] >= 30_000
+
+
+async def test_an_event_that_fails_and_is_moved_is_late_since_its_new_due_time(world: World) -> None:
+    made = await world.demo.create(delay="PT1S", retry={"schedule": ["PT1M"]})
+    world.receiver.script(made["id"], AGAIN, DELIVERED)
+    await world.run(10)
+    moved = await world.demo.patch(f"/api/v1/events/{made['id']}", {"delay": "PT2M"})
+    assert moved.status == 200
+    await world.run(200)
+    event = await world.demo.event(made["id"])
+    assert (event["state"], event["late_ms"] < LATE_FROM, event.get("late_because")) == ("delivered", True, None)
 
 
 @given(_TIMES, _TIMES, st.lists(_SPAN, max_size=8))

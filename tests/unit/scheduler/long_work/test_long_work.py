@@ -227,6 +227,11 @@ async def test_strangers_learn_nothing(world: World, caplog: pytest.LogCaptureFi
     answers.append(await world.nobody.post(f"{url}/complete"))
     # A body is not looked at before the token is.
     answers.append(await world.nobody.post(f"{url}/fail", b"{", {"authorization": "Bearer x"}))
+    answers.append(await world.nobody.post(f"{url}/fail", b"x" * 100_000, {"authorization": "Bearer x", "content-type": "text/html"}))
+    # Nor is the query, and nor are the parts of the path.
+    answers += [await world.nobody.post(f"{url}/{call}?nope=1") for call in ("complete", "fail", "heartbeat")]
+    for other in (f"{url}x", url.replace("/demo/", "/De~mo/"), f"{url.rpartition('/')[0]}/{'1' * 5000}"):
+        answers.append(await world.nobody.post(f"{other}/complete", None, {"authorization": f"Bearer {good}"}))
     assert {(each.status, each.code, each.json()["detail"]) for each in answers} == {(401, "unauthenticated", answers[0].json()["detail"])}
     assert world.dump() == before
     assert (await world.nobody.post(url.replace("/work/demo/", "/work/demo/.../") + "/complete")).status == 404
