@@ -45,7 +45,7 @@ def changer(name: str, *changes: tuple[str, Address, str]) -> Any:
 
 
 def _stored() -> Any:
-    """Whoever has stored the events."""
+    """Holder that has stored the events."""
     yield Get(EVENTS, A1.shard, A1.row)
     return (("stored", "x"), ("stored", "y"))
 
