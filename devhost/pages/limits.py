@@ -101,9 +101,9 @@ SECTIONS: Final[Mapping[str, tuple[LimitRow, ...]]] = {
         LimitRow("delay of an event, and any other duration", MAX_DURATION // DAY, "days"),
         LimitRow("schedules of a tenant by default", MOST_SCHEDULES),
         LimitRow("search for a schedule's next occurrence", MOST_YEARS, "years"),
-        LimitRow("days of the months of its rule in this search", MOST_DAYS, "days"),
+        LimitRow("days that this search looks at, in the months of a cron expression", MOST_DAYS),
         LimitRow("excluded occurrences of `every` in this search", MOST_SKIPPED),
-        LimitRow("values of a payload that can be compared when an `id` is repeated in another layout", MOST_VALUES),
+        LimitRow("values of a payload that is compared by value, not as sent, when an `id` is repeated", MOST_VALUES),
     ),
     "Deliveries": (
         LimitRow("path of an event's target", MAX_PATH, "characters"),
