@@ -35,7 +35,7 @@ class Failure:
     texts: list[str] = field(default_factory=list)
     """Each phase's failure in full, with what was captured."""
     reasons: list[str] = field(default_factory=list)
-    """Why it may not be repeated."""
+    """The reason why it may not be repeated."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Plugin:
         return report
 
     def _objection(self, excinfo: pytest.ExceptionInfo[BaseException] | None, report: pytest.TestReport) -> str:
-        """Why this failure may not be repeated, or nothing."""
+        """Return the reason why this failure may not be repeated, or nothing."""
         if excinfo is None or not may_be_repeated(excinfo.value):
             return f"it failed in its {report.when} with something else than a wait that ran out or a start that failed"
         if any(TRACEBACK in text for title, text in report.sections):

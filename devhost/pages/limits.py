@@ -103,9 +103,9 @@ SECTIONS: Final[Mapping[str, tuple[LimitRow, ...]]] = {
         LimitRow("delay of an event, and any other duration", MAX_DURATION // DAY, "days"),
         LimitRow("schedules of a tenant by default", MOST_SCHEDULES),
         LimitRow("search for a schedule's next occurrence", MOST_YEARS, "years"),
-        LimitRow("the same, in the months of its rule", MOST_DAYS, "days"),
-        LimitRow("excluded occurrences of `every` that it passes", MOST_SKIPPED),
-        LimitRow("values of a payload that an `id` may repeat in another layout", MOST_VALUES),
+        LimitRow("days that this search looks at, in the months of a cron expression", MOST_DAYS),
+        LimitRow("excluded occurrences of `every` in this search", MOST_SKIPPED),
+        LimitRow("values of a payload that is compared by value, not as sent, when an `id` is repeated", MOST_VALUES),
     ),
     "Deliveries": (
         LimitRow("path of an event's target", MAX_PATH, "characters"),
@@ -169,7 +169,7 @@ Tenants can have [lower limits](api.md#tenants).
 `make reference` generates the page from the code.
 """
 
-_COST = f"- CPU of the largest batch: 1 to 8 s, in steps of at most {1000 * MOST_STEP:.0f} ms, as all work\n"
+_COST = f"- CPU of the largest batch: 1 to 8 s, in steps of at most {1000 * MOST_STEP:.0f} ms\n"
 
 _RAISE = """
 ## Raise a tenant's limits

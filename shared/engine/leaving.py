@@ -20,7 +20,7 @@ async def pause(clock: Clock, seconds: float, leaving: Callable[[], bool]) -> No
 
 
 async def end_within(tasks: Iterable[asyncio.Task[Any]], seconds: float) -> None:
-    """Let the tasks end by themselves for some seconds of real time, and cancel the others. Their errors are nobody's any more."""
+    """Let the tasks end by themselves for some seconds of real time, and cancel the others. Nobody reads their errors."""
     found = list(tasks)
     if found:
         await asyncio.wait(found, timeout=seconds)

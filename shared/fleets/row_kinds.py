@@ -39,7 +39,7 @@ KINDS: Final = (
         SWEEPS,
         WATCHED,
         _FLEET,
-        "What the inspection of a fleet remembers: findings that are not alarms yet, and raised alarms.",
+        "The memory of a fleet's inspection: findings that are not alarms yet, and raised alarms.",
         parse_watch_state,
         {
             "seen": "fingerprint of the fleet at the last inspection",
@@ -55,7 +55,7 @@ KINDS: Final = (
         SWEEPS,
         CURSORS,
         "{text}",
-        "Where a sweep over fleets goes on that did not visit all of them; the row key is the sweep's name.",
+        "The position from which a sweep over fleets continues; the row key is the sweep's name.",
         FleetCursor,
         {"after": "the last visited fleet, `{tenant}:{fleet}`"},
         "The sweep, when a tick has visited all fleets. It may be deleted by hand: the sweep begins with the first fleet.",

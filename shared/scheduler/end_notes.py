@@ -55,7 +55,7 @@ IN_FLIGHT: Final = 32
 
 
 class EndNotes:
-    """One per process; belongs to one event loop."""
+    """Gathers the notes of this process and stores them. One per process; belongs to one event loop."""
 
     def __init__(self, runner: AsyncRunner, tables: Tables, clock: Clock, places: Iterable[str] = (HOME,)) -> None:
         self._runner, self._tables, self._clock = runner, tables, clock

@@ -29,10 +29,10 @@ FIRED: Final = frozenset({"due"})
 """The members of an event that `fire` sets."""
 _ALL: Final = "*"
 OVERTAKEN: Final = (
-    "A request that was received later has changed the same. Read the event again, and repeat the change if it is still wanted."
+    "A request that was received later has changed the same fields. Read the event again, and repeat the change if it is still wanted."
 )
 EXPIRED: Final = (
-    f"The call was not carried out within {CHANGES_FOR:g} s, and no longer changes anything: a later call may have been. Repeat the call."
+    f"The call was not carried out within {CHANGES_FOR:g} s, and changes nothing any more, as a later call may be stored. Repeat the call."
 )
 
 

@@ -18,7 +18,7 @@ MEANINGS: Final[dict[str, str]] = {
     "busy": "The process works on as many request bodies as it may. Repeat the request after `Retry-After`.",
     "calendar-in-use": "",
     "call-expired": "The call was not carried out within 10 s, and does nothing any more. Repeat it.",
-    "changed-meanwhile": "Other requests have changed the same. Read it, and repeat what is still wanted.",
+    "changed-meanwhile": "Other requests have changed the same resource. Read it, and repeat the change if it is still wanted.",
     "content-too-large": "The body exceeds a limit, which the detail names. Send less.",
     "empty-body": "",
     "events-left": "Events of the deleted tenant are still kept. Wait, use another name, or hand them over with `?inherit=true`.",

@@ -79,7 +79,7 @@ class Call(Generic[S, B, Q]):
     url: str
     """The URL as the host passes it."""
     arrival: Arrival
-    """When the service received it, for calls of which a later one may be faster."""
+    """The arrival of the request, by which a call that a later one has overtaken is found."""
     member: bytes | None = None
     """The value of the route's `opaque` member as sent, if the route names one and the body has it."""
 

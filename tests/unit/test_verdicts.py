@@ -1,4 +1,4 @@
-"""Which errors may be a machine's, and the decision on a run."""
+"""Errors that a slow machine may have caused, and the decision on a run."""
 
 from __future__ import annotations
 

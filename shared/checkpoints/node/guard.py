@@ -83,7 +83,7 @@ def _kill(group: int, number: int) -> None:
 
 
 def adopt(orphans: bool) -> None:
-    """Make this process the parent of descendants whose parent has ended, even if they left its group, or no longer. On Linux alone."""
+    """Make this process the parent of descendants whose parent has ended, even if they left its group, or stop that. On Linux alone."""
     _prctl(_PR_SET_CHILD_SUBREAPER, int(orphans))
 
 

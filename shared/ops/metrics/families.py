@@ -236,7 +236,7 @@ def _of_service(seen: MetricsSnapshot) -> Iterator[Metric]:
         counted.add_metric((seen.process, what), count)
     stall = GaugeMetricFamily(
         "tocsin_event_loop_stall_seconds",
-        "Longest time in the last 10 minutes in which the answering process did nothing else",
+        "Longest time in the last 10 minutes in which one step, or a lack of CPU, stopped all other work of the answering process",
         labels=("process",),
     )
     stall.add_metric((seen.process,), seen.longest_stall)

@@ -425,7 +425,7 @@ def condition(event_id: str, headers: Mapping[str, str], unclaimed: bool = False
     """Return a check that refuses a row of another event (an id made up from a shard's name), or one that `If-Match` does not allow.
 
     unclaimed: refuse also one that an owner has claimed at any time. by: the request. Unless `If-Match` names what it may replace, it is
-    refused once it is too old, and if a later one has changed the same.
+    refused once it is too old, and if a later one has changed the same members.
     """
     names_row = headers.get("if-match", "*").strip() != "*"
 

@@ -18,7 +18,7 @@ from ..timings import OPEN_COUNT_FRESH_FOR, UNSETTLED_WAIT
 
 @dataclass(slots=True)
 class _Known:
-    """What a process knows of a tenant."""
+    """The figures of one tenant in this process."""
 
     total: int = 0
     at: float = -math.inf
@@ -34,7 +34,7 @@ class _Known:
 
 
 class OpenEvents:
-    """One per process; belongs to one event loop."""
+    """The numbers of open events, and the decision on further ones. One per process; belongs to one event loop."""
 
     def __init__(self, count: Callable[[str], Awaitable[int]], clock: Clock) -> None:
         """count: reads the number of a tenant's open events. Raises `StorageError`."""

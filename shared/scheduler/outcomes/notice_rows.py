@@ -47,7 +47,7 @@ class Happening(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NoticeRow:
-    """What is to be told to a tenant about one kind.
+    """The pending and the last notice of one kind to a tenant.
 
     count: happenings that are in no notice yet; first, last: when they happened; subjects: the latest of each, by subject.
     sending: the content of the notice that is being stored as an event, '' for none; seq, sent_at: its number, and when it was fixed.

@@ -280,7 +280,7 @@ KINDS: Final = (
             "door": "compatible API that made it; absent for the service's own",
             "calendar_days": "days of its calendars, packed; absent for none",
         },
-        "The chain, ten minutes after its deletion; the hourly retention, when its tenant is gone.",
+        "The sweep, ten minutes after its deletion; the hourly retention, when its tenant is gone.",
     ),
     StoredKind(
         "pointer",

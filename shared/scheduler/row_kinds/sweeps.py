@@ -24,7 +24,7 @@ from ..state_pass import StatePassProgress
 
 _BUCKET: Final = "minute for which the shard was opened"
 _COUNTS: Final = {name: f"events {name}" for name in ("accepted", "delivered", "retrying", "dead", "lapsed", "cancelled", "moved")}
-_FINDABLE: Final = "A row too many costs one read; without the row, lists do not show the events."
+_FINDABLE: Final = "A superfluous row costs one read; without the row, lists do not show the events."
 
 KINDS: Final = (
     StoredKind(
@@ -32,7 +32,7 @@ KINDS: Final = (
         SWEEPS,
         "{number}-{tenant}",
         "dead:{shard} or retrying:{shard}",
-        f"Leads lists to a shard that may hold dead, or retrying, events. {_FINDABLE}",
+        f"Shows lists a shard that may hold dead, or retrying, events. {_FINDABLE}",
         remove_stale,
         {"bucket": _BUCKET},
         "The owner that finishes the shard (`retrying`), retention (`dead`), and a reader that finds it stale.",
@@ -73,7 +73,7 @@ KINDS: Final = (
         SWEEPS,
         "labels:{number}-{tenant}",
         "{digest}:{shard}",
-        f"Leads lists by a searchable label to a shard; the digest is that of name and value. {_FINDABLE}",
+        f"Shows lists by a searchable label a shard; the digest is that of the label's name and value. {_FINDABLE}",
         remove_stale_label,
         {"bucket": _BUCKET},
         "Retention, with the events, and a reader that finds it stale.",
@@ -83,7 +83,7 @@ KINDS: Final = (
         SWEEPS,
         PK_PROGRESS,
         "{tenant}",
-        "How far the pass is that files the label rows of events which were stored before their tenant declared a label.",
+        "The position of the pass that files the label rows of events which were stored before their tenant declared a label.",
         LabelProgress,
         {
             "declared": "the declarations that it is for",
@@ -111,7 +111,7 @@ KINDS: Final = (
         SWEEPS,
         PK_TICKS,
         STATE_ROWS,
-        "How far the pass is that files the state rows of copies, after an account of a mirrored pair has taken over.",
+        "The position of the pass that files the state rows of copies, after an account of a mirrored pair has taken over.",
         StatePassProgress,
         {
             "done": "true once it is complete",
@@ -189,7 +189,7 @@ KINDS: Final = (
         SWEEPS,
         NOTICES,
         "{tenant}:{text}",
-        "What is to be told to a tenant about one kind of notice.",
+        "The pending and the last notice of one kind to a tenant.",
         NoticeRow,
         {
             "count": "happenings that are in no notice yet",

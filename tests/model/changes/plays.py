@@ -89,7 +89,7 @@ OLDER = Request("older", 10, 19, "D", 1)
 LAST = Request("last", 40, 49, "C", 1, EXPIRES)
 LOST_OLD = Request("old", 0, EVER, "A", 1)
 LATE_NEW = Request("new", 0, EVER, "B", 1, at=TOO_OLD)
-"""Of this one and `LOST_OLD`, the processes know no bounds of storage's time. It comes when the other one is too old."""
+"""A change for which, as for `LOST_OLD`, the processes know no bounds of storage's time. It comes when that one is too old."""
 
 
 def timed(steps: Any, came: Came) -> Any:
@@ -242,7 +242,7 @@ GIVEN: Final[dict[str, frozenset[tuple[str, str]]]] = {
     "after the end": frozenset({("changed", "new post")}),
     "after a cancel": frozenset({("cancelled", "cancel")}),
 }
-"""What was acknowledged before a play begins."""
+"""Changes that were acknowledged before a play begins."""
 
 
 def play(name: str, budget: Budget, requests: dict[Request, Callable[[], Any]], **options: Any) -> Play:

@@ -45,7 +45,7 @@ def changer(name: str, *changes: tuple[str, Address, str]) -> Any:
 
 
 def _stored() -> Any:
-    """Whoever has stored the events."""
+    """Return the holder of a shard whose writer has stored its events and left."""
     yield Get(EVENTS, A1.shard, A1.row)
     return (("stored", "x"), ("stored", "y"))
 

@@ -1,4 +1,4 @@
-"""What is due now by a call of a user is delivered by the process that took the call, without a queue in between."""
+"""Events that a call makes due now are delivered by the process that took the call, without a queue in between."""
 
 from __future__ import annotations
 
