@@ -138,7 +138,7 @@ export interface paths {
         head?: never;
         /**
          * Change or reschedule an event that is not being delivered; by the id of a fan-out, all of its events
-         * @description 409 `changed-meanwhile`: the same members were changed by a call that was received later. Of calls that two processes received within the error of their clocks, the one that is stored later counts. Without `If-Match`, a call that has waited for 10 s is 503.
+         * @description 409 `changed-meanwhile`: the same members were changed by a call that was received later, or another call changed the channel, the payload or the target meanwhile, which must fit together. Of calls that two processes received within the error of their clocks, the one that is stored later counts. Without `If-Match`, a call that has waited for 10 s is 503.
          */
         patch: operations["events_patch"];
         trace?: never;

@@ -13,6 +13,7 @@ from ...core.clock import Clock, Millis
 from ...core.errors import OutcomeUnknown, Problem, StorageError
 from ...core.ids import Ids
 from ...core.packing import packs
+from ...delivery.channels.event_target import STORED
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
 from ...storage.names import IDS
@@ -65,6 +66,12 @@ REDRIVE_BYTES = 3 * 1024 * 1024
 FIRING = "the event is being delivered or is about to be; if this attempt fails, the event can be changed while its state is `retrying`"
 FLAGGED = "an instance that was to deliver the event disappeared and may still deliver it; the event cannot be changed until it has ended"
 """Details of 409 `already-firing`."""
+MISFIT = (
+    "Another request has changed the channel, the payload or the target meanwhile, which must fit together. Read the event again, and "
+    "repeat the change if it is still wanted."
+)
+_CHECKED_TOGETHER = frozenset({"channel", "size", STORED})
+"""The properties of an event that limit each other: its channel, the size of its payload and target, and its target."""
 
 
 class Changes:
@@ -169,7 +176,7 @@ class Changes:
         seen: the event as it was just read. by: the request; without `If-Match`, a later one may overtake it.
         """
         by = by or self.received()
-        change, match = {**change, **by.noted()}, condition(event_id, headers, by=by)
+        change, match = {**change, **by.noted()}, fitting(condition(event_id, headers, by=by), seen, change)
         if seen is not None:
             match(seen)
         async with self._in_line(seen, None, change):
@@ -200,7 +207,7 @@ class Changes:
         seen: the event as it was just read. Without it, the event gets a shard of its own. by: as of `edit`.
         """
         by = by or self.received()
-        change, match = {**change, **by.noted()}, condition(event_id, headers, by=by)
+        change, match = {**change, **by.noted()}, fitting(condition(event_id, headers, by=by), seen, change)
         if seen is not None:
             # Only if the change is most likely to be made, a place is kept for the event: in a line, and in a shard that may be opened.
             match(seen)
@@ -439,6 +446,26 @@ def condition(event_id: str, headers: Mapping[str, str], unclaimed: bool = False
             by.check(row.props)
 
     return match
+
+
+def fitting(match: Match, seen: Row | None, change: Props) -> Match:
+    """Return the check with a further one: a new channel, payload or target was checked together with what `seen` has of the others.
+
+    Otherwise two requests that each fit the former event could together make one that its channel never takes.
+    """
+    if seen is None or _CHECKED_TOGETHER.isdisjoint(change):
+        return match
+    former, others = seen.props, _CHECKED_TOGETHER - change.keys()
+    if "chunks" not in change:
+        # The payload stays, and another target alone has changed the size.
+        others |= {"size"}
+
+    def matches(row: Row) -> None:
+        match(row)
+        if any((row.props.get(name) or "") != (former.get(name) or "") for name in others):
+            raise conflict("changed-meanwhile", MISFIT)
+
+    return matches
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -108,6 +108,29 @@ async def test_a_patch_of_other_members_is_merged(world: Stalling) -> None:
     assert (shown["payload"], shown["expires"]) == ("OLD", "PT1M")
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"channel": "orders"}, {"target": {"path": "/a"}}),
+        ({"target": {"path": "/a"}}, {"channel": "orders"}),
+        ({"target": {"path": "/a"}}, {"payload": "x" * 9_000}),
+        ({"payload": "x" * 9_000}, {"channel": "orders"}),
+        ({"channel": "orders", "delay": "PT2H"}, {"target": {"path": "/a"}}),
+    ],
+    ids=["channel", "target", "size", "payload", "move"],
+)
+async def test_a_patch_of_other_members_that_must_fit_is_409(world: Stalling, old: dict[str, Any], new: dict[str, Any]) -> None:
+    made = await world.admin.put("/api/v1/tenants/demo/channels/orders", {"type": "queue", "queue": "orders"})
+    assert made.status == 201
+    await world.demo.create(id="x", payload="first")
+    first, go = await world.stalled(world.at(0).patch(f"{URL}/x", old), "write")
+    assert (await world.do(world.at(1).patch(f"{URL}/x", new))).status == 200
+    shown = await world.demo.event("x")
+    refused = await world.end(first, go)
+    assert (refused.status, refused.code) == (409, "changed-meanwhile")
+    assert await world.demo.event("x") == shown
+
+
 async def test_a_patch_is_refused_although_another_member_was_changed_last(world: Stalling) -> None:
     await world.demo.create(id="x", payload="first")
     old, go = await world.stalled(world.at(0).patch(f"{URL}/x", {"payload": "OLD"}), "write")
