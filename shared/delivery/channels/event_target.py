@@ -60,6 +60,8 @@ _REFUSED = (
     # Engine, Cloudflare Access, oauth2-proxy, Pomerium and Traefik, servers before a WSGI or Rack application.
     *("x-ms-client-principal", "x-ms-token-", "x-arr-", "x-azure-", "x-amz", "x-apigateway-", "x-goog-", "x-appengine-", "x-serverless-"),
     *("x-cf-", "x-auth-request-", "x-authenticated-", "x-pomerium-", "x-webauth-", "x-ssl-", "x-tls-", "x-mtls-", "x-cert", "x-user"),
+    # The caller again: Kong and APISIX, authentik, Vouch Proxy, WSO2, Google's Cloud Endpoints.
+    *("x-consumer-", "x-credential-", "x-anonymous-consumer", "x-authentik-", "x-vouch-", "x-jwt-assertion", "x-endpoint-api-userinfo"),
     # Steps that an application leaves out for its own requests: Next.js (CVE-2025-29927).
     "x-middleware-",
 )

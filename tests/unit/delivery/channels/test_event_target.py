@@ -137,6 +137,8 @@ NAMES = (
         "X-Original-URL",
     ),
     *("Client-Cert", "Client-Cert-Chain", "X-SSL-Cert", "X-Amzn-Mtls-Clientcert-Leaf", "X-Amzn-Oidc-Data", "X-Goog-Iap-Jwt-Assertion"),
+    *("X-Consumer-Username", "X-Credential-Identifier", "X-Anonymous-Consumer", "X-Authentik-Username", "X-Vouch-User", "X-JWT-Assertion"),
+    "X-Endpoint-API-UserInfo",
     *("Cf-Access-Jwt-Assertion", "Remote-User", "X-Remote-User", "X-Forwarded", "X-Envoy-Original-Path", "X-Original-Uri", "X-Rewrite-Uri"),
     *("X-Accel-Redirect", "X-Auth-Request-User", "X-Client-Cert", "X-Middleware-Subrequest", "Range", "From", "Origin", "Referer", "Via"),
     *("X-HTTP-Method-Override", "Content_Length", "host ", " host", "a:b", "", "a\r\nb", "a\n", "ä", "x" * 129, "a.b", "-a", "Forwarded"),
