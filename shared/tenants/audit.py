@@ -29,6 +29,9 @@ from ..web.routes import Call
 KEPT = timedelta(days=366)
 _LATEST = 9_999_999_999_999
 _MOST_AT_ONCE = 9999
+OLDER = 12
+"""Months before the last one that is too old in which records may be left."""
+_DAY: Millis = 86_400_000
 _BATCH = 100
 _POSITION = re.compile(r"20\d\d-(?:0[1-9]|1[0-2])/\d{13}-\d{4}[0-9a-v]{16}")
 
@@ -125,13 +128,17 @@ class AuditRecords:
         return [_shown(row) for row in found], None
 
     async def retain(self, now: Millis) -> Counter[str]:
-        """Remove the records of the month that has become too old, as far as this run comes; return counts. Raises `StorageError`."""
+        """Remove records of the month that has become too old, and of one of the `OLDER` before it, each day another one: perhaps the app
+        did not run for months. Return counts. Raises `StorageError`."""
         counts: Counter[str] = Counter()
-        month = _before(_month(now - round(KEPT.total_seconds() * 1000)))
-        page = await self._tables.query(TENANTS, _partition(month), select=("at",), limit=_BATCH)
-        if page.rows:
-            await self._tables.write(TENANTS, _partition(month), [Delete(row.rk, ANY) for row in page.rows])
-            counts["removed"] += len(page.rows)
+        month = older = _before(_month(now - round(KEPT.total_seconds() * 1000)))
+        for _ in range(1 + now // _DAY % OLDER):
+            older = _before(older)
+        for each in (month, older):
+            page = await self._tables.query(TENANTS, _partition(each), select=("at",), limit=_BATCH)
+            if page.rows:
+                await self._tables.write(TENANTS, _partition(each), [Delete(row.rk, ANY) for row in page.rows])
+                counts["removed"] += len(page.rows)
         return counts
 
 
