@@ -162,14 +162,13 @@ async def test_list_is_filtered_and_walked_over_months_and_a_year_is_kept(world:
 
 async def test_records_that_grew_old_while_no_app_ran_are_removed_within_days(world: World) -> None:
     await world.tenant()
-    everything = "?from=2020-01-01T00:00:00Z"
-    assert await records(world, everything)
+    assert [row for row in world.rows(TENANTS) if row.pk.startswith("audit:")]
     # A year and ten months later.
     await world.clock.advance(670 * 86_400, settle=1)
     for _ in range(12):
         await world.app.audit.retain(world.now)
         await world.clock.advance(86_400, settle=1)
-    assert not await records(world, everything)
+    assert not [row for row in world.rows(TENANTS) if row.pk.startswith("audit:")]
 
 
 @pytest.mark.parametrize("start", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00Z", "2001-01-01T00:00:00Z"])
