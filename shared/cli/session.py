@@ -85,15 +85,22 @@ class CommandSession:
         return self.do(replace(call, body=content, read=_read_object, repeatable=call.repeatable or repeatable))
 
     def items(self, path: str, *, limit: int | None = None, **query: Any) -> Iterator[Any]:
-        """Yield the items of a list, page by page; at most `limit`. Raises `Unreadable` for an answer without a list of items."""
+        """Yield the items of a list, page by page; at most `limit`. Raises `Unreadable` for an answer without a list of items.
+
+        A list of events may show one again that ends between two pages: it is yielded once.
+        """
         left, cursor, read = limit, None, 0
+        seen: set[str] | None = set() if path == "events" else None
         while left is None or left > 0:
             page = self.get(path, **query, limit=min(left or 1000, 1000), cursor=cursor)
             found = page["items"]
             if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
                 raise Unreadable("the answer has no list of items")
-            yield from found
             read += len(found)
+            if seen is not None:
+                found = [each for each in found if each.get("id") not in seen]
+                seen |= {each.get("id") for each in found}
+            yield from found
             self.activity.update(f"{read:,} read from {self.app.url}")
             left = None if left is None else left - len(found)
             cursor = page["next"]

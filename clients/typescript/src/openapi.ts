@@ -83,7 +83,7 @@ export interface paths {
         };
         /**
          * List events by time, state, channel, labels, beginning of the id, last error, and whether they are held
-         * @description Unfinished shards come first, then finished ones. A page may be short, even empty, while `next` is not null.
+         * @description Unfinished shards come first, then finished ones. A page may be short, even empty, while `next` is not null. An event that ends between two pages may be shown again: compare ids.
          */
         get: operations["events_list"];
         put?: never;

@@ -266,7 +266,8 @@ async def dead_letters_redrive(call: Call[Scheduler, RedriveIn]) -> Answer:
 async def events_list(call: Call[Scheduler, None, EventQuery]) -> Answer:
     """List events by time, state, channel, labels, beginning of the id, last error, and whether they are held.
 
-    Unfinished shards come first, then finished ones. A page may be short, even empty, while `next` is not null.
+    Unfinished shards come first, then finished ones. A page may be short, even empty, while `next` is not null. An event that ends between
+    two pages may be shown again: compare ids.
     """
     asked = call.query
     labels = parse_labels(asked.label) if asked.label is not None else ()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from shared.cli import session
 from shared.cli.exits import Exit
 from shared.cli.groups import events_tail
+from shared.cli.session import CommandSession
 from shared.core.settings import LOCAL_ADMIN_KEY
 from shared.delivery.channels.answer_heads import AnswerHead
 from shared.delivery.channels.ports import Verdict
@@ -233,3 +235,20 @@ def test_a_due_time_that_is_past_is_told(tocsin: Command) -> None:
     tocsin.ok("events", "create", "--delay", "PT1H", "--id", "later")
     assert tocsin.ok("events", "change", "later", "--delay", "PT2H").err == ""
     assert "days ago: it is delivered now" in tocsin.ok("events", "change", "later", "--due", "2020-01-01T10:00:00Z", "--json").err
+
+
+def test_an_event_that_comes_again_on_a_later_page_is_listed_once(tocsin: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["again-a", "again-b", "again-c"]
+    for name in names:
+        tocsin.ok("events", "create", "--id", name, "--delay", "PT1H", "--payload", "1")
+    whole = CommandSession.get
+
+    def get(self: CommandSession, path: str, **query: Any) -> Any:
+        """Answer with two events, and then with all: a shard has finished meanwhile."""
+        cursor, query = query.get("cursor"), query | {"cursor": None, "limit": 1000}
+        page = whole(self, path, **query)
+        return page if cursor else {"items": page["items"][:2], "next": "more"}
+
+    monkeypatch.setattr(CommandSession, "get", get)
+    for more in ((), ("-n", "3")):
+        assert sorted(each["id"] for each in tocsin.ok("events", "list", "--id-prefix", "again-", "--json", *more).documents) == names

@@ -12,6 +12,8 @@ from shared.delivery.channels.ports import Verdict
 from shared.scheduler.bulk import service
 from shared.scheduler.bulk.rows import CONFIRM_WITHIN, KEEP_JOBS, OPEN_ROW, PK_OPEN
 from shared.scheduler.bulk.service import JOB, LEASE, STORED_WITHIN
+from shared.scheduler.queries.event_filter import EventFilter
+from shared.scheduler.queries.lookup import LEDGER_PHASE, START, ListPosition
 from shared.storage.names import EVENTS, PK_TICKS, SWEEPS
 from shared.storage.ports import Op
 
@@ -72,6 +74,23 @@ async def test_job_counts_and_changes_nothing_before_it_is_confirmed(world: Worl
     assert len(await world.demo.all(f"{LIST}?state=scheduled")) == 5
     await world.do(world.app.timers.run_once(JOB))
     assert [row.rk for row in world.rows(SWEEPS) if row.pk == "jobs:demo"] == [f"j:{job['id']}"], "counted events are removed"
+
+
+async def test_events_of_a_shard_that_finishes_between_two_pages_are_counted_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await events(world, 7)
+    plain = world.app.scheduler.lookup.matching
+
+    async def again(tenant: str, chosen: EventFilter, page: int, start: ListPosition) -> Any:
+        """Show four events, and then all: their shard is in the ledger meanwhile."""
+        found, _ = await plain(tenant, chosen, page, START)
+        return (found[:4], ListPosition(LEDGER_PHASE, 0, "", "")) if start == START else (found, None)
+
+    monkeypatch.setattr(world.app.scheduler.lookup, "matching", again)
+    job = await counted(world, "cancel")
+    assert (job["count"], len({each["id"] for each in job["sample"]})) == (7, 7)
+    await confirm(world, job)
+    report = await ended(world, job)
+    assert (report["done"], report["skipped"], report["failed"]) == (7, 0, 0)
 
 
 async def test_job_acts_on_events_that_matched_then_and_still_match(world: World) -> None:
