@@ -29,6 +29,7 @@ from .latency import ProbePhase
 from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, GuardRow, MonitorsRow, NodeEntry, NodeRow
 from .rule_settings import MaintenanceSettings
 from .timings import (
+    BASELINE_WAIT,
     BUSY_INTERVAL,
     IDLE_INTERVAL,
     KEEP_EVENTS,
@@ -477,6 +478,19 @@ def rehearsal(event_id: str, view: FleetEvents, nodes: tuple[str, ...], kind: st
     vms = tuple(view.nodes[name].vm for name in nodes)
     scope = view.nodes[nodes[0]].scope
     return EventRow(event_id, scope, kind, "scheduled", now, now + notice, "User", duration, vms, rehearsal=True, nodes=nodes)
+
+
+def rehearses_by(view: FleetEvents, nodes: Iterable[str], settings: MaintenanceSettings, notice: Millis, now: Millis) -> Millis:
+    """Return the time by which a rehearsal's impact begins on its nodes: each has the whole notice from its agent's next report."""
+    reports = [now, *(view.nodes[name].at + BASELINE_WAIT for name in nodes)]
+    # With a caller probe, another agent must hear of the rehearsal first, and bring its results.
+    baseline = BASELINE_WAIT if settings.probe is not None else 0
+    return max(reports) + baseline + notice
+
+
+def may_rehearse(node: NodeRow, now: Millis) -> bool:
+    """Return true unless a node's agent has missed its reports. An idle agent reports every 5 minutes."""
+    return now - node.at <= BASELINE_WAIT
 
 
 def may_forget(node: NodeRow, view: FleetEvents, now: Millis) -> bool:
