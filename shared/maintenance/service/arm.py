@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from urllib.parse import quote
 
 from ...core.errors import TocsinError
 from ..decisions.approvals import ApprovalOutcome
@@ -24,7 +25,7 @@ TIMEOUT: Final = 15.0
 _LONGEST_ERROR: Final = 65_536
 """Bytes of an error's body that are read."""
 _RESOURCE = re.compile(
-    r"/subscriptions/[A-Za-z0-9-]{1,64}/resourceGroups/[A-Za-z0-9_().-]{1,90}/providers/Microsoft\.Compute/"
+    r"/subscriptions/[A-Za-z0-9-]{1,64}/resourceGroups/[\w().-]{0,89}[\w()-]/providers/Microsoft\.Compute/"
     r"(?:virtualMachines|virtualMachineScaleSets|availabilitySets)/[A-Za-z0-9_.-]{1,80}(?:/virtualMachines/[A-Za-z0-9_.-]{1,80})?",
     re.IGNORECASE,
 )
@@ -64,7 +65,9 @@ def url_of(resource_id: str, event_id: str, api_version: str, endpoint: str = EN
         raise NoApproval("the event id is not one that Azure assigns")
     # The event of a scale set's instance is acknowledged on the set.
     of = re.sub(r"(?i)(/virtualMachineScaleSets/[^/]+)/virtualMachines/[^/]+$", r"\1", resource_id)
-    return f"{endpoint}{of}/providers/Microsoft.Maintenance/scheduledevents/{event_id}/acknowledge?api-version={api_version}"
+    # The name of a resource group may have letters of any language.
+    path = quote(of, safe="/()")
+    return f"{endpoint}{path}/providers/Microsoft.Maintenance/scheduledevents/{event_id}/acknowledge?api-version={api_version}"
 
 
 def code_of(body: bytes) -> str:

@@ -106,9 +106,15 @@ def test_an_instance_of_a_scale_set_is_approved_for_by_way_of_the_set() -> None:
     )
 
 
+def test_a_resource_group_may_have_letters_of_any_language() -> None:
+    assert "/resourceGroups/r%C3%BCg_(1)/" in url_of(VM.replace("rg-1", "rüg_(1)"), EVENT, VERSION)
+
+
 @pytest.mark.parametrize(
     ("resource", "event_id"),
     [
+        (VM.replace("rg-1", ".."), EVENT),
+        (VM.replace("rg-1", "rüg%2f"), EVENT),
         ("", EVENT),
         ("/subscriptions/5d9b", EVENT),
         (f"{VM}/../../x", EVENT),
