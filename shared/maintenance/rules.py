@@ -221,7 +221,7 @@ def receive(
         kept, leased = approval_rules.lease_approval(event, node, after, held, settings, now) if whole else (event, None)
         changed[event.event_id] = kept
         approvals += [leased] if leased is not None else []
-    holds = _holds(node, after, settings, held, now)
+    holds = _holds(node, after, settings, held, frozenset(each.event_id for each in approvals), now)
     monitors = after.monitors
     for entry in node.entries:
         ready = changed.get(entry.event_id)
@@ -351,10 +351,12 @@ def _only_waits(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings,
     return True
 
 
-def _holds(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, held: Mapping[str, int], now: Millis) -> dict[str, str]:
+def _holds(
+    node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, held: Mapping[str, int], leased: frozenset[str], now: Millis
+) -> dict[str, str]:
     """Return why the node's agent should not approve by itself, by event id. It may approve an event that is not in the result.
 
-    held: number of partitions by node.
+    held: number of partitions by node. leased: the events whose approval the agent gets with this answer: it takes no turn of another.
     """
     found: dict[str, str] = {}
     for entry in node.entries:
@@ -371,7 +373,7 @@ def _holds(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, held
         if why is None and len(event.resources) > 1:
             # The approval counts for the other nodes, too.
             why = approval_rules.undrained_reason(event, view, held, settings, now)
-        if why is None:
+        if why is None and event.event_id not in leased:
             why = approval_rules.turn_reason(event, node.node, now)
         if why is None and event.due is not None and event.due.node not in ("", node.node):
             why = "the approval is with another agent"
