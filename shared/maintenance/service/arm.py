@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENDPOINT: Final = "https://management.azure.com"
-_SCOPE: Final = "https://management.azure.com/.default"
 TIMEOUT: Final = 15.0
 """Seconds that one call may take."""
 _LONGEST_ERROR: Final = 65_536
@@ -151,7 +150,7 @@ class ArmClient:
 
             self._credential = DefaultAzureCredential(managed_identity_client_id=self._client_id)
         try:
-            return str((await self._credential.get_token(_SCOPE)).token)
+            return str((await self._credential.get_token(f"{self._endpoint}/.default")).token)
         except AzureError as error:
             # The error's message may name credentials that were tried. Its type is enough.
             raise OSError(f"no token: {type(error).__name__}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from azure.core.exceptions import AzureError
 
 from shared.core.errors import UnsafeSettings
 from shared.core.settings import Settings
@@ -86,6 +87,27 @@ def test_a_body_without_a_code_has_none(body: bytes) -> None:
 def test_a_version_that_cannot_be_one_is_refused_at_the_start(given: str) -> None:
     with pytest.raises(UnsafeSettings, match="TOCSIN_ARM_API_VERSION"):
         Settings(storage="UseDevelopmentStorage=true", arm_api_version=given)  # type: ignore[arg-type]
+
+
+async def test_tokens_are_asked_for_at_the_cloud_to_which_approvals_go() -> None:
+    class Credential:
+        asked = ""
+
+        async def get_token(self, scope: str) -> object:
+            self.asked = scope
+            raise AzureError("no token here")
+
+    endpoint = Settings(storage="UseDevelopmentStorage=true", arm_endpoint="https://management.usgovcloudapi.net").arm_endpoint  # type: ignore[arg-type]
+    arm = ArmClient(None, VERSION, endpoint=endpoint)
+    arm._credential = credential = Credential()
+    with pytest.raises(OSError, match="no token"):
+        await arm._authorize()
+    assert credential.asked == "https://management.usgovcloudapi.net/.default"
+
+
+def test_no_other_endpoint_gets_the_apps_token() -> None:
+    with pytest.raises(UnsafeSettings, match="TOCSIN_ARM_ENDPOINT"):
+        Settings(storage="UseDevelopmentStorage=true", arm_endpoint="https://evil.example")  # type: ignore[arg-type]
 
 
 async def test_azure_away_or_a_token_that_cannot_be_had_is_unreachable() -> None:
