@@ -111,7 +111,7 @@ class Application:
             self.scheduler.serving = second.scheduler.serving = self._serving_scheduler
         # Maintenance, checkpoints, fleets
         planning = Planning(self.runner)
-        self.arm = ArmClient(settings.client_id, settings.arm_api_version)
+        self.arm = ArmClient(settings.client_id, settings.arm_api_version, endpoint=settings.arm_endpoint)
         pace, pressure = RowPace(clock), ports.storage.pressure
         maintenance = Maintenance(home, clock, self._drain, internal_events, self.arm, self._limits, pace, pressure)
         self.maintenance, self.maintenance_sweeps = maintenance.service, maintenance.watch

@@ -159,6 +159,9 @@ class Settings(BaseSettings):
         description="Log each change of a gate, lease or turn for `tocsin verify-trace`: `off`, `all`, or `sampled:0.01` for one shard and "
         "fleet in a hundred.",
     )
+    arm_endpoint: Literal["https://management.azure.com", "https://management.usgovcloudapi.net", "https://management.chinacloudapi.cn"] = (
+        Field("https://management.azure.com", description="Azure Resource Manager of the app's cloud, for the transport `arm`.")
+    )
     arm_api_version: str = Field(
         "2025-11-01",
         pattern=r"^\d{4}-\d{2}-\d{2}(-preview)?$",

@@ -329,6 +329,7 @@ class MaintenanceEventOut(Strict):
     permission: Maybe[PermissionOut] = Field(default=None, description="Whether its nodes may prepare. Only with the guard `prepare`.")
     alarms: list[str]
     impact: ImpactOut
+    waits_for: Maybe[list[str]] = Field(default=None, description="What a rehearsal waits for before its nodes begin.")
     catch_up_ms: Maybe[dict[str, int]] = Field(
         default=None, description="Time from each node's return to service until its agent reported that it has caught up."
     )
@@ -387,6 +388,7 @@ class RehearsedOut(Strict):
     """The synthetic event's id."""
 
     event_id: str
+    begins_by: Stamp = Field(description="Latest time of its NotBefore: a node has the whole notice from its agent's next report.")
 
 
 class DeliveredOut(Strict):

@@ -181,7 +181,7 @@ def _reason(call: Call[MaintenanceService, ReasonIn | None]) -> str:
 async def maintenance_rehearse(call: Call[MaintenanceService, RehearseIn]) -> Answer:
     """Run the hooks of nodes as for a Scheduled Event, without Azure."""
     event_id = f"{REHEARSAL}{uuid.uuid4()}"
-    return Answer(202, {"event_id": await call.service.rehearse(call.tenant, call.params["fleet"], event_id, call.body)})
+    return Answer(202, await call.service.rehearse(call.tenant, call.params["fleet"], event_id, call.body))
 
 
 @maintenance.delete(

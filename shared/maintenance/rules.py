@@ -29,6 +29,7 @@ from .latency import ProbePhase
 from .rows import LOSES_DISK, MAX_NODES, MAX_OPEN, AlarmsRow, EventRow, FleetEvents, GuardRow, MonitorsRow, NodeEntry, NodeRow
 from .rule_settings import MaintenanceSettings
 from .timings import (
+    BASELINE_WAIT,
     BUSY_INTERVAL,
     IDLE_INTERVAL,
     KEEP_EVENTS,
@@ -220,7 +221,7 @@ def receive(
         kept, leased = approval_rules.lease_approval(event, node, after, held, settings, now) if whole else (event, None)
         changed[event.event_id] = kept
         approvals += [leased] if leased is not None else []
-    holds = _holds(node, after, settings, held, now)
+    holds = _holds(node, after, settings, held, frozenset(each.event_id for each in approvals), now)
     monitors = after.monitors
     for entry in node.entries:
         ready = changed.get(entry.event_id)
@@ -350,10 +351,12 @@ def _only_waits(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings,
     return True
 
 
-def _holds(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, held: Mapping[str, int], now: Millis) -> dict[str, str]:
+def _holds(
+    node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, held: Mapping[str, int], leased: frozenset[str], now: Millis
+) -> dict[str, str]:
     """Return why the node's agent should not approve by itself, by event id. It may approve an event that is not in the result.
 
-    held: number of partitions by node.
+    held: number of partitions by node. leased: the events whose approval the agent gets with this answer: it takes no turn of another.
     """
     found: dict[str, str] = {}
     for entry in node.entries:
@@ -370,7 +373,7 @@ def _holds(node: NodeRow, view: FleetEvents, settings: MaintenanceSettings, held
         if why is None and len(event.resources) > 1:
             # The approval counts for the other nodes, too.
             why = approval_rules.undrained_reason(event, view, held, settings, now)
-        if why is None:
+        if why is None and event.event_id not in leased:
             why = approval_rules.turn_reason(event, node.node, now)
         if why is None and event.due is not None and event.due.node not in ("", node.node):
             why = "the approval is with another agent"
@@ -477,6 +480,19 @@ def rehearsal(event_id: str, view: FleetEvents, nodes: tuple[str, ...], kind: st
     vms = tuple(view.nodes[name].vm for name in nodes)
     scope = view.nodes[nodes[0]].scope
     return EventRow(event_id, scope, kind, "scheduled", now, now + notice, "User", duration, vms, rehearsal=True, nodes=nodes)
+
+
+def rehearses_by(view: FleetEvents, nodes: Iterable[str], settings: MaintenanceSettings, notice: Millis, now: Millis) -> Millis:
+    """Return the time by which a rehearsal's impact begins on its nodes: each has the whole notice from its agent's next report."""
+    reports = [now, *(view.nodes[name].at + BASELINE_WAIT for name in nodes)]
+    # With a caller probe, another agent must hear of the rehearsal first, and bring its results.
+    baseline = BASELINE_WAIT if settings.probe is not None else 0
+    return max(reports) + baseline + notice
+
+
+def may_rehearse(node: NodeRow, now: Millis) -> bool:
+    """Return true unless a node's agent has missed its reports. An idle agent reports every 5 minutes."""
+    return now - node.at <= BASELINE_WAIT
 
 
 def may_forget(node: NodeRow, view: FleetEvents, now: Millis) -> bool:

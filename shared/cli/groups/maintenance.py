@@ -70,9 +70,10 @@ def show(session: CommandSession, fleet: Fleet, event_id: Id) -> None:
         session.emit(found)
         return
     nodes, impact, duration = found["nodes"], found["impact"], found["duration_s"]
-    rest = without_fields(
-        {**found, "status": status_text(found)}, "nodes", "approval", "impact", "duration_s", "permission", "probe", "catch_up_ms"
-    )
+    shown = {**found, "status": status_text(found)}
+    if "waits_for" in shown:
+        shown["waits_for"] = "; ".join(found["waits_for"])
+    rest = without_fields(shown, "nodes", "approval", "impact", "duration_s", "permission", "probe", "catch_up_ms")
     takes = {"takes": _advertised_duration(duration), "alarms": ", ".join(found["alarms"]), "resources": ", ".join(found["resources"])}
     session.screen.fields({**rest, **takes, **_permission(found)})
     session.screen.gap()
@@ -232,10 +233,12 @@ def rehearse(
     """
     body = {"nodes": nodes, "type": type_, "notice": notice, "duration_s": seconds}
     found = session.send("POST", api_path("fleets", fleet, "maintenance", "rehearse"), body)
+    # A former app does not say by when.
+    begins = f"{found['event_id']} begins " + (f"by {found['begins_by']}" if "begins_by" in found else f"in {notice}")
     if not wait:
-        session.print_result(found, f"{found['event_id']} begins in {notice}; follow it with: tocsin maintenance watch {fleet}")
+        session.print_result(found, f"{begins}; follow it with: tocsin maintenance watch {fleet}")
         return
-    typer.echo(f"{found['event_id']} begins in {notice}; waiting until its nodes have caught up", err=True)
+    typer.echo(f"{begins}; waiting until its nodes have caught up", err=True)
     event = _wait_for(session, api_path("fleets", fleet, "maintenance", "events", found["event_id"]))
     if session.json:
         session.emit(event)
@@ -250,9 +253,16 @@ def rehearse(
 def _wait_for(session: CommandSession, path: str) -> dict[str, Any]:
     """Return an event once it is over and no agent probes for it any more."""
     event: dict[str, Any] = {}
+    told: list[str] = []
 
     def is_over() -> bool:
+        event.clear()
         event.update(session.get(path))
+        waits = event.get("waits_for", [])
+        for each in waits:
+            if each not in told:
+                typer.echo(f"It waits for {each}", err=True)
+        told[:] = waits
         return event["status"] not in OPEN_STATUSES and (event.get("probe") or {}).get("verdict") != "pending"
 
     refresh(session, is_over, every=2.0, times=None)

@@ -182,6 +182,17 @@ def rehearses(event: EventRow, node: NodeRow, settings: MaintenanceSettings, now
     return measured or node.entry(event.event_id) is not None
 
 
+def rehearsal_waits_for(event: EventRow, view: FleetEvents, settings: MaintenanceSettings, now: Millis) -> list[str]:
+    """Return what an open rehearsal waits for before its nodes begin; empty once all of them take part."""
+    if not event.rehearsal or event.status != "scheduled":
+        return []
+    idle = [node for node in view.named(event) if node.entry(event.event_id) is None]
+    found = [f"the next report of {node.node}; an idle agent reports every 5 minutes" for node in idle if node.at <= event.seen]
+    if idle and settings.probe is not None and not event.probes and now - event.seen <= BASELINE_WAIT:
+        found.append("results of the caller probe to compare with")
+    return found
+
+
 def with_report(
     events: Mapping[str, EventRow],
     before: NodeRow | None,

@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from urllib.parse import quote
 
 from ...core.errors import TocsinError
 from ..decisions.approvals import ApprovalOutcome
@@ -18,13 +19,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENDPOINT: Final = "https://management.azure.com"
-_SCOPE: Final = "https://management.azure.com/.default"
 TIMEOUT: Final = 15.0
 """Seconds that one call may take."""
 _LONGEST_ERROR: Final = 65_536
 """Bytes of an error's body that are read."""
 _RESOURCE = re.compile(
-    r"/subscriptions/[A-Za-z0-9-]{1,64}/resourceGroups/[A-Za-z0-9_().-]{1,90}/providers/Microsoft\.Compute/"
+    r"/subscriptions/[A-Za-z0-9-]{1,64}/resourceGroups/[\w().-]{0,89}[\w()-]/providers/Microsoft\.Compute/"
     r"(?:virtualMachines|virtualMachineScaleSets|availabilitySets)/[A-Za-z0-9_.-]{1,80}(?:/virtualMachines/[A-Za-z0-9_.-]{1,80})?",
     re.IGNORECASE,
 )
@@ -64,7 +64,9 @@ def url_of(resource_id: str, event_id: str, api_version: str, endpoint: str = EN
         raise NoApproval("the event id is not one that Azure assigns")
     # The event of a scale set's instance is acknowledged on the set.
     of = re.sub(r"(?i)(/virtualMachineScaleSets/[^/]+)/virtualMachines/[^/]+$", r"\1", resource_id)
-    return f"{endpoint}{of}/providers/Microsoft.Maintenance/scheduledevents/{event_id}/acknowledge?api-version={api_version}"
+    # The name of a resource group may have letters of any language.
+    path = quote(of, safe="/()")
+    return f"{endpoint}{path}/providers/Microsoft.Maintenance/scheduledevents/{event_id}/acknowledge?api-version={api_version}"
 
 
 def code_of(body: bytes) -> str:
@@ -148,7 +150,7 @@ class ArmClient:
 
             self._credential = DefaultAzureCredential(managed_identity_client_id=self._client_id)
         try:
-            return str((await self._credential.get_token(_SCOPE)).token)
+            return str((await self._credential.get_token(f"{self._endpoint}/.default")).token)
         except AzureError as error:
             # The error's message may name credentials that were tried. Its type is enough.
             raise OSError(f"no token: {type(error).__name__}") from None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...checkpoints.turns import PendingImpact
-from ...core.clock import Millis
+from ...core.clock import Millis, to_text
 from ...core.errors import Problem
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...engine.json_codec import TooLarge
@@ -103,26 +103,30 @@ class MaintenanceService:
         assert made.hold is not None
         return {"id": made.hold.id, "state": "held"}
 
-    async def rehearse(self, tenant: str, fleet: str, event_id: str, body: RehearseIn) -> str:
-        """Start a rehearsal on nodes. Returns the event's id.
+    async def rehearse(self, tenant: str, fleet: str, event_id: str, body: RehearseIn) -> dict[str, str]:
+        """Start a rehearsal on nodes. Returns the event's id, and the time by which it begins.
 
-        Raises 404, 409 `too-many-events`, `changed-meanwhile`, 422 for nodes without an agent, `StorageError`.
+        Raises 404, 409 `too-many-events`, `changed-meanwhile`, 422 for nodes without an agent that reports, `StorageError`.
         """
-        key, _ = await self._of(tenant, fleet)
+        key, settings = await self._of(tenant, fleet)
         nodes = tuple(dict.fromkeys(body.nodes))
 
-        async def attempt() -> str | WriteConflict:
+        async def attempt() -> dict[str, str] | WriteConflict:
             read = await self._store.read(key, whole=True)
             for at, name in enumerate(body.nodes):
-                if name not in read.view.nodes:
+                if (known := read.view.nodes.get(name)) is None:
                     raise invalid(f"/nodes/{at}", "no agent has reported for this node")
+                if not rules.may_rehearse(known, read.now):
+                    silent = (read.now - known.at) // 60_000
+                    raise invalid(f"/nodes/{at}", f"the agent of this node has been silent for {silent} minutes; start it first")
             if sum(each.open for each in read.view.events.values()) >= MAX_OPEN:
                 raise too_many_events()
             made = rules.rehearsal(event_id, read.view, nodes, body.type, body.notice, body.duration_s, read.now)
             if await self._store.write(key, read, _kept(read, made)):
                 extra = {"action": "maintenance_rehearsal", "fleet": key, "event_id": event_id, "nodes": list(nodes)}
                 log.info("%s: %d nodes rehearse a %s", key, len(nodes), body.type, extra=extra)
-                return made.event_id
+                begins = rules.rehearses_by(read.view, nodes, settings, body.notice, read.now)
+                return {"event_id": made.event_id, "begins_by": to_text(begins)}
             return CONFLICT
 
         return await retry_on_conflict(attempt, ATTEMPTS, contended)

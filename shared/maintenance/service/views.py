@@ -83,6 +83,8 @@ def event_out(event: EventRow, view: FleetEvents, settings: MaintenanceSettings,
         since = view.guard.reserved.get(event.event_id)
         reserved = {} if since is None else {"reserved": to_text(since)}
         shown["permission"] = _permission(reservations.refusal(event, view, settings, now) or "") | reserved
+    if waits := caller_probes.rehearsal_waits_for(event, view, settings, now):
+        shown["waits_for"] = waits
     if event.caught_up:
         shown["catch_up_ms"] = dict(sorted(event.caught_up.items()))
     probed = caller_probes.is_probed(event, view, settings, now)

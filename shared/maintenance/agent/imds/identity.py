@@ -53,9 +53,15 @@ def remembered(disk: Disk) -> Machine | None:
         return None
 
 
+def _is_same(before: Machine, now: Machine) -> bool:
+    """Return true if two answers are about one machine: the names of machines are unique in a resource group only."""
+    same_resource = not (before.resource_id and now.resource_id) or same_name(before.resource_id, now.resource_id)
+    return same_resource and same_name(before.vm, now.vm)
+
+
 def disown(disk: Disk, before: Machine | None, now: Machine) -> bool:
     """Set aside the state of another machine, from which this one's image was made. Returns true if there was one."""
-    if before is None or same_name(before.vm, now.vm):
+    if before is None or _is_same(before, now):
         return False
     for name in (STATE, MARK, REPORTS):
         if disk.read(name) is not None:

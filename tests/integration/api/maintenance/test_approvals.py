@@ -230,3 +230,20 @@ async def test_no_lease_of_an_approval_is_given_while_a_named_agent_may_approve_
     await db.clock.advance(25)
     await a.reports()
     assert (await b.reports())["approvals"] == [], "Azure has it"
+
+
+async def test_a_leased_approval_is_not_held_for_the_turn_of_another_agent(db: World) -> None:
+    a, b = (Agent(db.demo, name) for name in "ab")
+    both = ("a", "b")
+    a.sees("WAITING", on=both)
+    b.sees("WAITING", on=both)
+    await all_report(a, b)
+    b.sees("PREPARED")
+    await b.reports()
+    a.sees("PREPARED")
+    assert await a.holds() == {}
+    assert await b.holds() == {EVENT: "a approves it for all"}
+    await decide(db.demo, "approve")
+    await db.clock.advance(6)
+    answer = await b.reports()
+    assert (len(answer["approvals"]), answer["hold"]) == (1, [])

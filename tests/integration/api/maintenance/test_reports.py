@@ -160,3 +160,24 @@ async def test_unknown_fleets_events_approvals_and_nodes_have_different_errors(d
     assert (answer.status, answer.json()["errors"][0]["pointer"]) == (422, "/nodes/1")
     answer = await changes_nothing(db.demo, "POST", f"{DB}/maintenance/rehearse", {"nodes": [], "type": "Freeze"})
     assert (answer.status, answer.json()["errors"][0]["pointer"]) == (422, "/nodes")
+
+
+async def test_a_rehearsal_says_by_when_it_begins_what_it_waits_for_and_refuses_a_dead_agent(db: World) -> None:
+    a, b = agents(db, "a", "b")
+    await all_report(a, b)
+    asked = {"nodes": ["a", "b"], "type": "Freeze", "notice": "PT20S"}
+    made = (await db.demo.post(f"{DB}/maintenance/rehearse", asked)).json()
+    waits = (await event(db.demo, made["event_id"]))["waits_for"]
+    assert waits == [f"the next report of {name}; an idle agent reports every 5 minutes" for name in "ab"]
+    await db.clock.advance(300)
+    [begins] = {each["not_before"] for each in (await a.reports())["rehearsals"]}
+    assert begins <= made["begins_by"]
+    assert (await event(db.demo, made["event_id"]))["waits_for"] == waits[1:]
+    a.sees("WAITING", made["event_id"])
+    await b.reports()
+    await a.reports()
+    assert "waits_for" not in await event(db.demo, made["event_id"])
+    await db.clock.advance(400)
+    await a.reports()
+    refused = await db.demo.post(f"{DB}/maintenance/rehearse", asked)
+    assert (refused.status, refused.pointers) == (422, ["/nodes/1"])

@@ -22,7 +22,7 @@ from shared.maintenance.agent.effects import Approve, RunHook
 from shared.maintenance.agent.executor import ThreadedExecutor, asked_pause
 from shared.maintenance.agent.hooks.runner import Hook, HookResult
 from shared.maintenance.agent.imds.client import Machine
-from shared.maintenance.agent.imds.identity import NodeSettings, identify
+from shared.maintenance.agent.imds.identity import NodeSettings, disown, identify
 from shared.maintenance.agent.journal import MARK, STATE, DiskFolder, Journal, ReportBacklog
 from shared.maintenance.agent.loop import interpret_approval, interpret_poll
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
@@ -480,3 +480,19 @@ def test_real_folder_is_made_and_readable_by_its_owner_alone(running: Running) -
     agent = running.start(disk=DiskFolder(running.folder / "state"))
     until(lambda: agent.health().reasons == (), "ready")
     assert (running.folder / "state").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "another"),
+    [
+        (Machine("vm_1", resource_id="/rg-1/vm_1"), Machine("VM_1", resource_id="/RG-1/vm_1"), False),
+        (Machine("vm_1", resource_id="/rg-1/vm_1"), Machine("vm_1", resource_id="/rg-2/vm_1"), True),
+        (Machine("vm_1"), Machine("vm_1", resource_id="/rg-2/vm_1"), False),
+        (Machine("vm_1", resource_id="/rg-1/vm_1"), Machine("vm_2", resource_id="/rg-1/vm_2"), True),
+    ],
+)
+def test_state_of_a_machine_of_one_name_in_another_resource_group_is_set_aside(before: Machine, now: Machine, another: bool) -> None:
+    disk = CuttableDisk()
+    disk.write(STATE, b"x")
+    assert disown(disk, before, now) is another
+    assert (disk.read(STATE) is None) is another

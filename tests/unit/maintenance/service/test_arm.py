@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from azure.core.exceptions import AzureError
 
 from shared.core.errors import UnsafeSettings
 from shared.core.settings import Settings
@@ -88,6 +89,27 @@ def test_a_version_that_cannot_be_one_is_refused_at_the_start(given: str) -> Non
         Settings(storage="UseDevelopmentStorage=true", arm_api_version=given)  # type: ignore[arg-type]
 
 
+async def test_tokens_are_asked_for_at_the_cloud_to_which_approvals_go() -> None:
+    class Credential:
+        asked = ""
+
+        async def get_token(self, scope: str) -> object:
+            self.asked = scope
+            raise AzureError("no token here")
+
+    endpoint = Settings(storage="UseDevelopmentStorage=true", arm_endpoint="https://management.usgovcloudapi.net").arm_endpoint  # type: ignore[arg-type]
+    arm = ArmClient(None, VERSION, endpoint=endpoint)
+    arm._credential = credential = Credential()
+    with pytest.raises(OSError, match="no token"):
+        await arm._authorize()
+    assert credential.asked == "https://management.usgovcloudapi.net/.default"
+
+
+def test_no_other_endpoint_gets_the_apps_token() -> None:
+    with pytest.raises(UnsafeSettings, match="TOCSIN_ARM_ENDPOINT"):
+        Settings(storage="UseDevelopmentStorage=true", arm_endpoint="https://evil.example")  # type: ignore[arg-type]
+
+
 async def test_azure_away_or_a_token_that_cannot_be_had_is_unreachable() -> None:
     async def none() -> str:
         raise OSError("no token")
@@ -106,9 +128,15 @@ def test_an_instance_of_a_scale_set_is_approved_for_by_way_of_the_set() -> None:
     )
 
 
+def test_a_resource_group_may_have_letters_of_any_language() -> None:
+    assert "/resourceGroups/r%C3%BCg_(1)/" in url_of(VM.replace("rg-1", "rüg_(1)"), EVENT, VERSION)
+
+
 @pytest.mark.parametrize(
     ("resource", "event_id"),
     [
+        (VM.replace("rg-1", ".."), EVENT),
+        (VM.replace("rg-1", "rüg%2f"), EVENT),
         ("", EVENT),
         ("/subscriptions/5d9b", EVENT),
         (f"{VM}/../../x", EVENT),
