@@ -240,9 +240,9 @@ class Schedules:
         """Yield all schedules of the tenant."""
         return self._pages(lambda cursor: calls.schedules(cursor=cursor))
 
-    def delete(self, id: str, *, if_match: str | None = None) -> None:
-        """Delete the schedule. Its coming occurrences do not fire."""
-        self._do(calls.delete_schedule(id, if_match))
+    def delete(self, id: str, *, if_match: str | None = None, keep_overdue: bool = False) -> None:
+        """Delete the schedule. Its coming occurrences do not fire. keep_overdue: those that are overdue do, also if a sweep is late."""
+        self._do(calls.delete_schedule(id, if_match, keep_overdue))
 
     def pause(self, id: str) -> Schedule:
         """Pause the schedule until `resume`. Occurrences missed meanwhile never fire."""

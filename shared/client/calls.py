@@ -254,8 +254,9 @@ def get_schedule(id: str) -> ApiCall[Schedule]:
     return ApiCall("GET", f"schedules/{_name(id)}", _ONE_SCHEDULE)
 
 
-def delete_schedule(id: str, if_match: str | None) -> ApiCall[None]:
-    return ApiCall("DELETE", f"schedules/{_name(id)}", read_empty, headers=_if_match(if_match), repeatable=False)
+def delete_schedule(id: str, if_match: str | None, keep_overdue: bool) -> ApiCall[None]:
+    query = {"overdue": "keep"} if keep_overdue else {}
+    return ApiCall("DELETE", f"schedules/{_name(id)}", read_empty, query=query, headers=_if_match(if_match), repeatable=False)
 
 
 def schedules(*, cursor: str | None) -> ApiCall[AnswerPage[Schedule]]:

@@ -244,9 +244,9 @@ class AsyncSchedules:
         """Yield all schedules of the tenant."""
         return self._pages(lambda cursor: calls.schedules(cursor=cursor))
 
-    async def delete(self, id: str, *, if_match: str | None = None) -> None:
-        """Delete the schedule. Its coming occurrences do not fire."""
-        await self._do(calls.delete_schedule(id, if_match))
+    async def delete(self, id: str, *, if_match: str | None = None, keep_overdue: bool = False) -> None:
+        """Delete the schedule. Its coming occurrences do not fire. keep_overdue: those that are overdue do, also if a sweep is late."""
+        await self._do(calls.delete_schedule(id, if_match, keep_overdue))
 
     async def pause(self, id: str) -> Schedule:
         """Pause the schedule until `resume`. Occurrences missed meanwhile never fire."""

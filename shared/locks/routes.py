@@ -30,7 +30,7 @@ _EXAMPLES = {
     "v1/locks/{lock}",
     answers={200: LockHeldOut, 202: LockWaitingOut, 409: ("lock-held", "lock-lost", "too-many-waiters"), 429: "too-many-requests"},
     examples=_EXAMPLES,
-    record="none",
+    continues=lambda call: call.body.token is not None,
 )
 async def locks_put(call: Call[LockService, LockIn]) -> Answer:
     """Acquire a lock, or renew a grant.
@@ -42,7 +42,7 @@ async def locks_put(call: Call[LockService, LockIn]) -> Answer:
     return Answer(200 if isinstance(answer, LockHeldOut) else 202, answer)
 
 
-@locks.delete("v1/locks/{lock}", answers={204: None, 409: ("lock-held",)}, if_match=True, record="none")
+@locks.delete("v1/locks/{lock}", answers={204: None, 409: ("lock-held",)}, if_match=True)
 async def locks_delete(call: Call[LockService, None, LockReleaseQuery]) -> Answer:
     """Release a lock, and leave its queue.
 

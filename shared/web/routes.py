@@ -151,6 +151,12 @@ class RouteOptions(TypedDict, total=False):
     may make it."""
     about: About
     """The GET route that shows what a recorded call changes, and the tenant, if the path does not say it: it may stand in the body."""
+    continues: Callable[[Call[Any, Any, Any]], bool]
+    """Returns True for a call that only continues what a recorded one has begun: it has no record."""
+
+
+def _never(call: Any) -> bool:
+    return False
 
 
 def _no_service(app: Any) -> None:
@@ -188,6 +194,8 @@ class Route:
     own_token: OwnToken | None = None
     record: Recording = "before"
     about: About | None = None
+    continues: Callable[[Call[Any, Any, Any]], bool] = _never
+    """Returns True for a call that only continues what a recorded one has begun: it has no record."""
     shown_by: Route | None = None
     """The GET route that shows what this route changes."""
     service: Callable[[Any], Any] = _no_service

@@ -127,7 +127,7 @@ async def _handle(route: Route, get_app: GetApp, request: ApiRequest, progress: 
             # The answer to the caller says that nothing was changed.
             raise problem.late(0, unknown=False, where=route.name)
         progress.begun = True
-        audited = route.audited or (route.audited_for_operators and "admin" in call.key.scopes)
+        audited = route.audited or (route.audited_for_operators and "admin" in call.key.scopes and not route.continues(call))
         return write(await (carry_out(route, call, app) if audited else route.handler(call)))
     except Exception as failure:
         found = problem.of(failure, where=route.name)

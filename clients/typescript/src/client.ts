@@ -256,9 +256,10 @@ export class Schedules {
     return pages<Schedule>(this.#send, "schedules", {}, options);
   }
 
-  /** Delete the schedule. Its coming occurrences do not fire. */
-  async delete(id: string, options?: Matching): Promise<void> {
-    await this.#send({ method: "DELETE", path: `schedules/${name(id)}`, repeatable: false, ...options });
+  /** Delete the schedule. Its coming occurrences do not fire. keepOverdue: those that are overdue do, also if a sweep is late. */
+  async delete(id: string, { keepOverdue = false, ...options }: Matching & { keepOverdue?: boolean } = {}): Promise<void> {
+    const query = keepOverdue ? { overdue: "keep" } : {};
+    await this.#send({ method: "DELETE", path: `schedules/${name(id)}`, query, repeatable: false, ...options });
   }
 
   /** Pause the schedule until `resume`. Occurrences missed meanwhile never fire. */

@@ -95,14 +95,20 @@ def list_(session: CommandSession) -> None:
     session.print_list(found if session.json else sorted(found, key=lambda each: each["id"]), _COLUMNS, _row, empty="no schedules")
 
 
-def delete(session: CommandSession, id: Id, yes: Yes = False) -> None:
+def delete(
+    session: CommandSession,
+    id: Id,
+    keep_overdue: Annotated[bool, typer.Option("--keep-overdue", help="Deliver overdue occurrences, also if a sweep is late.")] = False,
+    yes: Yes = False,
+) -> None:
     """Delete a schedule. Its coming occurrences are not delivered.
 
     Examples:
         tocsin schedules delete nightly --yes
+        tocsin schedules delete nightly --keep-overdue --yes
     """
     session.confirm(f"Delete the schedule {id}", yes)
-    session.send("DELETE", api_path("schedules", id))
+    session.send("DELETE", api_path("schedules", id), overdue="keep" if keep_overdue else None)
     session.print_result({"id": id, "deleted": True}, f"schedule {id} is deleted")
 
 

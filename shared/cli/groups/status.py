@@ -1,4 +1,4 @@
-"""`tocsin status`: the state of the whole system on one screen, as far as the key may see it."""
+"""`tocsin status`: the state of the whole system on one screen, as far as the key may see it; with an admin key, of each tenant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..exits import Exit
 from ..session import CommandSession, api_path, read_if_allowed
 from ..terminal.output import duration_text
 
-_CHECK_HELP = "Exit with code 1 if something needs a person; with --watch, as soon as it does."
+_CHECK_HELP = "Exit with code 1 if something needs a person or cannot be looked at; with --watch, as soon as it does."
 OPEN_STATUSES = ("scheduled", "started")
 
 
@@ -28,7 +28,7 @@ def status(
 ) -> None:
     """Show the whole system on one screen: health, events, fleets, turns, maintenance, and what needs a person.
 
-    The screen names what the key may not see.
+    With an admin key and without --tenant, it has a line for each tenant, the worst first. What the key may not see is named.
 
     Examples:
         tocsin status --watch 5
@@ -40,7 +40,7 @@ def status(
         session.emit({**found, "needs": worries})
     else:
         _show(session, found, worries)
-    if check and worries:
+    if check and (worries or found["denied"]):
         raise typer.Exit(Exit.FAILED)
 
 
@@ -55,11 +55,36 @@ def gather(session: CommandSession) -> dict[str, Any]:
         return found
 
     found: dict[str, Any] = {"url": session.app.url, "health": readiness(session)}
+    if not session.app.tenant and is_operator(session):
+        tenants = [_tenant(session, each["name"], look) for each in session.items("tenants")]
+        tenants.sort(key=lambda each: (*(-count for count in _figures(each)[:5]), each["name"]))
+        return {**found, "events": None, "load": None, "fleets": None, "tenants": tenants, "denied": denied}
     found["events"] = look("events", lambda: session.get("stats"))
     found["load"] = look("load", lambda: sum(each["scheduled"] for each in session.get("load")["items"]))
     fleets = look("fleets", lambda: list(session.items("fleets")))
     found["fleets"] = [_fleet(session, each, look) for each in fleets] if fleets is not None else None
     return {**found, "denied": denied}
+
+
+def is_operator(session: CommandSession) -> bool:
+    """Return True for a key that may act for every tenant: it has none of its own."""
+    key, _ = read_if_allowed(lambda: session.get("key"))
+    return key is not None and "admin" in key.get("scopes", ()) and not key.get("tenant")
+
+
+def _tenant(session: CommandSession, name: str, look: Any) -> dict[str, Any]:
+    events = look(f"events of {name}", lambda: session.get("stats", tenant=name))
+    fleets = look(f"fleets of {name}", lambda: session.get("fleet-overview", limit=1000, tenant=name))
+    needy = [{"name": each["fleet"], "needs": [need["text"] for need in each["needs"]]} for each in fleets["items"]] if fleets else []
+    return {"name": name, "events": events, "fleets": needy}
+
+
+def _figures(tenant: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the figures of a tenant, in the order of their urgency."""
+    events = tenant["events"] or {}
+    blocked = sum(figures.get("state") not in ("ok", "", None) for figures in events.get("channels", {}).values())
+    urgent = (events.get("stuck", 0), events.get("overdue", 0), events.get("dead", 0), blocked, len(tenant["fleets"]))
+    return (*urgent, events.get("held", 0), events.get("open", 0))
 
 
 def _fleet(session: CommandSession, fleet: dict[str, Any], look: Any) -> dict[str, Any]:
@@ -105,13 +130,10 @@ def list_needs(found: Mapping[str, Any]) -> Iterator[str]:
     health, events = found["health"], found["events"]
     if health["status"] != "ready":
         yield f"the app is not ready: {health.get('detail', '')}"
-    if events:
-        for name, what in (("overdue", "overdue"), ("stuck", "stuck"), ("dead", "dead letters of the last day")):
-            if events.get(name):
-                yield f"events {what}: {events[name]}"
-        for channel, figures in sorted(events.get("channels", {}).items()):
-            if figures.get("state") not in ("ok", "", None):
-                yield f"channel {channel}: {figures['state']}"
+    yield from _event_needs(events)
+    for tenant in found.get("tenants", ()):
+        fleets = (f"fleet {each['name']}: {need}" for each in tenant["fleets"] for need in each["needs"])
+        yield from (f"tenant {tenant['name']}: {need}" for need in (*_event_needs(tenant["events"]), *fleets))
     for fleet in found["fleets"] or ():
         if fleet["stale"] and _used(fleet):
             yield f"fleet {fleet['name']}: {count_of(fleet['stale'], 'partition')} without a server"
@@ -122,6 +144,16 @@ def list_needs(found: Mapping[str, Any]) -> Iterator[str]:
         for event in fleet["maintenance"]:
             if event["alarms"]:
                 yield f"fleet {fleet['name']}: {event['type']} {event['event_id']}: {', '.join(event['alarms'])}"
+
+
+def _event_needs(events: Mapping[str, Any] | None) -> Iterator[str]:
+    if events:
+        for name, what in (("overdue", "overdue"), ("stuck", "stuck"), ("dead", "dead letters of the last day")):
+            if events.get(name):
+                yield f"events {what}: {events[name]}"
+        for channel, figures in sorted(events.get("channels", {}).items()):
+            if figures.get("state") not in ("ok", "", None):
+                yield f"channel {channel}: {figures['state']}"
 
 
 def _show(session: CommandSession, found: Mapping[str, Any], worries: Sequence[str]) -> None:
@@ -137,6 +169,15 @@ def _show(session: CommandSession, found: Mapping[str, Any], worries: Sequence[s
         figures = [*(events.get(name, 0) for name in states), duration_text(late["p50"]), duration_text(late["p99"])]
         screen.table([*states, "late p50", "p99"], [figures], title="events")
         screen.line(f"  due in the next hour: {found['load']}")
+        screen.gap()
+    if "tenants" in found:
+        rows = [(each["name"], *_figures(each)) for each in found["tenants"]]
+        screen.table(
+            ("tenant", "stuck", "overdue", "dead", "blocked channels", "fleets with needs", "held", "open"),
+            rows,
+            title="tenants",
+            empty="no tenants",
+        )
         screen.gap()
     if found["fleets"] is not None:
         columns = ("fleet", "partitions", "without", "servers", "turn", "maintenance", "alarms")

@@ -272,6 +272,7 @@ OVERVIEW = {
     "in_maintenance": 2,
 }
 ONES = {
+    "key": {"prefix": "tsn_abcd", "tenant": "demo", "scopes": ["events", "fleets"]},
     "fleet-overview": OVERVIEW,
     "events/order-17": DEAD,
     "stats": STATS,

@@ -178,7 +178,7 @@ def test_schedule_is_put_listed_previewed_paused_and_deleted(tocsin: Command) ->
     tocsin.ok("schedules", "resume", "nightly")
     assert tocsin.ok("schedules", "trigger", "nightly").out.startswith("event ")
     assert tocsin("schedules", "delete", "nightly").code == Exit.USAGE
-    tocsin.ok("schedules", "delete", "nightly", "--yes")
+    tocsin.ok("schedules", "delete", "nightly", "--keep-overdue", "--yes")
     assert tocsin("schedules", "get", "nightly").code == Exit.REFUSED
     assert tocsin("schedules", "put", "x").code == Exit.USAGE
     assert tocsin("schedules", "put", "x", "--every", "PT1H", "--within", "PT1H").code == Exit.USAGE

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 
 from shared.cli.doctor import FleetReport, examine
 from shared.cli.exits import Exit
+from shared.cli.groups import status
 from shared.cli.groups.maintenance import changes, comparable_state
 from shared.cli.groups.status import list_needs
 from shared.client.errors import Conflict
@@ -288,8 +292,38 @@ def test_status_shows_what_the_key_may_see_and_names_the_rest(tocsin: Command, f
     said = tocsin.ok("status")
     assert "events" in said.lines and "fleets" in said.lines and fleet in said.out and "needs a person" in said.lines
     tocsin.environment.setenv("TOCSIN_KEY", LOCAL_ADMIN_KEY)
-    assert "not shown: events, load, fleets (" in tocsin.ok("status").out
+    assert "tenants" in tocsin.ok("status").lines
     assert fleet in tocsin.ok("status", "--tenant", "demo").out
+
+
+def test_status_with_an_admin_key_has_a_line_for_each_tenant_the_worst_first(tocsin: Command) -> None:
+    tocsin.environment.setenv("TOCSIN_KEY", LOCAL_ADMIN_KEY)
+    tocsin.ok("tenants", "put", "aaa")
+    tocsin.ok("tenants", "put", "zzz")
+    tocsin.ok("tenants", "channels", "put", "zzz", "default", "--to", "https://127.0.0.1.example/x")
+    tocsin.ok("tenants", "channels", "pause", "zzz", "default", "--reason", "repair")
+    made = tocsin.kit.client_with(LOCAL_ADMIN_KEY, tenant="zzz").schedule({}, delay=timedelta(0))
+    tocsin.kit.advance(minutes=3)
+    said = tocsin("status", "--check", "--json")
+    [found] = said.documents
+    assert said.code == Exit.FAILED and "tenant zzz: channel default: paused" in found["needs"], (made, found)
+    names = [each["name"] for each in found["tenants"]]
+    assert {"aaa", "demo", "zzz"} <= set(names) and names.index("zzz") < names.index("aaa")
+    assert tocsin.ok("status").row("zzz")[4] == "1"
+    tocsin.ok("tenants", "delete", "zzz", "--yes")
+    tocsin.ok("tenants", "delete", "aaa", "--yes")
+
+
+def test_a_check_that_cannot_look_at_something_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = {"url": "", "health": {"status": "ready"}, "events": None, "fleets": None}
+    ended: list[int] = []
+    for denied in ({}, {"fleets": "the key lacks the scope fleets"}):
+        monkeypatch.setattr(status, "gather", lambda _, denied=denied: {**nothing, "denied": denied})
+        try:
+            status.status(SimpleNamespace(json=True, emit=lambda _: None), check=True)  # type: ignore[arg-type]
+        except typer.Exit as found:
+            ended.append(found.exit_code)
+    assert ended == [Exit.FAILED]
 
 
 def test_status_with_a_wrong_key_is_refused(tocsin: Command) -> None:

@@ -105,7 +105,7 @@ def test_a_query_for_something_else_is_found(query: str, fault: str, series: dic
 
 
 def test_alert_rules_have_the_names_of_the_alarms_on_azure_and_ask_for_metrics(series: dict[str, dict[str, set[str]]]) -> None:
-    assert {each["alert"] for each in RULES} == set(alarms(deployed("defaults")))
+    assert {each["alert"] for each in RULES} == {*alarms(deployed("defaults")), "event-loop-stall"}
     for rule in RULES:
         assert list(faults(rule["expr"], series)) == [], rule["alert"]
         assert rule["annotations"]["summary"] and rule["annotations"]["description"]
@@ -129,6 +129,11 @@ def test_the_dashboard_asks_for_metrics(series: dict[str, dict[str, set[str]]]) 
     for variable in BOARD["templating"]["list"][1:]:
         found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
         assert found and list(faults(found[1], series)) == [] and found[2] in series[selectors(found[1])[0].name]
+
+
+def test_stalls_of_the_event_loop_are_alarmed_and_shown() -> None:
+    asked = [rule["expr"] for rule in RULES] + [target["expr"] for panel in PANELS for target in panel["targets"]]
+    assert len([each for each in asked if "tocsin_event_loop_stall_seconds" in each]) == 2
 
 
 def test_panels_stand_beside_each_other() -> None:
