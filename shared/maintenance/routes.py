@@ -184,8 +184,8 @@ async def maintenance_rehearse(call: Call[MaintenanceService, RehearseIn]) -> An
     return Answer(202, await call.service.rehearse(call.tenant, call.params["fleet"], event_id, call.body))
 
 
-@maintenance.delete(
-    "v1/fleets/{fleet}/maintenance/nodes/{node}",
+@maintenance.post(
+    "v1/fleets/{fleet}/maintenance/nodes/{node}/forget",
     answers={204: None, 409: ("agent-live", "changed-meanwhile")},
 )
 async def maintenance_forget(call: Call[MaintenanceService]) -> Answer:

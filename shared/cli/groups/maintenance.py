@@ -292,7 +292,7 @@ def forget(
     Examples:
         tocsin maintenance forget web s7
     """
-    session.send("DELETE", api_path("fleets", fleet, "maintenance", "nodes", node))
+    session.send("POST", api_path("fleets", fleet, "maintenance", "nodes", node, "forget"))
     session.print_result({"node": node, "state": "forgotten"}, f"node {node}: forgotten")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.scheduler.harness import World
 
-from .agents import DB, EVENT, OTHER, Agent, all_report, decide, event
+from .agents import DB, EVENT, OTHER, Agent, agents, all_report, decide, event
 
 
 async def fleet(world: World, **maintenance: Any) -> tuple[Agent, Agent]:
@@ -115,3 +115,15 @@ async def test_a_node_that_answers_again_is_not_told_to_prepare(world: World) ->
     await wait(world, 40, other)
     back.sees("WAITING", source="User")
     assert (await back.reports())["commands"] == []
+
+
+async def test_a_person_forgets_a_lost_node_by_a_call_with_a_key(world: World) -> None:
+    assert (await world.demo.put(DB, {"partitions": 1})).status == 201
+    a, b = agents(world, "a", "b")
+    await all_report(a, b)
+    url = f"{DB}/maintenance/nodes/a/forget"
+    assert (await world.demo.post(url)).code == "agent-live"
+    await world.clock.advance(1000)
+    assert (await world.demo.with_key(None).post(url)).status == 401
+    assert (await world.demo.post(url)).status == 204
+    assert (await world.demo.post(url)).status == 404
