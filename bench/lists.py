@@ -25,7 +25,7 @@ ADMIN: Final = {"authorization": "Bearer local-admin-key"}
 
 
 def _batch(count: int, size: int) -> bytes:
-    return b"\n".join([b'{"due":"2999-01-01T00:00:00Z","payload":"%s"}' % (b"x" * size)] * count)
+    return b"\n".join([b'{"delay":"P3650D","payload":"%s"}' % (b"x" * size)] * count)
 
 
 async def fill(host: Host, events: int, size: int) -> None:

@@ -65,7 +65,7 @@ async def acting_for(directory: KeyDirectory, key: KeyRecord, asked: str | None)
     """Return the tenant that the call acts for. `asked` is `?tenant=`. Raises 403, 404 or 422."""
     if asked is None:
         if not key.tenant:
-            raise invalid("?tenant", "the bootstrap admin key has no tenant: add ?tenant=NAME (in the command: --tenant NAME)")
+            raise invalid("?tenant", "is missing; an admin key needs ?tenant=NAME (command: --tenant NAME)")
         return key.tenant
     # The bootstrap key's tenant is '': an empty parameter must not find it.
     if asked and asked == key.tenant:

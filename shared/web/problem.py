@@ -95,7 +95,7 @@ def of(failure: Exception, *, where: str) -> Problem:
         exc_info=failure,
         extra={"action": action, "operation": where, "incident": incident},
     )
-    detail = f"The service failed unexpectedly. Give the incident {incident} to its operator, who finds it in the log."
+    detail = f"The service failed unexpectedly. Tell its operator: incident {incident}; the app's log has it."
     return Problem(500, "internal-error", detail, title="Internal error")
 
 

@@ -61,8 +61,12 @@ def create(
     expires: Annotated[str | None, duration_option("Stop trying this duration after the due time, such as 1h.")] = None,
     flex: Annotated[str | None, duration_option("Deliver at any time within this duration after the due time, such as 5m.")] = None,
     durability: Annotated[Literal["fast", "standard", "mirrored"] | None, typer.Option(help="How the event is stored.")] = None,
-    ordering_key: Annotated[str | None, typer.Option(help="Events of one key share limits of the channel, such as customer-7.")] = None,
-    collapse: Annotated[str | None, duration_option("Replace a waiting event of this id, for this long, such as 5m.")] = None,
+    ordering_key: Annotated[
+        str | None, typer.Option(help="Events with the same key are delivered in order if the channel says so, such as customer-7.")
+    ] = None,
+    collapse: Annotated[
+        str | None, duration_option("Replace the waiting event with this id; it is delivered after this time at the latest, such as 5m.")
+    ] = None,
     label: Annotated[list[str] | None, typer.Option(help="Label as NAME=VALUE, such as team=blue. Repeatable.")] = None,
     on_delivered: OnDelivered = None,
     on_dead: OnDead = None,
@@ -160,7 +164,7 @@ def list_(
 ) -> None:
     """List events, sorted by due time.
 
-    If more events match than are listed, which of them are listed is not defined: narrow the list with filters.
+    If more events match, any of them are listed: narrow the list with --from and --to.
 
     Examples:
         tocsin events list --state dead
@@ -188,7 +192,7 @@ def list_(
 
 
 def _total(session: CommandSession, state: str | None) -> str:
-    """Return the number of events of the tenant in a state, or in all, as far as the app counts them."""
+    """Return the number of the tenant's events in a state whose count holds all of them."""
     counts = session.get("stats")
     if state == "retrying":
         return f" of {counts['retrying'] - counts.get('working', 0):,}"
@@ -197,10 +201,7 @@ def _total(session: CommandSession, state: str | None) -> str:
     if state == "scheduled":
         return f" of {counts['open'] - counts['retrying']:,}"
     # The counts of ended events cover a day, and the list all that are kept.
-    if state is not None:
-        return f" of more than {counts.get(state, 0):,}"
-    ended = sum(counts[name] for name in ("delivered", "dead", "lapsed", "cancelled"))
-    return f" of {counts['open']:,} open and more than {ended:,} ended events"
+    return ""
 
 
 def stats(session: CommandSession) -> None:

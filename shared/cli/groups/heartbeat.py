@@ -24,7 +24,9 @@ def heartbeat(
     session: CommandSession,
     name: Annotated[str, typer.Argument(help=_NAME_HELP, show_default=False)],
     within: Annotated[str | None, duration_option("The next call must come within this duration, such as 10m.")] = None,
-    channel: Annotated[str | None, typer.Option(help="Channel of the event otherwise. The app's default is: default.")] = None,
+    channel: Annotated[
+        str | None, typer.Option(help="Channel that gets the event if no call comes. The app's default is: default.")
+    ] = None,
     payload: Annotated[str | None, typer.Option(help="JSON that the event carries, such as '{\"job\": 1}'; @FILE reads a file.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Only show the monitor.")] = False,
     end: Annotated[bool, typer.Option("--end", help="End the monitor.")] = False,

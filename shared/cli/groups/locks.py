@@ -58,7 +58,7 @@ def release(
     token: Annotated[int, typer.Option(min=1, help="Token of the grant, as tocsin locks show shows it.", show_default=False)],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Free a lock at once, because its holder is known to have stopped.
+    """Free a lock at once. Only if you know that its holder has stopped.
 
     If the holder still runs, two processes then work at the same time. Use revoke if you are not sure.
 

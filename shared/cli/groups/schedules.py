@@ -50,7 +50,9 @@ def put(
     calendar: Annotated[list[str] | None, typer.Option(help="A calendar whose dates have no occurrences. Repeatable.")] = None,
     at_most_once_per: Annotated[Literal["hour", "day", "week", "month"] | None, typer.Option(help=_ONCE_HELP)] = None,
     overlap: Annotated[Literal["allow", "skip", "queue"] | None, typer.Option(help=_OVERLAP_HELP)] = None,
-    ordering_key: Annotated[str | None, typer.Option(help="Events of one key share limits of the channel, such as customer-7.")] = None,
+    ordering_key: Annotated[
+        str | None, typer.Option(help="Events with the same key are delivered in order if the channel says so, such as customer-7.")
+    ] = None,
     channel: Channels = None,
     on_delivered: Annotated[str | None, typer.Option(help="Channel of a callback with the outcome, after a delivery.")] = None,
     on_dead: Annotated[str | None, typer.Option(help="Channel of a callback if an event is dead or lapsed.")] = None,

@@ -60,7 +60,7 @@ def revoke(session: CommandSession, fleet: Fleet, epoch: Epoch, note: Note) -> N
 
 
 def forget(session: CommandSession, fleet: Fleet, note: Note) -> None:
-    """Forget the highest claim to be primary, if it was made by mistake.
+    """Forget a replica's mistaken claim to be primary: the highest one.
 
     Correct the replica that made the claim first. The command does not free a turn.
 

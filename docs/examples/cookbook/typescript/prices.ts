@@ -1,4 +1,4 @@
-/** A price that changes at midnight, local time, in twelve time zones. Run it beside `make run`: node prices.ts */
+/** A price that changes at midnight, local time, in twelve time zones. Run it beside `make run`: npm run prices */
 
 import { pathToFileURL } from "node:url";
 import { BadDelivery, verify, type Tocsin } from "tocsin";

@@ -80,7 +80,7 @@ let visit = 0;
 // -- sign-in
 
 const explained = (error) => {
-  if (error.status === 401) return "This is not a valid key. It may be incomplete or revoked. Create a key with POST /api/v1/tenants/{tenant}/keys.";
+  if (error.status === 401) return "This is not a valid key. It may be incomplete or revoked. Check the key, or ask your administrator for one.";
   if (error.status === 403) return sentence(`The key is valid, but does not permit this: ${error.detail}`);
   return sentence(`${error.title}${error.detail ? `: ${error.detail}` : ""}`);
 };

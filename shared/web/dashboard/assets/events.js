@@ -58,7 +58,7 @@ export const now = {
         const rows = Object.entries(stats.channels).map(([name, each]) => [name, badge(each.state, each.state === "ok" ? "good" : "bad"), count(each.delivered), count(each.dead), count(each.held), span(each.late_ms.p99)]);
         // The service counts by channel once all events of a minute have ended.
         const [delivered, dead] = ["delivered", "dead"].map((name) => stats[name] - Object.values(stats.channels).reduce((sum, each) => sum + each[name], 0));
-        if (delivered > 0 || dead > 0) rows.push(["minutes with open events, all channels", "", count(Math.max(0, delivered)), count(Math.max(0, dead)), "", ""]);
+        if (delivered > 0 || dead > 0) rows.push(["not finished yet (all channels)", "", count(Math.max(0, delivered)), count(Math.max(0, dead)), "", ""]);
         channels.replaceChildren(...(rows.length ? [table("Channels", ["channel", "state", "delivered", "dead", "held", "late p99"], rows)] : []));
       },
     };
@@ -71,7 +71,7 @@ export const due = {
   empty: ({ past, future }) => (past.length || future.some((each) => each.scheduled) ? null : "No events were due in this range, and none are planned. Schedule one with POST /api/v1/events."),
   build(body) {
     const box = el("div", { class: "chart" });
-    body.append(box, el("p", { class: "about" }, "Left of the line: outcomes of the events of each minute. Right of the line: planned events."));
+    body.append(box, el("p", { class: "about" }, "Left of the line: what became of each minute's events. Right of it: planned events."));
     const chart = stacked(box, (data) => {
       const sum = (at) => count(data[at].reduce((all, each) => all + each, 0));
       return `Events per minute: ${sum(1)} delivered, ${sum(2)} dead or lapsed, ${sum(3)} open and past, ${sum(4)} planned`;
@@ -98,7 +98,7 @@ export const late = {
   empty: ({ past }) => (past.some((each) => each.late_ms.max !== null) ? null : "No event was delivered in this range. A minute appears here when all its events have ended."),
   build(body) {
     const box = el("div", { class: "chart" });
-    body.append(box, el("p", { class: "about" }, "Lateness of delivered events, by the minute of their due time. p50 and p99 are upper bounds."));
+    body.append(box, el("p", { class: "about" }, "Lateness of delivered events, by the minute of their due time. p50 and p99 are at most the values shown."));
     const chart = lines(box, (data) => {
       const minutes = data[1].filter((each) => each !== null).length;
       return `Lateness over ${plural(minutes, "minute")}; maximum: ${span(Math.max(...data[3].filter((each) => each !== null)))}`;
