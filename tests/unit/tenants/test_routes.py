@@ -119,7 +119,7 @@ def test_a_key_to_read_permits_what_changes_nothing() -> None:
                 permitted.add((route.method, route.scopes <= {"events", "fleets", "agent"}))
             except Problem:
                 refused.add((route.method, "admin" in route.scopes or route.scopes == {"agent"}))
-    assert permitted == {("GET", True)} and {method for method, _ in refused} == {"GET", "PUT", "POST", "PATCH", "DELETE"}
+    assert permitted == {("GET", True)} and {method for method, _ in refused} == {"GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}
     assert ("GET", False) not in refused
 
 
