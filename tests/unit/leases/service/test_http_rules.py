@@ -261,6 +261,14 @@ def test_a_registration_is_repeated_under_its_incarnation_and_another_incarnatio
     assert isinstance(bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i2", 1), 0)), NameOccupied)
 
 
+def test_a_server_that_released_everything_keeps_its_name_in_use(bench: Bench) -> None:
+    register(bench), register(bench, "b", "b1")
+    bench.drive(http_servers.claim(KEY, "a", "i1", [0], 0))
+    assert bench.drive(http_servers.release(KEY, "a", "i1", 0, 1, 0)) == "released"
+    assert bench.drive(http_servers.claim(KEY, "b", "b1", [0], 0)) == ClaimResult(((0, 2),), ())
+    assert isinstance(bench.drive(http_servers.beat(KEY, "a", ServerHeartbeat("i2", 1), 0)), NameOccupied)
+
+
 def test_an_order_to_release_stays_until_the_release_is_applied(bench: Bench) -> None:
     register(bench)
     bench.drive(http_servers.claim(KEY, "a", "i1", [0, 1], 0))

@@ -44,7 +44,9 @@ class Client:
     def heard(self, seq: int, found: Any) -> None:
         if isinstance(found, HeartbeatAccepted) and seq > self.latest:
             server, self.latest = found.server, seq
-            self.generation, self.partitions = http_servers.parse_spread(server.http.spread)
+            generation, self.partitions = http_servers.parse_spread(server.http.spread)
+            assert generation == self.generation or not server.http.held, "the answer with a new generation holds nothing"
+            self.generation = generation
             self.held = self.has(dict(server.http.held))
             self.release = sorted(self.held) if server.generation > self.generation else list(server.drop)
 
