@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from ...client.errors import Invalid, NotFound
+from ...client.errors import Invalid, NotFound, Refused
 from ..exits import Exit
-from ..failures import CommandFailed
+from ..failures import CommandFailed, to_command_failure
 from ..session import CommandSession, with_query, without_fields
 from ..terminal.documents import dump, parse, to_json
 from .references import MASK, leaves, resolve
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_TEXT: Final = 80
 """Characters of a value that a difference shows."""
+_ABOUT_ONE: Final = frozenset({409, 413, 422})
+"""Statuses of refusals that concern one definition: the app may refuse further ones."""
 type Action = Literal["create", "change", "keep", "remove"]
 
 
@@ -86,7 +88,7 @@ def make_steps(
 ) -> list[Step]:
     """Return a step for each definition of the file, in the order in which they are carried out.
 
-    progress: is called after each. Raises `CommandFailed` for references without a value, and for what the app refuses.
+    progress: is called after each. Raises `CommandFailed` for references without a value, and for all definitions that the app refuses.
     """
     resolved = {
         address: _resolve(address, body, environment, definition(address.kind, stored.get(address, {})))
@@ -98,6 +100,7 @@ def make_steps(
     later = {(each.tenant, each.name) for each in declared if each.kind in ("channel", "calendar") and each not in stored}
     later |= {pair for each, found in resolved.items() if each.kind == "tenant" for pair in _new_audiences(each, found.document, stored)}
     steps, last = [], []
+    refused: list[tuple[Address, Refused]] = []
     for address, found in resolved.items():
         body, shown = found.document, stored.get(address)
         if address.kind == "tenant" and shown is not None and _gets_notices(address.tenant, body, later):
@@ -105,10 +108,27 @@ def make_steps(
             changes = differences({"notices": shown.get("notices")}, {"notices": body["notices"]})
             last.append(Step(address, "change", body, changes, checked=False))
             body = {**without_fields(body, "notices"), **({"notices": shown["notices"]} if "notices" in shown else {})}
-        step = _step(session, address, body, shown, later)
-        steps.append(replace(step, changes=tuple(_without_values(each, found.references) for each in step.changes)))
+        try:
+            step = _step(session, address, body, shown, later)
+        except Refused as refusal:
+            if refusal.status not in _ABOUT_ONE:
+                raise
+            refused.append((address, refusal))
+        else:
+            steps.append(replace(step, changes=tuple(_without_values(each, found.references) for each in step.changes)))
         progress()
+    if refused:
+        raise _all_refused(refused)
     return [*steps, *last]
+
+
+def _all_refused(refused: Sequence[tuple[Address, Refused]]) -> CommandFailed:
+    first = to_command_failure(refused[0][1])
+    if len(refused) == 1:
+        return first
+    titles = [f"{address}: {to_command_failure(refusal).title}" for address, refusal in refused]
+    advice = "Correct these definitions, and run the command again. Nothing was changed."
+    return CommandFailed("\n".join([f"the app refuses {len(refused)} definitions:", *titles]), advice=advice, status=first.status)
 
 
 def _gets_notices(tenant: str, body: Mapping[str, Any], later: Set[tuple[str, str]]) -> bool:

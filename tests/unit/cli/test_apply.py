@@ -156,6 +156,18 @@ def test_failure_in_the_middle_is_told_and_the_next_run_goes_on(admin: Command, 
     assert json.loads(admin.ok("tenants", "channels", "get", "mill", "a", "--json").out)["queue"] == "a-queue"
 
 
+def test_all_definitions_that_the_app_refuses_are_reported_at_once(admin: Command, tmp_path: Path) -> None:
+    text = "tenants: {mint: {channels: {a: {type: queue, queue: a-queue}, b: {type: queue, queue: b-queue}, c: {type: queue, queue: c-queue}}}}"
+    admin.ok("apply", "-f", _write(tmp_path, text))
+    before = _calls(admin)
+    wrong = text.replace("a-queue", "A").replace("b-queue", "d-queue").replace("{type: queue, queue: c-queue}", "{type: http, url: 1}")
+    failed = admin("apply", "-f", _write(tmp_path, wrong))
+    assert failed.code == 3 and _calls(admin) == before
+    told = [line.partition(":")[0] for line in failed.err.splitlines() if line.startswith("channel")]
+    assert told == ["channel mint/a", "channel mint/c"] and "/queue" in failed.err and "/url" in failed.err
+    assert "d-queue" not in admin.ok("tenants", "channels", "list", "mint", "--json").out
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
