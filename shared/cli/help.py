@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand
 from typer.models import OptionInfo, ParameterInfo
 
 _EXAMPLES = "\nExamples:\n"
@@ -22,6 +23,22 @@ _WORDS: Final = {
     "nodes": "NODE",
 }
 """What some options take, by the parameter's name. Others take the last word of their own name, such as PREFIX for --id-prefix."""
+
+
+class PlainCommand(TyperCommand):
+    """A command whose usage line and errors have no marks of the libraries that typer is built from."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the parts of the usage line: NAME for an argument that must be given, without typer's braces."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises `typer.BadParameter` without the prefix that pydantic gives to each wrong value."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as wrong:
+            wrong.message = wrong.message.removeprefix("Value error, ")
+            raise
 
 
 def split_docstring(function: Callable[..., Any]) -> tuple[str, tuple[str, ...]]:
@@ -38,7 +55,7 @@ def add_command(group: typer.Typer, name: str, function: Callable[..., Any], *, 
     name_values(function)
     # Two line breaks: the formatter joins single lines to paragraphs. A bracket would start its markup.
     shown = "\n\n".join(line.replace("[", r"\[") for line in (*((notes,) if notes else ()), "Examples:", *examples))
-    group.command(name, help=text, epilog=shown, **settings)(function)
+    group.command(name, cls=PlainCommand, help=text, epilog=shown, **settings)(function)
 
 
 def name_values(function: Callable[..., Any]) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -25,7 +25,7 @@ from .events_import import import_
 from .events_target import Header, Method, OnDead, OnDelivered, Path, Query, Remove, target_of
 
 _HELP = "Create, import, look up, cancel, move, redrive and follow timed events."
-_STATE_HELP = "Only events in this state: scheduled, firing, working, retrying, delivered, dead, cancelled or lapsed."
+_STATE_HELP = "Only events in this state. Those in the ingest queue (queued) are in no list yet."
 DAY = 86_400_000
 PAST_FROM = 60_000
 """Milliseconds by which a new due time must be past for a warning: the clocks of client and service may differ."""
@@ -35,7 +35,8 @@ SomeIds = Annotated[
 ]
 From = Annotated[str | None, time_option("Only events due at this time or later, such as 2026-11-21T10:21:55Z.", "--from")]
 To = Annotated[str | None, time_option("Only events due before this time, such as 2026-11-21T11:00:00Z.", "--to")]
-State = Annotated[str | None, typer.Option(help=_STATE_HELP)]
+EventState = Literal["scheduled", "firing", "working", "retrying", "delivered", "dead", "cancelled", "lapsed"]
+State = Annotated[EventState | None, typer.Option(metavar="STATE", help=f"{_STATE_HELP} One of: {', '.join(get_args(EventState))}.")]
 Label = Annotated[list[str] | None, typer.Option(help="Only events with this label as NAME=VALUE, such as order=17. Repeatable.")]
 IdPrefix = Annotated[str | None, typer.Option(help="Only events whose id begins so, such as order-.")]
 ErrorPart = Annotated[str | None, typer.Option("--error", help="Only events whose last error contains this text, such as 'status 500'.")]
@@ -85,6 +86,9 @@ def create(
     """
     from ...client import calls
 
+    if (due is None) == (delay is None):
+        advice = "For example: --delay 30s, or --due 'tomorrow 9:00'."
+        raise CommandFailed("give exactly one of --due and --delay", where="--due, --delay", advice=advice, status=Exit.USAGE)
     aimed = channel_fields(channel)
     channels = aimed.pop("channels", None)
     given: dict[str, Any] = {"due": due, "delay": delay, "id": id, **aimed, "expires": expires, "flex": flex}

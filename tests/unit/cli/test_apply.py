@@ -157,10 +157,10 @@ def test_failure_in_the_middle_is_told_and_the_next_run_goes_on(admin: Command, 
 
 
 def test_all_definitions_that_the_app_refuses_are_reported_at_once(admin: Command, tmp_path: Path) -> None:
-    text = "tenants: {mint: {channels: {a: {type: queue, queue: a-queue}, b: {type: queue, queue: b-queue}, c: {type: queue, queue: c-queue}}}}"
+    text = "tenants: {mint: {channels: {a: {type: queue, queue: old}, b: {type: queue, queue: kept}, c: {type: queue, queue: mint}}}}"
     admin.ok("apply", "-f", _write(tmp_path, text))
     before = _calls(admin)
-    wrong = text.replace("a-queue", "A").replace("b-queue", "d-queue").replace("{type: queue, queue: c-queue}", "{type: http, url: 1}")
+    wrong = text.replace("old", "A").replace("kept", "d-queue").replace("{type: queue, queue: mint}", "{type: http, url: 1}")
     failed = admin("apply", "-f", _write(tmp_path, wrong))
     assert failed.code == 3 and _calls(admin) == before
     told = [line.partition(":")[0] for line in failed.err.splitlines() if line.startswith("channel")]

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from shared.cli import session
 from shared.cli.exits import Exit
-from shared.cli.groups import events_tail
+from shared.cli.groups import events, events_tail
 from shared.cli.session import CommandSession
 from shared.core.settings import LOCAL_ADMIN_KEY
 from shared.delivery.channels.answer_heads import AnswerHead
 from shared.delivery.channels.ports import Verdict
+from shared.scheduler.model import EventState
 from shared.testing.kit import TENANT
 from tests.texts import assert_text
 
@@ -116,15 +117,20 @@ def test_one_of_several_that_fails_does_not_stop_the_others(tocsin: Command) -> 
     assert "where: DELETE events/nobody" in result.err and "where: DELETE events/nothing" in result.err
 
 
+def test_lists_take_the_states_of_the_app_that_a_stored_event_can_have() -> None:
+    assert {*get_args(events.EventState)} == {*get_args(EventState.__value__)} - {"queued"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "where"),
     [
-        (("create",), "exactly one of due and delay"),
-        (("create", "--delay", "PT1S", "--due", "2027-06-01T10:00:00Z"), "exactly one of due and delay"),
+        (("create",), "exactly one of --due and --delay"),
+        (("create", "--delay", "PT1S", "--due", "2027-06-01T10:00:00Z"), "exactly one of --due and --delay"),
         (("create", "--delay", "PT1S", "--payload", "{"), "where: --payload"),
         (("create", "--delay", "PT1S", "--payload", "NaN"), "where: --payload"),
         (("create", "--delay", "PT1S", "--payload", "@/nonexistent/file"), "where: --payload"),
         (("create", "--delay", "PT1S", "--label", "x"), "where: --label"),
+        (("list", "--state", "queued"), "Invalid value for '--state': 'queued' is not one of"),
         (("cancel", "not an id"), "where: EVENT"),
         (("get", ".."), "is not a valid name"),
         (("change", "x"), "name at least one thing"),

@@ -100,6 +100,18 @@ VALUES = {
 """Words for the values of options. A new option that takes the last word of its name may need a better one."""
 
 
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_usage_names_arguments_without_braces(capsys: pytest.CaptureFixture[str], path: tuple[str, ...]) -> None:
+    _, out, _ = run(capsys, *path, "--help")
+    [usage] = re.findall(r"Usage: .*", out)
+    assert "{" not in usage and "}" not in usage
+
+
+def test_a_wrong_choice_is_named_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "completion", "powershell")
+    assert code == Exit.USAGE and "Invalid value for 'SHELL': 'powershell' is not one of 'bash', 'zsh', 'fish'." in err
+
+
 def test_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--version")
     assert (code, out) == (0, f"tocsin {version()}\n")
