@@ -185,7 +185,10 @@ def _others(report: FleetReport) -> Iterator[Finding]:
             f"Run tocsin leases show {name}, and restart the servers that have these partitions",
         ),
         "orders": ("Servers that speak HTTP do not claim or release what they are ordered to.", f"Run tocsin leases nodes {name}"),
-        "throttled": ("Storage refuses many requests of this fleet's servers.", "Find out what else uses the storage account"),
+        "throttled": (
+            "Storage refuses or does not answer many requests of servers.",
+            "Find out what else uses the storage account",
+        ),
         "destination": ("Servers are drained to a server that can take no partitions.", f"Run tocsin leases intents {name}"),
         "turns": (
             "Checkpoint turns time out, or no replica can take one.",

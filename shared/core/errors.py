@@ -95,6 +95,11 @@ class OutcomeUnknown(StorageError):
     """Seconds that the service asked to wait, as throttling answers do. Wait before the fence too: it is a request like any other."""
 
 
+def text_of(error: BaseException) -> str:
+    """Return why a call had no good answer. The `TimeoutError` of `asyncio.timeout` has no text of its own."""
+    return str(error) or "no answer came in time"
+
+
 def missing_extra(part: str, missing: ModuleNotFoundError, extra: str = "testing") -> ImportError:
     """Return the error that names the missing library and says how to install it. The wheel is named as a file: no index has it."""
     how = f'pip install "$(ls dist/tocsin-*.whl)[{extra}]" (`make wheel` builds it)'

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ..core.clock import Clock, Millis
-from ..core.errors import Problem, StorageError, Unavailable
+from ..core.errors import Problem, StorageError, Unavailable, text_of
 from ..storage.names import PK_TICKS, SWEEPS
 from ..storage.ports import Applied, Insert, Op, Page, Props, Replace, Row, Tables, WriteRefused
 from .queries import load_rows
@@ -137,7 +137,7 @@ class StoredForms:
                 self.watch([row] if row is not None else [])
             except (StorageError, TimeoutError) as error:
                 self._looked = now - LOOK_EVERY + LOOK_AGAIN
-                log.debug("The number of the stored forms could not be read: %s", error, extra={"action": "stored_forms_unread"})
+                log.debug("The number of the stored forms could not be read: %s", text_of(error), extra={"action": "stored_forms_unread"})
         return self.newer
 
     async def raise_to_own(self) -> int | OlderProcess:

@@ -32,7 +32,7 @@ _COUNTED: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
 _WHOLE: Final[Mapping[tuple[str, str], str]] = {
     ("leases", "servers"): "too few servers",
     ("leases", "turns"): "checkpoint turns are stuck",
-    ("leases", "throttled"): "storage refuses many requests",
+    ("leases", "throttled"): "storage refuses or does not answer many requests",
     ("maintenance", "single-monitor"): "only one possible monitor",
     ("maintenance", "monitors-together"): "both monitors in one fault domain",
     ("maintenance", "domains-down"): "too many fault domains down",

@@ -29,7 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.clock import Clock
-from ..core.errors import StorageError
+from ..core.errors import StorageError, text_of
 from ..core.pressure import PressureGauge
 from . import names
 from .memory import MemoryQueues, MemoryTables
@@ -157,7 +157,8 @@ async def check(storage: Storage, detached: account_stamps.Detached = "") -> Non
             elif isinstance(second := storage.second.tables, SpreadTables):
                 await account_stamps.prove_second(home, second.places[MIRRORED])
     except (StorageError, TimeoutError) as error:
-        log.warning("The stamps of the storage accounts could not be read: %s", error, extra={"action": "account_unproved"})
+        extra = {"action": "account_unproved"}
+        log.warning("The stamps of the storage accounts could not be read: %s", text_of(error), extra=extra)
     proofs = (
         tables.prove(partial(account_stamps.prove, home, place))
         for place, tables in places.items()

@@ -23,7 +23,7 @@ import httpx
 from ...client.concurrent import AsyncClient
 from ...client.errors import Forbidden, Invalid, NotFound, Refused, Unauthenticated
 from ...core.clock import Clock, SystemClock, steady
-from ...core.errors import TocsinError
+from ...core.errors import TocsinError, text_of
 from ...leases.node.state_file import NameInUse
 from . import rules
 from .health import Health
@@ -346,7 +346,7 @@ class CheckpointParticipant:
         except PASSING as passing:
             self._state = rules.report_failed(self._state)
             self.counts["unanswered"] += 1
-            self._log.report_problem("unanswered", "A report of %s was not answered: %s", passing)
+            self._log.report_problem("unanswered", "A report of %s was not answered: %s", text_of(passing))
             return True
         except Refused as refused:
             self._state = rules.report_failed(self._state)

@@ -12,7 +12,7 @@ from typing import Final
 from ...client.concurrent import AsyncClient
 from ...client.errors import Conflict, Refused, ServerFailed, TooMany, Unreachable, Unreadable
 from ...core.clock import Clock
-from ...core.errors import TocsinError
+from ...core.errors import TocsinError, text_of
 from .state_file import MadeCheckpoint, ReplicaFile, ReplicaMemory
 from .timings import MAX_PUBLISH_PAUSE, PUBLISH_PATIENCE
 from .turn import TurnLost
@@ -20,6 +20,7 @@ from .turn import TurnLost
 log = logging.getLogger(__name__)
 
 PASSING: Final = (Unreachable, Unreadable, ServerFailed, TooMany, TimeoutError)
+
 """Errors that pass by themselves, after which it is unknown whether the request was applied."""
 
 
@@ -98,7 +99,8 @@ class CheckpointPublisher:
             except PASSING as passing:
                 if self.ended or self._steady() + pause >= until + PUBLISH_PATIENCE:
                     raise TurnLost(made.epoch, "unanswered") from passing
-                log.info("The publish of turn %d was not answered: %s", made.epoch, passing, extra={"action": "turn_publish_unanswered"})
+                extra = {"action": "turn_publish_unanswered"}
+                log.info("The publish of turn %d was not answered: %s", made.epoch, text_of(passing), extra=extra)
             await self._clock.sleep(pause)
             pause = min(2 * pause, MAX_PUBLISH_PAUSE)
 

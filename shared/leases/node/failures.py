@@ -31,7 +31,7 @@ class RequestFailures:
         self._keeper_state.record_request(refused)
         high = self._keeper_state.stretch > 1
         if high and not self._high:
-            text = "Storage refuses many requests of server %s: it scans less often, and sends its heartbeats as before"
+            text = "Storage refuses or does not answer many requests of server %s: scans are less frequent, heartbeats as before"
             log.warning(text, self._server, extra={"action": "lease_storage_throttled"})
         elif self._high and not high:
             log.info("Storage accepts the requests of server %s again", self._server, extra={"action": "lease_storage_recovered"})

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from ...core.clock import Clock
-from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable, UnsafeSettings
+from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable, UnsafeSettings, text_of
 from ..names import EVENTS, SCHEDULES, SHARDS, SWEEPS, TENANTS
 from ..ports import MAX_PAGE, Applied, Delete, Insert, Op, Page, Replace, Row, Tables, Where, WriteRefused
 
@@ -58,7 +58,8 @@ class AccountTables:
             async with asyncio.timeout(PROVE_FOR):
                 await proof(self._tables)
         except (StorageError, TimeoutError) as error:
-            log.warning("%s did not answer; its stamp is not verified yet: %s", self._label, error, extra={"action": "account_unproved"})
+            extra = {"action": "account_unproved"}
+            log.warning("%s did not answer; its stamp is not verified yet: %s", self._label, text_of(error), extra=extra)
         else:
             self.proof = None
 
@@ -263,7 +264,8 @@ class PairTables(SpreadTables):
                 if isinstance(error, TimeoutError):
                     # Otherwise each of many changes would wait, and a sweep over schedules would never end.
                     self._silent_until = loop.time() + SILENT_FOR
-                log.info("A change in %s will be copied to the other account later: %s", table, error, extra={"action": "follow_failed"})
+                extra = {"action": "follow_failed"}
+                log.info("A change in %s will be copied to the other account later: %s", table, text_of(error), extra=extra)
         return answer
 
 

@@ -23,7 +23,8 @@ class App:
     """The service, as a participant sees it.
 
     turn: the turn in the answer to the next report that wants one. faults: one for each of the next requests: `lost` (applied, without an
-    answer), `gone` (does not arrive), a status with a code, '' (no fault). fence: a publish of another epoch is late; None accepts all.
+    answer), `gone` (does not arrive), `late` (the time for it ends), a status with a code, '' (no fault). fence: a publish of another epoch
+    is late; None accepts all.
     """
 
     def __init__(self) -> None:
@@ -45,6 +46,9 @@ class App:
         fault = self.faults.popleft() if self.faults else ""
         if fault == "gone":
             raise httpx.ConnectError("nobody listens")
+        if fault == "late":
+            # As `asyncio.timeout` ends a call: without a text.
+            raise TimeoutError
         if isinstance(fault, tuple):
             status, code = fault
             return httpx.Response(status, json={"type": f"x/{code}", "title": "No", "status": status, "detail": "no"})

@@ -26,6 +26,14 @@ async def test_reports_go_on_after_trouble_and_each_has_its_own_seq(fault: str |
         assert world.participant.counts["unanswered"] == 3
 
 
+async def test_the_log_says_why_a_report_was_not_answered(caplog: pytest.LogCaptureFixture) -> None:
+    async with World() as world:
+        world.app.faults.append("late")
+        await world.until(lambda: world.app.reports, "a report")
+    [line] = [record.getMessage() for record in caplog.records if getattr(record, "action", "") == "turn_report_failed"]
+    assert line == "A report of s7 was not answered: no answer came in time"
+
+
 async def test_turn_in_an_answer_that_got_lost_is_not_begun() -> None:
     async with World() as world:
         await world.until(lambda: world.app.reports, "a report")
