@@ -166,6 +166,7 @@ _HEAD = """# Limits
 
 Look up here the most that Tocsin accepts; a request beyond a limit is refused with an error that names it.
 Tenants can have [lower limits](api.md#tenants).
+`GET /limits` (scope `events`) answers the largest batch, event and payload.
 `make reference` generates the page from the code.
 """
 

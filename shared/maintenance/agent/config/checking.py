@@ -25,7 +25,7 @@ def summary(config: Config) -> dict[str, Any]:
         "state": str(config.state),
         "health": f"http://{config.health[0]}:{config.health[1]}" if config.health else "off",
         "prepares": f"{_lead(config)} before NotBefore" + "".join(f", {kind} {lead:g} s" for kind, lead in settings.leads.items()),
-        "rules": [*rules, *fleets, "events of users: approve", "no impact: approve", "else: prepare"],
+        "rules": [*rules, *fleets, "events of users, except Preempt and Terminate: approve", "no impact: approve", "else: prepare"],
         "hooks": [f"{kind}: {' '.join(hook.command) or hook.call} ({hook.deadline:g} s)" for kind, hook in config.hooks.items()],
     }
 

@@ -15,6 +15,8 @@ import pytest
 
 from shared.cli.main import main
 from shared.maintenance.agent.config.config import load
+from shared.maintenance.agent.decisions.event_rules import choose
+from shared.maintenance.agent.model import EVENT_TYPES, ScheduledEvent
 from shared.maintenance.agent.observability.logs import JsonLines, TextLines, set_up
 from tests.paths import ROOT
 from tests.texts import assert_text
@@ -67,6 +69,17 @@ def test_check_can_be_read_by_programs(file: Path, capsys: pytest.CaptureFixture
     code, out, _ = command(capsys, "--config", str(file), "--check", "--json")
     found = json.loads(out)
     assert (code, found["file"], found["mode"], len(found["doubts"])) == (0, str(file), "alone, without an app", 3)
+
+
+@pytest.mark.parametrize("kind", EVENT_TYPES)
+def test_check_names_the_events_of_users_that_are_not_approved_at_once(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "agent.toml"
+    empty.write_text(f'state = "{tmp_path}/state"\n')
+    _, out, _ = command(capsys, "--config", str(empty), "--check", "--json")
+    rule = next(rule for rule in json.loads(out)["rules"] if rule.startswith("events of users"))
+    assert (kind in rule) == (choose(ScheduledEvent("e1", "E1", kind, "Scheduled", source="User"), load(empty).settings) == "prepare")
 
 
 def test_wrong_file_ends_with_2_and_names_each_fault(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
