@@ -68,7 +68,7 @@ param eventGridTopic bool = false
 @description('Resource ids of Service Bus namespaces that channels of every tenant may send to with the app\'s identity.')
 param serviceBusNamespaces array = []
 
-@description('Client certificates of http channels (TOCSIN_CLIENT_CERTIFICATES), each `{ tenant, name, secret }`; the vault must hold the secret or certificate.')
+@description('Client certificates of http channels (TOCSIN_CLIENT_CERTIFICATES), each `{ tenant, uid, name, secret }` with the tenant\'s `uid`; the vault must hold the secret or certificate.')
 param clientCertificates array = []
 
 @description('Resource groups of this subscription whose VMs the app may approve Scheduled Events for (transport `arm`).')
@@ -357,7 +357,7 @@ var homeSettings = {
     map(
       clientCertificates,
       each =>
-        '${each.tenant}/${each.name}=https://kv${token}${environment().suffixes.keyvaultDns}/secrets/${each.secret}'
+        '${each.tenant}@${each.uid}/${each.name}=https://kv${token}${environment().suffixes.keyvaultDns}/secrets/${each.secret}'
     ),
     ','
   )

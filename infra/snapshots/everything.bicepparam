@@ -19,8 +19,8 @@ param serviceBusNamespaces = [
   '/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/buses/providers/Microsoft.ServiceBus/namespaces/orders'
 ]
 param clientCertificates = [
-  { tenant: 'shop', name: 'bank', secret: 'shop-bank' }
-  { tenant: 'pay', name: 'bank', secret: 'pay-bank' }
+  { tenant: 'shop', uid: '0123456789abcdef', name: 'bank', secret: 'shop-bank' }
+  { tenant: 'pay', uid: '123456789abcdef0', name: 'bank', secret: 'pay-bank' }
 ]
 param armResourceGroups = ['nodes-1', 'nodes-2']
 param privateNetwork = true

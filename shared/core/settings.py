@@ -104,12 +104,12 @@ class Settings(BaseSettings):
     service_bus: str = Field(
         "",
         description="Comma-separated Service Bus namespaces that channels reach with the app's identity: `orders.servicebus.windows.net`, "
-        "or `shop=orders.servicebus.windows.net` for the tenant `shop` alone.",
+        "or `shop@UID=orders.servicebus.windows.net` for one tenant alone, by its name and `uid`.",
     )
     client_certificates: str = Field(
         "",
-        description="Comma-separated client certificates of http channels as `TENANT/NAME=PLACE`, kept in a vault "
-        "(`shop/bank=https://V.vault.azure.net/secrets/bank`), in a file (`file:/PATH`) or in a variable (`env:NAME`).",
+        description="Comma-separated client certificates of http channels as `TENANT@UID/NAME=PLACE`, kept in a vault "
+        "(`shop@UID/bank=https://V.vault.azure.net/secrets/bank`), in a file (`file:/PATH`) or in a variable (`env:NAME`).",
     )
     kafka_sources: SecretStr = Field(
         SecretStr(""),

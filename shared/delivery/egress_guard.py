@@ -19,8 +19,8 @@ from yarl import URL
 
 from ..core.errors import UnsafeSettings
 from ..core.http1.pool import AddressRefused, addr_info
+from .listed_tenants import TenantIdentity
 from .name_lookups import ResolveHost, system_lookup
-from .service_bus_grants import parse_grant
 
 type ResolvedAddress = IPv4Address | IPv6Address
 
@@ -91,12 +91,12 @@ class Egress:
     """The rules for one allow-list. UnsafeSettings for an entry that is neither a host nor a network.
 
     plain: True if hosts on the list may be reached by plain http. namespaces: the Service Bus namespaces that get tokens of the app's
-    identity, each as `HOST` or, for one tenant alone, as `TENANT=HOST`.
+    identity, as `service_bus_grants.parse_grants` returns them.
     """
 
-    def __init__(self, names: Iterable[str] = (), *, plain: bool = True, namespaces: Iterable[str] = ()) -> None:
+    def __init__(self, names: Iterable[str] = (), *, plain: bool = True, namespaces: Iterable[tuple[str, str]] = ()) -> None:
         self._plain_too = plain
-        self._grants = frozenset(parse_grant(text) for text in namespaces)
+        self._grants = frozenset(namespaces)
         self._hosts: set[str] = set()
         self._networks: list[IPv4Network | IPv6Network] = []
         for name in names:
@@ -126,9 +126,9 @@ class Egress:
         except ValueError:
             return False
 
-    def grants(self, tenant: str, host: str) -> bool:
+    def grants(self, tenant: TenantIdentity, host: str) -> bool:
         """Return True if deliveries of this tenant to this Service Bus namespace use the app's identity."""
-        return not self._grants.isdisjoint((("", host.lower()), (tenant, host.lower())))
+        return any((each, host.lower()) in self._grants for each in ("", *tenant.listed))
 
     def problem(self, url: URL) -> str | None:
         """Return the reason why a channel with this URL can never be reached, or None. Pure, nothing is resolved."""

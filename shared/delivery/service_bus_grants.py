@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 from ..core.errors import UnsafeSettings
+from ..core.settings import Settings
+from .listed_tenants import check_listed
 
 AZURE_DOMAINS = (".servicebus.windows.net", ".servicebus.usgovcloudapi.net", ".servicebus.chinacloudapi.cn")
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _NAMESPACE = re.compile(rf"{_LABEL}(?:{'|'.join(map(re.escape, AZURE_DOMAINS))})")
-_ENTRY = re.compile(rf"(?:({_LABEL})=)?({_NAMESPACE.pattern})")
+_ENTRY = re.compile(rf"(?:([^=]+)=)?({_NAMESPACE.pattern})")
 
 
 def is_namespace(host: str) -> bool:
@@ -18,10 +20,14 @@ def is_namespace(host: str) -> bool:
     return _NAMESPACE.fullmatch(host) is not None
 
 
-def parse_grant(text: str) -> tuple[str, str]:
-    """Return the tenant ("" for every one) and the host of an entry. UnsafeSettings for anything else."""
-    found = _ENTRY.fullmatch(text.strip().lower())
+def parse_grants(settings: Settings) -> frozenset[tuple[str, str]]:
+    """Return the tenant ("" for every one) and the host of each entry. UnsafeSettings for an entry that is none."""
+    return frozenset(_parse_grant(settings, text) for text in settings.service_bus_names)
+
+
+def _parse_grant(settings: Settings, text: str) -> tuple[str, str]:
+    found = _ENTRY.fullmatch(text.lower())
     if found is None:
-        example = "orders.servicebus.windows.net or shop=orders.servicebus.windows.net"
+        example = "orders.servicebus.windows.net or shop@0123456789abcdef=orders.servicebus.windows.net"
         raise UnsafeSettings(f"TOCSIN_SERVICE_BUS: {text[:60]!r} is not a namespace such as {example}")
-    return found[1] or "", found[2]
+    return check_listed(settings, "TOCSIN_SERVICE_BUS", found[1]) if found[1] else "", found[2]

@@ -18,6 +18,7 @@ from ..delivery.channels.validation import find_faults, find_grant_faults, is_si
 from ..delivery.circuit_breaker import CLOSED, Breaker
 from ..delivery.egress_guard import Egress
 from ..delivery.flow.rules import Block, block
+from ..delivery.listed_tenants import TenantIdentity
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..engine.row_codec import Format, RowCodec
 from ..storage.names import TENANTS
@@ -99,7 +100,7 @@ class ChannelChecks(NamedTuple):
     has_identity: bool
     """True if the service has an identity for tokens of Entra that channels carry."""
     certificates: Container[tuple[str, str]]
-    """The client certificates that the operator has listed, by tenant and name."""
+    """The client certificates that the operator has listed, as `parse_certificates` returns them."""
 
 
 class Channels:
@@ -128,7 +129,7 @@ class Channels:
         valid = rules.in_use(stored.generations, self._clock.now())
         secrets = tuple(rules.secret_of(self._signing_key, home.name, name, generation) for generation in valid)
         held = (stored.paused, stored.reason, stored.paused_at, stored.breaker, stored.ended_holds)
-        return Target(home.name, name, stored.spec, secrets, *held, audiences=tuple(home.spec.entra_audiences))
+        return Target(home.name, name, stored.spec, secrets, *held, audiences=tuple(home.spec.entra_audiences), uid=home.uid)
 
     async def get(self, tenant: str, name: str) -> tuple[Any, str]:
         """Return the channel's representation and entity tag; raise 404."""
@@ -172,11 +173,12 @@ class Channels:
         nothing; the entity tag is empty if something would be stored. Raises 404, 412, 422.
         """
         home = await self._home(tenant)
+        identity = TenantIdentity(tenant, home.uid)
 
         def change(old: StoredChannel | None) -> StoredChannel:
             check_if_match(headers or {}, etag_of(old.etag) if old else None)
             wanted = restore_secrets(spec, old.spec if old else None)
-            found = find_faults(wanted, self._checks.egress, self._checks.own_accounts, tenant, self._checks.certificates)
+            found = find_faults(wanted, self._checks.egress, self._checks.own_accounts, identity, self._checks.certificates)
             if found := found or find_grant_faults(wanted, home.spec.entra_audiences, has_identity=self._checks.has_identity):
                 raise invalid_all(found)
             now = self._clock.now()

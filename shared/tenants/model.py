@@ -253,6 +253,10 @@ class TenantOut(Tenant):
     """A tenant as stored."""
 
     name: str
+    uid: str = Field(
+        description="Differs from the uid of every other tenant, also of a deleted one with this name: `TOCSIN_CLIENT_CERTIFICATES` and "
+        "`TOCSIN_SERVICE_BUS` name a tenant as `name@uid`. Empty in a dry run that would create the tenant."
+    )
     created: Stamp
 
 

@@ -25,6 +25,7 @@ from ..delivery.channels.ports import Target
 from ..delivery.client_certificates.sources import parse_certificates
 from ..delivery.egress_guard import Egress
 from ..delivery.entra.grants import rule_faults
+from ..delivery.service_bus_grants import parse_grants
 from ..engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Delete, Insert, Merge, Replace, Tables
@@ -111,7 +112,7 @@ class TenantDirectory:
         self._tasks: set[asyncio.Task[None]] = set()
         self.keys = Keys(tables, clock, self.home, self._keys.drop, entropy, self._marks)
         """Keys: issue, list, revoke."""
-        egress = Egress(settings.egress_names, plain=settings.plain_http, namespaces=settings.service_bus_names)
+        egress = Egress(settings.egress_names, plain=settings.plain_http, namespaces=parse_grants(settings))
         checks = ChannelChecks(egress, settings.own_accounts, settings.token_client_id is not None, parse_certificates(settings))
         caches = ChannelCaches(self._marks, self._drop_target)
         self.channels = Channels(tables, clock, self.home, caches, settings.master_key, checks)
@@ -248,7 +249,7 @@ class TenantDirectory:
             if home is not None and (missing := await self._missing_channel(home, spec)):
                 raise invalid("/notices/channel", f"the channel {missing} does not exist; create it first")
             if dry_run:
-                return shown(new), "", home is None
+                return shown(new if home is not None else replace(new, uid="")), "", home is None
             new = replace(new, declared=rules.declared(home.declared if home is not None else "", spec.searchable, self._clock.now()))
             before = home or former
             if before is None:
@@ -383,7 +384,7 @@ class TenantDirectory:
 
 def shown(home: Home) -> TenantOut:
     """Return the tenant as the API shows it."""
-    return TenantOut(name=home.name, created=home.created, **home.spec.__dict__ | {"retry": home.spec.retry.filled()})
+    return TenantOut(name=home.name, uid=home.uid, created=home.created, **home.spec.__dict__ | {"retry": home.spec.retry.filled()})
 
 
 def log_limits(tenant: str, before: Tenant, after: Tenant) -> None:

@@ -12,7 +12,7 @@ KINDS: Final = ("tenant", "channel", "calendar", "fleet", "schedule")
 SECTIONS: Final = {"channels": "channel", "calendars": "calendar", "fleets": "fleet", "schedules": "schedule"}
 """Members of a tenant in the file that declare something of their own; the other members are the tenant's settings."""
 _STATE: Final = {
-    "tenant": {"name", "created"},
+    "tenant": {"name", "uid", "created"},
     "channel": {"name", "created", "paused", "reason", "paused_at", "flow", "rotated_at", "previous_until", "secret"},
     "calendar": {"name"},
     "fleet": {"name", "created", "generation", "resizing"},

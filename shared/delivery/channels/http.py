@@ -348,7 +348,7 @@ class HttpSender:
         loop, seconds = asyncio.get_running_loop(), exchange.seconds
         began = loop.time()
         async with asyncio.timeout(seconds):
-            exchange.place = exchange.place._replace(context=await self._certificates.tls(exchange.tenant, certificate))
+            exchange.place = exchange.place._replace(context=await self._certificates.tls(exchange.target.identity, certificate))
         exchange.seconds = max(0.1, round(seconds - (loop.time() - began), 1))
 
     def _plan(self, target: Target) -> _Plan:

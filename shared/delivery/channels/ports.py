@@ -10,6 +10,7 @@ from ...core.clock import Millis
 from ..circuit_breaker import CLOSED, Breaker
 from ..entra.grants import EntraAudience
 from ..fleet_owners.model import PartitionOwner
+from ..listed_tenants import TenantIdentity
 from .answer_heads import AnswerHead
 from .model import ChannelSpec
 
@@ -41,6 +42,13 @@ class Target:
     """The latest pauses and openings of the breaker that have ended."""
     audiences: tuple[EntraAudience, ...] = ()
     """The tenant's rules for tokens of Entra; http only."""
+    uid: str = ""
+    """The tenant's uid."""
+
+    @property
+    def identity(self) -> TenantIdentity:
+        """The tenant, as the operator's lists name it."""
+        return TenantIdentity(self.tenant, self.uid)
 
 
 @dataclass(slots=True, frozen=True)

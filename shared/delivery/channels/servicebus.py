@@ -24,8 +24,10 @@ from ...core.http1.pool import Place
 from ...core.settings import Settings
 from ..egress_guard import Egress
 from ..identity_tokens import IdentityTokens, NoIdentityToken, TokenSource
+from ..listed_tenants import TenantIdentity
 from ..service_bus.credentials import SECONDS, sign_access
 from ..service_bus.namespaces import problem_of, split_host
+from ..service_bus_grants import parse_grants
 from . import cloudevents, rules
 from .guarded_client import Client, GuardedClient
 from .model import MAX_BUS_PAYLOAD, ServiceBusChannel
@@ -62,7 +64,7 @@ class _Plan:
 
 
 def _make_plan(target: Target, spec: ServiceBusChannel, egress: Egress) -> _Plan:
-    if problem := problem_of(target.tenant, spec.namespace, egress, keyed=spec.key is not None):
+    if problem := problem_of(target.identity, spec.namespace, egress, keyed=spec.key is not None):
         return _Plan(spec, problem=f"the channel's namespace {problem}")
     host, port = split_host(spec.namespace)
     resource = f"https://{spec.namespace.lower()}/{spec.entity}"
@@ -183,10 +185,10 @@ class ServiceBusSender:
         self, settings: Settings, clock: Clock | None = None, *, client: Client | None = None, tokens: TokenSource | None = None
     ) -> None:
         self._clock: Clock = clock or SystemClock()
-        self._egress = Egress(settings.egress_names, plain=False, namespaces=settings.service_bus_names)
+        self._egress = Egress(settings.egress_names, plain=False, namespaces=parse_grants(settings))
         self._client: Client = client or GuardedClient(self._egress, self._clock, settings.deliver_concurrency)
         self._tokens: TokenSource = tokens or IdentityTokens(SCOPE, settings.client_id, self._clock)
-        self._plans: dict[tuple[str, str], _Plan] = {}
+        self._plans: dict[tuple[TenantIdentity, str], _Plan] = {}
 
     async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         """Send one message. A missing queue, role or key is tried again, because it may still be made."""
@@ -218,7 +220,7 @@ class ServiceBusSender:
         return plan.signature
 
     def _plan(self, target: Target) -> _Plan:
-        key, spec = (target.tenant, target.name), target.spec
+        key, spec = (target.identity, target.name), target.spec
         plan = self._plans.get(key)
         if plan is None or plan.spec is not spec:
             if not isinstance(spec, ServiceBusChannel):

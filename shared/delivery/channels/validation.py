@@ -7,10 +7,12 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from yarl import URL
 
+from ..client_certificates.sources import find_listed
 from ..egress_guard import Egress, grid_problem
 from ..entra import requests
 from ..entra.grants import EntraAudience
 from ..kafka.connection import Login, problem_of
+from ..listed_tenants import TenantIdentity
 from ..service_bus.namespaces import problem_of as bus_problem_of
 from .event_target import check_path
 from .http import is_ours
@@ -26,6 +28,7 @@ from .model import (
     is_service_queue,
 )
 
+NOBODY = TenantIdentity("", "")
 MAX_HEADER_VALUE = 4096
 MAX_HEADERS_TOTAL = 16 * 1024
 """Characters of all names and values together, so that a channel fits one property of a row."""
@@ -104,13 +107,13 @@ def find_faults(
     spec: ChannelSpec,
     egress: Egress,
     own_accounts: frozenset[str] | None = frozenset(),
-    tenant: str = "",
+    tenant: TenantIdentity = NOBODY,
     certificates: Container[tuple[str, str]] = (),
 ) -> list[tuple[str, str]]:
     """Return the faults of a channel that its model does not find, as (pointer, detail).
 
     own_accounts: the names of the service's storage accounts; None if they are not known. tenant: the channel's.
-    certificates: the client certificates that the operator has listed, by tenant and name.
+    certificates: the client certificates that the operator has listed, as `parse_certificates` returns them.
     """
     if isinstance(spec, HttpChannel):
         found = list(_url_faults("/url", spec.url, egress))
@@ -182,13 +185,13 @@ def _path_faults(path: str) -> Iterator[tuple[str, str]]:
         yield "/path", str(fault)
 
 
-def _certificate_faults(tenant: str, spec: HttpChannel, certificates: Container[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _certificate_faults(tenant: TenantIdentity, spec: HttpChannel, certificates: Container[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     name = spec.client_certificate
     if name is None:
         return
     if not spec.url.lower().startswith("https:"):
         yield "/client_certificate", "needs an https url"
-    if (tenant, name) not in certificates:
+    if find_listed(certificates, tenant, name) is None:
         yield "/client_certificate", "names no certificate of this tenant in TOCSIN_CLIENT_CERTIFICATES; ask the operator to list it"
 
 

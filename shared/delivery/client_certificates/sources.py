@@ -11,13 +11,14 @@ import base64
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from pathlib import Path
 
 from ...core.errors import TocsinError, UnsafeSettings
 from ...core.http_exchange import HttpReply, TransportFailure, exchange
 from ...core.settings import Settings
 from ..identity_tokens import NoIdentityToken, TokenSource
+from ..listed_tenants import TenantIdentity, check_listed
 
 SCOPE = "https://vault.azure.net/.default"
 MAX_BYTES = 128 * 1024
@@ -30,8 +31,8 @@ type ReadSource = Callable[[str], Awaitable[str]]
 
 _VAULT = r"https://[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.vault(?:\.azure\.net|\.usgovcloudapi\.net|\.azure\.cn)"
 _SECRET = re.compile(rf"({_VAULT})/(?:secrets|certificates)/([0-9A-Za-z-]{{1,127}})", re.IGNORECASE)
-_ENTRY = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?)/([a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?)=(.+)")
-_NAMES = re.compile(r"[a-z0-9-]{1,40}/[a-z0-9-]{1,40}(?==)")
+_ENTRY = re.compile(r"([a-z0-9@-]{1,57})/([a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?)=(.+)")
+_NAMES = re.compile(r"[a-z0-9@-]{1,57}/[a-z0-9-]{1,40}(?==)")
 _LOCAL = re.compile(r"file:.+|env:[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -40,7 +41,7 @@ class CertificateFault(TocsinError):
 
 
 def parse_certificates(settings: Settings) -> Mapping[tuple[str, str], str]:
-    """Return where each certificate is kept, by tenant and name. UnsafeSettings for an entry that is none."""
+    """Return where each certificate is kept, by tenant, as the entry names it, and name. UnsafeSettings for an entry that is none."""
     found: dict[tuple[str, str], str] = {}
     for text in settings.client_certificates.split(","):
         if not text.strip():
@@ -51,9 +52,11 @@ def parse_certificates(settings: Settings) -> Mapping[tuple[str, str], str]:
         shown = names[0] if names else "an entry"
         if entry is None:
             raise UnsafeSettings(
-                f"TOCSIN_CLIENT_CERTIFICATES: {shown} is not an entry such as shop/bank=https://V.vault.azure.net/secrets/S"
+                f"TOCSIN_CLIENT_CERTIFICATES: {shown} is not an entry such as "
+                "shop@0123456789abcdef/bank=https://V.vault.azure.net/secrets/S"
             )
         tenant, name, source = entry.groups()
+        check_listed(settings, "TOCSIN_CLIENT_CERTIFICATES", tenant)
         if not _SECRET.fullmatch(source) and not _LOCAL.fullmatch(source):
             raise UnsafeSettings(
                 f"TOCSIN_CLIENT_CERTIFICATES: {shown} must be kept at https://V.vault.azure.net/secrets/S, file:/PATH or env:NAME"
@@ -62,6 +65,11 @@ def parse_certificates(settings: Settings) -> Mapping[tuple[str, str], str]:
             raise UnsafeSettings(f"TOCSIN_CLIENT_CERTIFICATES: {shown} is given twice")
         found[tenant, name] = source
     return found
+
+
+def find_listed(certificates: Container[tuple[str, str]], tenant: TenantIdentity, name: str) -> tuple[str, str] | None:
+    """Return the tenant and name by which a tenant's certificate is listed, or None."""
+    return next(((each, name) for each in tenant.listed if (each, name) in certificates), None)
 
 
 def reader(tokens: TokenSource) -> ReadSource:

@@ -13,8 +13,9 @@ from ...core.clock import Clock, Millis, to_text
 from ...core.http1.pool import new_tls
 from ...core.settings import Settings
 from ..identity_tokens import IdentityTokens, TokenSource
+from ..listed_tenants import TenantIdentity
 from .bundle import load_bundle, parse_bundle
-from .sources import SCOPE, CertificateFault, ReadSource, parse_certificates, reader
+from .sources import SCOPE, CertificateFault, ReadSource, find_listed, parse_certificates, reader
 
 RENEWED_AFTER = 300.0
 """Seconds after which a certificate in use is read again: a renewal in the vault takes this long to be used."""
@@ -45,8 +46,8 @@ class _Kept:
 class ClientCertificates:
     """Gives channels the certificate that their tenant may use. Belongs to one event loop.
 
-    sources: where each is kept, by tenant and name. Two tenants never share settings of TLS, and so no connection, even if they have the
-    same certificate.
+    sources: where each is kept, as `parse_certificates` returns it. Two tenants never share settings of TLS, and so no connection, even if
+    they have the same certificate.
     """
 
     def __init__(
@@ -68,14 +69,14 @@ class ClientCertificates:
         tokens = IdentityTokens(SCOPE, settings.client_id, clock)
         return cls(parse_certificates(settings), clock, reader(tokens), tokens=tokens)
 
-    async def tls(self, tenant: str, name: str) -> ssl.SSLContext:
+    async def tls(self, tenant: TenantIdentity, name: str) -> ssl.SSLContext:
         """Return settings of TLS with the tenant's certificate. The same ones until it is renewed. Raises CertificateFault."""
-        source = self._sources.get((tenant, name))
-        if source is None:
+        listed = find_listed(self._sources, tenant, name)
+        if listed is None:
             raise CertificateFault("the operator has not listed it for this tenant")
-        kept = self._kept.setdefault((tenant, name), _Kept())
+        kept = self._kept.setdefault(listed, _Kept())
         if (kept.reading is None or kept.reading.done()) and self._clock.monotonic() >= kept.read_at:
-            kept.reading = asyncio.get_running_loop().create_task(self._renew(tenant, name, source, kept))
+            kept.reading = asyncio.get_running_loop().create_task(self._renew(tenant.name, name, self._sources[listed], kept))
         if kept.reading is not None and not kept.is_valid(self._clock.now()):
             # Shielded: a cancelled delivery must not end the read for the others.
             await asyncio.shield(kept.reading)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from yarl import URL
 
 from ..egress_guard import Egress
+from ..listed_tenants import TenantIdentity
 from ..service_bus_grants import AZURE_DOMAINS, is_namespace
 
 
@@ -23,7 +24,7 @@ def split_host(namespace: str) -> tuple[str, int]:
     return host, number
 
 
-def problem_of(tenant: str, namespace: str, egress: Egress, *, keyed: bool) -> str | None:
+def problem_of(tenant: TenantIdentity, namespace: str, egress: Egress, *, keyed: bool) -> str | None:
     """Return the reason why a channel of this tenant may not send there, or None. keyed: the channel has an access key."""
     try:
         host, port = split_host(namespace)

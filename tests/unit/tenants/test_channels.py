@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shared.core.errors import OutcomeUnknown, Problem
 from shared.core.signing import sign
-from shared.delivery.channels.model import EventGridChannel, FleetChannel, HttpChannel, QueueChannel
+from shared.delivery.channels.model import EventGridChannel, FleetChannel, HttpChannel, QueueChannel, ServiceBusChannel
 from shared.delivery.channels.validation import find_faults
 from shared.delivery.egress_guard import Egress
 from shared.storage.names import TENANTS
@@ -141,6 +141,31 @@ def test_an_event_grid_endpoint_is_https() -> None:
     assert find_faults(good, EGRESS) == []
     plain = EventGridChannel(type="eventgrid", endpoint="http://localhost/api/events")
     assert [pointer for pointer, _ in find_faults(plain, EGRESS)] == ["/endpoint"]
+
+
+async def test_a_channel_of_a_tenant_that_is_made_again_gets_nothing_that_was_listed_for_the_former(world: World) -> None:
+    await world.directory.put("shop", Tenant())
+    former = (await world.directory.get("shop"))[0].uid
+    host = "orders.servicebus.windows.net"
+    world.settings = make_settings(client_certificates=f"shop@{former}/bank=env:BANK", service_bus=f"shop@{former}={host}")
+    directory = world.instance()
+    bank = HttpChannel(type="http", url="https://bank.example/", client_certificate="bank")
+    bus = ServiceBusChannel(type="servicebus", namespace=host, entity="alarms")
+    for name, spec in (("bank", bank), ("bus", bus)):
+        await directory.channels.put("shop", name, spec)
+    target = await directory.target("shop", "bank")
+    assert target is not None and target.identity == ("shop", former)
+    await directory.delete("shop")
+    assert (await directory.put("shop", Tenant(), dry_run=True))[0].uid == ""
+    later = (await directory.put("shop", Tenant()))[0].uid
+    assert later not in ("", former) and (await directory.list(10))[0][0].uid == later
+    for name, spec, pointer in (("bank", bank, "/client_certificate"), ("bus", bus, "/namespace")):
+        with pytest.raises(Problem) as refused:
+            await directory.channels.put("shop", name, spec)
+        assert [each["pointer"] for each in refused.value.errors] == [pointer]
+    await directory.channels.put("shop", "bank", http())
+    target = await directory.target("shop", "bank")
+    assert target is not None and target.identity == ("shop", later)
 
 
 # -- secrets

@@ -28,6 +28,11 @@ def make_settings(allow: str = "") -> Settings:
     return Settings(storage="UseDevelopmentStorage=true", egress_allow=allow)
 
 
+def deployed_settings(**given: str) -> Settings:
+    """Return settings of an app whose storage is not the emulator."""
+    return Settings(storage="AccountName=real;AccountKey=c2VjcmV0", admin_key="a" * 32, signing_key="s" * 32, **given)
+
+
 def make_delivery(id: str = "ev-1", **change: Any) -> OutgoingDelivery:
     return OutgoingDelivery(**({"id": id, "due": NOW - 40, "fired": NOW, "attempt": 1, "body": b'{"n": 1.0}'} | change))
 

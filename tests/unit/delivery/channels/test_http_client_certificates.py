@@ -32,10 +32,11 @@ from shared.delivery.client_certificates.bundle import Bundle, load_bundle, pars
 from shared.delivery.client_certificates.sources import CertificateFault, parse_certificates, reader
 from shared.delivery.client_certificates.store import RENEWED_AFTER, RETRIED_AFTER, ClientCertificates
 from shared.delivery.egress_guard import Egress
+from shared.delivery.listed_tenants import TenantIdentity
 from tests.certificates import make_certificate
 from tests.texts import assert_text
 
-from .conftest import NOW, OK, Listen, Receiver, Request, make_delivery, make_settings
+from .conftest import NOW, OK, Listen, Receiver, Request, deployed_settings, make_delivery, make_settings
 
 PEM, PLAIN = serialization.Encoding.PEM, serialization.NoEncryption()
 DAY = 86_400_000
@@ -86,6 +87,7 @@ def far(name: str, authority: Issued | None = None) -> Issued:
 
 
 AUTHORITY = far("clients")
+UID, OTHER_UID = "0123456789abcdef", "fedcba9876543210"
 
 
 class Bank:
@@ -95,7 +97,9 @@ class Bank:
         self.server, self.clock = server, clock
         self.vault: dict[str, str | CertificateFault] = {}
         self.reads: list[str] = []
-        self.certificates = ClientCertificates({("a", "bank"): "a's", ("b", "bank"): "b's"}, clock, self.read, context=trusting)
+        self.certificates = ClientCertificates(
+            {("a", "bank"): "a's", ("b", "bank"): "b's", (f"shop@{UID}", "bank"): "shop's"}, clock, self.read, context=trusting
+        )
         self.sender = HttpSender(make_settings("127.0.0.0/8"), clock, lookup=loopback, tls=trusting(), certificates=self.certificates)
         self.seen: list[tuple[str, str]] = []
         """The tenant of each request, and the name in the certificate of its connection."""
@@ -107,9 +111,9 @@ class Bank:
             raise found
         return found
 
-    async def send(self, tenant: str, certificate: str | None = "bank", event: str = "ev-1") -> Verdict:
+    async def send(self, tenant: str, certificate: str | None = "bank", event: str = "ev-1", uid: str = "") -> Verdict:
         spec = HttpChannel(type="http", url=f"https://bank.example:{self.server.port}/hook?token=s3cret", client_certificate=certificate)
-        return await self.sender.send(Target(tenant, "default", spec), make_delivery(event))
+        return await self.sender.send(Target(tenant, "default", spec, uid=uid), make_delivery(event))
 
 
 async def loopback(host: str, port: int) -> list[str]:
@@ -316,11 +320,29 @@ def test_a_channel_names_a_certificate_of_its_own_tenant_and_https() -> None:
 
     def ask(tenant: str, name: str, url: str = "https://bank.example/") -> list[str]:
         spec = HttpChannel(type="http", url=url, client_certificate=name)
-        return [pointer for pointer, _ in find_faults(spec, Egress(["bank.example"]), frozenset(), tenant, certificates)]
+        return [
+            pointer for pointer, _ in find_faults(spec, Egress(["bank.example"]), frozenset(), TenantIdentity(tenant, UID), certificates)
+        ]
 
     assert ask("a", "pay") == ask("b", "bank") == []
     assert ask("b", "pay") == ask("c", "bank") == ask("a", "tocsin-admin-key") == ["/client_certificate"]
     assert ask("a", "pay", "http://bank.example/") == ["/client_certificate"]
+
+
+@pytest.mark.parametrize("entry", ["a/bank=env:X", "a@1/bank=env:X", f"@{UID}/bank=env:X", f"a@{UID}@{UID}/bank=env:X"])
+def test_a_deployed_app_does_not_start_with_a_certificate_of_a_tenant_without_its_uid(entry: str) -> None:
+    with pytest.raises(UnsafeSettings, match="TOCSIN_CLIENT_CERTIFICATES"):
+        parse_certificates(deployed_settings(client_certificates=entry))
+
+
+async def test_a_later_tenant_of_the_same_name_does_not_get_the_certificate(bank: Bank) -> None:
+    bank.vault["shop's"] = far("shop", AUTHORITY).pem
+    assert (await bank.send("shop", uid=UID)).outcome == "delivered"
+    reads = list(bank.reads)
+    for uid in (OTHER_UID, ""):
+        refused = await bank.send("shop", uid=uid)
+        assert refused.outcome == "retry" and "not listed it for this tenant" in (refused.error or "")
+    assert bank.seen == [("shop", "shop")] and bank.reads == reads
 
 
 async def test_a_stored_channel_without_tls_sends_nothing(listen: Listen) -> None:

@@ -25,12 +25,14 @@ from shared.delivery.channels.servicebus import ServiceBusSender, judge, message
 from shared.delivery.channels.validation import find_faults, mask_secrets, restore_secrets
 from shared.delivery.egress_guard import Egress
 from shared.delivery.identity_tokens import IdentityTokens, NoIdentityToken
+from shared.delivery.listed_tenants import TenantIdentity
 from shared.delivery.service_bus.credentials import sign_access
+from shared.delivery.service_bus_grants import parse_grants
 from shared.testing.service_bus import BusAnswer, FakeBusClient, FakeNamespace
 from tests.certificates import make_certificate
 from tests.texts import assert_text
 
-from .conftest import NOW, Listen, Request, make_delivery
+from .conftest import NOW, Listen, Request, deployed_settings, make_delivery
 
 HOST = "orders.servicebus.windows.net"
 KEY = {"key_name": "sender", "key": "c2VjcmV0+/=="}
@@ -262,7 +264,7 @@ async def test_the_identitys_token_goes_to_the_listed_namespaces_of_a_tenant_alo
 )
 def test_what_can_never_be_delivered_is_refused_when_it_is_stored(spec: dict[str, str], pointer: str | None) -> None:
     channel = to_bus(**spec).spec
-    found = find_faults(channel, Egress(["bus.internal"], namespaces=["shop=orders.servicebus.windows.net"]), frozenset(), "demo")
+    found = find_faults(channel, Egress(["bus.internal"], namespaces=[("shop", HOST)]), frozenset(), TenantIdentity("demo", "a" * 16))
     assert [where for where, _ in found] == ([pointer] if pointer else [])
 
 
@@ -306,6 +308,29 @@ def test_the_key_is_masked_and_stays_with_its_namespace() -> None:
 def test_an_entry_of_the_operators_list_that_is_no_namespace_stops_the_start(entry: str) -> None:
     with pytest.raises(UnsafeSettings, match="TOCSIN_SERVICE_BUS"):
         ServiceBusSender(make_settings(service_bus=entry))
+
+
+@pytest.mark.parametrize("tenant", ["acme", "acme@1", f"@{'a' * 16}", f"acme@{'a' * 16}@{'b' * 16}"])
+def test_a_deployed_app_does_not_start_with_a_namespace_of_a_tenant_without_its_uid(tenant: str) -> None:
+    with pytest.raises(UnsafeSettings, match="TOCSIN_SERVICE_BUS") as raised:
+        parse_grants(deployed_settings(service_bus=f"{tenant}={HOST}"))
+    assert_text("listed-tenant.without-uid", str(raised.value), tenant=tenant)
+
+
+async def test_the_identitys_token_is_not_for_a_later_tenant_of_the_same_name() -> None:
+    namespace = FakeNamespace(HOST, tokens=["s3cret-token"])
+    namespace.add("alarms/north")
+    tokens, settings = GivenTokens(), deployed_settings(service_bus=f"shop@{'a' * 16}={HOST}")
+    sender = ServiceBusSender(settings, SettableClock(NOW), client=FakeBusClient(namespace), tokens=tokens)
+    former = replace(to_bus("shop"), uid="a" * 16)
+    assert (await sender.send(former, make_delivery())).outcome == "delivered"
+    asked = tokens.asked
+    # The later tenant's channel is even the same object, so nothing that was kept for the former one may be used.
+    for uid in ("b" * 16, ""):
+        refused = await sender.send(replace(former, uid=uid), make_delivery())
+        assert (refused.outcome, refused.status) == ("final", None) and "TOCSIN_SERVICE_BUS" in (refused.error or "")
+    assert tokens.asked == asked
+    await sender.close()
 
 
 class Credential:
