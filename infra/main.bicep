@@ -52,7 +52,7 @@ param signingKey string = ''
 @description('Whether the vault holds both keys already, so that the app gets its roles on them though this deployment writes neither.')
 param keysInVault bool = false
 
-@description('Kafka topics whose messages are events, without passwords (TOCSIN_KAFKA_SOURCES).')
+@description('Kafka topics whose messages are events, each with its tenant\'s `uid` and without passwords (TOCSIN_KAFKA_SOURCES).')
 param kafkaSources array = []
 
 @description('Hosts and networks that http channels may reach beside public https (TOCSIN_EGRESS_ALLOW).')

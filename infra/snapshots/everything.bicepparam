@@ -10,7 +10,7 @@ param scaleAccounts = 2
 param newShards = '1,2'
 param keysInVault = true
 param kafkaSources = [
-  { servers: 'kafka.internal:9093', topic: 'orders', tenant: 'shop' }
+  { servers: 'kafka.internal:9093', topic: 'orders', tenant: 'shop', uid: '0123456789abcdef' }
 ]
 param egressAllow = 'kafka.internal'
 param backlogPerSecond = 500

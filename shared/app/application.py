@@ -144,7 +144,7 @@ class Application:
             settings.bigben_open,
             ports.process.name if ports.process is not None else "",
         )
-        sources = read_sources(settings.kafka_sources.get_secret_value())
+        sources = read_sources(settings.kafka_sources.get_secret_value(), emulated=settings.emulated)
         self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, consumer_opener(settings.client_id))
         # Operation
         periods = {**PERIODS, **KAFKA_PERIODS} if sources else PERIODS

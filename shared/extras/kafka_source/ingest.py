@@ -37,7 +37,7 @@ _LONGEST_PAUSE = 5.0
 class IntakePort(Protocol):
     """The part of `Intake` that this module uses."""
 
-    async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> Sequence[IntakeResult]:
+    async def take(self, tenant: str, items: Sequence[Item], *, origin: str, uid: str) -> Sequence[IntakeResult]:
         """See `Intake.take`."""
 
 
@@ -141,7 +141,7 @@ class SourceReader:
         """Accept the records once. Returns those to retry, and the seconds to wait before."""
         items = [item_of(self.source, record) for record in records]
         try:
-            results = await self._intake.take(self.source.tenant, items, origin="kafka")
+            results = await self._intake.take(self.source.tenant, items, origin="kafka", uid=self.source.uid)
         except (StorageError, Problem) as error:
             # Nothing was decided: storage does not answer, or the tenant does not exist. Both may change, so all records are retried.
             counts["failures"] += 1

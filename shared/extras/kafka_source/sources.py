@@ -1,7 +1,8 @@
 """The setting `TOCSIN_KAFKA_SOURCES`: Kafka topics that hold events, each with the tenant that owns the events.
 
-A JSON array: `[{"servers": "name.servicebus.windows.net:9093", "topic": "orders", "tenant": "acme"}]`. A message needs no key: anyone who
-may write to the topic may create events of the tenant.
+A JSON array: `[{"servers": "name.servicebus.windows.net:9093", "topic": "orders", "tenant": "acme", "uid": "0123456789abcdef"}]`. A message
+needs no key: anyone who may write to the topic may create events of the tenant. Another tenant that is made under the name has another uid,
+and gets none of them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class KafkaSource(Strict):
     servers: Annotated[str, StringConstraints(pattern=SERVERS, max_length=1024)]
     topic: Annotated[str, StringConstraints(pattern=TOPIC)]
     tenant: Name
+    uid: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")] = ""
+    """The tenant's uid. Only on the emulator it may be left out, for whichever tenant has the name."""
     group: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._$-]{1,249}$")] = "tocsin"
     tls: bool = True
     username: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
@@ -54,7 +57,7 @@ class KafkaSource(Strict):
 _SOURCES: TypeAdapter[tuple[KafkaSource, ...]] = TypeAdapter(tuple[KafkaSource, ...])
 
 
-def read_sources(text: str) -> tuple[KafkaSource, ...]:
+def read_sources(text: str, *, emulated: bool) -> tuple[KafkaSource, ...]:
     """Return the sources of the setting's value; a blank value has none. Raises UnsafeSettings, without quoting any value."""
     if not text.strip():
         return ()
@@ -64,6 +67,8 @@ def read_sources(text: str) -> tuple[KafkaSource, ...]:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         where = "/".join(str(part) for part in first["loc"])
         raise UnsafeSettings(f"{SETTING}: {f'{where}: ' if where else ''}{first['msg']}") from None
+    if not emulated and (bare := next((at for at, source in enumerate(found) if not source.uid), None)) is not None:
+        raise UnsafeSettings(f"{SETTING}: {bare}/uid: give the tenant's uid, which `tocsin tenants get` shows")
     seen = [(source.servers, source.group, source.topic) for source in found]
     if len(set(seen)) != len(seen):
         raise UnsafeSettings(f"{SETTING}: a topic occurs twice with the same servers and group, so that two tenants would own its events")

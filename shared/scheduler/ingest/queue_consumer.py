@@ -20,6 +20,7 @@ from ...tenants.model import Tenant
 from ...tenants.store import TenantDirectory
 from ...web import auth
 from ...web.bodies import Pace
+from ...web.problem import not_found
 from ..rows import EventToStore
 from ..timings import CARRIED_FROM_TRY, LONGEST_INTAKE_PAUSE, NEWER_RETRY_DELAY, OPEN_EVENTS_RETRY, POISON_RETRY_DELAY
 from .admission import Admitted, Ingest, unstored
@@ -100,13 +101,16 @@ class Intake:
         self._directory, self._ingest, self._writer, self._outbox, self._queues = directory, ingest, writer, outbox, queues
         self._rejects, self._clock, self._ids, self._key, self._counters = rejects, clock, ids, key, counters
 
-    async def take(self, tenant: str, items: Sequence[Item], *, origin: str, term: int | None = None) -> list[IntakeResult]:
+    async def take(self, tenant: str, items: Sequence[Item], *, origin: str, term: int | None = None, uid: str = "") -> list[IntakeResult]:
         """Check events as HTTP does, store the good ones, keep the bad ones as rejects. Return results in the order given.
 
         The caller is responsible for the tenant: no key is checked. origin (`queue`, `kafka`): the source that rejects name. Safe to repeat
         with the same items, as one must for `RetryLater` results. Raises `StorageError` if nothing could be decided, and 404 for an unknown
-        tenant; nothing is stored then, and all items can be taken again. term: see `EventToStore`.
+        tenant; nothing is stored then, and all items can be taken again. term: see `EventToStore`. uid: a tenant with another one is
+        unknown; '' for whichever tenant has the name.
         """
+        if uid and await self._directory.uid(tenant) != uid:
+            raise not_found("tenant")
         with self._ingest.limits.admitting(tenant) as admission:
             return await self._take(tenant, items, admission, origin, term)
 

@@ -181,7 +181,7 @@ class App:
         if until is None:
             return (await self.app.timers.run_once("ingest_kafka"))["kafka"]
         await self.app.kafka.close()
-        sources = read_sources(self.settings.kafka_sources.get_secret_value())
+        sources = read_sources(self.settings.kafka_sources.get_secret_value(), emulated=True)
         ingest = KafkaIngest(sources, self.app.scheduler.intake, self.clock, self.settings.kafka_poll_seconds, consumer_opener(None))
         counts: Counter[str] = Counter()
         left = False

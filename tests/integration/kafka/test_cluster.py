@@ -123,7 +123,7 @@ async def test_all_brokers_are_away_and_back(cluster: MockCluster, apps: Apps) -
 
 async def taken(app: App, cluster: MockCluster, topic: str, until: Callable[[], Any]) -> Counter[str]:
     """Run the timer of a source, whose group has the topic's name, until this is true; return the counts of all runs."""
-    sources = read_sources(source(cluster, topic, group=topic))
+    sources = read_sources(source(cluster, topic, group=topic), emulated=True)
     ingest = KafkaIngest(sources, app.app.scheduler.intake, app.clock, 3.0, consumer_opener(None))
     counts: Counter[str] = Counter()
 

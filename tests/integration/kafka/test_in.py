@@ -60,7 +60,7 @@ async def test_events_come_in_and_are_delivered(broker: Cluster, apps: Apps) -> 
 async def test_crash_before_the_commit_makes_no_event_twice(broker: Cluster, apps: Apps, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = broker.topic("in-crash")
     app: App = await apps()
-    [found] = read_sources(source(broker, topic, group="crash"))
+    [found] = read_sources(source(broker, topic, group="crash"), emulated=True)
     broker.put(topic, [event(n) for n in range(5000)])
 
     def ingest() -> KafkaIngest:
@@ -73,9 +73,9 @@ async def test_crash_before_the_commit_makes_no_event_twice(broker: Cluster, app
     stored = 0
 
     class Dies:
-        async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> Sequence[IntakeResult]:
+        async def take(self, tenant: str, items: Sequence[Item], *, origin: str, uid: str) -> Sequence[IntakeResult]:
             nonlocal stored
-            results = await app.app.scheduler.intake.take(tenant, items, origin=origin)
+            results = await app.app.scheduler.intake.take(tenant, items, origin=origin, uid=uid)
             stored += len(results)
             if stored >= 1200:
                 raise Crash  # all is stored, nothing of it committed
@@ -137,7 +137,7 @@ async def test_tenant_over_its_rate_is_waited_for(broker: Cluster, apps: Apps) -
 async def test_partitions_that_move_between_two_living_members_lose_and_double_nothing(broker: Cluster, apps: Apps) -> None:
     topic = broker.topic("in-move")
     app: App = await apps()
-    [found] = read_sources(source(broker, topic, group="move"))
+    [found] = read_sources(source(broker, topic, group="move"), emulated=True)
     members = [KafkaIngest([found], app.app.scheduler.intake, app.clock, 600.0, consumer_opener(None)) for _ in range(2)]
     broker.put(topic, [event(n) for n in range(1500)])
     running = [asyncio.create_task(members[0].run_once(app.clock.now()))]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.core.clock import to_text
-from shared.core.errors import Unavailable
+from shared.core.errors import Problem, Unavailable
 from shared.extras.kafka_source.consumer import KafkaMessage
 from shared.extras.kafka_source.ingest import item_of
 from shared.extras.kafka_source.sources import KafkaSource
@@ -271,6 +271,20 @@ async def test_other_sources_are_taken_in_alike(world: World) -> None:
     again = await world.do(intake.take("demo", items[:1] + items[3:], origin="kafka"))
     assert [taken.new for taken in again if not isinstance(taken, Reject | RetryLater)] == [False, True]
     assert len(world.events()) == 3
+
+
+async def test_events_of_a_source_are_not_for_a_later_tenant_of_the_same_name(world: World) -> None:
+    former = (await world.admin.get("/api/v1/tenants/demo")).json()["uid"]
+    intake, items = world.app.scheduler.intake, [Item(json.dumps(GOOD | {"delay": "PT1H"}).encode(), "kafka:orders/0/1", START)]
+    [made] = await world.do(intake.take("demo", items, origin="kafka", uid=former))
+    assert not isinstance(made, Reject | RetryLater)
+    assert (await world.admin.delete("/api/v1/tenants/demo")).status == 204
+    assert (await world.admin.put("/api/v1/tenants/demo?inherit=true", {})).json()["uid"] != former
+    items = [items[0]._replace(source="kafka:orders/0/2")]
+    with pytest.raises(Problem) as refused:
+        await world.do(intake.take("demo", items, origin="kafka", uid=former))
+    assert refused.value.code == "not-found"
+    assert len(world.events()) == 1
 
 
 async def test_a_fan_out_of_a_source_is_stored_once_and_put_back_as_its_events(world: World) -> None:

@@ -19,7 +19,7 @@ from shared.extras.kafka_source.sources import KafkaSource
 from shared.scheduler.ingest.admission import Admitted
 from shared.scheduler.ingest.queue_consumer import IntakeResult, Item, Reject, RetryLater
 
-SOURCE = KafkaSource(servers="b:9092", topic="orders", tenant="acme")
+SOURCE = KafkaSource(servers="b:9092", topic="orders", tenant="acme", uid="0123456789abcdef")
 BUSY = Problem(429, "too-many-requests", "over the tenant's events per second")
 
 
@@ -80,8 +80,8 @@ class Fake:
         self.asked: list[list[int]] = []
         self.begun = asyncio.Event()
 
-    async def take(self, tenant: str, items: Sequence[Item], *, origin: str) -> Sequence[IntakeResult]:
-        assert (tenant, origin) == ("acme", "kafka")
+    async def take(self, tenant: str, items: Sequence[Item], *, origin: str, uid: str) -> Sequence[IntakeResult]:
+        assert (tenant, origin, uid) == ("acme", "kafka", SOURCE.uid)
         numbers = [int(item.raw) for item in items]
         self.asked.append(numbers)
         self.begun.set()
