@@ -230,7 +230,15 @@ LISTS = {
     "fleets/web/turns": [TURN, {**TURN, "epoch": 7, "holder": "s3", "state": "revoked", "sequence": 41, "note": "its disk is full"}],
     "locks": LOCKS,
     "fleets/web/maintenance/events": [FREEZE, REBOOT],
-    "tenants": [{"name": "shop", "durability": None, "limits": {"events_per_second": 100.0, "open_events": None}, "created": AT}],
+    "tenants": [
+        {
+            "name": "shop",
+            "uid": "0123456789abcdef",
+            "durability": None,
+            "limits": {"events_per_second": 100.0, "open_events": None},
+            "created": AT,
+        }
+    ],
     "tenants/shop/keys": [
         {"prefix": "tsn_3ijpvmo2", "scopes": ["agent", "events"], "fleet": "web", "node": "s1", "note": "for [s1]", "created": AT}
     ],
