@@ -26,7 +26,7 @@ async def test_every_panel_shows_what_the_api_holds(look: Look, stage: Stage) ->
     for panel in PANELS:
         await look.shows(panel)
     stats = stage.call("GET", "stats")
-    for name, count in (("open", stats["open"]), ("retrying", 1), ("delivered, 24 h", stats["delivered"]), ("ledger gap, 1 h", 0)):
+    for name, count in (("open", stats["open"]), ("retrying", 1), ("delivered, 24 h", stats["delivered"]), ("unaccounted events, 1 h", 0)):
         await expect(look.panel("now").locator(f'.tile[data-name="{name}"] b')).to_have_text(f"{count:,}")
     planned = sum(each["scheduled"] for each in stage.call("GET", "load")["items"])
     assert planned >= 300

@@ -130,6 +130,7 @@ def _run_agent(config: Config, outputs: LogOutputs, *, once: bool, style: str) -
 
     from ...core.node_logs.outputs import export_logs
     from ...maintenance.agent.observability.logs import set_up
+    from ...maintenance.agent.observability.service_manager import ServiceManager
     from ...maintenance.agent.service import Agent, CannotStart
 
     root, printing = logging.getLogger(), set_up(style)
@@ -155,7 +156,8 @@ def _run_agent(config: Config, outputs: LogOutputs, *, once: bool, style: str) -
         export.close()
         os._exit(Exit.FAILED)
 
-    agent = Agent(config, once=once, log_counts=lambda: export.counts)
+    manager = ServiceManager.take_from(os.environ)
+    agent = Agent(config, once=once, log_counts=lambda: export.counts, manager=manager)
     threading.excepthook = crash
     _obey_signals(agent)
     try:

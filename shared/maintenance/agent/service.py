@@ -39,6 +39,7 @@ from .model import EventPhase, EventRecord, NodeState
 from .observability.context import LogContext
 from .observability.figures import AgentFigures
 from .observability.health import AgentHealth, HealthServer
+from .observability.service_manager import ServiceManager
 from .observations import Observation, StartUp, StopRequested, Tick
 from .timings import IDENTIFY_INTERVAL, SHUTDOWN_WAIT, STALLED, TICK
 
@@ -67,6 +68,7 @@ class Agent:
         client: AppClient | None = None,
         boot_id: str = "",
         log_counts: Callable[[], Mapping[str, int]] = dict,
+        manager: ServiceManager | None = None,
     ) -> None:
         """log_counts: the lines of the log's outputs, by outcome."""
         self.config, self.figures = config, AgentFigures()
@@ -74,6 +76,7 @@ class Agent:
         self._imds: Imds = imds if imds is not None else HttpImds(config.imds, api_version=config.api_version)
         self._runner, self._disk, self._client = runner, disk, client
         self._log_counts = log_counts
+        self._manager = manager if manager is not None else ServiceManager()
         self._boot_id = boot_id or BOOT.read_text().strip()
         self._inbox: queue.SimpleQueue[Observation] = queue.SimpleQueue()
         self._stopping = threading.Event()
@@ -134,6 +137,8 @@ class Agent:
                 self._lock(stack)
             if not self._dry and not self._once:
                 self._answer_probes(stack)
+            # Not later: until the metadata service answers, the agent works and tries again.
+            self._manager.started()
             disk: Disk = self._disk if self._disk is not None else NullDisk() if self._dry else DiskFolder(self.config.state)
             if not self._identify(disk):
                 return False
@@ -179,7 +184,7 @@ class Agent:
             if self._trouble != found.reason:
                 self._trouble = found.reason
                 log.warning("The machine cannot be identified: %s", found.reason, extra={"action": "agent_machine_unknown", **self.about()})
-            self._progress = steady()
+            self._moved()
             if self._once:
                 return False
             self._stopping.wait(IDENTIFY_INTERVAL)
@@ -309,15 +314,21 @@ class Agent:
                 if not self._trouble:
                     extra = {"action": "agent_state_unsaved", **self.about()}
                     log.error("The agent does nothing: %s", self._unsaved(error), extra=extra)
-                self._trouble, self._progress = self._unsaved(error), steady()
+                self._trouble = self._unsaved(error)
+                self._moved()
                 if self._stopping.wait(TICK):
                     return
         if self._trouble:
             self._trouble = ""
             loop.forget_time()
-        self._progress = steady()
+        self._moved()
         if self._reporter is not None:
             self._reporter.latest(loop.state)
+
+    def _moved(self) -> None:
+        """Note that the loop does not hang."""
+        self._progress = steady()
+        self._manager.progress()
 
     def _new_context(self) -> LogContext:
         return LogContext(self._identity()["node"], self.config.settings.fleet)

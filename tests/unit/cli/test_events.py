@@ -117,6 +117,17 @@ def test_one_of_several_that_fails_does_not_stop_the_others(tocsin: Command) -> 
     assert "where: DELETE events/nobody" in result.err and "where: DELETE events/nothing" in result.err
 
 
+def test_an_event_that_waited_for_a_paused_channel_says_so(tocsin: Command) -> None:
+    tocsin.environment.setenv("TOCSIN_KEY", LOCAL_ADMIN_KEY)
+    tocsin.ok("tenants", "channels", "pause", TENANT, "default", "--reason", "to see a late event")
+    tocsin.ok("events", "create", "--tenant", TENANT, "--id", "late-17", "--delay", "0s")
+    tocsin.kit.advance(seconds=2)
+    tocsin.ok("tenants", "channels", "resume", TENANT, "default")
+    tocsin.kit.advance(seconds=2)
+    [found] = tocsin.ok("events", "get", "--tenant", TENANT, "late-17", "--json").documents
+    assert found["state"] == "delivered" and found["late_because"][0]["reason"] == "paused"
+
+
 def test_lists_take_the_states_of_the_app_that_a_stored_event_can_have() -> None:
     assert {*get_args(events.EventState)} == {*get_args(EventState.__value__)} - {"queued"}
 

@@ -53,7 +53,7 @@ export const now = {
           tile("delivered, 24 h", count(stats.delivered)),
           tile("dead, 24 h", count(stats.dead), bad(stats.dead)),
           tile("late p99, 24 h", span(stats.late_ms.p99)),
-          tile(`ledger gap, ${range < 60 ? `${range} min` : `${range / 60} h`}`, count(gap), gap ? "bad" : "good", "Accepted events minus finished events, of finished shards. Any value but 0 is a fault of the service."),
+          tile(`unaccounted events, ${range < 60 ? `${range} min` : `${range / 60} h`}`, count(gap), gap ? "bad" : "good", "Accepted events minus finished events, of finished shards. Any value but 0 is a fault of the service."),
         );
         const rows = Object.entries(stats.channels).map(([name, each]) => [name, badge(each.state, each.state === "ok" ? "good" : "bad"), count(each.delivered), count(each.dead), count(each.held), span(each.late_ms.p99)]);
         // The service counts by channel once all events of a minute have ended.

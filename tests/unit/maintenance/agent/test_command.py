@@ -117,7 +117,7 @@ def test_agent_that_cannot_begin_ends_with_1_and_says_why(file: Path, capsys: py
 def test_unit_runs_this_program_with_the_named_file(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = command(capsys, "--unit", "--config", "/etc/mine.toml")
     assert code == 0 and re.search(r"^ExecStart=/\S*python\S* -m shared\.cli agent --config /etc/mine\.toml$", out, re.MULTILINE)
-    assert "@" not in out and "KillMode=mixed" in out and "Restart=always" in out
+    assert "@" not in out and "KillMode=mixed" in out and "Type=notify" in out and "WatchdogSec=" in out and "Restart=always" in out
 
 
 def test_unit_names_the_whole_path_of_a_file_that_is_named_from_where_one_stands(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +30,7 @@ from shared.maintenance.agent.loop import interpret_approval, interpret_poll
 from shared.maintenance.agent.model import EventPhase, EventRecord, NodeState
 from shared.maintenance.agent.model import ScheduledEvent as ScheduledEvent
 from shared.maintenance.agent.observability.figures import AgentFigures
+from shared.maintenance.agent.observability.service_manager import ServiceManager
 from shared.maintenance.agent.observations import ApprovalPosted, DocumentRead, HookEnded, Observation, PollFailed
 from shared.maintenance.agent.service import Agent, CannotStart
 from tests.unit.maintenance.agent.cuttable_disk import CuttableDisk
@@ -171,6 +174,30 @@ def test_event_goes_its_whole_way_and_probes_show_it(running: Running) -> None:
     text = agent.metrics()
     assert 'tocsin_agent_approvals_total{outcome="posted"} 1\n' in text and 'tocsin_agent_events{phase="DONE"} 1\n' in text
     assert "tocsin_agent_document_incarnation 3\n" in text and "process_resident_memory_bytes " in text
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_is_told_of_the_start_and_of_each_tick_even_before_the_machine_is_known(
+    running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool
+) -> None:
+    monkeypatch.setattr("shared.maintenance.agent.service.IDENTIFY_INTERVAL", 0.01)
+    # A socket's path has at most 108 bytes.
+    monkeypatch.chdir(tmp_path)
+    address = f"@tocsin-{os.getpid()}" if abstract else "notify"
+    environment = {"NOTIFY_SOCKET": address, "PATH": "/bin"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.settimeout(BUSY)
+        systemd.bind(address.replace("@", "\0"))
+        imds = Service(TransportFailure("no answer"))
+        running.start(imds=imds, manager=ServiceManager.take_from(environment))
+        assert environment == {"PATH": "/bin"}
+        assert [systemd.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+
+
+def test_an_agent_works_while_systemd_hears_nothing(running: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    agent = running.start(manager=ServiceManager(f"{tmp_path}/nobody"))
+    until(lambda: agent.health().live and not agent.health().reasons, "ready")
+    assert len([record for record in caplog.records if getattr(record, "action", "") == "agent_systemd_away"]) == 1
 
 
 def test_not_ready_until_a_document_came_and_says_why(running: Running) -> None:
