@@ -7,10 +7,13 @@ listed for the former. On the emulator an entry may leave the uid out, so that s
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..core.errors import UnsafeSettings
-from ..core.settings import Settings
+
+if TYPE_CHECKING:
+    # The bare package has no library for settings.
+    from ..core.settings import Settings
 
 _FORM: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?(@[0-9a-f]{16})?")
 
