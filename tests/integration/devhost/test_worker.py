@@ -49,7 +49,8 @@ def test_worker_that_is_killed_is_replaced_and_what_ran_in_it_fails(devhost: Sta
     # A request that comes before the next worker is there waits for it.
     assert httpx.get(f"{url}/api/noop", timeout=180).text == "ok"
     assert workers_of(process.popen.pid) != [worker]
-    assert "(SIGKILL): 1 invocation" in process.text
+    # A tick of the timer may run beside the request.
+    assert re.search(r"\(SIGKILL\): [12] invocation", process.text)
 
 
 def test_worker_is_killed_when_a_function_runs_too_long(devhost: Start, tmp_path: Path) -> None:
