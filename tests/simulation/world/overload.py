@@ -21,6 +21,7 @@ from shared.core import backoff
 from shared.core.clock import to_text
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.delivery.channels.model import KeyLimits, QueueChannel
+from shared.scheduler.rules import FINAL
 from shared.storage import Storage
 from shared.storage.azure.transport import TransportPolicy
 from shared.storage.names import EVENTS
@@ -73,10 +74,6 @@ class Figures:
     settled: float = 0.0
     """The moment from which no event is open."""
 
-    def most(self, first: float, last: float) -> int:
-        """Return the most requests of one second of a span."""
-        return max((self.requests[second] for second in range(int(first), int(last))), default=0)
-
     def mean(self, first: float, last: float) -> float:
         """Return the mean number of requests a second of a span."""
         return sum(self.requests[second] for second in range(int(first), int(last))) / (last - first)
@@ -105,7 +102,7 @@ class BusyTables(SimTables):
 
     def __init__(self, instance: Instance, tables: Any, server: Server) -> None:
         super().__init__(instance, tables)
-        self._server, self._instance = server, instance
+        self._server = server
         self._connections = asyncio.Semaphore(server.policy.connections)
         self._abandoned: set[asyncio.Future[Any]] = set()
 
@@ -195,7 +192,7 @@ async def _story(world: OverloadWorld, asked: Overload, line: Line, figures: Fig
         platform.run(instance)
     timer = world.loop.create_task(platform.sweep(instances, TICK))
     end = asked.begins + asked.lasts + WATCHED
-    while world.loop.now < end and any(_is_open(row) for row in world.rows(EVENTS)):  # noqa: ASYNC110
+    while world.loop.now < end and any(row.rk.startswith("e") and row.props["state"] not in FINAL for row in world.rows(EVENTS)):  # noqa: ASYNC110
         await asyncio.sleep(1.0)
     figures.settled = world.loop.now
     await asyncio.sleep(120.0)
@@ -203,7 +200,3 @@ async def _story(world: OverloadWorld, asked: Overload, line: Line, figures: Fig
     for arrival in line.arrivals:
         figures.delivered.setdefault(arrival.id, (arrival.at - world.start) / 1000)
     return figures
-
-
-def _is_open(row: Row) -> bool:
-    return row.rk.startswith("e") and row.props["state"] not in ("delivered", "dead", "cancelled", "lapsed")
