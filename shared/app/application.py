@@ -55,6 +55,7 @@ from ..tenants.model import Limits
 from ..tenants.routes import TenantServices
 from ..tenants.store import TenantDirectory
 from ..web.arrivals import Arrivals
+from .poison import PoisonQueues, PoisonSide
 from .ports import Ports
 from .start import prepare
 from .timer_jobs import Retention, SweptServices, timer_jobs, under_way
@@ -161,6 +162,9 @@ class Application:
             self.directory.channels.allow_long_work,
             lambda: self.stalls.longest,
         )
+        self.poison = PoisonQueues(PoisonSide(storage.queues, self.scheduler))
+        if second is not None:
+            self.poison.join(second.poison)
         swept = SweptServices(
             self.scheduler,
             self.watch,
@@ -171,9 +175,11 @@ class Application:
             self.audit,
             MetricsPublisher(self.metrics.families, ports.outlets),
             self.kafka if sources else None,
+            self.poison,
         )
         watch, stretch = self.scheduler.watch_ticks, lambda: pressure.stretch if pressure is not None else 1.0
-        self.timers = Timers(tables, storage.queues, clock, timer_jobs(swept), under_way, watch, stretch, self.forms)
+        looked = self.scheduler.wakes.looked if self.scheduler.wakes.on else None
+        self.timers = Timers(tables, storage.queues, clock, timer_jobs(swept), under_way, watch, stretch, self.forms, looked)
 
     def _drain(self, tables: Tables) -> MaintenanceDrain:
         runner = AsyncRunner(tables, self.clock)
@@ -296,6 +302,7 @@ class Application:
                 await app.scheduler.writer.announcer.close()
                 await app.scheduler.end_notes.close()
                 await app.watch.close()
+                await app.scheduler.wakes.ticks.close()
                 await app.failover.close()
                 await app.kafka.close()
                 await app.directory.close()

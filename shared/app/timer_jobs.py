@@ -22,6 +22,7 @@ from ..storage.ports import Tables
 from ..tenants.audit import AuditRecords
 from ..tenants.rows import PK_TENANTS
 from ..tenants.store import TenantDirectory
+from .poison import PoisonQueues
 from .timers import Counts, Job
 
 
@@ -60,11 +61,12 @@ class SweptServices(NamedTuple):
     audit: AuditRecords
     metrics: MetricsPublisher
     kafka: KafkaIngest | None
+    poison: PoisonQueues
 
 
 def timer_jobs(services: SweptServices) -> Mapping[str, Sequence[tuple[str, Job]]]:
     """Return the named parts of each job."""
-    scheduler, fleets, checkpoints, maintenance, failover, retention, audit, metrics, kafka = services
+    scheduler, fleets, checkpoints, maintenance, failover, retention, audit, metrics, kafka, poison = services
 
     def by_event_clock(job: Job) -> Job:
         """Return the job with the time of the scheduler's clock, which due times are compared with."""
@@ -72,11 +74,12 @@ def timer_jobs(services: SweptServices) -> Mapping[str, Sequence[tuple[str, Job]
 
     jobs: dict[str, list[tuple[str, Job]]] = {
         "scheduler_scan": [
-            ("dispatch", by_event_clock(scheduler.sweeps.dispatch)),
+            ("dispatch", by_event_clock(scheduler.looks.dispatch)),
             ("recurring", by_event_clock(scheduler.recurring.chain.sweep)),
             ("state rows", scheduler.state_pass.run_once),
             ("notices", scheduler.notices.sweep),
             ("label rows", scheduler.label_index.run_once),
+            ("poison queues", poison.drain),
         ],
         BULK_JOBS: [("jobs", scheduler.bulk.run_once)],
         "lease_scan": [

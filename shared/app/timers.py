@@ -19,8 +19,10 @@ from ..core.errors import StorageError, TocsinError
 from ..engine.stored_forms import TICK_FORMS, StoredForms
 from ..scheduler.bulk.service import JOB as BULK_JOBS
 from ..scheduler.timings import SILENCE
+from ..scheduler.wakes.rules import LOOKED_OLD
+from ..scheduler.wakes.ticks import ASKED_EVERY, SWEEP_ROW
 from ..storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
-from ..storage.ports import Props, Queues, Row, Tables, Upsert
+from ..storage.ports import Merge, Props, Queues, Row, Tables, Upsert
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +42,8 @@ KAFKA_SCHEDULES: Mapping[str, str] = {"ingest_kafka": "0,30 * * * * *"}
 """Deployed only where there are Kafka sources: this function works most of the time, and is billed for it."""
 KAFKA_PERIODS: Mapping[str, float] = {"ingest_kafka": 30.0}
 
-SOON_FUNCTIONS: Mapping[str, str] = {"sweep_soon": QUEUE_SWEEPS, "sweep_soon_poison": f"{QUEUE_SWEEPS}-poison"}
-"""The functions that carry out the runs that the sweep plans -> their queues."""
+SOON_FUNCTION: Final = "sweep_soon"
+"""The function that carries out the runs that the sweep plans, and whole sweeps while the timer is silent. Its queue is `QUEUE_SWEEPS`."""
 SWEEP_PERIOD: Final = 60.0
 """Seconds between two sweeps, as `SCHEDULES` sets it."""
 SOON: Final = (15.0, 30.0, 45.0)
@@ -59,6 +61,8 @@ first three still run each minute meanwhile. All end well before the host's limi
 """
 MAX_STRETCH: Final = 2.0
 """Largest factor on the period of such a job while storage refuses requests. `readyz` allows three periods."""
+JUST_RUN: Final[Millis] = 30_000
+"""Age of a job's last run up to which a sweep that makes up for a missed tick leaves it out."""
 _HOURLY_SLACK: Final[Millis] = 30_000
 """A job with a longer period than the sweep's runs up to this much early, so that it keeps its period although sweeps jitter."""
 
@@ -108,10 +112,15 @@ class Timers:
         watch: Callable[[Sequence[Row]], None] = lambda ticks: None,
         stretch: Callable[[], float] = lambda: 1.0,
         forms: StoredForms | None = None,
+        looked: Callable[[], Awaitable[Millis]] | None = None,
     ) -> None:
         """jobs: job -> named parts. under_way: decides whether a job runs again before the next sweep. watch: gets the rows of the ticks as
         each sweep reads them, before its jobs run. stretch: returns the factor on intervals of work that can wait, 1 or more. forms: the
-        number of the stored forms; nothing runs while it is a newer version's."""
+        number of the stored forms; nothing runs while it is a newer version's. looked: returns the time of the last look at the index by
+        anybody, 0 for none; None where only sweeps look."""
+        self._looked = looked
+        self._under_run: dict[str, asyncio.Task[JobRun]] = {}
+        """The jobs that run in this process now."""
         self._watch, self._stretch, self._forms = watch, stretch, forms or StoredForms(tables, clock)
         self._tables, self._queues, self._clock, self._jobs, self._under_way = tables, queues, clock, jobs, under_way
 
@@ -119,6 +128,8 @@ class Timers:
         """Run every part of `job` and return the counts by part. Raise `SweepFailed` after all have run if one failed."""
         if await self._forms.is_newer():
             return {}
+        if job == TICKED:
+            await self._note_begin({"began": self._clock.now()})
         run = await self._run(job)
         await self._store({job: run})
         if run.failed:
@@ -126,7 +137,7 @@ class Timers:
         return run.counts
 
     async def catch_up(self) -> bool:
-        """Dispatch at once if no sweep has done so for minutes, which is so after an outage. Return True if this was necessary.
+        """Dispatch at once if nobody has done so for a while, which is so after an outage. Return True if this was necessary.
 
         The next sweep may be a minute away, and the messages of shards that are due before it have never been sent. Until then, further
         runs are planned as a sweep plans them, so that a backlog drains without a pause. Several instances that start together may do this
@@ -135,11 +146,9 @@ class Timers:
         if await self._forms.is_newer():
             return False
         try:
-            row = await self._tables.get(SWEEPS, PK_TICKS, TICKED)
-            began, now = self._clock.monotonic(), self._clock.now()
-            # Without a tick, the first process may have ended before its first sweep.
-            if row is not None and now - int(row.props.get("at", now)) < SILENCE:
+            if not await self._is_overdue():
                 return False
+            began, now = self._clock.monotonic(), self._clock.now()
             run = await self._run(TICKED)
             await self._store({TICKED: run})
             if self._goes_on(TICKED, run):
@@ -148,17 +157,38 @@ class Timers:
             log.debug("The sweep at the start failed; the next one is near: %s", error, extra={"action": "ticks_unread"})
         return True
 
-    async def sweep(self) -> dict[str, Counts]:
+    async def _is_overdue(self) -> bool:
+        """Return True if nobody has dispatched for so long that a process that starts does it. Raises `StorageError`."""
+        if self._looked is not None:
+            return self._clock.now() - await self._looked() >= LOOKED_OLD
+        row = await self._tables.get(SWEEPS, PK_TICKS, TICKED)
+        # Without a tick, the first process may have ended before its first sweep.
+        return row is None or self._clock.now() - int(row.props.get("at", 0)) >= SILENCE
+
+    async def sweep(self, *, past_due: bool = False) -> dict[str, Counts]:
         """Run all jobs that are due, side by side, and plan further runs of those with unfinished work. Return the counts by job.
 
         While a slow job still runs, the quick ones run again each minute, because the timer does not overlap itself. Raises `SweepFailed`
-        after all have run if one failed.
+        after all have run if one failed. past_due: the host makes up for a tick that it has missed, perhaps right before or after another
+        sweep: jobs that have just run are left out.
         """
+        await self._note_begin({"began": self._clock.now()})
+        return await self._sweep(past_due=past_due)
+
+    async def _note_begin(self, props: Props) -> None:
+        """Note that a sweep begins. Its start counts, and not its end: a sweep may take minutes."""
+        try:
+            await self._tables.write(SWEEPS, PK_TICKS, (Upsert(SWEEP_ROW, props),))
+        except StorageError as error:
+            # Then somebody else asks for a sweep, which does no harm.
+            log.debug("The start of a sweep could not be noted: %s", error, extra={"action": "sweep_start_unnoted"})
+
+    async def _sweep(self, *, past_due: bool = False) -> dict[str, Counts]:
         running: dict[str, asyncio.Task[JobRun]] = {}
         ended: dict[str, JobRun] = {}
         loop = asyncio.get_running_loop()
         try:
-            due: Iterable[str] = await self._due()
+            due: Iterable[str] = await self._due(past_due=past_due)
             # The ticks show the number. If they cannot be read, the last look counts: another attempt would hold up the jobs.
             if self._forms.newer:
                 return {}
@@ -184,6 +214,9 @@ class Timers:
         """Carry out a message of `sweep`. A failed job is logged, and not repeated: another run follows soon."""
         try:
             wanted = orjson.loads(text)
+            if "sweep" in wanted:
+                await self._sweep_asked(int(wanted["sweep"]))
+                return
             jobs, at = [str(job) for job in wanted["jobs"]], int(wanted["at"])
         except (ValueError, KeyError, TypeError):
             log.warning("A message in %s is not one of the sweep: %.100r", QUEUE_SWEEPS, text, extra={"action": "sweep_message_bad"})
@@ -218,10 +251,10 @@ class Timers:
                 log.warning("The ends of %s could not be stored: %s", ", ".join(found), error, extra={"action": "ticks_unstored"})
         return found
 
-    async def _due(self) -> list[str]:
+    async def _due(self, *, past_due: bool = False) -> list[str]:
         """Return the jobs that are due: those of the sweep's period, and others whose last run is long enough ago.
 
-        While storage refuses requests, these others wait for up to `MAX_STRETCH` periods.
+        While storage refuses requests, these others wait for up to `MAX_STRETCH` periods. past_due: leave out those that have just run.
         """
         slow = [job for job in self._jobs if PERIODS.get(job, 0.0) > SWEEP_PERIOD]
         ticks: Mapping[str, Millis] = {}
@@ -236,7 +269,8 @@ class Timers:
                 log.debug("The ticks could not be read: %s", error, extra={"action": "ticks_unread"})
                 return [job for job in self._swept() if job not in slow]
         now, factor = self._clock.now(), 1000 * min(self._stretch(), MAX_STRETCH)
-        return [job for job in self._swept() if job not in slow or not 0 <= now - ticks.get(job, 0) < factor * PERIODS[job] - _HOURLY_SLACK]
+        due = [job for job in self._swept() if job not in slow or not 0 <= now - ticks.get(job, 0) < factor * PERIODS[job] - _HOURLY_SLACK]
+        return [job for job in due if not (past_due and 0 <= now - ticks.get(job, 0) < JUST_RUN)]
 
     def _swept(self) -> list[str]:
         return [job for job in self._jobs if job not in KAFKA_SCHEDULES]
@@ -262,7 +296,29 @@ class Timers:
             if error is not None:
                 raise error
 
+    async def _sweep_asked(self, at: Millis) -> None:
+        """Sweep in place of a timer that has stopped. at: time at which the sweep was asked for; a minute later there is another."""
+        if self._clock.now() - at >= ASKED_EVERY:
+            return
+        log.warning("The timer is silent; a message makes the sweep", extra={"action": "sweep_by_message"})
+        try:
+            row = await self._tables.get(SWEEPS, PK_TICKS, SWEEP_ROW)
+            if row is not None:
+                await self._tables.write(SWEEPS, PK_TICKS, (Merge(SWEEP_ROW, {"answered": self._clock.now()}, row.etag),))
+            await self._sweep()
+        except (SweepFailed, StorageError) as error:
+            # Each failed part has its own line. The host must not repeat the message: the next one is a minute away.
+            log.warning("The sweep by a message failed: %s", error, extra={"action": "sweep_by_message_failed"})
+
     async def _run(self, job: str) -> JobRun:
+        """Run a job, or share the outcome if it runs in this process already: a process that starts looks, while its host makes up for a
+        missed tick."""
+        task = self._under_run.get(job)
+        if task is None or task.done():
+            task = self._under_run[job] = asyncio.create_task(self._run_parts(job))
+        return await task
+
+    async def _run_parts(self, job: str) -> JobRun:
         parts = self._jobs[job]
         found = await asyncio.gather(*(self._part(job, name, part, RUN_FOR.get(job)) for name, part in parts))
         counts = {name: done for (name, _), done in zip(parts, found, strict=True) if done is not None}

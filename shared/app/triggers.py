@@ -18,10 +18,10 @@ from ..core.setting_names import CONNECTION
 from ..scheduler.ingest.message_lease import serve_leased
 from ..scheduler.queue_functions import QUEUE_FUNCTIONS, Act
 from ..scheduler.timings import CARRIED_FROM_TRY
-from ..storage.names import QUEUE_INGEST
+from ..storage.names import QUEUE_INGEST, QUEUE_SWEEPS
 from ..storage.ports import Message
 from .application import Application
-from .timers import SCHEDULES, SOON_FUNCTIONS
+from .timers import SCHEDULES, SOON_FUNCTION
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,8 @@ def queue_functions(
     serving: GetApplication | None = None,
 ) -> func.Blueprint:
     """Return the queue functions, bound to the queues of one account.
+
+    The queues of failed messages have no functions: the sweep takes what is in them.
 
     suffix: appended to their names. serving: for a mirrored pair, returns the application of the side that serves; it accepts events,
     whichever account's queue holds them.
@@ -79,13 +81,9 @@ def queue_functions(
         # As with the timer, the side that serves does the work, whichever account's queue had the message.
         await (await (serving or get_app)()).timers.run_soon(msg.get_body().decode(errors="replace"))
 
-    async def sweep_soon_poison(msg: func.QueueMessage) -> None:
-        log.debug("A run of the sweep was given up", extra={"action": "sweep_left_out"})
-
     for name, queue, act in QUEUE_FUNCTIONS:
         on_message(name + suffix, queue, act)
-    for name, serve in (("sweep_soon", sweep_soon), ("sweep_soon_poison", sweep_soon_poison)):
-        register(name + suffix, SOON_FUNCTIONS[name], serve)
+    register(SOON_FUNCTION + suffix, QUEUE_SWEEPS, sweep_soon)
     return blueprint
 
 
@@ -103,11 +101,12 @@ def timer_functions(get_app: GetApplication, schedules: Mapping[str, str] = SCHE
     def on_tick(name: str, schedule: str) -> None:
         async def handler(timer: func.TimerRequest) -> None:
             timers = (await get_app()).timers
-            counts: Any = await (timers.sweep() if name == "sweep" else timers.run_once(name))
+            counts: Any = await (timers.sweep(past_due=timer.past_due) if name == "sweep" else timers.run_once(name))
             log.debug("%s: %s", name, counts, extra={"action": "sweep_done", "timer": name})
 
         handler.__name__ = handler.__qualname__ = name
-        trigger = blueprint.timer_trigger(arg_name="timer", schedule=schedule, run_on_startup=False, use_monitor=False)
+        # With the monitor a host that starts after the tick makes up for it. Where groups of functions go to zero, that is each tick.
+        trigger = blueprint.timer_trigger(arg_name="timer", schedule=schedule, run_on_startup=False, use_monitor=True)
         blueprint.function_name(name)(trigger(handler))
 
     for name, schedule in schedules.items():

@@ -147,6 +147,12 @@ class Settings(BaseSettings):
         le=10_000,
         description="Events due within 2 s that a process delivers itself, without the queue, at a time. 0: none.",
     )
+    wakes: str = Field(
+        "auto",
+        pattern=r"^(auto|off|[5-9]|[1-5][0-9]|60)$",
+        description="Messages that keep an instance for deliveries alive before each wake-up, where groups of functions go to zero: "
+        "`auto`, `off`, or the longest pause between two of them in seconds, 5 to 60.",
+    )
     owners: int = Field(64, ge=1, description="Shards that a process serves at a time per queue, as host.json allows.")
     backlog_per_second: int = Field(
         2000,

@@ -12,11 +12,16 @@ type Act = Callable[[Scheduler, Message, bool], Awaitable[None]]
 """Handles one message of a queue. The flag is True if the queue is in the account that the scheduler works on."""
 
 QUEUE_FUNCTIONS: tuple[tuple[str, str, Act], ...] = (
-    ("fire_shard", QUEUE_SHARDS, lambda scheduler, message, own: scheduler.firing.serve(message.text)),
+    ("fire_shard", QUEUE_SHARDS, lambda scheduler, message, own: scheduler.serve_message(message.text)),
     ("fire_retry", QUEUE_RETRIES, lambda scheduler, message, own: scheduler.firing.serve(message.text, retries=True)),
-    ("fire_shard_poison", f"{QUEUE_SHARDS}-poison", lambda scheduler, message, own: scheduler.firing.poisoned(message.text)),
-    ("fire_retry_poison", f"{QUEUE_RETRIES}-poison", lambda scheduler, message, own: scheduler.firing.poisoned(message.text)),
     ("ingest_events", QUEUE_INGEST, lambda scheduler, message, own: scheduler.intake.serve(message, own=own)),
-    ("ingest_events_poison", f"{QUEUE_INGEST}-poison", lambda scheduler, message, own: scheduler.intake.poisoned(message)),
 )
 """Name, queue and action of each queue function. The test kit plays the host from the same table."""
+
+POISON_ACTS: tuple[tuple[str, Act], ...] = (
+    (f"{QUEUE_SHARDS}-poison", lambda scheduler, message, own: scheduler.firing.poisoned(message.text)),
+    (f"{QUEUE_RETRIES}-poison", lambda scheduler, message, own: scheduler.firing.poisoned(message.text)),
+    (f"{QUEUE_INGEST}-poison", lambda scheduler, message, own: scheduler.intake.poisoned(message)),
+)
+"""Queue and action of each queue into which the host puts messages that failed. The sweep takes them: each function would be a group of its
+own, with its own polls and instances."""

@@ -65,6 +65,8 @@ class ShardRecovery:
         self._seen: dict[str, dict[str, SeenOwner]] = {}
         """By index partition and row key, from the last look."""
         self._leaving = False
+        self._began: Millis = 0
+        """Time at which the process began to look."""
 
     def leave(self) -> None:
         """Look no more, because the process stops working."""
@@ -76,6 +78,7 @@ class ShardRecovery:
         Stop after two looks in a row that find no shard: a process that died before this one has left none.
         """
         began, empty = self._clock.monotonic(), 0
+        self._began = self._clock.now()
         for at in timings.RECOVER_AT:
             await self._clock.sleep(max(0.0, began + at - self._clock.monotonic()))
             if self._leaving:
@@ -150,7 +153,7 @@ class ShardRecovery:
         async with self._in_flight:
             try:
                 late = _is_late(row, now)
-                found = await self._runner.run(recover(row, now, self._has_ended, late=late))
+                found = await self._runner.run(recover(row, now, self._has_ended, late=late, began=self._began))
             except StorageError as error:
                 log.debug("An index row could not be checked: %s", error, extra={"action": "recovery_failed", "row": row.rk})
                 return "failed"

@@ -44,6 +44,7 @@ from .key_tidying import KeyTidying
 from .keys import MIRRORED, place_of
 from .label_index import LabelIndex
 from .long_work.service import LongWorkCalls
+from .looks import Looks
 from .mirror.pair import Mirror, MirrorPair
 from .outcomes.callback_writer import CallbackWriter
 from .outcomes.notices import Notices
@@ -57,6 +58,8 @@ from .recurring.service import Recurring
 from .shard.queued_ids import QueuedIds
 from .state_pass import StatePass
 from .sweeps import Sweeps
+from .wakes.protocol import parse_wake
+from .wakes.service import Wakes
 
 
 class Scheduler:
@@ -103,6 +106,7 @@ class Scheduler:
         async def notify(tenant: str, kind: NoticeKind, subject: str, detail: str = "", count: int = 1) -> None:
             await self.notices(tenant, kind, subject, detail, count)
 
+        self.wakes = Wakes(self.runner, clock, settings.wakes, self.serves)
         self.lines = KeyLines(self.runner, directory, clock, notify)
         self.key_tidying = KeyTidying(self.runner, tables, directory)
         owners = OwnerRouting(find_owner or NoFleets(), clock)
@@ -124,12 +128,27 @@ class Scheduler:
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters, notify)
         counters = self.counters
         self.firing = Firing(
-            self.runner, clock, ids, settings, directory, senders, counters, self.flow, tell, mirror, process, self.lines, owners
+            self.runner,
+            clock,
+            ids,
+            settings,
+            directory,
+            senders,
+            counters,
+            self.flow,
+            tell,
+            mirror,
+            process,
+            self.lines,
+            owners,
+            self.wakes,
         )
         self.express = Express(self.firing, self.runner, clock, ids, settings, self.flow, storage.fresh)
         # On the second account of a pair all events are mirrored, and these need a writer that copies them.
         express = self.express.store if settings.express_events and side == "first" else None
-        self.writer = Writer(self.runner, clock, ids, settings, storage.fresh, mirror, express, self.label_index.searchable, self.lines)
+        self.writer = Writer(
+            self.runner, clock, ids, settings, storage.fresh, mirror, express, self.label_index.searchable, self.lines, self.wakes
+        )
         self.callbacks = CallbackWriter(self.writer, directory, tables, queued_ids, clock, notify)
         self.notices = Notices(self.runner, tables, clock, directory, self.writer, queued_ids)
         self.limit_notices = LimitNotices(directory, self.notices, clock)
@@ -152,16 +171,30 @@ class Scheduler:
             self.label_index.searchable,
             self.lines,
             self.firing.serve_now if settings.express_events else None,
+            self.wakes,
         )
         self.collapsing = Collapsing(self.ingest, self.lookup, self.changes)
         self.fanouts = Fanouts(
             self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views, self.runner, clock, ids
         )
-        self.work = LongWorkCalls(self.runner, clock, self.firing, self.lines, self.end_notes, self.counters, mirror)
+        self.work = LongWorkCalls(self.runner, clock, self.firing, self.lines, self.end_notes, self.counters, mirror, self.wakes)
         self.bulk = BulkJobs(self.runner, tables, storage.queues, self.lookup, self.changes, clock, ids)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup, notify)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)
+        self.looks = Looks(self.sweeps, self.wakes, self.runner, clock, self.counters, self.serves, self.recurring.chain.sweep)
         self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)
+
+    async def serves(self) -> bool:
+        """Return True if this scheduler serves now: always, without a mirrored pair."""
+        return self.serving is None or await self.serving() is self
+
+    async def serve_message(self, text: str) -> None:
+        """Serve a message of the shards' queue: a wake, or the message of shards."""
+        at = parse_wake(text)
+        if at is None:
+            await self.firing.serve(text)
+        else:
+            await self.looks.wake(at)
 
     def watch_ticks(self, ticks: Sequence[Row]) -> None:
         """Look at the rows of the timers' ticks as the sweep has read them."""

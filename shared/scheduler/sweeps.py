@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from itertools import batched
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError
@@ -44,12 +44,27 @@ from .keys import (
 )
 from .mirror.pair import Mirror
 from .protocol.changing import FORMER, find
-from .protocol.dispatch import ShardMessage, decide, dispatch_in_time, hand_out, rounds_of, send, unserved_events
+from .protocol.dispatch import (
+    MOST_TOGETHER,
+    ShardMessage,
+    decide,
+    dispatch,
+    dispatch_in_time,
+    events_to_load,
+    hand_out,
+    mark_sent,
+    rounds_of,
+    send,
+    send_together,
+    unserved_events,
+)
+from .protocol.index_counts import counts_of_row
 from .protocol.label_rows import marked_digests, remove_labels
 from .protocol.state_rows import state_key, state_partition
 from .queries.totals import Totals
-from .rules import FINAL
+from .rules import FINAL, visible_at
 from .timings import KEEP_DEAD, KEEP_FINISHED, KEEP_LINKED, RETENTION_RUN_FOR
+from .wakes.service import Horizons
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +77,21 @@ RECALL = 5_000
 """Most shards that are woken at once when a channel is resumed."""
 BACKLOG_ROWS = 5_000
 """Most overdue index rows of one partition that a sweep keeps in memory: far more than it can hand out."""
+
+
+class IndexLook(NamedTuple):
+    """What a look has found. messages: times at which messages of the shards' queue become visible, sent or not. unsent: message times of
+    the shards whose message is left to a later look."""
+
+    counts: Counter[str]
+    messages: list[Millis]
+    unsent: list[Millis]
+
+
+def _horizon(row: Row, now: Millis, horizons: Horizons) -> Millis:
+    """Return how far ahead a shard's message is sent: that of a full one starts the instances which its events need."""
+    noted = counts_of_row(row, now)
+    return horizons.full if noted is not None and noted.counts.open >= timings.MANY_EVENTS else horizons.together
 
 
 class Sweeps:
@@ -91,11 +121,16 @@ class Sweeps:
 
         Shards late by more than `BACKLOG_AFTER` come after all others, and only at the set rate.
         """
+        return (await self.look(now, Horizons(), timings.DISPATCH_AHEAD)).counts
+
+    async def look(self, now: Millis, horizons: Horizons, far: Millis) -> IndexLook:
+        """Do what `dispatch` does, as far ahead as `horizons` say, and tell of the shards that wake within `far`."""
         counts: Counter[str] = Counter()
+        seen = IndexLook(counts, [], [])
         late: list[Row] = []
         # Minutes sort as text does; the start of the next minute bounds the range.
-        end = minute_text(now + timings.DISPATCH_AHEAD + 60_000)
-        found = await asyncio.gather(*(self._partition_of(partition, end, now, late) for partition in self._partitions))
+        end = minute_text(now + far + timings.MINUTE)
+        found = await asyncio.gather(*(self._place(each, end, now, late, horizons, seen) for each in self._by_place()))
         for each in found:
             counts.update(each)
         if counts["failed"] and not self._alone:
@@ -104,27 +139,91 @@ class Sweeps:
         if counts["resent"]:
             extra = {"action": "shards_resent", "count": counts["resent"]}
             log.warning("%d shards were past their wake-up and had no owner; their messages were sent again", counts["resent"], extra=extra)
+        return seen
+
+    def _by_place(self) -> list[list[str]]:
+        """Return the index partitions of each place."""
+        places: dict[str, list[str]] = {}
+        for partition in self._partitions:
+            places.setdefault(partition[0], []).append(partition)
+        return list(places.values())
+
+    async def _place(
+        self, partitions: Sequence[str], end: str, now: Millis, late: list[Row], horizons: Horizons, seen: IndexLook
+    ) -> Counter[str]:
+        """Dispatch the shards of one place in the order of their wake-ups: those that are due first have the least time.
+
+        An account that does not answer must not delay the shards of the others.
+        """
+        counts: Counter[str] = Counter()
+        punctual: list[Row] = []
+        unread: StorageError | None = None
+        for read in await asyncio.gather(*(self._read(each, end, now, late, punctual) for each in partitions), return_exceptions=True):
+            if isinstance(read, StorageError):
+                log.debug("The index of place %s could not be read: %s", partitions[0][0], read, extra={"action": "partition_unread"})
+                counts.update({"failed": 1, "unread": 1})
+                unread = read
+            elif isinstance(read, BaseException):
+                raise read
+            else:
+                counts.update(read)
+        punctual.sort(key=lambda row: int(row.props["wake"]))
+        due = [row for row in punctual if decide(row, now, ahead=_horizon(row, now, horizons)).do != "nothing"]
+        for some in batched(due, MOST_TOGETHER):
+            counts.update(await self._dispatch_some(some, now, horizons))
+        wanted = {id(row) for row in due}
+        for row in punctual:
+            at = visible_at(int(row.props["wake"]))
+            if not row.props.get("retries"):
+                seen.messages.append(at)
+            if row.props["state"] != "sent" and id(row) not in wanted:
+                seen.unsent.append(at)
+        if unread is not None and self._alone:
+            raise unread
         return counts
 
-    async def _partition_of(self, partition: str, end: str, now: Millis, late: list[Row]) -> Counter[str]:
-        """Dispatch a partition. An account that does not answer must not delay the shards of the others."""
-        try:
-            return await self._partition(partition, end, now, late)
-        except StorageError as error:
-            if self._alone:
-                raise
-            log.debug("The index partition %s could not be read: %s", partition, error, extra={"action": "partition_unread"})
-            return Counter({"failed": 1, "unread": 1})
+    async def _dispatch_some(self, rows: Sequence[Row], now: Millis, horizons: Horizons) -> Counter[str]:
+        """Carry out the decisions about some rows, in their order. Small shards of the same two seconds share a message."""
+        if not horizons.shares:
+            return Counter(await asyncio.gather(*(self._one(row, dispatch_in_time(row, now)) for row in rows)))
+        sends = [row for row in rows if decide(row, now).do == "send"]
+        sizes = await asyncio.gather(*(self._one(row, events_to_load(row)) for row in sends))
+        together: dict[tuple[bool, int], list[tuple[Millis, Row]]] = {}
+        steps: list[Awaitable[str | Counter[str]]] = []
+        for row, size in zip(sends, sizes, strict=True):
+            if isinstance(size, int) and size < timings.MANY_EVENTS:
+                at = visible_at(int(row.props["wake"]), size)
+                together.setdefault((bool(row.props.get("retries")), at // timings.ANNOUNCE_TOGETHER), []).append((at, row))
+            elif isinstance(size, int):
+                steps.append(self._one(row, dispatch(row, now, size)))
+        steps += [self._together(group) for group in together.values()]
+        sent = {id(row) for row in sends}
+        steps += [self._one(row, dispatch(row, now)) for row in rows if id(row) not in sent]
+        counts = Counter(size for size in sizes if isinstance(size, str))
+        for done in await asyncio.gather(*steps):
+            counts.update([done] if isinstance(done, str) else done)
+        return counts
+
+    async def _together(self, group: Sequence[tuple[Millis, Row]]) -> Counter[str]:
+        """Send one message for several shards, as early as the first needs it, and mark them."""
+        rows = [row for _, row in group]
+        if await self._one(rows[0], send_together(rows, min(at for at, _ in group))) is not True:
+            return Counter({"nothing": len(rows)})
+        return Counter(await asyncio.gather(*(self._one(row, mark_sent(row)) for row in rows)))
+
+    @staticmethod
+    def nothing_found() -> IndexLook:
+        """Return what a look finds in an empty index."""
+        return IndexLook(Counter(), [], [])
 
     def _tell_unread(self, found: Sequence[Counter[str]]) -> None:
         """Log one line for each place that has an unreadable index."""
-        unread = sorted({partition[0] for partition, counts in zip(self._partitions, found, strict=True) if counts["unread"]})
-        for place in unread:
+        for place in [partitions[0][0] for partitions, counts in zip(self._by_place(), found, strict=True) if counts["unread"]]:
             extra = {"action": "place_unread", "place": place}
             log.warning("The index of place %s could not be read; its shards wait for the next sweep", place, extra=extra)
 
-    async def _partition(self, partition: str, end: str, now: Millis, late: list[Row]) -> Counter[str]:
-        """Dispatch punctual shards page by page; add late ones to `late`."""
+    async def _read(self, partition: str, end: str, now: Millis, late: list[Row], punctual: list[Row]) -> Counter[str]:
+        """Read a partition page by page; add its rows to `late` and `punctual`."""
         counts: Counter[str] = Counter()
         kept = 0
         cursor: str | None = None
@@ -134,8 +233,7 @@ class Sweeps:
             backlog = [row for row in page.rows if pacing.is_late(row, now)][: BACKLOG_ROWS - kept]
             late += backlog
             kept += len(backlog)
-            due = [row for row in page.rows if not pacing.is_late(row, now) and decide(row, now).do != "nothing"]
-            counts.update(await asyncio.gather(*(self._one(row, dispatch_in_time(row, now)) for row in due)))
+            punctual += [row for row in page.rows if not pacing.is_late(row, now)]
             counts["overdue"] += sum(int(row.props["wake"]) + timings.OWNER_SILENT <= now for row in page.rows)
             # Their owners, or their messages, may be lost at any moment: while there are such shards, the job runs again within seconds.
             counts["under_way"] += sum(int(row.props["wake"]) <= now for row in page.rows)

@@ -79,6 +79,7 @@ class Tocsin:
             "public_url": ADDRESS,
             # An event that is due at once is delivered by the next `advance` and not by the request that posts it.
             "express_events": 0,
+            "wakes": "off",
         }
         self._settings = GivenSettings(**(given | settings))
         self._storage = memory_storage(self.clock)

@@ -55,7 +55,8 @@ from ..receipts import MEMBERS, Received
 from ..rows import COLLAPSE, etag_of_row, withdrawn
 from ..rules import may_change, visible_at
 from ..shard.queued_ids import Queued
-from ..timings import DISPATCH_AHEAD, EXPRESS_AHEAD, REDRIVE_FOR, SERVED_WITHIN, WAKE_EARLY
+from ..timings import EXPRESS_AHEAD, REDRIVE_FOR, SERVED_WITHIN, WAKE_EARLY
+from ..wakes.service import Wakes
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +92,13 @@ class Changes:
         searchable: Callable[[str], Awaitable[Collection[str]]] | None = None,
         lines: KeyLines | None = None,
         serve_now: Callable[[ShardMessage], bool] | None = None,
+        wakes: Wakes | None = None,
     ) -> None:
         """arrivals: numbers the requests of this process. searchable: returns the names of the labels that a tenant searches by.
         lines: the lines of ordering keys. serve_now: serves a shard in this process; False if its message must do it, as it always must
-        without this argument.
+        without this argument. wakes: asked for before the wake-ups of new shards; by default none.
         """
+        self._wakes = wakes or Wakes(runner, clock)
         self._serve_now = serve_now or (lambda message: False)
         self._lines, self._arrivals = lines, arrivals
         self._mirror, self._searchable = mirror, searchable
@@ -401,9 +404,11 @@ class Changes:
         return row is not None and bool(row.props.get("flag"))
 
     async def _announce(self, shard: str, wake: Millis) -> None:
-        """Send a new shard's message if the shard wakes before the sweep is certain to run, and serve it here if it wakes now."""
+        """Send a new shard's message if the shard wakes before a look is certain to come, and serve it here if it wakes now."""
         now, message = self._clock.now(), ShardMessage(shard, index_key(shard, wake))
-        if wake <= now + DISPATCH_AHEAD:
+        near = wake <= now + self._wakes.horizons.alone
+        await self._wakes.ask(visible_at(wake), sent=near)
+        if near:
             served = wake <= now + EXPRESS_AHEAD and place_of(shard) != MIRRORED and self._serve_now(message)
             try:
                 # The message is then only for the case that this process ends.

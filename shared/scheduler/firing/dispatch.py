@@ -38,6 +38,7 @@ from ..shard.gate import parse_gate, read_gate
 from ..shard.ledger import entry_for
 from ..shard.retries import RetryPolicy, policy_of
 from ..timings import BUSY_OWNERS, MIRROR_ASKED_AGAIN_AFTER, TAKEN_WITHIN
+from ..wakes.service import Wakes
 from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, TenantDelivery
 from .bursts import Bursts
@@ -96,10 +97,13 @@ class Firing:
         process: ProcessIdentity | None = None,
         lines: KeyLines | None = None,
         owners: OwnerRouting | None = None,
+        wakes: Wakes | None = None,
     ) -> None:
         """tell: does what is owed to ended events, such as their callbacks. process: names this process in the gates that it holds. None:
-        the owners' process is not known. lines: the lines of ordering keys. owners: the owners of partitions, for fleet channels.
+        the owners' process is not known. lines: the lines of ordering keys. owners: the owners of partitions, for fleet channels. wakes:
+        asked for when a shard rests; by default none.
         """
+        self._wakes = wakes or Wakes(runner, clock)
         self._runner, self._clock, self._ids, self._directory = runner, clock, ids, directory
         self._senders, self._counters, self._flow, self._mirror = senders, counters, flow, mirror
         self._process, self._tell, self._lines = process, tell, lines
@@ -271,6 +275,7 @@ class Firing:
         """Serve a shard as its owner. taken_at: monotonic time at which the request that made this process its owner was sent."""
         # Taking the shard was a write, so the clock was measured a moment ago.
         self._clock.check()
+        self._wakes.glance()
         # Asked once per shard, because the check costs more than one delivery should pay.
         self._tracing = tracing.on()
         tenant = shard_tenant(session.shard)
@@ -295,6 +300,7 @@ class Firing:
             busy=lambda: self.serving >= BUSY_OWNERS,
             arrivals=arrivals,
             lines=self._lines,
+            wakes=self._wakes,
         )
         with tracing.serving_shard(session.shard) if self._tracing else nullcontext():
             await serving.run()

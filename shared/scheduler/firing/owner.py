@@ -30,7 +30,6 @@ from ..protocol.dispatch import ShardMessage, announce, send
 from ..shard.ledger import entry_for
 from ..timings import (
     CLAIM_AHEAD,
-    DISPATCH_AHEAD,
     EXPRESS_LINGER,
     HEARTBEAT_EVERY,
     OWNER_SERVES_FOR,
@@ -39,6 +38,7 @@ from ..timings import (
     REST_BEYOND_BUSY,
     SETTLE_WITHIN,
 )
+from ..wakes.service import Wakes
 from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, unclaimed
 from .due_times import DueTimes
@@ -71,11 +71,14 @@ class Owner:
         busy: Callable[[], bool] = lambda: False,
         arrivals: Arrivals | None = None,
         lines: KeyLines | None = None,
+        wakes: Wakes | None = None,
     ) -> None:
         """leaving: returns True when the process is about to end and owners must release their shards. busy: returns True while the process
         serves `BUSY_OWNERS` shards or more, so that waiting for an event costs nothing. arrivals: the events that this process stores
         in the shard while it serves it, for a shard that it has opened (express delivery). lines: the lines of ordering keys.
+        wakes: asked for when the shard rests; by default none.
         """
+        self._wakes = wakes or Wakes(runner, clock)
         self._session, self._attempts, self._permission = session, attempts, attempts.permission
         self._runner, self._clock, self._flow, self._leaving, self._busy = runner, clock, flow, leaving, busy
         self._tenant = shard_tenant(session.shard)
@@ -411,7 +414,7 @@ class Owner:
         session, now = self._session, self._clock.now()
         open_rows = [row for row in session.rows.values() if row.props["state"] not in rules.FINAL]
         retries = todo.retries if wake == todo.rest else all(row.props["state"] == "retrying" for row in open_rows)
-        near = wake <= now + DISPATCH_AHEAD
+        near = wake <= now + self._wakes.horizons.alone
         if self._keyed is not None:
             await self._keyed.give_back()
         # Again, because a shard that is not released must wait until its owner counts as gone.
@@ -419,10 +422,13 @@ class Owner:
         rested = await self._runner.insist(
             lambda: holding.rest_holding(session, wake, retries_only=retries, sent=near, held=held), self._permission.covers_now
         )
+        # Held events are due before the wake-up.
+        first = sum(wake <= rules.due_at(row.props) <= wake + CLAIM_AHEAD for row in open_rows)
+        if rested and (not near or not retries):
+            # Express delivery runs in a process that answers requests, and keeps no instance of the shards' queue alive.
+            await self._wakes.ask(rules.visible_at(wake, first), sent=near, warm=self._arrivals is None)
         if rested and near:
             message = ShardMessage(session.shard, session.held.gate.index)
-            # Held events are due before the wake-up.
-            first = sum(wake <= rules.due_at(row.props) <= wake + CLAIM_AHEAD for row in open_rows)
             await self._runner.run(announce(message, rules.visible_at(wake, first), retries_only=retries))
         # A user who resumed the channel before the index row said that the shard rests has not woken this shard.
         if self._paused and await self._flow.resumed(self._tenant, self._paused):

@@ -10,17 +10,18 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from ...core.clock import Clock
+from ...core.clock import Clock, Millis
 from ...core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
 from ..keys import MIRRORED, place_of
 from ..mirror.pair import Mirror
 from ..protocol.dispatch import ShardMessage
-from ..protocol.ingest import GROUP_BYTES, Entry, append, drop_counts, file_shard, note_counts
+from ..protocol.ingest import GROUP_BYTES, Entry, append, drop_counts, file_shard, note_counts, note_sent
 from ..protocol.mirroring import SECOND, Way, append_copy, mirror, on_side
 from ..rules import shared_wake, visible_at
-from ..timings import DISPATCH_AHEAD, ENOUGH_EVENTS, GROUP_WAIT, NOTE_FROM, URGENT_FILL_TIME
+from ..timings import DISPATCH_AHEAD, ENOUGH_EVENTS, GROUP_WAIT, MANY_EVENTS, NOTE_FROM, URGENT_FILL_TIME
+from ..wakes.service import Wakes
 from .account_rotation import AccountRotation
 from .announcer import Announcer
 from .open_shards import FillingShard, PendingEntry
@@ -43,13 +44,14 @@ class ShardFiller:
         mirror: Mirror | None,
         in_flight: asyncio.Semaphore,
         most: int,
+        wakes: Wakes,
     ) -> None:
         """rota: learns which accounts do not answer. mirror: for mirrored shards. in_flight: bounds the writer's requests.
 
-        most: events of a full shard.
+        most: events of a full shard. wakes: asked for before each shard's wake-up.
         """
         self._runner, self._clock, self._rota, self._announcer = runner, clock, rota, announcer
-        self._mirror, self._in_flight, self._most = mirror, in_flight, most
+        self._mirror, self._in_flight, self._most, self._wakes = mirror, in_flight, most, wakes
 
     def add(self, filling: FillingShard, pending: PendingEntry) -> None:
         """Write an entry to the shard, with others that come at the same time."""
@@ -87,11 +89,17 @@ class ShardFiller:
         # One batch may open thousands of shards.
         async with self._in_flight:
             await self._runner.run(self._file(filling))
+        opened = filling.opened
+        await self._wakes.ask(visible_at(opened.wake), sent=self._is_near(opened.wake))
+
+    def _is_near(self, wake: Millis, events: int = 0) -> bool:
+        """Return True if the writer sends the message of a shard itself, because a look may come too late for it."""
+        horizons = self._wakes.horizons
+        return wake <= self._clock.now() + (horizons.full if events >= MANY_EVENTS else horizons.alone)
 
     def _file(self, filling: FillingShard) -> Steps[None]:
         opened = filling.opened
-        near = opened.wake <= self._clock.now() + DISPATCH_AHEAD
-        filling.index = yield from file_shard(opened.shard, opened.wake, sent=near)
+        filling.index = yield from file_shard(opened.shard, opened.wake, sent=self._is_near(opened.wake))
         if filling.mirrored and self._mirror is not None and not self._mirror.whole:
             yield from on_side(SECOND, file_shard(opened.shard, opened.wake, sent=False))
 
@@ -229,11 +237,14 @@ class ShardFiller:
             return error
 
     async def _announce(self, filling: FillingShard, events: int) -> None:
-        """Send the message of a shard that wakes before the sweep is certain to run; the sweep sends the other messages.
+        """Send the message of a shard that wakes before a look is certain to come; the looks send the other messages.
 
         events: the number of events that the owner must load and claim in time.
         """
         opened = filling.opened
         filling.visible, filling.announced = max(visible_at(opened.wake, events), self._clock.now()), events
-        if opened.wake <= self._clock.now() + DISPATCH_AHEAD:
+        if self._is_near(opened.wake, events):
             await self._announcer.announce(ShardMessage(opened.shard, opened.index, wake=shared_wake(opened.wake, events)), filling.visible)
+            if not self._is_near(opened.wake) and filling.index:
+                # The index row still asks for a message.
+                filling.index = await self._runner.run(note_sent(opened, filling.index))

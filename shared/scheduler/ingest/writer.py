@@ -30,6 +30,7 @@ from ..protocol.label_rows import mark_of
 from ..protocol.mirroring import mirror_event, mirror_id
 from ..protocol.reusing import reuse_id
 from ..rows import FANOUT, EventToStore
+from ..wakes.service import Wakes
 from .account_rotation import AccountRotation
 from .announcer import Announcer
 from .open_shards import FillingShard, FillingShards, PendingEntry, Sink
@@ -84,10 +85,11 @@ class Writer:
         express: StoreExpress | None = None,
         searchable: Callable[[str], Awaitable[Collection[str]]] | None = None,
         lines: KeyLines | None = None,
+        wakes: Wakes | None = None,
     ) -> None:
         """fresh: the places that take new shards. mirror: for mirrored events, if there is a second account. express: takes the events that
         this process delivers itself. searchable: returns the names of the labels that a tenant searches by.
-        lines: the lines of ordering keys.
+        lines: the lines of ordering keys. wakes: asked for before each shard's wake-up; by default none.
         """
         self._lines = lines
         self._searchable = searchable
@@ -100,7 +102,9 @@ class Writer:
         self._fillings = FillingShards(ids, settings, rota)
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
-        self._filler = ShardFiller(runner, clock, rota, self.announcer, mirror, self._in_flight, self._fillings.most)
+        self._filler = ShardFiller(
+            runner, clock, rota, self.announcer, mirror, self._in_flight, self._fillings.most, wakes or Wakes(runner, clock)
+        )
 
     async def store(self, tenant: str, events: Sequence[EventToStore], *, posted: bool = False) -> list[Stored | StorageError]:
         """Store events independently: one event's failure does not affect another. Return results in the order given.

@@ -26,7 +26,7 @@ from ..protocol.mirroring import mirror_event
 from ..rows import shown_state
 from ..rules import RowOutcome, is_over, visible_at
 from ..shard.owed import OWED
-from ..timings import DISPATCH_AHEAD
+from ..wakes.service import Wakes
 from ..work_rows import noted_work, work_of
 from .call_rates import CallRates
 from .model import FailIn
@@ -58,7 +58,10 @@ class LongWorkCalls:
         notes: EndNotes,
         counters: Counter[str],
         mirror: Mirror | None = None,
+        wakes: Wakes | None = None,
     ) -> None:
+        """wakes: asked for where the work's shard needs an owner later; by default none."""
+        self._wakes = wakes or Wakes(runner, clock)
         self._lines, self._notes = lines, notes
         self._runner, self._clock, self._firing, self._counters, self._mirror = runner, clock, firing, counters, mirror
         self._rates = CallRates(clock)
@@ -153,7 +156,8 @@ class LongWorkCalls:
 
         Only a hint: the index asks for an owner at that time too, and at the deadline that the work had.
         """
-        if needed is not None and needed > now + DISPATCH_AHEAD:
+        if needed is not None and needed > now + self._wakes.horizons.alone:
+            await self._wakes.ask(visible_at(needed), sent=False)
             return
         wake = now + FINISH_AFTER if needed is None else needed
         if needed is None and now < self._announced.get(shard, 0):

@@ -19,6 +19,7 @@ from ...storage.ports import Applied, Merge, Props, Row
 from ..keys import index_partition, index_shard
 from ..rules import DispatchDecision, dispatch_decision, may_recover, may_take, shared_wake
 from ..shard.gate import Gate, parse_gate, process_of, read_gate
+from ..timings import DISPATCH_AHEAD
 
 MOST_TOGETHER = 64
 """Most shards of one message: some 8 KB of the queue's 48."""
@@ -92,20 +93,42 @@ def queue_for(*, retries_only: bool) -> str:
     return QUEUE_RETRIES if retries_only else QUEUE_SHARDS
 
 
-def decide(row: Row, now: Millis, events: int = 0) -> DispatchDecision:
-    """Decide what the sweep does about an index row. events: see `dispatch_decision`."""
+def decide(row: Row, now: Millis, events: int = 0, ahead: Millis = DISPATCH_AHEAD) -> DispatchDecision:
+    """Decide what a look does about an index row. events, ahead: see `dispatch_decision`."""
     props = row.props
     times = str(props["state"]), int(props["wake"]), int(props.get("resent", 0)), now, rounds_of(row)
-    return dispatch_decision(*times, paced=bool(props.get("events")), events=events)
+    return dispatch_decision(*times, paced=bool(props.get("events")), events=events, ahead=ahead)
 
 
 def dispatch_in_time(row: Row, now: Millis) -> Steps[str]:
     """Do what `dispatch` does, and let the message of a shard with many events come earlier. The shard's gate has their number."""
-    events = 0
-    if decide(row, now).do == "send" and not row.props.get("retries"):
-        found = yield from read_gate(index_shard(row.rk))
-        events = parse_gate(found.props).counts.open if found is not None else 0
-    return (yield from dispatch(row, now, events))
+    if decide(row, now).do != "send":
+        return (yield from dispatch(row, now))
+    return (yield from dispatch(row, now, (yield from events_to_load(row))))
+
+
+def events_to_load(row: Row) -> Steps[int]:
+    """Return the number of events that an owner must load and claim before the wake-up, as the shard's gate has it; 0 for retries, which
+    may be late."""
+    if row.props.get("retries"):
+        return 0
+    found = yield from read_gate(index_shard(row.rk))
+    return parse_gate(found.props).counts.open if found is not None else 0
+
+
+def send_together(rows: Sequence[Row], at: Millis) -> Steps[bool]:
+    """Send one message for the shards of several index rows; return False if the queue refuses it. `mark_sent` follows for each row."""
+    messages = [ShardMessage(index_shard(row.rk), row.rk) for row in rows]
+    return (yield from effects.send(queue_for(retries_only=bool(rows[0].props.get("retries"))), text_together(messages), at))
+
+
+def mark_sent(row: Row) -> Steps[str]:
+    """Note that the message of an index row was sent; return sent.
+
+    On the listed ETag: if the row has changed, its new request was not sent. A refused or lost write needs no action.
+    """
+    yield from write(SHARDS, row.pk, Merge(row.rk, {"state": "sent"}, row.etag))
+    return "sent"
 
 
 def dispatch(row: Row, now: Millis, events: int = 0) -> Steps[str]:
@@ -115,9 +138,7 @@ def dispatch(row: Row, now: Millis, events: int = 0) -> Steps[str]:
     queue = queue_for(retries_only=bool(row.props.get("retries")))
     if todo.do == "send":
         if (yield from effects.send(queue, message.text(), todo.at)):
-            # On the listed ETag: if the row has changed, its new request was not sent. A refused or lost write needs no action.
-            yield from write(SHARDS, row.pk, Merge(row.rk, {"state": "sent"}, row.etag))
-            return "sent"
+            return (yield from mark_sent(row))
     elif todo.do == "inspect" and (yield from unserved_events(row)) is not None:
         # The mark comes first, so that sweeps that meet, and later ones while no owner comes, do not send more and more messages.
         marked = yield from write(SHARDS, row.pk, Merge(row.rk, {"resent": now, "rounds": rounds_of(row) + 1}, row.etag))
@@ -148,12 +169,12 @@ class RecoveryLook(NamedTuple):
     age: Millis = 0
 
 
-def recover(row: Row, now: Millis, has_ended: Callable[[str], bool], *, late: bool = False) -> Steps[RecoveryLook]:
+def recover(row: Row, now: Millis, has_ended: Callable[[str], bool], *, late: bool = False, began: Millis = 0) -> Steps[RecoveryLook]:
     """Send the message of a shard at once if its owner, or its former message, was lost with a process.
 
     has_ended: returns True if the process of an identity is proven to have ended. late: the shard belongs to the backlog.
     Then the message is sent only if the owner's process has ended; other messages follow the backlog's time-line. The mark is the one of
-    `dispatch`.
+    `dispatch`. began: see `may_recover`.
     """
     times = str(row.props["state"]), int(row.props["wake"]), int(row.props.get("resent", 0)), now, rounds_of(row)
     # The rule for an owner that has ended is the wider one: it decides which gates are read.
@@ -163,7 +184,7 @@ def recover(row: Row, now: Millis, has_ended: Callable[[str], bool], *, late: bo
     gate = parse_gate(found.props) if found is not None else None
     age = found.read_at - found.timestamp if found is not None else 0
     ended = ended_owner(gate, has_ended) if gate is not None else ""
-    if not ended and (late or not may_recover(*times, ended=False) or (gate is not None and not may_take(gate, age))):
+    if not ended and (late or not may_recover(*times, ended=False, began=began) or (gate is not None and not may_take(gate, age))):
         return RecoveryLook(False, gate, age)
     marked = yield from write(SHARDS, row.pk, Merge(row.rk, {"resent": now, "rounds": rounds_of(row) + 1}, row.etag))
     message = ShardMessage(index_shard(row.rk), row.rk, ended)

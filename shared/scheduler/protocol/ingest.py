@@ -97,6 +97,12 @@ def note_counts(opened: OpenShard, tally: Tally, etag: str) -> Steps[str]:
     return answer.etags[0] if isinstance(answer, Applied) else ""
 
 
+def note_sent(opened: OpenShard, etag: str) -> Steps[str]:
+    """Note on the index row that the shard's message was sent; the parameters and the result are those of `note_counts`."""
+    answer = yield from write(SHARDS, index_partition(opened.shard), Merge(opened.index, {"state": "sent"}, etag))
+    return answer.etags[0] if isinstance(answer, Applied) else ""
+
+
 def drop_counts(opened: OpenShard) -> Steps[str]:
     """Take the counts off the index row, so that totals read the gate; return its ETag, '' if there is no such row any more.
 

@@ -21,12 +21,45 @@ from ..protocol.state_rows import remove_stale
 from ..queries.totals import PK_TOTALS, Totals
 from ..state_pass import PROGRESS_ROW as STATE_ROWS
 from ..state_pass import StatePassProgress
+from ..wakes.protocol import PK_PLAN, PLAN_ROW
+from ..wakes.rules import Plan
+from ..wakes.ticks import SWEEP_ROW, SweepTimes
 
 _BUCKET: Final = "minute for which the shard was opened"
 _COUNTS: Final = {name: f"events {name}" for name in ("accepted", "delivered", "retrying", "dead", "lapsed", "cancelled", "moved")}
 _FINDABLE: Final = "A superfluous row costs one read; without the row, lists do not show the events."
 
 KINDS: Final = (
+    StoredKind(
+        "plan",
+        SWEEPS,
+        PK_PLAN,
+        PLAN_ROW,
+        "What is known of the wakes in the shards' queue. A hint that saves messages: without the row, more wakes are sent.",
+        Plan,
+        {
+            "looked": "time of the last look at the index, in milliseconds",
+            "woke": "time of the last look by a wake",
+            "wakes": "times of wakes in the queue, and of those of the last minute, with commas between",
+            "seen": "the last wakes after a short pause: `w` for a process that lived, `c` for one that had to start",
+            "close_until": "time until which wakes come closer together; 0 for never",
+        },
+        "Never.",
+    ),
+    StoredKind(
+        "sweep times",
+        SWEEPS,
+        PK_TICKS,
+        SWEEP_ROW,
+        "When sweeps began. If the timer's is old, whoever works claims the next sweep here and asks for it by a message.",
+        SweepTimes,
+        {
+            "began": "start of the timer's last sweep, in milliseconds",
+            "asked": "last time at which a sweep was asked for by a message; absent for never",
+            "answered": "start of the last sweep for such a message; absent for never",
+        },
+        "Never.",
+    ),
     StoredKind(
         "state row",
         SWEEPS,

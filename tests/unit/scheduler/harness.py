@@ -47,6 +47,8 @@ def make_settings(**change: Any) -> Settings:
         "receiver": "http://localhost:7072/",
         # Tests of express delivery turn it on; all others see what happens between the request and the delivery.
         "express_events": 0,
+        # So do those of wakes.
+        "wakes": "off",
     }
     return Settings(**(given | change))
 

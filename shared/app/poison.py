@@ -1,0 +1,75 @@
+"""Takes the messages that the host has moved to the poison queues, because their function failed five times."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Final, NamedTuple
+
+from ..core.clock import Millis
+from ..core.errors import Problem, StorageError
+from ..scheduler.queue_functions import POISON_ACTS, Act
+from ..scheduler.service import Scheduler
+from ..scheduler.timings import POISON_RETRY_DELAY
+from ..storage.names import QUEUE_SWEEPS
+from ..storage.ports import Message, Queues
+
+log = logging.getLogger(__name__)
+
+ROUNDS: Final = 32
+"""Most times that one run asks a queue for messages: 32 at a time."""
+
+
+class PoisonSide(NamedTuple):
+    """An account whose poison queues are drained: its queues, and the scheduler that works on it."""
+
+    queues: Queues
+    scheduler: Scheduler
+
+
+class PoisonQueues:
+    """Drains the poison queues of an account, or of both accounts of a mirrored pair. One per process and account."""
+
+    def __init__(self, side: PoisonSide) -> None:
+        self._sides = [side]
+
+    def join(self, other: PoisonQueues) -> None:
+        """Let both drain the queues of both accounts: the host listens to them, whichever serves."""
+        self._sides = other._sides = [*self._sides, *other._sides]
+
+    async def drain(self, now: Millis) -> Counter[str]:
+        """Take what is in the queues; return the counts `taken` and `failed`. Raises `StorageError` if no account answers."""
+        counts: Counter[str] = Counter()
+        unread: list[StorageError] = []
+        for side in self._sides:
+            try:
+                for queue, act in (*POISON_ACTS, (f"{QUEUE_SWEEPS}-poison", _drop)):
+                    await self._drain(side, queue, act, counts)
+            except StorageError as error:
+                log.debug("A poison queue could not be read: %s", error, extra={"action": "poison_unread"})
+                unread.append(error)
+        if len(unread) == len(self._sides):
+            raise unread[0]
+        return counts
+
+    async def _drain(self, side: PoisonSide, queue: str, act: Act, counts: Counter[str]) -> None:
+        for _ in range(ROUNDS):
+            messages = await side.queues.receive(queue, lease=POISON_RETRY_DELAY)
+            for message in messages:
+                try:
+                    await act(side.scheduler, message, True)
+                    await side.queues.delete(queue, message)
+                    counts["taken"] += 1
+                except (StorageError, Problem) as error:
+                    # It stays, and is visible again for the next run.
+                    counts["failed"] += 1
+                    log.warning("A message of %s could not be handled: %s", queue, error, extra={"action": "poison_kept", "queue": queue})
+                except Exception:
+                    counts["failed"] += 1
+                    log.exception("A message of %s could not be handled", queue, extra={"action": "poison_kept", "queue": queue})
+            if not messages:
+                return
+
+
+async def _drop(scheduler: Scheduler, message: Message, own: bool) -> None:
+    log.debug("A run of the sweep was given up", extra={"action": "sweep_left_out"})

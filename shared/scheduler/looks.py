@@ -1,0 +1,84 @@
+"""A look at the index: sends the messages of shards that wake soon, and the wakes before them (`wakes/`).
+
+Three things look: the sweep, every wake, and a process that starts while nobody has looked for a minute. So neither a timer that has
+stopped nor a lost message leaves a shard alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+
+from ..core.clock import Clock, Millis
+from ..core.errors import StorageError
+from ..engine.async_runner import AsyncRunner
+from .sweeps import Sweeps
+from .wakes.protocol import read_plan, send_wakes, store_plan
+from .wakes.rules import LOOK_FAR, after_wake, planned_wakes
+from .wakes.service import Wakes
+
+log = logging.getLogger(__name__)
+
+
+class Looks:
+    """Looks at the index of one account. One per process and account; belongs to one event loop."""
+
+    def __init__(
+        self,
+        sweeps: Sweeps,
+        wakes: Wakes,
+        runner: AsyncRunner,
+        clock: Clock,
+        counters: Counter[str],
+        serves: Callable[[], Awaitable[bool]],
+        chain: Callable[[Millis], Awaitable[Mapping[str, int]]],
+    ) -> None:
+        """serves: returns True if this account's scheduler serves now. chain: makes the next occurrences of schedules."""
+        self._sweeps, self._wakes, self._runner, self._clock = sweeps, wakes, runner, clock
+        self._counters, self._serves, self._chain = counters, serves, chain
+        self._started = clock.now()
+
+    async def dispatch(self, now: Millis) -> Counter[str]:
+        """Look for the timer, which makes the occurrences of schedules itself. Return the counts of `Sweeps.dispatch`."""
+        return await self._look(now, None)
+
+    async def wake(self, at: Millis) -> None:
+        """Serve a wake for the time `at`. Raises nothing: another wake is queued, and a message that fails would come again and again.
+
+        It must look in any case. A filer may have trusted this very wake, although another look was a moment ago.
+        """
+        self._counters["wakes"] += 1
+        parts = (self._look(self._clock.now(), at), self._make_occurrences())
+        for error in await asyncio.gather(*parts, return_exceptions=True):
+            if isinstance(error, StorageError):
+                log.info("A wake could not do its work; the next one tries again: %s", error, extra={"action": "wake_failed"})
+            elif isinstance(error, Exception):
+                log.error("A wake met an unexpected error", exc_info=error, extra={"action": "wake_failed"})
+            elif isinstance(error, BaseException):
+                raise error
+
+    async def _make_occurrences(self) -> None:
+        if await self._serves():
+            await self._chain(self._clock.now())
+
+    async def _look(self, now: Millis, at: Millis | None) -> Counter[str]:
+        """Look at the index, and send wakes. at: time of the wake that looks; None for the timer."""
+        wakes = self._wakes
+        if not wakes.on:
+            return await self._sweeps.dispatch(now)
+        plan = await self._runner.run(read_plan())
+        # While the other account serves, its index tells what is due. A few wakes go on here, for the time after that.
+        serves = await self._serves()
+        found = await self._sweeps.look(now, wakes.horizons, LOOK_FAR) if serves else self._sweeps.nothing_found()
+        alone = await wakes.ticks.check() if serves and at is not None else False
+        now = self._clock.now()
+        if at is not None:
+            plan = after_wake(plan, at, now, self._started)
+        gap = wakes.gap(plan, now)
+        new = planned_wakes(plan, found.messages, found.unsent, now, gap, alive=at is not None, alone=alone)
+        taken = await self._runner.run(send_wakes(new))
+        self._counters["wakes_sent"] += len(taken)
+        await self._runner.run(store_plan(plan.with_wakes(taken, now)._replace(looked=now, woke=now if at is not None else plan.woke)))
+        return found.counts

@@ -1,0 +1,89 @@
+"""The protocol of planned wakes: generators of effects.
+
+    filer   store the index row; read the plan; if no wake of it is early enough: send two wakes, then store them in the plan; answer
+    look    read the plan; read the index and send what is due; send the missing wakes; store the plan
+
+Wakes are sent before the plan names them: a plan that names a wake which was never sent would keep others from sending it. Nothing is
+written on a condition but what a filer adds, and that only to forget no wake that another one has added: whoever is unsure sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+
+from ...core.clock import Millis
+from ...engine import effects
+from ...engine.effects import Steps, get, write
+from ...storage.names import QUEUE_SHARDS, SWEEPS
+from ...storage.ports import Insert, Replace, Row, Upsert
+from .rules import PLAN, Plan, is_covered, wakes_for
+
+PK_PLAN: Final = "plan"
+PLAN_ROW: Final = "wakes"
+NO_SHARD: Final = "~"
+"""The shard that a wake's message names: no shard has this name. A release that does not know wakes finds nothing to do."""
+
+
+def wake_text(at: Millis) -> str:
+    """Return the text of a wake for the time `at`."""
+    return orjson.dumps({"shard": NO_SHARD, "index": "look", "at": at}).decode()
+
+
+def parse_wake(text: str) -> Millis | None:
+    """Return the time of a wake; None for any other message."""
+    if f'"{NO_SHARD}"' not in text:
+        return None
+    try:
+        found: Any = orjson.loads(text)
+        return int(found["at"]) if found["shard"] == NO_SHARD else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def plan_of(row: Row | None) -> Plan:
+    """Return the plan of its row. A row that cannot be read counts as none: then more wakes are sent."""
+    if row is None:
+        return Plan()
+    try:
+        return PLAN.decode(row.props)
+    except (KeyError, TypeError, ValueError):
+        return Plan()
+
+
+def read_plan() -> Steps[Plan]:
+    """Return the plan as it is stored."""
+    return plan_of((yield from get(SWEEPS, PK_PLAN, PLAN_ROW)))
+
+
+def send_wakes(times: Sequence[Millis]) -> Steps[tuple[Millis, ...]]:
+    """Send a wake for each time; return the times of those that the queue took."""
+    taken: tuple[Millis, ...] = ()
+    for at in times:
+        if (yield from effects.send(QUEUE_SHARDS, wake_text(at), at)):
+            taken = (*taken, at)
+    return taken
+
+
+def ask_wake(message: Millis, now: Millis, gap: Millis | None, *, sent: bool, warm: bool = False) -> Steps[Plan]:
+    """Make sure that wakes come before a shard's message, after its index row is stored; return the plan.
+
+    gap: a fixed one; None for the plan's own. The other parameters are those of `rules.is_covered`.
+    """
+    row = yield from get(SWEEPS, PK_PLAN, PLAN_ROW)
+    plan = plan_of(row)
+    pause = gap or plan.gap(now)
+    if is_covered(plan, message, now, pause, sent=sent, warm=warm):
+        return plan
+    plan = plan.with_wakes((yield from send_wakes(wakes_for(message, now, pause, sent=sent, warm=warm))), now)
+    op = Insert(PLAN_ROW, PLAN.encode(plan)) if row is None else Replace(PLAN_ROW, PLAN.encode(plan), row.etag)
+    # If it is refused or lost, the wakes are in the queue nevertheless, and others who do not know of them send more.
+    yield from write(SWEEPS, PK_PLAN, op)
+    return plan
+
+
+def store_plan(plan: Plan) -> Steps[None]:
+    """Store the plan of a look."""
+    yield from write(SWEEPS, PK_PLAN, Upsert(PLAN_ROW, PLAN.encode(plan)))

@@ -1,0 +1,178 @@
+"""The decisions about wakes: pure functions of the plan, the index and the time.
+
+A wake is a message of the shards' queue that names no shard. Whoever takes it looks at the index. On a platform whose groups of functions
+go to zero, it does two things: it finds shards whose message nobody has sent, and it keeps an instance alive until the next message.
+
+All times are milliseconds. The *message time* of a shard is the time at which its message becomes visible (`rules.visible_at`).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from ...core.clock import Millis
+from ...engine.row_codec import Format, RowCodec
+from ..timings import DAY, DISPATCH_AHEAD, MINUTE
+
+LOOK_BEFORE: Final[Millis] = 120_000
+"""Time before a shard's message from which wakes are planned: the controller's pause (30 s at most), a cold start (15 s), and one wake that
+is lost, twice over."""
+GAP: Final[Millis] = 22_000
+"""Longest pause between two messages in that time. An instance that has done nothing for 30 s may be taken away; 22 s leave room for the
+whole seconds of a queue (1 s), a pause between two polls (2 s), and the 2 s of messages that shards share."""
+GAP_CLOSE: Final[Millis] = 12_000
+"""The same, once wakes have met cold processes although they came within `GAP`."""
+TAKEN_LATE: Final[Millis] = 2_000
+"""A message comes up to this much after its time: two polls of an idle queue are this far apart."""
+COMES_AFTER: Final[Millis] = 1_000
+"""A wake counts as one that is still to come from this time on: clocks differ a little."""
+DISPATCHED_WITHIN: Final[Millis] = 5_000
+"""Time that a look needs before the message time of a shard that it finds."""
+ASKED_FROM: Final[Millis] = 2_000
+"""A message that is this near starts an instance itself: no wake comes sooner."""
+APART: Final[Millis] = 20_000
+"""Time between the two wakes that are sent for one need: a single one may be lost with an instance that has fetched it."""
+LOOK_EVERY: Final[Millis] = 300_000
+"""Longest time between two wakes while the timer runs."""
+LOOK_EVERY_ALONE: Final[Millis] = MINUTE
+"""The same while the timer is silent."""
+LOOKED_OLD: Final[Millis] = MINUTE
+"""Age of the last look from which a process that starts looks itself."""
+LOOK_FAR: Final[Millis] = LOOK_EVERY + LOOK_BEFORE + 10_000
+"""A look reads the index this far ahead, so that it knows what the look after it must find."""
+MOST_WAKES: Final = 40
+"""Most wakes that the plan names."""
+KEPT: Final[Millis] = MINUTE
+"""Time for which the plan still names a wake that has come: whoever reads it knows that an instance lives."""
+WATCHED: Final = 20
+"""Number of wakes of which the plan remembers whether they met a cold process."""
+MOST_COLD: Final = 2
+"""Wakes among them that may meet one."""
+CLOSE_FOR: Final[Millis] = DAY
+"""Time for which wakes then come within `GAP_CLOSE`."""
+
+
+class Plan(NamedTuple):
+    """What is known of the wakes in the queue. A hint that saves messages: safety is in the index and in the queue itself.
+
+    looked: time of the last look. woke: time of the last look by a wake: an instance of the shards' queue was alive then. wakes: times of
+    the wakes that were sent, in order. seen: the last wakes after a pause of at most the gap, `w` for a warm process and `c` for a cold
+    one. close_until: time until which the gap is `GAP_CLOSE`.
+    """
+
+    looked: Millis = 0
+    woke: Millis = 0
+    wakes: tuple[Millis, ...] = ()
+    seen: str = ""
+    close_until: Millis = 0
+
+    def gap(self, now: Millis) -> Millis:
+        """Return the longest pause between two messages that the platform is trusted with."""
+        return GAP_CLOSE if now < self.close_until else GAP
+
+    def with_wakes(self, more: Iterable[Millis], now: Millis) -> Plan:
+        """Return the plan with further wakes, and without those that came long ago."""
+        return self._replace(wakes=tuple(sorted(each for each in {*self.wakes, *more} if each > now - KEPT)[-MOST_WAKES:]))
+
+
+def _times_of(text: str) -> tuple[Millis, ...]:
+    return tuple(map(int, text.split(","))) if text else ()
+
+
+PLAN: Final = RowCodec(Plan, formats={"wakes": Format(lambda wakes: ",".join(map(str, wakes)), lambda text: _times_of(str(text)))})
+
+
+def is_covered(plan: Plan, message: Millis, now: Millis, gap: Millis, *, sent: bool, warm: bool = False) -> bool:
+    """Return True if the wakes of the plan are enough for a shard's message. Call it after the index row is stored.
+
+    message: the message time. sent: the caller sends the message itself, so that no look must find the shard. warm: the caller runs in an
+    instance of the shards' queue, which is alive now.
+
+    Only a wake in the future counts: one that is due now may have looked already, before the shard was filed.
+    """
+    if message < now + ASKED_FROM:
+        return True
+    later = [wake for wake in plan.wakes if wake > now + COMES_AFTER]
+    if any(wake <= message - LOOK_BEFORE for wake in later):
+        return True
+    came = [plan.woke, *(wake for wake in plan.wakes if wake <= now), *((now,) if warm else ())]
+    alive_until = max(came) + gap + TAKEN_LATE
+    if sent and message <= alive_until:
+        return True
+    return any(wake <= alive_until and wake <= message - DISPATCHED_WITHIN for wake in later)
+
+
+def wakes_for(message: Millis, now: Millis, gap: Millis, *, sent: bool, warm: bool = False) -> tuple[Millis, ...]:
+    """Return the times of the wakes for a shard's message that is not covered. The parameters are those of `is_covered`."""
+    first = max(now + gap if warm else now, message - LOOK_BEFORE)
+    if sent:
+        return (first,)
+    # The second one must come in time to find the shard, too.
+    return first, max(first, min(first + APART, message - DISPATCHED_WITHIN))
+
+
+def planned_wakes(
+    plan: Plan, messages: Sequence[Millis], unsent: Iterable[Millis], now: Millis, gap: Millis, *, alive: bool, alone: bool
+) -> list[Millis]:
+    """Return the times of the wakes that a look sends, in order.
+
+    messages: message times of the shards in the shards' queue, up to `DISPATCH_AHEAD` ahead, sent or not. unsent: message times of all
+    shards whose message is not sent after this look, those of retries included. alive: the look runs in an instance of the shards' queue.
+    alone: the timer is silent.
+
+    No pause between two messages is longer than `gap` in the last `LOOK_BEFORE` before each of `messages`. Two wakes are always queued,
+    the first of them before any shard in `unsent` needs one.
+    """
+    near = sorted(each for each in messages if now < each <= now + DISPATCH_AHEAD)
+    queued = sorted(wake for wake in plan.wakes if wake > now + COMES_AFTER)
+    new = _between(near, queued, now, gap, now if alive else plan.woke if plan.woke > now - gap else -math.inf)
+    times = sorted([*queued, *new])
+    needs = (max(now + APART, message - LOOK_BEFORE - 5_000) for message in unsent if message > now)
+    next_look = min(now + (LOOK_EVERY_ALONE if alone else LOOK_EVERY), min(needs, default=math.inf))
+    if not times or times[0] > next_look + 1_000:
+        new.append(round(next_look))
+        times.insert(0, round(next_look))
+    if len(times) < 2:
+        new.append(times[0] + APART)
+    return sorted(new)
+
+
+def _between(near: Sequence[Millis], queued: Iterable[Millis], now: Millis, gap: Millis, alive: float) -> list[Millis]:
+    """Return the wakes that fill the pauses before the messages `near`. alive: time at which an instance was alive; -inf if unknown."""
+    points = sorted({*near, *queued})
+    new: list[float] = []
+    before = alive
+    for point in points:
+        # The earliest of the messages from here on asks for the longest time without a pause.
+        index = bisect_left(near, point)
+        if index == len(near):
+            break
+        since = near[index] - LOOK_BEFORE
+        if point > since and point - before > gap:
+            if before >= since:
+                parts = math.ceil((point - before) / gap)
+                fill = [before + (point - before) * part / parts for part in range(1, parts)]
+            else:
+                # Backwards from the point, until there is one before the time that must have no pause.
+                fill = [point - gap * step for step in range(1, math.ceil((point - since) / gap) + 1)]
+            new += [each for each in fill if each > max(now + COMES_AFTER, before)]
+        before = point
+    return list(map(round, new))
+
+
+def after_wake(plan: Plan, at: Millis, now: Millis, started: Millis) -> Plan:
+    """Return the plan after a wake for the time `at` was taken by a process that started at `started`.
+
+    It remembers if the process began after the wake before it was served, although that was at most the gap ago: then its instance was
+    taken away in between. If that was so too often, the wakes come closer together for a day.
+    """
+    gap = plan.gap(now)
+    if not plan.woke <= at <= plan.woke + gap + 1_000:
+        return plan
+    seen = (plan.seen + ("c" if started > plan.woke else "w"))[-WATCHED:]
+    if seen.count("c") > MOST_COLD and plan.close_until <= now:
+        return plan._replace(seen="", close_until=now + CLOSE_FOR)
+    return plan._replace(seen=seen)

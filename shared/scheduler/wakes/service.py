@@ -1,0 +1,106 @@
+"""The wakes of one process: what those call that file shards in the index."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from ...core.clock import Clock, Millis
+from ...core.errors import StorageError
+from ...engine.async_runner import AsyncRunner
+from ..timings import DISPATCH_AHEAD, SEND_AHEAD, SEND_ALONE
+from .protocol import ask_wake, read_plan
+from .rules import Plan, is_covered
+from .ticks import TickWatch
+
+log = logging.getLogger(__name__)
+
+PLAN_READ_EVERY: Final = 10.0
+"""Seconds for which the plan is used again: as long as it names a wake that is still to come, it is as good as a new one."""
+ASK_FOR: Final = 3.0
+"""Seconds after which a request no longer waits for its wake: the sweep finds the shard."""
+
+
+class Horizons(NamedTuple):
+    """How far ahead messages are sent, in milliseconds. alone: by writers and owners, one for each shard. together: by a look, which puts
+    small shards into shared messages. full: the message of a full shard, by anyone."""
+
+    alone: Millis = DISPATCH_AHEAD
+    together: Millis = DISPATCH_AHEAD
+    full: Millis = DISPATCH_AHEAD
+
+    @property
+    def shares(self) -> bool:
+        """True if small shards share messages."""
+        return self.together < self.full
+
+
+def parse_setting(text: str) -> tuple[bool, Millis | None]:
+    """Return True if wakes are on, and the fixed gap in milliseconds, None for the plan's own.
+
+    text: `auto`, `off` or a number of seconds from 5 to 60. Raises `ValueError`.
+    """
+    if text in ("auto", "off"):
+        return text == "auto", None
+    if not (text.isascii() and text.isdigit() and 5 <= int(text) <= 60):
+        raise ValueError("must be auto, off, or a number of seconds from 5 to 60")
+    return True, int(text) * 1000
+
+
+async def always() -> bool:
+    """Return True: without a mirrored pair an account always serves."""
+    return True
+
+
+class Wakes:
+    """Asks for wakes. One per process and account; belongs to one event loop."""
+
+    def __init__(self, runner: AsyncRunner, clock: Clock, setting: str = "off", serves: Callable[[], Awaitable[bool]] = always) -> None:
+        """setting: see `parse_setting`. serves: returns True if this account's scheduler serves now."""
+        self.on, self._gap = parse_setting(setting)
+        self.horizons = Horizons(SEND_ALONE, SEND_AHEAD) if self.on else Horizons()
+        self.ticks = TickWatch(runner, clock, serves)
+        self._runner, self._clock = runner, clock
+        self._plan = Plan()
+        self._read = -PLAN_READ_EVERY
+        self._turn = asyncio.Lock()
+
+    def glance(self) -> None:
+        """Look at the timer beside other work."""
+        if self.on:
+            self.ticks.glance()
+
+    def gap(self, plan: Plan, now: Millis) -> Millis:
+        """Return the longest pause between two messages that the platform is trusted with."""
+        return self._gap or plan.gap(now)
+
+    async def ask(self, message: Millis, *, sent: bool, warm: bool = False) -> None:
+        """Make sure that wakes come before a shard's message. Call it once the index row is stored, before the request is answered.
+
+        The parameters are those of `rules.is_covered`. It never fails: without the wakes the sweep finds the shard.
+        """
+        if not self.on:
+            return
+        self.glance()
+        try:
+            async with asyncio.timeout(ASK_FOR), self._turn:
+                await self._ask(message, sent=sent, warm=warm)
+        except (StorageError, TimeoutError) as error:
+            log.info("No wake could be asked for; the sweep finds the shard: %s", error, extra={"action": "wake_unasked"})
+        except Exception:
+            # The event is stored: a defect here must not make its request fail.
+            log.exception("No wake could be asked for; the sweep finds the shard", extra={"action": "wake_unasked"})
+
+    async def _ask(self, message: Millis, *, sent: bool, warm: bool) -> None:
+        now = self._clock.now()
+        known = self._clock.monotonic() - self._read < PLAN_READ_EVERY
+        if known and is_covered(self._plan, message, now, self.gap(self._plan, now), sent=sent, warm=warm):
+            return
+        self._plan = await self._runner.run(ask_wake(message, now, self._gap, sent=sent, warm=warm))
+        self._read = self._clock.monotonic()
+
+    async def looked(self) -> Millis:
+        """Return the time of the last look; 0 for never. Raises `StorageError`."""
+        return (await self._runner.run(read_plan())).looked
