@@ -16,8 +16,9 @@ from typing import Any, Final
 from devhost.azurite import ROOT, Azurite
 from devhost.host.settings import load_host
 from devhost.host.timers import TimerSchedule
-from shared.app.timers import SCHEDULES, SOON_FUNCTIONS
+from shared.app.timers import SCHEDULES, SOON_FUNCTION
 from shared.scheduler.queue_functions import QUEUE_FUNCTIONS
+from shared.storage.names import QUEUE_SWEEPS
 
 from ..tools.stage import KEY, Host, Receiving, devhost, receiving
 from . import deployed, observed
@@ -27,7 +28,7 @@ from .rules import MONTH, Operations, RareTimer, Record
 SHARE: Final = "OTEL_TRACES_SAMPLER_ARG"
 """The setting with the share of requests that are traced. A measurement traces all, because a share of few requests varies by chance."""
 MASTER_KEY: Final = "local-master-key"
-LISTENERS: Final = {name: queue for name, queue, _ in QUEUE_FUNCTIONS} | dict(SOON_FUNCTIONS)
+LISTENERS: Final = {name: queue for name, queue, _ in QUEUE_FUNCTIONS} | {SOON_FUNCTION: QUEUE_SWEEPS}
 ALIGNED: Final = 15.0
 """Windows begin half-way between two ticks of the timers, so that windows of whole minutes have whole numbers of them."""
 

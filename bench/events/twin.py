@@ -206,7 +206,7 @@ async def _backlog(count: int) -> dict[str, Any]:
 
 
 async def _serve(app: Application, storage: Storage, message: Any) -> None:
-    await app.scheduler.firing.serve(message.text)
+    await app.scheduler.serve_message(message.text)
     await storage.queues.delete(QUEUE_SHARDS, message)
 
 

@@ -108,7 +108,10 @@ class Application:
         self.limit_notices = self.scheduler.limit_notices
         self.failover = Failover(pair, tables, self.scheduler.runner, clock, storage.places)
         internal_events = InternalEvents(self.scheduler.ingest)
-        if second is not None:
+        if second is not None and pair is not None:
+            takes = pair.waits.take + 1_000
+            wakes_of = {"first": self.scheduler.wakes, "second": second.scheduler.wakes}
+            self.failover.changed = second.failover.changed = lambda side: wakes_of[side].start(takes)
             self.scheduler.serving = second.scheduler.serving = self._serving_scheduler
         # Maintenance, checkpoints, fleets
         planning = Planning(self.runner)
@@ -178,8 +181,8 @@ class Application:
             self.poison,
         )
         watch, stretch = self.scheduler.watch_ticks, lambda: pressure.stretch if pressure is not None else 1.0
-        looked = self.scheduler.wakes.looked if self.scheduler.wakes.on else None
-        self.timers = Timers(tables, storage.queues, clock, timer_jobs(swept), under_way, watch, stretch, self.forms, looked)
+        wakes = self.scheduler.wakes if self.scheduler.wakes.on else None
+        self.timers = Timers(tables, storage.queues, clock, timer_jobs(swept), under_way, watch, stretch, self.forms, wakes)
 
     def _drain(self, tables: Tables) -> MaintenanceDrain:
         runner = AsyncRunner(tables, self.clock)
@@ -272,6 +275,11 @@ class Application:
         if await self.forms.is_newer():
             return
         await asyncio.gather(self.timers.catch_up(), *(app.scheduler.recovery.run() for app in self._sides()))
+
+    def glance(self) -> None:
+        """Look if the timer has stopped, beside the call that is served. Every call of a function does so: whoever works can find it."""
+        for app in self._sides():
+            app.scheduler.wakes.glance()
 
     @property
     def busy(self) -> bool:

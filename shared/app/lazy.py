@@ -64,7 +64,9 @@ class Lazy:
         """Return the application on the first account; it handles the queues of that account."""
         if self._on_call is not None:
             await self._on_call()
-        return await self._opened()
+        app = await self._opened()
+        app.glance()
+        return app
 
     async def _opened(self) -> Application:
         if self._app is not None:

@@ -20,7 +20,8 @@ from ..engine.stored_forms import TICK_FORMS, StoredForms
 from ..scheduler.bulk.service import JOB as BULK_JOBS
 from ..scheduler.timings import SILENCE
 from ..scheduler.wakes.rules import LOOKED_OLD
-from ..scheduler.wakes.ticks import ASKED_EVERY, SWEEP_ROW
+from ..scheduler.wakes.service import Wakes
+from ..scheduler.wakes.ticks import ASKED_EVERY, SILENT_FROM, SWEEP_ROW
 from ..storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from ..storage.ports import Merge, Props, Queues, Row, Tables, Upsert
 
@@ -50,6 +51,10 @@ SOON: Final = (15.0, 30.0, 45.0)
 """Seconds after a sweep at which a job with unfinished work runs again."""
 SOON_LATEST: Final[Millis] = 15_000
 """Lateness from which such a run is left out: by then the next one, or the next sweep, takes place."""
+WATCHED_AFTER: Final = SILENT_FROM / 1000 + 1.0
+"""Seconds after the start of a sweep with unfinished work at which somebody looks if the timer has stopped."""
+WATCHED_AFTER_MESSAGE: Final = ASKED_EVERY / 1000 + 1.0
+"""The same after a sweep that a message has made."""
 DECIDED_WITHIN: Final = 10.0
 """Seconds that the sweep waits for all its jobs before it plans the runs in between. Jobs that take longer are planned when they end."""
 
@@ -112,13 +117,12 @@ class Timers:
         watch: Callable[[Sequence[Row]], None] = lambda ticks: None,
         stretch: Callable[[], float] = lambda: 1.0,
         forms: StoredForms | None = None,
-        looked: Callable[[], Awaitable[Millis]] | None = None,
+        wakes: Wakes | None = None,
     ) -> None:
         """jobs: job -> named parts. under_way: decides whether a job runs again before the next sweep. watch: gets the rows of the ticks as
         each sweep reads them, before its jobs run. stretch: returns the factor on intervals of work that can wait, 1 or more. forms: the
-        number of the stored forms; nothing runs while it is a newer version's. looked: returns the time of the last look at the index by
-        anybody, 0 for none; None where only sweeps look."""
-        self._looked = looked
+        number of the stored forms; nothing runs while it is a newer version's. wakes: those of the account, if they are on."""
+        self._wakes = wakes
         self._under_run: dict[str, asyncio.Task[JobRun]] = {}
         """The jobs that run in this process now."""
         self._watch, self._stretch, self._forms = watch, stretch, forms or StoredForms(tables, clock)
@@ -159,8 +163,8 @@ class Timers:
 
     async def _is_overdue(self) -> bool:
         """Return True if nobody has dispatched for so long that a process that starts does it. Raises `StorageError`."""
-        if self._looked is not None:
-            return self._clock.now() - await self._looked() >= LOOKED_OLD
+        if self._wakes is not None:
+            return self._clock.now() - await self._wakes.looked() >= LOOKED_OLD
         row = await self._tables.get(SWEEPS, PK_TICKS, TICKED)
         # Without a tick, the first process may have ended before its first sweep.
         return row is None or self._clock.now() - int(row.props.get("at", 0)) >= SILENCE
@@ -183,8 +187,9 @@ class Timers:
             # Then somebody else asks for a sweep, which does no harm.
             log.debug("The start of a sweep could not be noted: %s", error, extra={"action": "sweep_start_unnoted"})
 
-    async def _sweep(self, *, past_due: bool = False) -> dict[str, Counts]:
+    async def _sweep(self, *, past_due: bool = False, watched_after: float = WATCHED_AFTER) -> dict[str, Counts]:
         running: dict[str, asyncio.Task[JobRun]] = {}
+        started, watched = self._clock.now(), False
         ended: dict[str, JobRun] = {}
         loop = asyncio.get_running_loop()
         try:
@@ -200,7 +205,11 @@ class Timers:
                     runs = await self._collect(running, left, first=first)
                     for job, run in runs.items():
                         ended[job] = JobRun(run.counts, (*(ended[job].failed if job in ended else ()), *run.failed))
-                    await self._plan([job for job, run in runs.items() if self._goes_on(job, run)], at, loop.time() - began)
+                    more = [job for job, run in runs.items() if self._goes_on(job, run)]
+                    await self._plan(more, at, loop.time() - began)
+                    if more and not watched and self._wakes is not None:
+                        watched = True
+                        await self._watch_timer(started, watched_after)
                     left, first = began + SWEEP_PERIOD - loop.time(), True
                 due = list(filter(ends_within_sweep, self._jobs)) if running else ()
         finally:
@@ -216,6 +225,10 @@ class Timers:
             wanted = orjson.loads(text)
             if "sweep" in wanted:
                 await self._sweep_asked(int(wanted["sweep"]))
+                return
+            if "watch" in wanted:
+                if self._wakes is not None:
+                    await self._wakes.ticks.check()
                 return
             jobs, at = [str(job) for job in wanted["jobs"]], int(wanted["at"])
         except (ValueError, KeyError, TypeError):
@@ -305,10 +318,18 @@ class Timers:
             row = await self._tables.get(SWEEPS, PK_TICKS, SWEEP_ROW)
             if row is not None:
                 await self._tables.write(SWEEPS, PK_TICKS, (Merge(SWEEP_ROW, {"answered": self._clock.now()}, row.etag),))
-            await self._sweep()
+            await self._sweep(watched_after=WATCHED_AFTER_MESSAGE)
         except (SweepFailed, StorageError) as error:
             # Each failed part has its own line. The host must not repeat the message: the next one is a minute away.
             log.warning("The sweep by a message failed: %s", error, extra={"action": "sweep_by_message_failed"})
+
+    async def _watch_timer(self, started: Millis, after: float) -> None:
+        """Send the message that finds out if the timer has stopped after this sweep, because there is work that cannot wait for a wake."""
+        text = orjson.dumps({"watch": started + round(1000 * after)}).decode()
+        try:
+            await self._queues.send(QUEUE_SWEEPS, text, visible_in=max(0.0, after - (self._clock.now() - started) / 1000))
+        except StorageError as error:
+            log.debug("The timer is not watched for a minute: %s", error, extra={"action": "timer_unwatched"})
 
     async def _run(self, job: str) -> JobRun:
         """Run a job, or share the outcome if it runs in this process already: a process that starts looks, while its host makes up for a

@@ -10,16 +10,21 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError
 from ..engine.async_runner import AsyncRunner
 from .sweeps import Sweeps
 from .wakes.protocol import read_plan, send_wakes, store_plan
-from .wakes.rules import LOOK_FAR, after_wake, planned_wakes
+from .wakes.rules import LOOK_EVERY_ALONE, LOOK_FAR, after_wake, planned_wakes
 from .wakes.service import Wakes
 
 log = logging.getLogger(__name__)
+
+SPREAD: Final = 0.5
+"""Longest pause in seconds between reading the index and sending wakes. With it a wake still ends within the second that is billed at
+least."""
 
 
 class Looks:
@@ -34,8 +39,11 @@ class Looks:
         counters: Counter[str],
         serves: Callable[[], Awaitable[bool]],
         chain: Callable[[Millis], Awaitable[Mapping[str, int]]],
+        chance: Callable[[], float],
     ) -> None:
-        """serves: returns True if this account's scheduler serves now. chain: makes the next occurrences of schedules."""
+        """serves: returns True if this account's scheduler serves now. chain: makes the next occurrences of schedules. chance: returns a
+        random number in [0, 1)."""
+        self._chance = chance
         self._sweeps, self._wakes, self._runner, self._clock = sweeps, wakes, runner, clock
         self._counters, self._serves, self._chain = counters, serves, chain
         self._started = clock.now()
@@ -45,19 +53,22 @@ class Looks:
         return await self._look(now, None)
 
     async def wake(self, at: Millis) -> None:
-        """Serve a wake for the time `at`. Raises nothing: another wake is queued, and a message that fails would come again and again.
+        """Serve a wake for the time `at`.
 
-        It must look in any case. A filer may have trusted this very wake, although another look was a moment ago.
+        It must look in any case. A filer may have trusted this very wake, although another look was a moment ago. If it cannot, another
+        wake takes its place; if the queue does not take that one, the error is raised, so that the host keeps this message.
         """
         self._counters["wakes"] += 1
-        parts = (self._look(self._clock.now(), at), self._make_occurrences())
-        for error in await asyncio.gather(*parts, return_exceptions=True):
+        look, chain = await asyncio.gather(self._look(self._clock.now(), at), self._make_occurrences(), return_exceptions=True)
+        for error in (look, chain):
             if isinstance(error, StorageError):
                 log.info("A wake could not do its work; the next one tries again: %s", error, extra={"action": "wake_failed"})
             elif isinstance(error, Exception):
                 log.error("A wake met an unexpected error", exc_info=error, extra={"action": "wake_failed"})
             elif isinstance(error, BaseException):
                 raise error
+        if isinstance(look, Exception) and not await self._runner.run(send_wakes((self._clock.now() + LOOK_EVERY_ALONE,))):
+            raise look
 
     async def _make_occurrences(self) -> None:
         if await self._serves():
@@ -68,17 +79,19 @@ class Looks:
         wakes = self._wakes
         if not wakes.on:
             return await self._sweeps.dispatch(now)
-        plan = await self._runner.run(read_plan())
         # While the other account serves, its index tells what is due. A few wakes go on here, for the time after that.
         serves = await self._serves()
         found = await self._sweeps.look(now, wakes.horizons, LOOK_FAR) if serves else self._sweeps.nothing_found()
-        alone = await wakes.ticks.check() if serves and at is not None else False
-        now = self._clock.now()
+        alone = serves and await wakes.ticks.check()
+        # Looks at the same time would send the same wakes, whose looks would be at the same time. So one of them stores its plan first.
+        await self._clock.sleep(self._chance() * SPREAD)
+        plan = await self._runner.run(read_plan())
+        began, now = now, self._clock.now()
         if at is not None:
             plan = after_wake(plan, at, now, self._started)
         gap = wakes.gap(plan, now)
         new = planned_wakes(plan, found.messages, found.unsent, now, gap, alive=at is not None, alone=alone)
         taken = await self._runner.run(send_wakes(new))
         self._counters["wakes_sent"] += len(taken)
-        await self._runner.run(store_plan(plan.with_wakes(taken, now)._replace(looked=now, woke=now if at is not None else plan.woke)))
+        await self._runner.run(store_plan(plan.with_wakes(taken, now)._replace(looked=began, woke=now if at is not None else plan.woke)))
         return found.counts

@@ -181,7 +181,8 @@ class Scheduler:
         self.bulk = BulkJobs(self.runner, tables, storage.queues, self.lookup, self.changes, clock, ids)
         self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup, notify)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)
-        self.looks = Looks(self.sweeps, self.wakes, self.runner, clock, self.counters, self.serves, self.recurring.chain.sweep)
+        chain = self.recurring.chain.sweep
+        self.looks = Looks(self.sweeps, self.wakes, self.runner, clock, self.counters, self.serves, chain, ids.chance)
         self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)
 
     async def serves(self) -> bool:

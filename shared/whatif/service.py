@@ -194,5 +194,6 @@ def _settings() -> GivenSettings:
         "signing_key": LOCAL_SIGNING_KEY,
         "egress_allow": "127.0.0.0/8",
         "receiver": ADDRESS,
+        "wakes": "off",
     }
     return GivenSettings(**given)

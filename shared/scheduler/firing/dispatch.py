@@ -275,7 +275,6 @@ class Firing:
         """Serve a shard as its owner. taken_at: monotonic time at which the request that made this process its owner was sent."""
         # Taking the shard was a write, so the clock was measured a moment ago.
         self._clock.check()
-        self._wakes.glance()
         # Asked once per shard, because the check costs more than one delivery should pay.
         self._tracing = tracing.on()
         tenant = shard_tenant(session.shard)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from ...core.clock import Clock, Millis, to_text
@@ -34,6 +34,7 @@ from ..protocol.mirroring import (
     FIRST,
     SECOND,
     Fence,
+    Side,
     Way,
     finish_copy,
     mirror,
@@ -67,6 +68,10 @@ LAG_SHARDS = 500
 """Unfinished shards, the earliest first, that `lag` reads."""
 
 
+async def _ignore(side: Side) -> None:
+    """Do nothing about a change of sides."""
+
+
 class Failover:
     """The operations of failover and failback, and the background job. One per process."""
 
@@ -77,6 +82,8 @@ class Failover:
         """True once the first account has stored that it is overtaken."""
         self._carrying: asyncio.Task[None] | None = None
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+        self.changed: Callable[[Side], Awaitable[None]] = _ignore
+        """Is called with the side that the fence names, each time that it has changed."""
 
     @property
     def _pair(self) -> MirrorPair:
@@ -149,6 +156,7 @@ class Failover:
         await self._pair.look()
         if not isinstance(answer, Applied):
             raise conflict("changed-meanwhile", "another request changes sides at this moment; read the state and try again")
+        await self.changed(fence.active)
 
     async def _begin_state_rows(self, side: str) -> None:
         """Let the side that is about to serve look for dead, retrying and labelled events anew: before its owner comes, a copy has neither

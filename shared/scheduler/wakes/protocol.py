@@ -1,7 +1,7 @@
 """The protocol of planned wakes: generators of effects.
 
     filer   store the index row; read the plan; if no wake of it is early enough: send two wakes, then store them in the plan; answer
-    look    read the plan; read the index and send what is due; send the missing wakes; store the plan
+    look    read the index and send what is due; read the plan; send the missing wakes; store the plan
 
 Wakes are sent before the plan names them: a plan that names a wake which was never sent would keep others from sending it. Nothing is
 written on a condition but what a filer adds, and that only to forget no wake that another one has added: whoever is unsure sends.

@@ -136,7 +136,7 @@ def planned_wakes(
         new.append(round(next_look))
         times.insert(0, round(next_look))
     if len(times) < 2:
-        new.append(times[0] + APART)
+        new.append(round(next_look) if next_look > times[0] + APART else times[0] + APART)
     return sorted(new)
 
 

@@ -11,8 +11,8 @@ from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...engine.async_runner import AsyncRunner
 from ..timings import DISPATCH_AHEAD, SEND_AHEAD, SEND_ALONE
-from .protocol import ask_wake, read_plan
-from .rules import Plan, is_covered
+from .protocol import ask_wake, read_plan, send_wakes
+from .rules import APART, Plan, is_covered
 from .ticks import TickWatch
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,6 @@ class Wakes:
         """
         if not self.on:
             return
-        self.glance()
         try:
             async with asyncio.timeout(ASK_FOR), self._turn:
                 await self._ask(message, sent=sent, warm=warm)
@@ -100,6 +99,16 @@ class Wakes:
             return
         self._plan = await self._runner.run(ask_wake(message, now, self._gap, sent=sent, warm=warm))
         self._read = self._clock.monotonic()
+
+    async def start(self, after: Millis) -> None:
+        """Send wakes after so many milliseconds, because this account is about to serve. Without them it looks within `LOOK_EVERY`."""
+        if not self.on:
+            return
+        at = self._clock.now() + after
+        try:
+            await self._runner.run(send_wakes((at, at + APART)))
+        except StorageError as error:
+            log.info("No wake could be sent to the account that is to serve: %s", error, extra={"action": "wake_unasked"})
 
     async def looked(self) -> Millis:
         """Return the time of the last look; 0 for never. Raises `StorageError`."""

@@ -157,7 +157,7 @@ class App:
             await asyncio.sleep(0.01)
 
     async def _serve(self, queue: str, message: Message) -> None:
-        await self.app.scheduler.firing.serve(message.text)
+        await self.app.scheduler.serve_message(message.text)
         await self.storage.queues.delete(queue, message)
 
     async def get_app(self) -> Application:

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from devhost.azurite import ROOT
+from shared.scheduler.queue_functions import POISON_ACTS
+from shared.storage.names import QUEUE_SWEEPS
 from tests import waiting
 
 HTTP = {
@@ -76,13 +78,9 @@ HTTP = {
 }
 QUEUES = {
     "fire_shard": "tocsin-shards",
-    "fire_shard_poison": "tocsin-shards-poison",
     "fire_retry": "tocsin-retries",
-    "fire_retry_poison": "tocsin-retries-poison",
     "ingest_events": "tocsin-ingest",
-    "ingest_events_poison": "tocsin-ingest-poison",
     "sweep_soon": "tocsin-sweeps",
-    "sweep_soon_poison": "tocsin-sweeps-poison",
 }
 TIMERS = {"sweep": "0 * * * * *"}
 
@@ -137,9 +135,14 @@ def test_queue_functions_listen_to_their_queues_with_the_apps_own_connection(fun
     assert {trigger["dataType"] for trigger in found.values()} == {"BINARY"}, "the host cannot bind what is not UTF-8 to text"
 
 
-def test_every_queue_function_has_a_poison_handler(functions: Functions) -> None:
+def test_no_function_listens_to_a_poison_queue_and_the_sweep_takes_what_is_in_each(functions: Functions) -> None:
     queues = {trigger["queueName"] for trigger in of_type(functions, "queueTrigger").values()}
-    assert {queue for queue in queues if not queue.endswith("-poison") and f"{queue}-poison" not in queues} == set()
+    assert not any(queue.endswith("-poison") for queue in queues), "each would be a group of its own, with its own polls"
+    assert {*(queue for queue, _ in POISON_ACTS), f"{QUEUE_SWEEPS}-poison"} == {f"{queue}-poison" for queue in queues}
+
+
+def test_a_host_that_starts_after_the_tick_makes_up_for_it(functions: Functions) -> None:
+    assert all(trigger["useMonitor"] for trigger in of_type(functions, "timerTrigger").values())
 
 
 def test_timers_have_their_schedules_and_never_run_at_the_start(functions: Functions) -> None:

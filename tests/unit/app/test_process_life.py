@@ -36,6 +36,9 @@ class PlayedApplication:
     async def recover(self) -> None:
         self.calls.append("recover")
 
+    def glance(self) -> None:
+        pass
+
     def leave(self) -> None:
         self.calls.append("leave")
 
@@ -173,6 +176,7 @@ class App:
     busy = False
     stalls = StallWatch(time.monotonic)
     async def recover(self): print("opened", flush=True)
+    def glance(self): pass
     def leave(self): print("leave", flush=True)
     async def close(self): print("close", flush=True)
 

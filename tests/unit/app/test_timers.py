@@ -38,7 +38,7 @@ class Stage:
 
     async def ticks(self) -> dict[str, tuple[int, int]]:
         page = await self.tables.query(SWEEPS, PK_TICKS)
-        return {row.rk: (int(row.props["at"]), int(row.props["failed"])) for row in page.rows}
+        return {row.rk: (int(row.props["at"]), int(row.props["failed"])) for row in page.rows if "at" in row.props}
 
 
 def _has_counts(job: str, counts: timers.Counts) -> bool:
@@ -194,12 +194,12 @@ def test_runs_in_between_leave_room_for_each_other(took: float, waits: list[int]
     assert timers.runs_between(took) == waits
 
 
-async def test_an_idle_sweep_reads_once_writes_once_and_sends_nothing() -> None:
+async def test_an_idle_sweep_reads_once_writes_twice_and_sends_nothing() -> None:
     stage = await Stage({job: {"part": idle} for job in PERIODS}).open()
     await stage.timers.sweep()
     stage.tables.transactions.clear()
     await stage.timers.sweep()
-    assert {name: stage.tables.transactions[name] for name in ("get", "query", "write")} == {"get": 0, "query": 1, "write": 1}
+    assert {name: stage.tables.transactions[name] for name in ("get", "query", "write")} == {"get": 0, "query": 1, "write": 2}
     assert await stage.queues.length(QUEUE_SWEEPS) == 0
 
 

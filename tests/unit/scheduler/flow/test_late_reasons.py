@@ -110,12 +110,13 @@ async def test_open_breaker_is_a_reason(world: World) -> None:
     ids = await batch(world, 30)
     world.receiver.otherwise = AGAIN
     await world.run(20)
-    late = await world.demo.create(delay="PT1S")
+    late = [(await world.demo.create(delay="PT1S"))["id"] for _ in range(3)]
     await world.run(20)
     world.receiver.otherwise = DELIVERED
     await world.run(300)
-    found = await reasons(world, late["id"])
-    assert found["breaker"] > 10_000
+    # One of them may be the attempt that finds the receiver well again.
+    found = [await reasons(world, id) for id in late]
+    assert sum(each.get("breaker", 0) > 10_000 for each in found) >= 2, found
     assert sum([sum((await reasons(world, id)).values()) > 0 for id in ids[:5]]) == 5
 
 
@@ -179,7 +180,7 @@ async def test_storage_that_refuses_is_a_reason(world: World, monkeypatch: pytes
     write, refusing = world.tables.write, True
 
     async def refuse(table: str, pk: str, ops: list[Op]) -> Any:
-        if refusing and table == EVENTS and world.now >= 1_800_000_003_000:
+        if refusing and table == EVENTS and world.now >= 1_800_000_001_000:
             raise Unavailable("503")
         return await write(table, pk, ops)
 
