@@ -11,6 +11,7 @@ from shared.maintenance.service.figures import MaintenanceFigures
 from shared.ops.metrics.families import MetricsSnapshot, TenantFigures, collected
 from shared.scheduler.queries.totals import Total
 from shared.scheduler.shard.ledger import DeliveryFigures
+from shared.scheduler.wakes.ticks import SweepTimes
 
 from .generated_blocks import REFERENCE, update
 
@@ -64,6 +65,7 @@ def _example() -> MetricsSnapshot:
         blocked=[("t", "c", "paused")],
         queues={"q": 0},
         ticks={"scheduler_scan": 0},
+        sweeps=SweepTimes(1, 0, 1),
         process="p",
         fleets=[FleetFigures("t", "f", 3, 2, 0, 0, 1.0, ())],
         turns=[TurnFigures("t", "f", *([1] * (len(TurnFigures._fields) - 2)))],

@@ -118,8 +118,10 @@ def readiness(session: CommandSession) -> dict[str, Any]:
         raise Unreachable(f"no answer: {error}", sent=False) from error
     try:
         found = answer.json()
-        return {name: found[name] for name in ("status", "storage", "clock_skew_ms", "timers")} | (
-            {"detail": found["detail"]} if "detail" in found else {}
+        return (
+            {name: found[name] for name in ("status", "storage", "clock_skew_ms", "timers")}
+            | {"clocks": found.get("clocks")}
+            | ({"detail": found["detail"]} if "detail" in found else {})
         )
     except (ValueError, KeyError, TypeError):
         raise Unreadable(f"status {answer.status_code}, but the body is not the JSON of readyz") from None
@@ -161,6 +163,9 @@ def _show(session: CommandSession, found: Mapping[str, Any], worries: Sequence[s
     screen.line(f"{found['url']}: {health['status']}", style="bold")
     timers = [f"{name} {'LATE ' if timer['late'] else ''}{_ago(timer['age_s'])}" for name, timer in sorted(health["timers"].items())]
     skew = duration_text(health["clock_skew_ms"])
+    clocks = health.get("clocks") or {}
+    if clocks.get("running") == "message":
+        screen.line(f"  the platform's timer has stopped ({_ago(clocks['timer_age_s'])}); messages make the sweeps", style="yellow")
     screen.line(f"  last run of timers: {', '.join(timers) or 'none yet'}; clock differs by {skew} from storage's")
     screen.gap()
     if events:

@@ -52,6 +52,15 @@ class ClockView(BaseModel):
     correction_ms: int
 
 
+class ClocksView(BaseModel):
+    """The two clocks of the sweep. `timer_age_s`: seconds since the timer began a sweep; `message_age_s`: since one began that a message
+    asked for, because the timer had stopped; null for never. `running`: the clock by which sweeps come now, `none` if both are old."""
+
+    timer_age_s: float | None
+    message_age_s: float | None
+    running: Literal["timer", "message", "none"]
+
+
 class Ready(BaseModel):
     """The parts of readiness. `version`: the version of the app's code, such as `0.2.0.dev12+g1a2b3c4d`. `clock_skew_ms`: the least
     difference between the app's clock and storage's that is proven, positive where the app's clock is ahead; 0 where the clock may be
@@ -63,6 +72,7 @@ class Ready(BaseModel):
     clock_skew_ms: int | None
     clock: ClockView | None = None
     timers: dict[str, TimerState]
+    clocks: ClocksView | None = None
 
 
 def view(verdict: Readiness) -> dict[str, Any]:
@@ -78,6 +88,7 @@ def view(verdict: Readiness) -> dict[str, Any]:
             "correction_ms": clock.correction,
         },
         "timers": {name: timer._asdict() for name, timer in verdict.timers.items()},
+        "clocks": verdict.clocks._asdict() if verdict.clocks is not None else None,
     }
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ...core.clock import Millis
 from ...scheduler.event_clock import ClockFinding
+from ...scheduler.wakes.ticks import SILENT_FROM, SweepTimes
 
 MAX_SKEW_MS = 10_000
 """Largest proven difference between the app's clock and storage's, in milliseconds."""
@@ -16,6 +17,26 @@ UNMEASURED = ClockFinding("missing", None, 0)
 """The state of a clock without any measurement."""
 SILENT_PERIODS = 3
 """A timer may be silent for this number of its periods, or for the constant above if that is longer."""
+
+
+class Clocks(NamedTuple):
+    """The two clocks of the sweep: seconds since the timer began one, and since one began that a message asked for; None for never.
+
+    running: the clock by which sweeps come, `none` if both are old.
+    """
+
+    timer_age_s: float | None
+    message_age_s: float | None
+    running: Literal["timer", "message", "none"]
+
+
+def judge_clocks(times: SweepTimes, now: Millis) -> Clocks:
+    """Return the state of both clocks."""
+    timer, message = (max(0, now - at) if at else None for at in (times.began, times.answered))
+    by_timer = timer is not None and timer <= SILENT_FROM
+    by_message = message is not None and message <= 2 * SILENT_FROM
+    ages = [None if age is None else age / 1000 for age in (timer, message)]
+    return Clocks(ages[0], ages[1], "timer" if by_timer else "message" if by_message else "none")
 
 
 class HealthObservation(NamedTuple):
@@ -32,6 +53,8 @@ class HealthObservation(NamedTuple):
     """The state of the wall clock, as the writes of this process show it."""
     newer: str = ""
     """The sentence that names stored forms of a newer version; '' if this process knows those of its storage."""
+    sweeps: SweepTimes = SweepTimes()
+    """When sweeps began."""
 
 
 class TimerHealth(NamedTuple):
@@ -51,12 +74,15 @@ class Readiness(NamedTuple):
     clock: ClockFinding = UNMEASURED
     newer: bool = False
     """True if storage has the stored forms of a newer version."""
+    clocks: Clocks | None = None
+    """The clocks of the sweep; None if storage does not answer."""
 
 
 def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
     """Judge readiness. periods: the deployed timers, with their periods in seconds.
 
-    A timer without any tick is late only if this process is older than the allowed silence, so that a new installation is ready.
+    The jobs count, whichever clock runs them. One without any tick is late only if this process is older than the allowed silence, so that
+    a new installation is ready.
     """
     wrong = [seen.newer] if seen.newer else []
     skew = seen.clock.proven_ms
@@ -74,5 +100,6 @@ def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
             timers[name] = TimerHealth(None if age is None else max(0, age) / 1000, late)
             if late:
                 wrong.append(f"Timer {name} is silent.")
+    clocks = judge_clocks(seen.sweeps, seen.now) if seen.reachable else None
     # One unavailable account of several is reported, but this instance can still serve the calls of the others.
-    return Readiness(seen.reachable, timers, wrong, seen.accounts, seen.clock, bool(seen.newer))
+    return Readiness(seen.reachable, timers, wrong, seen.accounts, seen.clock, bool(seen.newer), clocks)

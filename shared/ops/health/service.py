@@ -9,6 +9,7 @@ from ...core.clock import Clock
 from ...core.errors import StorageError
 from ...engine.stored_forms import StoredForms, sentence
 from ...scheduler.event_clock import ClockFinding
+from ...scheduler.wakes.ticks import SWEEP_ROW, times_of
 from ...storage.names import PK_TICKS, SHARDS, SWEEPS
 from ...storage.ports import Page, Tables
 from ...tenants.cache import Cached
@@ -52,8 +53,9 @@ class HealthProbe:
         ticks = {row.rk: int(row.props["at"]) for row in page.rows if "at" in row.props} if page is not None else {}
         accounts = {place: each is not None for place, each in zip(self._places, found, strict=True)}
         newer = sentence(self._forms) if self._forms.newer else ""
+        times = times_of(next((row for row in page.rows if row.rk == SWEEP_ROW), None)) if page is not None else times_of(None)
         up = int((self._clock.monotonic() - self._started) * 1000)
-        seen = rules.HealthObservation(self._clock.now(), page is not None, ticks, up, accounts, self._measured(), newer)
+        seen = rules.HealthObservation(self._clock.now(), page is not None, ticks, up, accounts, self._measured(), newer, times)
         return rules.judge(seen, self._periods)
 
     async def _asked(self, table: str, pk: str, limit: int) -> Page | None:

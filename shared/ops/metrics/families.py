@@ -20,6 +20,7 @@ from ...maintenance.service.figures import MaintenanceFigures as MaintenanceFigu
 from ...maintenance.service.notifications import SENTENCES
 from ...scheduler.queries.totals import Total
 from ...scheduler.shard import ledger
+from ...scheduler.wakes.ticks import SweepTimes
 
 BOUNDS: tuple[Millis, ...] = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000, 100_000, 1_000_000, 10_000_000)
 """Upper bounds of the histogram's buckets in milliseconds: a selection of the ledger's. 18 series per tenant and channel."""
@@ -70,6 +71,8 @@ class MetricsSnapshot:
     queues: dict[str, int] = field(default_factory=dict)
     ticks: dict[str, Millis] = field(default_factory=dict)
     """The last tick by timer; for a timer without a tick, the start of this process."""
+    sweeps: SweepTimes = field(default_factory=SweepTimes)
+    """When sweeps began."""
     process: str = ""
     fleets: list[FleetFigures] = field(default_factory=list)
     turns: list[TurnFigures] = field(default_factory=list)
@@ -231,6 +234,10 @@ def _of_service(seen: MetricsSnapshot) -> Iterator[Metric]:
     ages = GaugeMetricFamily("tocsin_timer_age_seconds", "Time since a timer's last tick", labels=("timer",))
     for timer, at in sorted(seen.ticks.items()):
         ages.add_metric((timer,), max(0, seen.now - at) / 1000)
+    sweeps = GaugeMetricFamily("tocsin_sweep_age_seconds", "Time since the start of a sweep, by the clock that made it", labels=("clock",))
+    for name, at in (("timer", seen.sweeps.began), ("message", seen.sweeps.answered)):
+        if at:
+            sweeps.add_metric((name,), max(0, seen.now - at) / 1000)
     counted = CounterMetricFamily("tocsin_process", "Counters of the answering process", labels=("process", "what"))
     for what, count in sorted(seen.counters.items()):
         counted.add_metric((seen.process, what), count)
@@ -240,4 +247,4 @@ def _of_service(seen: MetricsSnapshot) -> Iterator[Metric]:
         labels=("process",),
     )
     stall.add_metric((seen.process,), seen.longest_stall)
-    yield from (blocked, shards, read, unread, queues, ages, counted, stall)
+    yield from (blocked, shards, read, unread, queues, ages, sweeps, counted, stall)

@@ -27,6 +27,7 @@ from ...scheduler.queries.totals import Totals
 from ...scheduler.rules import may_take
 from ...scheduler.shard.gate import Counts, Gate, parse_gate
 from ...scheduler.timings import OWNER_SILENT, STUCK_ROUNDS
+from ...scheduler.wakes.ticks import SWEEP_ROW, times_of
 from ...storage import Storage
 from ...storage.names import ALL_QUEUES, EVENTS, PK_TICKS, POISON_QUEUES, SHARDS, SWEEPS, TENANTS
 from ...storage.ports import Row
@@ -114,6 +115,7 @@ class Metrics:
         # A timer without a tick counts from the start of this process; timers that are no longer deployed are left out.
         seen.ticks = dict.fromkeys(self._timers, self._started)
         seen.ticks |= {row.rk: int(row.props["at"]) for row in ticks if row.rk in seen.ticks}
+        seen.sweeps = times_of(next((row for row in ticks if row.rk == SWEEP_ROW), None))
         return RenderedMetrics(seen, exposition(seen))
 
     async def _finished(self, seen: MetricsSnapshot) -> None:

@@ -11,9 +11,10 @@ from shared.core.clock_offset import Offset
 from shared.core.errors import Unavailable
 from shared.core.version import version
 from shared.ops.health import routes as functions
-from shared.ops.health.rules import UNMEASURED, HealthObservation, judge
+from shared.ops.health.rules import UNMEASURED, HealthObservation, judge, judge_clocks
 from shared.ops.health.service import HealthProbe
 from shared.scheduler.event_clock import ClockFinding
+from shared.scheduler.wakes.ticks import SweepTimes
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, PK_TICKS, SWEEPS
 from shared.storage.ports import Upsert
@@ -96,6 +97,7 @@ async def test_ready_answers_the_findings(probe: Probe) -> None:
         "clock_skew_ms": 3,
         "clock": {"state": "wrong", "low_ms": 3, "high_ms": 9, "correction_ms": 9},
         "timers": {"scheduler_scan": {"age_s": 1.5, "late": False}, "retention_scan": {"age_s": None, "late": False}},
+        "clocks": {"timer_age_s": None, "message_age_s": None, "running": "none"},
     }
 
 
@@ -123,3 +125,11 @@ async def test_alive_needs_no_application(probe: Probe) -> None:
     probe.app = None  # type: ignore[assignment]
     answer = await probe.client.get("/api/healthz")
     assert (answer.status, answer.json()) == (200, {"status": "alive"})
+
+
+@pytest.mark.parametrize(
+    ("began", "answered", "running"),
+    [(NOW - 90_000, 0, "timer"), (NOW - 90_001, NOW - 180_000, "message"), (NOW - 90_001, NOW - 180_001, "none"), (0, 0, "none")],
+)
+def test_the_clock_by_which_sweeps_come_is_named(began: int, answered: int, running: str) -> None:
+    assert judge_clocks(SweepTimes(began, 0, answered), NOW).running == running
