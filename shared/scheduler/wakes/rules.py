@@ -27,8 +27,8 @@ GAP_CLOSE: Final[Millis] = 12_000
 """The same, once wakes have met cold processes although they came within `GAP`."""
 TAKEN_LATE: Final[Millis] = 2_000
 """A message comes up to this much after its time: two polls of an idle queue are this far apart."""
-COMES_AFTER: Final[Millis] = 1_000
-"""A wake counts as one that is still to come from this time on: clocks differ a little."""
+COMES_AFTER: Final[Millis] = 2_000
+"""A wake counts as one that is still to come from this time on: the clocks of its sender and of the reader may each be a second wrong."""
 DISPATCHED_WITHIN: Final[Millis] = 5_000
 """Time that a look needs before the message time of a shard that it finds."""
 ASKED_FROM: Final[Millis] = 2_000
@@ -97,7 +97,7 @@ def is_covered(plan: Plan, message: Millis, now: Millis, gap: Millis, *, sent: b
 
     Only a wake in the future counts: one that is due now may have looked already, before the shard was filed.
     """
-    if message < now + ASKED_FROM:
+    if sent and message < now + ASKED_FROM:
         return True
     later = [wake for wake in plan.wakes if wake > now + COMES_AFTER]
     if any(wake <= message - LOOK_BEFORE for wake in later):
