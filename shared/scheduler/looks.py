@@ -16,8 +16,8 @@ from ..core.clock import Clock, Millis
 from ..core.errors import StorageError
 from ..engine.async_runner import AsyncRunner
 from .sweeps import Sweeps
-from .wakes.protocol import read_plan, send_wakes, store_plan
-from .wakes.rules import LOOK_EVERY_ALONE, LOOK_FAR, after_wake, planned_wakes
+from .wakes.protocol import LookTimes, end_look, read_plan, send_wakes
+from .wakes.rules import LOOK_EVERY_ALONE, LOOK_FAR
 from .wakes.service import Wakes
 
 log = logging.getLogger(__name__)
@@ -86,12 +86,7 @@ class Looks:
         # Looks at the same time would send the same wakes, whose looks would be at the same time. So one of them stores its plan first.
         await self._clock.sleep(self._chance() * SPREAD)
         plan = await self._runner.run(read_plan())
-        began, now = now, self._clock.now()
-        if at is not None:
-            plan = after_wake(plan, at, now, self._started)
-        gap = wakes.gap(plan, now)
-        new = planned_wakes(plan, found.messages, found.unsent, now, gap, alive=at is not None, alone=alone)
-        taken = await self._runner.run(send_wakes(new))
-        self._counters["wakes_sent"] += len(taken)
-        await self._runner.run(store_plan(plan.with_wakes(taken, now)._replace(looked=began, woke=now if at is not None else plan.woke)))
+        times = LookTimes(now, self._clock.now(), at, self._started)
+        steps = end_look(plan, found.messages, found.unsent, times, wakes.fixed_gap, alone=alone)
+        self._counters["wakes_sent"] += await self._runner.run(steps)
         return found.counts

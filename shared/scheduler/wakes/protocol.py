@@ -9,8 +9,8 @@ written on a condition but what a filer adds, and that only to forget no wake th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -19,7 +19,7 @@ from ...engine import effects
 from ...engine.effects import Steps, get, write
 from ...storage.names import QUEUE_SHARDS, SWEEPS
 from ...storage.ports import Insert, Replace, Row, Upsert
-from .rules import PLAN, Plan, is_covered, wakes_for
+from .rules import PLAN, Plan, after_wake, is_covered, planned_wakes, wakes_for
 
 PK_PLAN: Final = "plan"
 PLAN_ROW: Final = "wakes"
@@ -84,6 +84,29 @@ def ask_wake(message: Millis, now: Millis, gap: Millis | None, *, sent: bool, wa
     return plan
 
 
-def store_plan(plan: Plan) -> Steps[None]:
-    """Store the plan of a look."""
+class LookTimes(NamedTuple):
+    """The times of a look. began: before it read the index. now: after it read the plan. wake: the time of the wake that looks; None for
+    the timer. started: start of the process."""
+
+    began: Millis
+    now: Millis
+    wake: Millis | None
+    started: Millis
+
+
+def end_look(
+    plan: Plan, messages: Sequence[Millis], unsent: Iterable[Millis], times: LookTimes, gap: Millis | None, *, alone: bool
+) -> Steps[int]:
+    """End a look that has read the index, sent what is due, and read the plan: send the missing wakes, then store the plan.
+
+    gap: a fixed one; None for the plan's own. The other parameters are those of `rules.planned_wakes`. Returns the number of wakes that it
+    has sent.
+    """
+    now, alive = times.now, times.wake is not None
+    if times.wake is not None:
+        plan = after_wake(plan, times.wake, now, times.started)
+    new = planned_wakes(plan, messages, unsent, now, gap or plan.gap(now), alive=alive, alone=alone)
+    taken = yield from send_wakes(new)
+    plan = plan.with_wakes(taken, now)._replace(looked=times.began, woke=now if alive else plan.woke)
     yield from write(SWEEPS, PK_PLAN, Upsert(PLAN_ROW, PLAN.encode(plan)))
+    return len(taken)

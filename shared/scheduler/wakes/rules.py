@@ -9,7 +9,7 @@ All times are milliseconds. The *message time* of a shard is the time at which i
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -27,8 +27,8 @@ GAP_CLOSE: Final[Millis] = 12_000
 """The same, once wakes have met cold processes although they came within `GAP`."""
 TAKEN_LATE: Final[Millis] = 2_000
 """A message comes up to this much after its time: two polls of an idle queue are this far apart."""
-COMES_AFTER: Final[Millis] = 1_000
-"""A wake counts as one that is still to come from this time on: clocks differ a little."""
+COMES_AFTER: Final[Millis] = 2_000
+"""A wake counts as one that is still to come from this time on: the clocks of its sender and of the reader may each be a second wrong."""
 DISPATCHED_WITHIN: Final[Millis] = 5_000
 """Time that a look needs before the message time of a shard that it finds."""
 ASKED_FROM: Final[Millis] = 2_000
@@ -44,9 +44,9 @@ LOOKED_OLD: Final[Millis] = MINUTE
 LOOK_FAR: Final[Millis] = LOOK_EVERY + LOOK_BEFORE + 10_000
 """A look reads the index this far ahead, so that it knows what the look after it must find."""
 MOST_WAKES: Final = 40
-"""Most wakes that the plan names."""
+"""Most wakes still to come that the plan names."""
 KEPT: Final[Millis] = MINUTE
-"""Time for which the plan still names a wake that has come: whoever reads it knows that an instance lives."""
+"""Time for which the plan still names the last wake that has come: whoever reads it knows that an instance lives."""
 WATCHED: Final = 20
 """Number of wakes of which the plan remembers whether they met a cold process."""
 MOST_COLD: Final = 2
@@ -74,8 +74,12 @@ class Plan(NamedTuple):
         return GAP_CLOSE if now < self.close_until else GAP
 
     def with_wakes(self, more: Iterable[Millis], now: Millis) -> Plan:
-        """Return the plan with further wakes, and without those that came long ago."""
-        return self._replace(wakes=tuple(sorted(each for each in {*self.wakes, *more} if each > now - KEPT)[-MOST_WAKES:]))
+        """Return the plan with further wakes. Of those that have come it names the last one, of the others the nearest."""
+        known = sorted({*self.wakes, *more})
+        come = bisect_right(known, now)
+        last = [each for each in known[max(0, come - 1) : come] if each > now - KEPT]
+        # The nearest ones: a plan that has no room for them would make each look send them again.
+        return self._replace(wakes=(*last, *known[come : come + MOST_WAKES]))
 
 
 def _times_of(text: str) -> tuple[Millis, ...]:
@@ -93,7 +97,7 @@ def is_covered(plan: Plan, message: Millis, now: Millis, gap: Millis, *, sent: b
 
     Only a wake in the future counts: one that is due now may have looked already, before the shard was filed.
     """
-    if message < now + ASKED_FROM:
+    if sent and message < now + ASKED_FROM:
         return True
     later = [wake for wake in plan.wakes if wake > now + COMES_AFTER]
     if any(wake <= message - LOOK_BEFORE for wake in later):
@@ -124,7 +128,7 @@ def planned_wakes(
     alone: the timer is silent.
 
     No pause between two messages is longer than `gap` in the last `LOOK_BEFORE` before each of `messages`. Two wakes are always queued,
-    the first of them before any shard in `unsent` needs one.
+    the first of them before any shard in `unsent` needs one, and both within the time between two looks, or `APART` later.
     """
     near = sorted(each for each in messages if now < each <= now + DISPATCH_AHEAD)
     queued = sorted(wake for wake in plan.wakes if wake > now + COMES_AFTER)
@@ -135,8 +139,10 @@ def planned_wakes(
     if not times or times[0] > next_look + 1_000:
         new.append(round(next_look))
         times.insert(0, round(next_look))
-    if len(times) < 2:
-        new.append(round(next_look) if next_look > times[0] + APART else times[0] + APART)
+    # If the first is lost, the second comes no later than the next look would have done without it.
+    second = round(max(times[0] + APART, next_look))
+    if len(times) < 2 or times[1] > second:
+        new.append(second)
     return sorted(new)
 
 

@@ -59,7 +59,7 @@ class Wakes:
 
     def __init__(self, runner: AsyncRunner, clock: Clock, setting: str = "off", serves: Callable[[], Awaitable[bool]] = always) -> None:
         """setting: see `parse_setting`. serves: returns True if this account's scheduler serves now."""
-        self.on, self._gap = parse_setting(setting)
+        self.on, self.fixed_gap = parse_setting(setting)
         self.horizons = Horizons(SEND_ALONE, SEND_AHEAD) if self.on else Horizons()
         self.ticks = TickWatch(runner, clock, serves)
         self._runner, self._clock = runner, clock
@@ -74,7 +74,7 @@ class Wakes:
 
     def gap(self, plan: Plan, now: Millis) -> Millis:
         """Return the longest pause between two messages that the platform is trusted with."""
-        return self._gap or plan.gap(now)
+        return self.fixed_gap or plan.gap(now)
 
     async def ask(self, message: Millis, *, sent: bool, warm: bool = False) -> None:
         """Make sure that wakes come before a shard's message. Call it once the index row is stored, before the request is answered.
@@ -97,7 +97,7 @@ class Wakes:
         known = self._clock.monotonic() - self._read < PLAN_READ_EVERY
         if known and is_covered(self._plan, message, now, self.gap(self._plan, now), sent=sent, warm=warm):
             return
-        self._plan = await self._runner.run(ask_wake(message, now, self._gap, sent=sent, warm=warm))
+        self._plan = await self._runner.run(ask_wake(message, now, self.fixed_gap, sent=sent, warm=warm))
         self._read = self._clock.monotonic()
 
     async def start(self, after: Millis) -> None:

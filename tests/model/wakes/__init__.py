@@ -1,0 +1,1 @@
+"""The model of planned wakes: filers, looks, the queue, and the plan."""
