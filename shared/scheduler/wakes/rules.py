@@ -113,8 +113,9 @@ def wakes_for(message: Millis, now: Millis, gap: Millis, *, sent: bool, warm: bo
     first = max(now + gap if warm else now, message - LOOK_BEFORE)
     if sent:
         return (first,)
-    # The second one must come in time to find the shard, too.
-    return first, max(first, min(first + APART, message - DISPATCHED_WITHIN))
+    # Both must come in time to find the shard, even where an instance lives for longer.
+    in_time = max(now, message - DISPATCHED_WITHIN)
+    return min(first, in_time), min(first + APART, in_time)
 
 
 def planned_wakes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.scheduler.timings import DISPATCH_AHEAD, SEND_AHEAD
-from shared.scheduler.wakes.rules import GAP, LOOK_EVERY, Plan, planned_wakes
+from shared.scheduler.wakes.rules import DISPATCHED_WITHIN, GAP, LOOK_EVERY, Plan, planned_wakes, wakes_for
 
 NOW = 1_800_000_000_000
 
@@ -31,3 +31,11 @@ def test_a_shard_whose_message_is_not_sent_is_found_before_it_without_the_sweep(
     # The two wakes that are queued come after the shard's message: without a third nobody would send it.
     plan = Plan(woke=NOW, wakes=(NOW + 170_000, NOW + 190_000))
     assert min(_wakes(plan, [NOW + 160_000])) <= 150_000
+
+
+@pytest.mark.parametrize("gap", [GAP, 60_000])
+@pytest.mark.parametrize("ahead", [3_000, 27_000, 45_000, 90_000, 400_000])
+def test_both_wakes_for_an_unsent_shard_find_it_in_time_however_long_instances_live(gap: int, ahead: int) -> None:
+    wakes = wakes_for(NOW + ahead, NOW, gap, sent=False, warm=True)
+    assert len(wakes) == 2
+    assert all(NOW <= wake <= max(NOW, NOW + ahead - DISPATCHED_WITHIN) for wake in wakes)
