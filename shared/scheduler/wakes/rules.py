@@ -31,6 +31,9 @@ COMES_AFTER: Final[Millis] = 2_000
 """A wake counts as one that is still to come from this time on: the clocks of its sender and of the reader may each be a second wrong."""
 DISPATCHED_WITHIN: Final[Millis] = 5_000
 """Time that a look needs before the message time of a shard that it finds."""
+FOUND_BEFORE: Final[Millis] = 10_000
+"""A wake comes this much before the message time of a shard that no look has sent: a whole second, two polls, and a look of a process that
+has just started. The sweep, or the wakes in its place while it is silent, come each minute and find such a shard half a minute before it."""
 ASKED_FROM: Final[Millis] = 2_000
 """A message that is this near starts an instance itself: no wake comes sooner."""
 APART: Final[Millis] = 20_000
@@ -114,8 +117,9 @@ def wakes_for(message: Millis, now: Millis, gap: Millis, *, sent: bool, warm: bo
     first = max(now + gap if warm else now, message - LOOK_BEFORE)
     if sent:
         return (first,)
-    # The second one must come in time to find the shard, too.
-    return first, max(first, min(first + APART, message - DISPATCHED_WITHIN))
+    # Both must come in time to find the shard, even where an instance lives for longer.
+    in_time = max(now, message - DISPATCHED_WITHIN)
+    return min(first, in_time), min(first + APART, in_time)
 
 
 def planned_wakes(
@@ -134,7 +138,12 @@ def planned_wakes(
     queued = sorted(wake for wake in plan.wakes if wake > now + COMES_AFTER)
     new = _between(near, queued, now, gap, now if alive else plan.woke if plan.woke > now - gap else -math.inf)
     times = sorted([*queued, *new])
-    needs = (max(now + APART, message - LOOK_BEFORE - 5_000) for message in unsent if message > now)
+    # For the messages up to `DISPATCH_AHEAD` ahead the wakes are planned: their shards must only be found in time.
+    needs = (
+        max(now + APART, message - (FOUND_BEFORE if message <= now + DISPATCH_AHEAD else LOOK_BEFORE + DISPATCHED_WITHIN))
+        for message in unsent
+        if message > now
+    )
     next_look = min(now + (LOOK_EVERY_ALONE if alone else LOOK_EVERY), min(needs, default=math.inf))
     if not times or times[0] > next_look + 1_000:
         new.append(round(next_look))
