@@ -100,6 +100,7 @@ def settings_of(shard_events: int, slots: int, express_events: int) -> Settings:
         deliver_concurrency=slots,
         target_concurrency=slots,
         express_events=express_events,
+        wakes="off",
     )
 
 

@@ -33,7 +33,7 @@ DISPATCHED_WITHIN: Final[Millis] = 5_000
 """Time that a look needs before the message time of a shard that it finds."""
 FOUND_BEFORE: Final[Millis] = 10_000
 """A wake comes this much before the message time of a shard that no look has sent: a whole second, two polls, and a look of a process that
-has just started. The sweep, or the wakes in its place while it is silent, come each minute and find such a shard half a minute before it."""
+has just started. The sweep, or the wakes in its place while it is silent, come each minute and find the shard half a minute before."""
 ASKED_FROM: Final[Millis] = 2_000
 """A message that is this near starts an instance itself: no wake comes sooner."""
 APART: Final[Millis] = 20_000

@@ -154,7 +154,7 @@ class Host:
             world.counts["poisoned"] += 1
             await firing.poisoned(message.text)
         else:
-            await firing.serve(message.text)
+            await scheduler.serve_message(message.text)
 
     def _overlong(self, instance: Instance) -> None:
         self._world.counts["killed by the time limit"] += 1
