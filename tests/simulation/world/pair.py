@@ -54,6 +54,7 @@ def pair_settings(shard_events: int, slots: int) -> Settings:
         shard_events=shard_events,
         deliver_concurrency=slots,
         target_concurrency=slots,
+        wakes="off",
     )
 
 

@@ -53,6 +53,7 @@ ELSEWHERE: Final = {
         "pauses",
         "collapse",
         "first",
+        "since",
         "skipped",
         "notice",
         "free",
