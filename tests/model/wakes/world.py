@@ -38,7 +38,7 @@ from shared.scheduler.timings import ANNOUNCE_TOGETHER, MINUTE, OWNER_SILENT, SE
 from shared.scheduler.wakes import protocol, rules
 from shared.scheduler.wakes.rules import APART, LOOK_BEFORE, LOOK_EVERY, LOOK_EVERY_ALONE, PLAN, TAKEN_LATE, Plan
 from shared.scheduler.wakes.service import PLAN_READ_EVERY
-from shared.storage.names import EVENTS, SHARDS, SWEEPS
+from shared.storage.names import EVENTS, SWEEPS
 from shared.storage.ports import Applied, Insert, Merge, Replace, Row, Upsert, WriteRefused
 from tests.model.checking.checker import FROM_HERE, Violation
 from tests.model.checking.machine import Machines
@@ -154,7 +154,7 @@ class Course(NamedTuple):
     taken: tuple[int, ...] = ()
 
 
-def look(wake: bool, alone: bool) -> Generator[Any, Any, None]:
+def look(wake: bool, alone: bool) -> Generator[Any, Any]:
     """Look at the index as `Looks._look` and `Sweeps.look` do it."""
     began = yield Now()
     plan = yield from protocol.read_plan()
@@ -177,7 +177,7 @@ def look(wake: bool, alone: bool) -> Generator[Any, Any, None]:
     yield from protocol.end_look(plan, messages, unsent, now, GAP, wake=now if wake else None, started=0, alone=alone)
 
 
-def filer(name: str, wakes: tuple[int, ...]) -> Generator[Any, Any, None]:
+def filer(name: str, wakes: tuple[int, ...]) -> Generator[Any, Any]:
     """File shards as `ShardFiller` and `Wakes.ask` do it."""
     plan, read = Plan(), -1
     for number, wake in enumerate(wakes):
@@ -189,7 +189,7 @@ def filer(name: str, wakes: tuple[int, ...]) -> Generator[Any, Any, None]:
                 yield from file_shard(shard, wake, sent=sent)
                 continue
             now = yield Now()
-            known = 0 <= read and now - read < PLAN_READ_EVERY * SECOND
+            known = read >= 0 and now - read < PLAN_READ_EVERY * SECOND
             judged = now if CACHE_ASKED_ANEW else read
             if not (known and rules.is_covered(plan, visible_at(wake), judged, GAP, sent=sent)):
                 plan = yield from protocol.ask_wake(visible_at(wake), now, GAP, sent=sent)
@@ -339,9 +339,7 @@ class WakeWorld:
     def _read(self, state: WakeState, number: int, effect: Get | ReadIndex) -> WakeState:
         if isinstance(effect, Get):
             return self._resume(state, number, _row(state, effect))
-        rows = [
-            Row("i", index_key(shard, dict(props)["wake"]), dict(props), str(version), 0, 0) for shard, (version, props) in state.index
-        ]
+        rows = [Row("i", index_key(shard, dict(props)["wake"]), dict(props), str(version), 0, 0) for shard, (version, props) in state.index]
         rows = sorted((row for row in rows if row.rk < effect.end), key=lambda row: row.props["wake"])
         seen = frozenset(index_shard(row.rk) for row in rows if row.props["state"] == "pending")
         actors = list(state.actors)
@@ -415,7 +413,9 @@ class WakeWorld:
             raise Violation(f"W3: the row of {shard} says sent, and nobody has sent its message")
 
     def _is_found(self, state: WakeState, shard: str, wakes: list[int], wake: int, faulty: bool) -> bool:
-        if shard in self._doing(state) or any(not each.name and (faulty or each.seen is None or shard in each.seen) for each in state.actors):
+        if shard in self._doing(state) or any(
+            not each.name and (faulty or each.seen is None or shard in each.seen) for each in state.actors
+        ):
             return True
         if shard not in state.answered and not self.play.wakes:
             # Nobody has been told that the shard is stored, and no wake has ever been asked for.

@@ -31,6 +31,8 @@ from shared.scheduler.rows import new_event, withdrawn
 from shared.scheduler.rules import claim_props
 from shared.scheduler.shard import ledger
 from shared.scheduler.shard.gate import Counts, Gate, parse_gate
+from shared.scheduler.wakes.rules import PLAN, Plan
+from shared.scheduler.wakes.ticks import TIMES, SweepTimes
 from shared.scheduler.work_rows import WORK, Work, noted_work
 from shared.storage.ports import Props, Row
 from shared.tenants import channel_store
@@ -121,6 +123,9 @@ def _scheduler() -> list[Case]:
         Case("counted events", None, lambda _: bulk_rows.counted_props("5f-0a1-acme", ["e000", "e017"])),
         Case("pass for searchable labels", searched, label_index.PROGRESS.encode, label_index.PROGRESS.decode),
         Case("mark of searchable labels", None, lambda _: mark_of('{"team":"a","order":"17"}', ["order", "team"])),
+        Case("plan of wakes", Plan(NOW - 9, NOW - 7, (NOW + 5, NOW + 22_005), "wwc", NOW + 86_400_000), PLAN.encode, PLAN.decode),
+        Case("plan without wakes", Plan(), PLAN.encode, PLAN.decode),
+        Case("sweep times", SweepTimes(NOW, NOW - 5, NOW - 4), TIMES.encode, TIMES.decode),
         Case("stored forms", FormsRow(1), props_of, lambda props: FormsRow(number_of(row_of("stored-forms", props)) or 0)),
         Case("gate", Gate("open", "w1"), props_of, parse_gate),
         Case(
