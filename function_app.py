@@ -14,7 +14,8 @@ with exporting.import_failures():
     import azure.functions as func
 
     from shared.app.lazy import Lazy
-    from shared.app.routes import build_routes
+    from shared.app.route_index import INDEX
+    from shared.app.routes import find_route
     from shared.app.timers import KAFKA_SCHEDULES
     from shared.app.triggers import queue_functions, timer_functions
     from shared.core.setting_names import MIRROR
@@ -24,7 +25,7 @@ with exporting.import_failures():
     get_app = Lazy(exporting.outlets, exporting.on_call)
 
     app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
-    app.register_functions(bind(build_routes(), get_app, exporting.on_call))
+    app.register_functions(bind(INDEX, find_route, get_app, exporting.on_call))
     app.register_functions(queue_functions(get_app.first, serving=get_app))
     app.register_functions(timer_functions(get_app))
     # The setting is not parsed here: a wrong value must not prevent the host from finding the other functions.
