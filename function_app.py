@@ -18,8 +18,7 @@ with exporting.import_failures():
     from shared.app.routes import find_route
     from shared.app.timers import KAFKA_SCHEDULES
     from shared.app.triggers import queue_functions, timer_functions
-    from shared.core.setting_names import MIRROR
-    from shared.extras.kafka_source.sources import SETTING
+    from shared.core.setting_names import KAFKA_SOURCES, MIRROR
     from shared.web.functions_host import bind
 
     get_app = Lazy(exporting.outlets, exporting.on_call)
@@ -29,7 +28,7 @@ with exporting.import_failures():
     app.register_functions(queue_functions(get_app.first, serving=get_app))
     app.register_functions(timer_functions(get_app))
     # The setting is not parsed here: a wrong value must not prevent the host from finding the other functions.
-    if os.environ.get(SETTING, "").strip():
+    if os.environ.get(KAFKA_SOURCES, "").strip():
         app.register_functions(timer_functions(get_app, KAFKA_SCHEDULES))
     if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):
         # The second account of a mirrored pair has its own queues. The app listens to the queues of both accounts, whichever serves.

@@ -33,8 +33,8 @@ LARGEST: Final = 12
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench cold",
-        description="Starts processes from a package as deployed, and shows their CPU time, modules and memory: the floor, and what the app "
-        "takes on top of it until it is indexed, has served a queue message, or has answered a call.",
+        description="Starts processes from a package as deployed, and shows their CPU time, modules and memory: the floor, and what the "
+        "app takes on top of it until it is indexed, has served a queue message, or has answered a call.",
     )
     parser.add_argument("--rounds", type=int, default=5, help="processes of each kind, of which the least counts (default: 5)")
     parser.add_argument("--json", action="store_true", help="print JSON, with all packages")

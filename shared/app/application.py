@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ..core.clock import Clock, SystemClock
 from ..core.errors import StorageError
@@ -17,7 +18,6 @@ from ..delivery.channels import Sender, close_senders, open_senders
 from ..engine.async_runner import AsyncRunner
 from ..engine.stored_forms import StoredForms, newer_forms
 from ..ops.export.service import Outlet
-from ..ops.verification.watch import TraceWatch
 from ..scheduler.mirror.pair import MirrorPair, MirrorTimeouts
 from ..scheduler.protocol.mirroring import Side
 from ..scheduler.service import Scheduler
@@ -31,6 +31,9 @@ from .ports import Ports
 from .services import Services
 from .start import prepare
 from .timers import Timers
+
+if TYPE_CHECKING:
+    from ..ops.verification.watch import TraceWatch
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +80,7 @@ class Application(Services):
         self.poison = PoisonQueues(PoisonSide(storage.queues, self.scheduler))
         if second is not None:
             self.poison.join(second.poison)
-        self.on_failover: Callable[[Side], None] | None = None
+        self.on_failover: Callable[[Side], Awaitable[None]] | None = None
         if second is not None and pair is not None:
             takes = pair.waits.take + 1_000
             wakes_of = {"first": self.scheduler.wakes, "second": second.scheduler.wakes}
@@ -120,7 +123,7 @@ class Application(Services):
         Raises `UnsafeSettings`, `StorageError`.
         """
         settings, clock = settings or Settings(), clock or SystemClock()
-        trace_watch = TraceWatch(clock.monotonic) if settings.trace != "off" else None
+        trace_watch = _trace_watch(clock) if settings.trace != "off" else None
         storage = storage or open_storage(settings, clock, trace_watch.take if trace_watch else None)
         second = None
         if storage.second is not None and senders is None:
@@ -237,6 +240,12 @@ class Application(Services):
 
     def _sides(self) -> list[Application]:
         return [self] if self.other is None else [self, self.other]
+
+
+def _trace_watch(clock: Clock) -> TraceWatch:
+    from ..ops.verification.watch import TraceWatch
+
+    return TraceWatch(clock.monotonic)
 
 
 def build(settings: Settings, ports: Ports) -> Application:

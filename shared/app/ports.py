@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..core.clock import Clock
 from ..core.ids import Ids
@@ -12,8 +13,10 @@ from ..core.process_identity import ProcessIdentity
 from ..delivery.channels import Sender
 from ..engine.stored_forms import STORED_FORMS
 from ..ops.export.service import Outlet
-from ..ops.verification.watch import TraceWatch
 from ..storage import Storage
+
+if TYPE_CHECKING:
+    from ..ops.verification.watch import TraceWatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ them takes most of the time in which a cold process starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,7 @@ class Services:
     began: Millis
     began_monotonic: float
     """The start of the application, by both clocks."""
-    on_failover: Callable[[Side], None] | None
+    on_failover: Callable[[Side], Awaitable[None]] | None
     """Called with the side that serves after a failover."""
     leaving: bool
     """True once the process is about to end."""

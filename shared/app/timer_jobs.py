@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ..core.clock import Millis
 from ..engine.queries import load_rows
 from ..ops.export.service import MetricsPublisher
-from ..scheduler.bulk.service import JOB as BULK_JOBS
+from ..scheduler.bulk import JOB as BULK_JOBS
 from ..scheduler.queries.totals import Totals
 from ..scheduler.service import Scheduler
 from ..storage.names import TENANTS

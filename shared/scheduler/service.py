@@ -1,11 +1,14 @@
-"""The scheduler of one process: its parts, made once and wired together."""
+"""The scheduler of one process: its parts, made once and wired together. What only callers and timers need is imported when it is first
+used: a process that serves shards starts without it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from ..core.clock import Clock
+from ..core.clock import Clock, Millis
 from ..core.ids import Ids
 from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
@@ -22,12 +25,8 @@ from ..storage import Storage
 from ..storage.ports import Props, Row
 from ..tenants.store import TenantDirectory
 from ..web.arrivals import Arrivals
-from .bulk.service import BulkJobs
-from .changes.collapsing import Collapsing
-from .changes.verbs import Changes
 from .end_notes import EndNotes
 from .event_clock import EventClock
-from .fanouts.service import Fanouts
 from .firing.dispatch import Firing
 from .firing.express import Express
 from .ingest.admission import Ingest
@@ -43,18 +42,14 @@ from .key_lines import KeyLines
 from .key_tidying import KeyTidying
 from .keys import MIRRORED, place_of
 from .label_index import LabelIndex
-from .long_work.service import LongWorkCalls
 from .looks import Looks
 from .mirror.pair import Mirror, MirrorPair
 from .outcomes.callback_writer import CallbackWriter
 from .outcomes.notices import Notices
 from .protocol.mirroring import FIRST, SECOND, Side
-from .queries.list_turns import ListTurns
 from .queries.lookup import CompleteRows, EventLookup
 from .queries.stats import TenantStats
-from .queries.views import EventViews
 from .recovery import ShardRecovery
-from .recurring.service import Recurring
 from .shard.queued_ids import QueuedIds
 from .state_pass import StatePass
 from .sweeps import Sweeps
@@ -91,6 +86,7 @@ class Scheduler:
         self.clock = clock = EventClock(clock, storage.server_times, self.counters)
         self.directory = directory
         tables = storage.tables
+        self._settings, self._tables, self._queues, self._ids, self._arrivals = settings, tables, storage.queues, ids, arrivals
         self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True, chance=ids.chance)
         queued_ids, parcels = QueuedIds(settings.master_key), signing_key(settings.master_key)
         self.state_pass = StatePass(self.runner, tables, clock, storage.places)
@@ -100,21 +96,20 @@ class Scheduler:
         repairing = ReadOnlyOnceNewer(tables, forms or StoredForms(tables, clock))
         reader = AsyncRunner(repairing, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True, chance=ids.chance)
         self.lookup = EventLookup(reader, tables, clock, queued_ids, rows, storage.places, former)
-        self.lists = ListTurns()
 
         # Owners need the writer, and the writer's express delivery needs owners; notices need the writer too.
         async def notify(tenant: str, kind: NoticeKind, subject: str, detail: str = "", count: int = 1) -> None:
             await self.notices(tenant, kind, subject, detail, count)
 
         self.wakes = Wakes(self.runner, clock, settings.wakes, self.serves)
+        self._notify = notify
         self.lines = KeyLines(self.runner, directory, clock, notify)
         self.key_tidying = KeyTidying(self.runner, tables, directory)
-        owners = OwnerRouting(find_owner or NoFleets(), clock)
-        self.event_views = EventViews(directory, clock, self.lines, owners)
+        self._owners = owners = OwnerRouting(find_owner or NoFleets(), clock)
         copy = SECOND if pair is not None and side == "first" else ""
         channels = directory.channels
         self.stats = TenantStats(tables, clock, channels.blocks, storage.places, copy, channels.allow_long_work)
-        mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
+        self._mirror = mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
 
         self.serving: Callable[[], Awaitable[Scheduler]] | None = None
         """Gives the scheduler of the side that serves now; None without a pair."""
@@ -158,30 +153,11 @@ class Scheduler:
         self.rejects = Rejects(tables, clock)
         self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
         self.end_notes = EndNotes(self.runner, tables, clock, storage.places)
-        self.changes = Changes(
-            self.runner,
-            tables,
-            self.lookup,
-            self.writer,
-            clock,
-            ids,
-            arrivals,
-            self.end_notes,
-            mirror,
-            self.label_index.searchable,
-            self.lines,
-            self.firing.serve_now if settings.express_events else None,
-            self.wakes,
-        )
-        self.collapsing = Collapsing(self.ingest, self.lookup, self.changes)
-        self.fanouts = Fanouts(
-            self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views, self.runner, clock, ids
-        )
-        self.work = LongWorkCalls(self.runner, clock, self.firing, self.lines, self.end_notes, self.counters, mirror, self.wakes)
-        self.bulk = BulkJobs(self.runner, tables, storage.queues, self.lookup, self.changes, clock, ids)
-        self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup, notify)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)
-        chain = self.recurring.chain.sweep
+
+        async def chain(now: Millis) -> Counter[str]:
+            return await self.recurring.chain.sweep(now)
+
         self.looks = Looks(self.sweeps, self.wakes, self.runner, clock, self.counters, self.serves, chain, ids.chance)
         self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)
 
@@ -196,6 +172,80 @@ class Scheduler:
             await self.firing.serve(text)
         else:
             await self.looks.wake(at)
+
+    @cached_property
+    def lists(self) -> ListTurns:
+        """The turns of calls that list events."""
+        from .queries.list_turns import ListTurns
+
+        return ListTurns()
+
+    @cached_property
+    def event_views(self) -> EventViews:
+        """Events as callers see them."""
+        from .queries.views import EventViews
+
+        return EventViews(self.directory, self.clock, self.lines, self._owners)
+
+    @cached_property
+    def changes(self) -> Changes:
+        """Changes of single events."""
+        from .changes.verbs import Changes
+
+        return Changes(
+            self.runner,
+            self._tables,
+            self.lookup,
+            self.writer,
+            self.clock,
+            self._ids,
+            self._arrivals,
+            self.end_notes,
+            self._mirror,
+            self.label_index.searchable,
+            self.lines,
+            self.firing.serve_now if self._settings.express_events else None,
+            self.wakes,
+        )
+
+    @cached_property
+    def collapsing(self) -> Collapsing:
+        """Events that replace or join others."""
+        from .changes.collapsing import Collapsing
+
+        return Collapsing(self.ingest, self.lookup, self.changes)
+
+    @cached_property
+    def fanouts(self) -> Fanouts:
+        """Events with several channels."""
+        from .fanouts.service import Fanouts
+
+        return Fanouts(
+            self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views, self.runner, self.clock, self._ids
+        )
+
+    @cached_property
+    def work(self) -> LongWorkCalls:
+        """Calls of receivers that work for long."""
+        from .long_work.service import LongWorkCalls
+
+        return LongWorkCalls(self.runner, self.clock, self.firing, self.lines, self.end_notes, self.counters, self._mirror, self.wakes)
+
+    @cached_property
+    def bulk(self) -> BulkJobs:
+        """Jobs over many events."""
+        from .bulk.service import BulkJobs
+
+        return BulkJobs(self.runner, self._tables, self._queues, self.lookup, self.changes, self.clock, self._ids)
+
+    @cached_property
+    def recurring(self) -> Recurring:
+        """Schedules and calendars."""
+        from .recurring.service import Recurring
+
+        return Recurring(
+            self._tables, self.clock, self._ids, self.directory, self.ingest, self.writer, self.changes, self.lookup, self._notify
+        )
 
     def watch_ticks(self, ticks: Sequence[Row]) -> None:
         """Look at the rows of the timers' ticks as the sweep has read them."""

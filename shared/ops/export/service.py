@@ -7,11 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from threading import Thread
-from typing import Final, Protocol
-
-from prometheus_client import Metric as Family
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ...core.clock import Millis
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric as Family
 
 log = logging.getLogger(__name__)
 

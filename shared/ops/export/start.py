@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import context, trace
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
-from prometheus_client import Metric as Family
 
 from ...core import tracing
 from ...core.clock import Millis
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.export import SpanExporter
+    from prometheus_client import Metric as Family
 
     from .points import CounterForm
 
