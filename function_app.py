@@ -33,7 +33,7 @@ with exporting.import_failures():
     if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):
         # The second account of a mirrored pair has its own queues. The app listens to the queues of both accounts, whichever serves.
         app.register_functions(queue_functions(get_app.second, MIRROR, "_second", get_app))
-    # A full collection would look at 80,000 objects that live as long as the process, and would stop the event loop for 70 ms.
+    # A full collection would look at tens of thousands of objects that live as long as the process, and would stop the event loop.
     gc.freeze()
     # A process must also search for the shards of its predecessor if nothing calls it.
     get_app.open_soon()

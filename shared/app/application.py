@@ -34,6 +34,7 @@ from .timers import Timers
 
 if TYPE_CHECKING:
     from ..ops.verification.watch import TraceWatch
+    from ..scheduler.ingest.limit_notices import LimitNotices
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,6 @@ class Application(Services):
         self.scheduler = Scheduler(
             settings, storage, clock, ports.ids, self.directory, senders, self.arrivals, pair, side, ports.process, owners, self.forms
         )
-        self.limit_notices = self.scheduler.limit_notices
         self.poison = PoisonQueues(PoisonSide(storage.queues, self.scheduler))
         if second is not None:
             self.poison.join(second.poison)
@@ -100,6 +100,11 @@ class Application(Services):
         jobs, watch = timer_jobs(self, self.poison), self.scheduler.watch_ticks
         wakes = self.scheduler.wakes if self.scheduler.wakes.on else None
         return Timers(self.storage.tables, self.storage.queues, self.clock, jobs, under_way, watch, stretch, self.forms, wakes)
+
+    @property
+    def limit_notices(self) -> LimitNotices:
+        """Tells tenants that they have reached limits."""
+        return self.scheduler.limit_notices
 
     def longest_stall(self) -> float:
         """See `Services`."""

@@ -15,7 +15,6 @@ from ..core.settings import Settings
 from ..engine.async_runner import AsyncRunner
 from ..engine.row_pace import RowPace
 from ..engine.stored_forms import StoredForms
-from ..scheduler.ingest.internal_events import InternalEvents
 from ..scheduler.service import Scheduler
 from ..storage import Storage
 from ..storage.ports import Tables
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from ..ops.health.service import HealthProbe
     from ..ops.metrics.service import Metrics
     from ..ops.stored_forms import StoredFormsService
+    from ..scheduler.ingest.internal_events import InternalEvents
     from ..scheduler.mirror.failover import Failover
     from ..scheduler.mirror.pair import MirrorPair
     from ..scheduler.protocol.mirroring import Side
@@ -131,6 +131,8 @@ class Services:
     @cached_property
     def internal_events(self) -> InternalEvents:
         """Stores alarms as events of their tenant."""
+        from ..scheduler.ingest.internal_events import InternalEvents
+
         return InternalEvents(self.scheduler.ingest)
 
     @cached_property

@@ -86,7 +86,7 @@ def timer_jobs(app: Services, poison: PoisonQueues) -> Mapping[str, Sequence[tup
             ("retention", by_event_clock(lambda now: retention().events(now))),
             ("rejects", lambda now: retention().rejects(now)),
             ("audit", lambda now: app.audit.retain(now)),
-            ("ordering keys", by_event_clock(scheduler.key_tidying.run_once)),
+            ("ordering keys", by_event_clock(lambda now: scheduler.key_tidying.run_once(now))),
             ("notes of ends", scheduler.end_notes.tidy),
             ("recurring", by_event_clock(lambda now: scheduler.recurring.chain.retain(now))),
             ("calendars", by_event_clock(lambda now: scheduler.recurring.calendars.follow_all(now))),

@@ -30,9 +30,6 @@ from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry import context, trace
-from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
-
 from ...core import tracing
 from ...core.clock import Millis
 from .early_lines import EarlyLines
@@ -76,6 +73,8 @@ class _Exporter:
 
     def send(self, families: Iterable[Family], now: Millis) -> bool:
         """Send the families and return True if they arrived."""
+        from opentelemetry import context
+        from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         from .points import metrics_data
@@ -159,6 +158,7 @@ class Exporting:
 
     def trace(self, resource: Resource, exporters: Iterable[SpanExporter]) -> None:
         """Create spans and send them to these exporters."""
+        from opentelemetry import trace
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
