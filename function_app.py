@@ -7,7 +7,7 @@ import os
 
 from shared.ops.export.start import Exporting
 
-# The exporters start in the first invocation. Until then the log lines for them are kept.
+# The exporters start soon after the first invocation. Until then the log lines for them are kept.
 exporting = Exporting(os.environ)
 
 with exporting.import_failures():
@@ -21,7 +21,7 @@ with exporting.import_failures():
     from shared.core.setting_names import KAFKA_SOURCES, MIRROR
     from shared.web.functions_host import bind
 
-    get_app = Lazy(exporting.outlets, exporting.on_call)
+    get_app = Lazy(exporting.outlets, exporting.started, exporting.on_call)
 
     app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
     app.register_functions(bind(INDEX, find_route, get_app, exporting.on_call))

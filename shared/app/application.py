@@ -17,7 +17,7 @@ from ..core.settings import Settings
 from ..delivery.channels import Sender, close_senders, open_senders
 from ..engine.async_runner import AsyncRunner
 from ..engine.stored_forms import StoredForms, newer_forms
-from ..ops.export.service import Outlet
+from ..ops.export.service import Outlet, all_there
 from ..scheduler.mirror.pair import MirrorPair, MirrorTimeouts
 from ..scheduler.protocol.mirroring import Side
 from ..scheduler.service import Scheduler
@@ -120,10 +120,12 @@ class Application(Services):
         storage: Storage | None = None,
         senders: Mapping[str, Sender] | None = None,
         outlets: Sequence[Outlet] = (),
+        outlets_ready: Callable[[], Awaitable[None]] = all_there,
         process: ProcessIdentity | None = None,
     ) -> Application:
         """Build the application, prepare its storage and check it; the defaults come from the environment.
 
+        outlets: receivers of the metrics; all are there when `outlets_ready` returns.
         process: identity of this process, so that a later one on the same machine can prove its end.
         Raises `UnsafeSettings`, `StorageError`.
         """
@@ -134,7 +136,7 @@ class Application(Services):
         if storage.second is not None and senders is None:
             second = open_senders(settings, storage.second.queues, clock)
         first = senders or open_senders(settings, storage.queues, clock)
-        app = build(settings, Ports(storage, clock, ids or SystemIds(), first, second, outlets, process, trace_watch))
+        app = build(settings, Ports(storage, clock, ids or SystemIds(), first, second, outlets, outlets_ready, process, trace_watch))
         try:
             # A wrong value is found when the app starts, and not when the timer runs.
             _ = app.kafka_sources

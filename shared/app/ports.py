@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from ..core.ids import Ids
 from ..core.process_identity import ProcessIdentity
 from ..delivery.channels import Sender
 from ..engine.stored_forms import STORED_FORMS
-from ..ops.export.service import Outlet
+from ..ops.export.service import Outlet, all_there
 from ..storage import Storage
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class Ports:
     """Channel type -> sender, over the queues of the second account; None if `senders` serve both."""
     outlets: Sequence[Outlet] = ()
     """Receivers of the metrics."""
+    outlets_ready: Callable[[], Awaitable[None]] = all_there
+    """Returns when all outlets are in the sequence."""
     process: ProcessIdentity | None = None
     """Names this process in the rows of what it owns; None: owners' processes are not known."""
     trace_watch: TraceWatch | None = None

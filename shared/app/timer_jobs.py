@@ -58,7 +58,7 @@ def timer_jobs(app: Services, poison: PoisonQueues) -> Mapping[str, Sequence[tup
 
     async def telemetry(now: Millis) -> Mapping[str, int]:
         if not publisher:
-            publisher.append(MetricsPublisher(app.metrics.families, app.ports.outlets))
+            publisher.append(MetricsPublisher(app.metrics.families, app.ports.outlets, ready=app.ports.outlets_ready))
         return await publisher[0].run_once(now)
 
     jobs: dict[str, list[tuple[str, Job]]] = {
