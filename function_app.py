@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
 
+from shared.app.importing import importing
 from shared.ops.export.start import Exporting
 
 # The exporters start soon after the first invocation. Until then the log lines for them are kept.
 exporting = Exporting(os.environ)
 
-with exporting.import_failures():
+with exporting.import_failures(), importing():
     import azure.functions as func
 
     from shared.app.lazy import Lazy
@@ -33,7 +33,5 @@ with exporting.import_failures():
     if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):
         # The second account of a mirrored pair has its own queues. The app listens to the queues of both accounts, whichever serves.
         app.register_functions(queue_functions(get_app.second, MIRROR, "_second", get_app))
-    # A full collection would look at tens of thousands of objects that live as long as the process, and would stop the event loop.
-    gc.freeze()
     # A process must also search for the shards of its predecessor if nothing calls it.
     get_app.open_soon()

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from ..web.indexed import Indexed
+from .importing import importing
 
 if TYPE_CHECKING:
     from ..web.routes import Route, Routes
@@ -244,7 +245,8 @@ def find_route(indexed: Indexed) -> Route:
 
 @cache
 def _kept(parts: tuple[str, ...]) -> Table:
-    return _built(parts)
+    with importing():
+        return _built(parts)
 
 
 def _built(parts: tuple[str, ...]) -> Table:
