@@ -27,7 +27,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test slow prove quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference texts settings problems openapi typescript bicep snapshots lock sbom audit clean
+.PHONY: help setup run test slow prove quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference texts settings problems routes openapi typescript bicep snapshots lock sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -116,6 +116,9 @@ texts: setup  ## write the texts that people act on: tests/data/error_texts.json
 
 settings: setup  ## write docs/reference/settings.md from the class
 	$(PY) -m devhost.settings_page
+
+routes: setup  ## write shared/app/route_index.py, by which the host finds the HTTP functions, from the routes
+	$(PY) -m devhost.route_index
 
 problems: setup  ## write docs/reference/problems.md from the routes
 	$(PY) -m devhost.problem_page

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import gc
 import os
 
+from shared.app.importing import importing
 from shared.ops.export.start import Exporting
 
-# The exporters start in the first invocation. Until then the log lines for them are kept.
+# The exporters start soon after the first invocation. Until then the log lines for them are kept.
 exporting = Exporting(os.environ)
 
-with exporting.import_failures():
+with exporting.import_failures(), importing():
     import azure.functions as func
 
     from shared.app.lazy import Lazy
-    from shared.app.routes import build_routes
+    from shared.app.route_index import INDEX
+    from shared.app.routes import find_route
     from shared.app.timers import KAFKA_SCHEDULES
     from shared.app.triggers import queue_functions, timer_functions
-    from shared.core.setting_names import MIRROR
-    from shared.extras.kafka_source.sources import SETTING
+    from shared.core.setting_names import KAFKA_SOURCES, MIRROR
     from shared.web.functions_host import bind
 
-    get_app = Lazy(exporting.outlets, exporting.on_call)
+    get_app = Lazy(exporting.outlets, exporting.started, exporting.on_call)
 
     app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
-    app.register_functions(bind(build_routes(), get_app, exporting.on_call))
+    app.register_functions(bind(INDEX, find_route, get_app, exporting.on_call))
     app.register_functions(queue_functions(get_app.first, serving=get_app))
     app.register_functions(timer_functions(get_app))
     # The setting is not parsed here: a wrong value must not prevent the host from finding the other functions.
-    if os.environ.get(SETTING, "").strip():
+    if os.environ.get(KAFKA_SOURCES, "").strip():
         app.register_functions(timer_functions(get_app, KAFKA_SCHEDULES))
     if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):
         # The second account of a mirrored pair has its own queues. The app listens to the queues of both accounts, whichever serves.
         app.register_functions(queue_functions(get_app.second, MIRROR, "_second", get_app))
-    # A full collection would look at 80,000 objects that live as long as the process, and would stop the event loop for 70 ms.
-    gc.freeze()
     # A process must also search for the shards of its predecessor if nothing calls it.
     get_app.open_soon()

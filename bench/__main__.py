@@ -1,4 +1,4 @@
-"""`python -m bench`: the table of figures; `python -m bench cost`: the costs on Azure."""
+"""`python -m bench`: the table of figures; `bench cost`: the costs on Azure; `bench cold`: the start of a process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .tools import machine
 from .tools.stage import Run
 
 EPILOG = """\
-python -m bench cost computes what Azure would bill; see its own --help.
+python -m bench cost computes what Azure would bill, and python -m bench cold what a process takes to start; see their own --help.
 --json prints an object: `machine`, and `figures`, a list of rows with `bench` (the NAME), `name`, `value` (null: not measured), `unit`,
 `target` ("" without one), `verdict` (reached, missed, not measured, failed; null without a target), `note` and `details`.
 
@@ -85,6 +85,10 @@ def main() -> int:
         from .cost import command
 
         return command.main(sys.argv[2:])
+    if sys.argv[1:2] == ["cold"]:
+        from .cold import command as cold
+
+        return cold.main(sys.argv[2:])
     given = parse(sys.argv[1:])
     warnings.simplefilter("ignore", ResourceWarning)
     logging.basicConfig(level=logging.WARNING)

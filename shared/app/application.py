@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from ..checkpoints.service.service import CheckpointService
 from ..core.clock import Clock, SystemClock
 from ..core.errors import StorageError
 from ..core.ids import Ids, SystemIds
@@ -14,57 +15,31 @@ from ..core.loop_stalls import StallWatch
 from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
 from ..delivery.channels import Sender, close_senders, open_senders
-from ..delivery.egress_guard import Egress
 from ..engine.async_runner import AsyncRunner
-from ..engine.row_pace import RowPace
 from ..engine.stored_forms import StoredForms, newer_forms
-from ..extras.bigben.crons import Crons
-from ..extras.bigben.processors import Processors
-from ..extras.bigben.routes import BigBenServices
-from ..extras.bigben.service import BigBen
-from ..extras.kafka_source.ingest import KafkaIngest, consumer_opener
-from ..extras.kafka_source.sources import read_sources
-from ..fleets.directory import FleetDirectory
-from ..fleets.nodes import NodeViews
-from ..fleets.overview import Overview
-from ..fleets.watch.service import FleetWatch
-from ..leases.service.control.service import ManualControls
-from ..leases.service.http_servers import HttpServers
-from ..leases.service.maintenance_drain import MaintenanceDrain
-from ..leases.service.owner_lookup import OwnerLookup
-from ..leases.service.planning import Planning
-from ..leases.service.resize.service import ResizeService
-from ..leases.service.views import LeaseViews
-from ..locks.service import LockService
-from ..maintenance.service.arm import ArmClient
-from ..maintenance.service.wiring import Maintenance
-from ..ops.export.service import MetricsPublisher, Outlet
-from ..ops.health.service import HealthProbe
-from ..ops.metrics.service import Metrics
-from ..ops.stored_forms import StoredFormsService
-from ..ops.verification.watch import TraceWatch
-from ..scheduler.ingest.internal_events import InternalEvents
-from ..scheduler.mirror.failover import Failover
+from ..ops.export.service import Outlet, all_there
 from ..scheduler.mirror.pair import MirrorPair, MirrorTimeouts
 from ..scheduler.protocol.mirroring import Side
 from ..scheduler.service import Scheduler
 from ..storage import Storage, open_storage
-from ..storage.ports import Message, Tables
-from ..tenants.audit import AuditRecords
-from ..tenants.model import Limits
-from ..tenants.routes import TenantServices
+from ..storage.ports import Message
 from ..tenants.store import TenantDirectory
 from ..web.arrivals import Arrivals
+from .lazy_owners import LazyOwners
 from .poison import PoisonQueues, PoisonSide
 from .ports import Ports
+from .services import Services
 from .start import prepare
-from .timer_jobs import Retention, SweptServices, timer_jobs, under_way
-from .timers import KAFKA_PERIODS, PERIODS, Timers
+from .timers import Timers
+
+if TYPE_CHECKING:
+    from ..ops.verification.watch import TraceWatch
+    from ..scheduler.ingest.limit_notices import LimitNotices
 
 log = logging.getLogger(__name__)
 
 
-class Application:
+class Application(Services):
     """All services of a process, over one storage account. Belongs to one event loop; `open` opens it, `close` ends it."""
 
     def __init__(
@@ -74,16 +49,16 @@ class Application:
         application on the second account, given to the application on the first. Use `build`."""
         side: Side = "first" if storage is ports.storage else "second"
         senders = ports.senders_second or ports.senders if side == "second" else ports.senders
-        clock, ids, tables = ports.clock, ports.ids, storage.tables
-        # Fleets live in the first account, whichever side serves: their servers know only that account.
-        home = ports.storage.tables
-        self.settings, self.storage, self.clock, self.senders, self.pair, self.other = settings, storage, clock, senders, pair, second
+        clock, tables = ports.clock, storage.tables
+        self.settings, self.ports, self.storage, self.clock = settings, ports, storage, clock
+        self.home, self.senders, self.pair, self.other, self.leaving = ports.storage.tables, senders, pair, second, False
+        self.began, self.began_monotonic = clock.now(), clock.monotonic()
         self.forms = StoredForms(tables, clock, ports.stored_forms, self.leave)
-        self.stored_forms = StoredFormsService((self.forms, second.forms) if second is not None else (self.forms,))
+        self.all_forms = (self.forms, second.forms) if second is not None else (self.forms,)
         self.stalls = StallWatch(clock.monotonic)
         """Measures while `run` is running. One for both sides: they share a process."""
         if second is not None:
-            second.stored_forms, second.stalls = self.stored_forms, self.stalls
+            second.all_forms, second.stalls = self.all_forms, self.stalls
         self.directory = TenantDirectory(
             tables,
             clock,
@@ -96,105 +71,44 @@ class Application:
             may_write=lambda: not self.forms.newer,
             entropy=ports.entropy,
         )
-        self.audit = AuditRecords(tables, clock)
-        self.tenants = TenantServices(self.directory, self.resumed)
-        # Scheduler
         self.arrivals = Arrivals(clock, storage.server_times, ports.entropy(6).hex())
-        self.runner = AsyncRunner(home, clock)
-        owners = OwnerLookup(self.runner, clock)
+        self.runner = AsyncRunner(self.home, clock)
+        owners = LazyOwners(self.runner, clock)
         self.scheduler = Scheduler(
-            settings, storage, clock, ids, self.directory, senders, self.arrivals, pair, side, ports.process, owners, self.forms
-        )
-        self.limit_notices = self.scheduler.limit_notices
-        self.failover = Failover(pair, tables, self.scheduler.runner, clock, storage.places)
-        internal_events = InternalEvents(self.scheduler.ingest)
-        if second is not None and pair is not None:
-            takes = pair.waits.take + 1_000
-            wakes_of = {"first": self.scheduler.wakes, "second": second.scheduler.wakes}
-            self.failover.changed = second.failover.changed = lambda side: wakes_of[side].start(takes)
-            self.scheduler.serving = second.scheduler.serving = self._serving_scheduler
-        # Maintenance, checkpoints, fleets
-        planning = Planning(self.runner)
-        self.arm = ArmClient(settings.client_id, settings.arm_api_version, endpoint=settings.arm_endpoint)
-        pace, pressure = RowPace(clock), ports.storage.pressure
-        maintenance = Maintenance(home, clock, self._drain, internal_events, self.arm, self._limits, pace, pressure)
-        self.maintenance, self.maintenance_sweeps = maintenance.service, maintenance.watch
-        self.checkpoints = CheckpointService(home, self.runner, clock, ids, maintenance.pending, pressure)
-        self.watch = FleetWatch(home, self.runner, planning, clock, internal_events, self.checkpoints.stuck, pressure, pace)
-        self.locks = LockService(home, self.runner, clock, self._limits)
-        self.fleets = FleetDirectory(
-            home,
-            self.runner,
-            clock,
-            self.directory.home,
-            tenant_limits=self._limits_now,
-            on_fleet_end=(self.checkpoints.end, self.maintenance.end, self.watch.forget),
-            on_tenant_end=(self.checkpoints.forget, self.locks.forget),
-        )
-        # Leases
-        egress = Egress(settings.egress_names, plain=settings.plain_http)
-        self.beats = HttpServers(self.runner, clock, self.watch.takeover.nudge, self._limits, egress)
-        self.control = ManualControls(self.runner, planning, clock)
-        self.resizes = ResizeService(self.runner, planning, clock, self.fleets.room, self.watch.takeover.nudge)
-        self.views = LeaseViews(home, self.runner, clock, self.checkpoints.turn_taker)
-        self.overview = Overview(home)
-        self.nodes = NodeViews(self.views, self.runner, clock, self.maintenance.nodes, maintenance.pending)
-        # Extras
-        self.bigben = BigBenServices(
-            BigBen(self.scheduler, tables),
-            Crons(self.scheduler.recurring),
-            Processors(self.directory),
-            self.directory,
-            settings.bigben_open,
-            ports.process.name if ports.process is not None else "",
-        )
-        sources = read_sources(settings.kafka_sources.get_secret_value(), emulated=settings.emulated)
-        self.kafka = KafkaIngest(sources, self.scheduler.intake, clock, settings.kafka_poll_seconds, consumer_opener(settings.client_id))
-        # Operation
-        periods = {**PERIODS, **KAFKA_PERIODS} if sources else PERIODS
-        self.health = HealthProbe(tables, clock, periods, storage.places, self.scheduler.clock.finding, self.forms)
-        self.metrics = Metrics(
-            storage,
-            clock,
-            ids,
-            (self.scheduler.counters, self.locks.counters, *((ports.trace_watch.counters,) if ports.trace_watch else ())),
-            self.watch.figures,
-            self.checkpoints.figures,
-            maintenance.figures,
-            periods,
-            self.directory.channels.allow_long_work,
-            lambda: self.stalls.longest,
+            settings, storage, clock, ports.ids, self.directory, senders, self.arrivals, pair, side, ports.process, owners, self.forms
         )
         self.poison = PoisonQueues(PoisonSide(storage.queues, self.scheduler))
         if second is not None:
             self.poison.join(second.poison)
-        swept = SweptServices(
-            self.scheduler,
-            self.watch,
-            self.checkpoints,
-            self.maintenance_sweeps,
-            self.failover,
-            Retention(tables, self.directory, self.scheduler, self.metrics.totals),
-            self.audit,
-            MetricsPublisher(self.metrics.families, ports.outlets),
-            self.kafka if sources else None,
-            self.poison,
-        )
-        watch, stretch = self.scheduler.watch_ticks, lambda: pressure.stretch if pressure is not None else 1.0
+        self.on_failover: Callable[[Side], Awaitable[None]] | None = None
+        if second is not None and pair is not None:
+            takes = pair.waits.take + 1_000
+            wakes_of = {"first": self.scheduler.wakes, "second": second.scheduler.wakes}
+            self.on_failover = second.on_failover = lambda side: wakes_of[side].start(takes)
+            self.scheduler.serving = second.scheduler.serving = self._serving_scheduler
+
+    @cached_property
+    def timers(self) -> Timers:
+        """Runs the jobs of the sweep."""
+        from .timer_jobs import timer_jobs, under_way
+
+        pressure = self.ports.storage.pressure
+
+        def stretch() -> float:
+            return pressure.stretch if pressure is not None else 1.0
+
+        jobs, watch = timer_jobs(self, self.poison), self.scheduler.watch_ticks
         wakes = self.scheduler.wakes if self.scheduler.wakes.on else None
-        self.timers = Timers(tables, storage.queues, clock, timer_jobs(swept), under_way, watch, stretch, self.forms, wakes)
+        return Timers(self.storage.tables, self.storage.queues, self.clock, jobs, under_way, watch, stretch, self.forms, wakes)
 
-    def _drain(self, tables: Tables) -> MaintenanceDrain:
-        runner = AsyncRunner(tables, self.clock)
-        return MaintenanceDrain(runner, Planning(runner), self.clock)
+    @property
+    def limit_notices(self) -> LimitNotices:
+        """Tells tenants that they have reached limits."""
+        return self.scheduler.limit_notices
 
-    async def _limits_now(self, tenant: str) -> Limits:
-        return (await self.directory.home(tenant)).spec.limits
-
-    async def _limits(self, tenant: str) -> Limits:
-        """Return a tenant's limits, which may be a few seconds old."""
-        found = await self.directory.tenant(tenant)
-        return found.limits if found is not None else Limits()
+    def longest_stall(self) -> float:
+        """See `Services`."""
+        return self.stalls.longest
 
     @classmethod
     async def open(
@@ -206,22 +120,26 @@ class Application:
         storage: Storage | None = None,
         senders: Mapping[str, Sender] | None = None,
         outlets: Sequence[Outlet] = (),
+        outlets_ready: Callable[[], Awaitable[None]] = all_there,
         process: ProcessIdentity | None = None,
     ) -> Application:
         """Build the application, prepare its storage and check it; the defaults come from the environment.
 
+        outlets: receivers of the metrics; all are there when `outlets_ready` returns.
         process: identity of this process, so that a later one on the same machine can prove its end.
         Raises `UnsafeSettings`, `StorageError`.
         """
         settings, clock = settings or Settings(), clock or SystemClock()
-        trace_watch = TraceWatch(clock.monotonic) if settings.trace != "off" else None
+        trace_watch = _trace_watch(clock) if settings.trace != "off" else None
         storage = storage or open_storage(settings, clock, trace_watch.take if trace_watch else None)
         second = None
         if storage.second is not None and senders is None:
             second = open_senders(settings, storage.second.queues, clock)
         first = senders or open_senders(settings, storage.queues, clock)
-        app = build(settings, Ports(storage, clock, ids or SystemIds(), first, second, outlets, process, trace_watch))
+        app = build(settings, Ports(storage, clock, ids or SystemIds(), first, second, outlets, outlets_ready, process, trace_watch))
         try:
+            # A wrong value is found when the app starts, and not when the timer runs.
+            _ = app.kafka_sources
             await prepare(settings, storage, app.directory, [side.forms for side in app._sides()])
         except BaseException:
             await app.close()
@@ -260,7 +178,7 @@ class Application:
         return (await self.serving()).scheduler
 
     async def resumed(self, tenant: str) -> None:
-        """Wake the tenant's shards, because one of its channels accepts deliveries again."""
+        """See `Services`."""
         try:
             count = await self.scheduler.sweeps.recall(tenant)
         except StorageError as error:
@@ -289,9 +207,11 @@ class Application:
     def leave(self) -> None:
         """Stop accepting work because the process is about to end: owners finish what they have begun and release their shards."""
         for app in self._sides():
+            app.leaving = True
             app.scheduler.leave()
-            app.failover.leave()
-            app.kafka.leave()
+            for each in ("failover", "kafka"):
+                if (service := app.made(each)) is not None:
+                    service.leave()
 
     async def _end_parts(self, tenant: str) -> None:
         """Delete what belongs to a tenant beside its keys and channels."""
@@ -309,23 +229,30 @@ class Application:
                 await app.scheduler.notices.close()
                 await app.scheduler.writer.announcer.close()
                 await app.scheduler.end_notes.close()
-                await app.watch.close()
                 await app.scheduler.wakes.ticks.close()
-                await app.failover.close()
-                await app.kafka.close()
+                for each in ("watch", "failover", "kafka"):
+                    if (service := app.made(each)) is not None:
+                        await service.close()
                 await app.directory.close()
         finally:
             for app in sides:
                 await app.scheduler.flow.close()
             await close_senders(self.senders)
             for app in sides:
-                await app.arm.close()
+                if (arm := app.made("arm")) is not None:
+                    await arm.close()
             if self.other is not None and self.other.senders is not self.senders:
                 await close_senders(self.other.senders)
             await self.storage.close()
 
     def _sides(self) -> list[Application]:
         return [self] if self.other is None else [self, self.other]
+
+
+def _trace_watch(clock: Clock) -> TraceWatch:
+    from ..ops.verification.watch import TraceWatch
+
+    return TraceWatch(clock.monotonic)
 
 
 def build(settings: Settings, ports: Ports) -> Application:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ..core.errors import TocsinError, UnsafeSettings
 from ..core.process_identity import ProcessIdentity
 from ..core.version import version
-from ..ops.export.service import Outlet
+from ..ops.export.service import Outlet, all_there
 from .application import Application
 from .parent_watch import ParentWatch
 
@@ -37,13 +37,14 @@ class Lazy:
     def __init__(
         self,
         outlets: Sequence[Outlet] = (),
-        on_call: Callable[[], Awaitable[None]] | None = None,
+        outlets_ready: Callable[[], Awaitable[None]] = all_there,
+        on_call: Callable[[], Awaitable[None]] = all_there,
         parent: ParentWatch | None = None,
         end: Callable[[int], None] = os._exit,
     ) -> None:
-        """outlets: receivers of the metrics; may be added until the first timer runs. on_call: awaited before each call is served.
+        """outlets: receivers of the metrics; all are there when `outlets_ready` returns. on_call: awaited before each call is served.
         parent: watches the host; by default, the host that the command line shows. end: ends this process, without waiting for threads."""
-        self._outlets, self._on_call = outlets, on_call
+        self._outlets, self._outlets_ready, self._on_call = outlets, outlets_ready, on_call
         self._parent, self._end = parent or ParentWatch(sys.argv), end
         self._app: Application | None = None
         self._start: asyncio.Task[Application] | None = None
@@ -62,8 +63,7 @@ class Lazy:
 
     async def first(self) -> Application:
         """Return the application on the first account; it handles the queues of that account."""
-        if self._on_call is not None:
-            await self._on_call()
+        await self._on_call()
         app = await self._opened()
         app.glance()
         return app
@@ -78,7 +78,8 @@ class Lazy:
 
     async def _open(self) -> Application:
         # In a clone the first question runs git; `readyz` asks again, and the answer is kept.
-        app, _ = await asyncio.gather(Application.open(outlets=self._outlets, process=ProcessIdentity()), asyncio.to_thread(version))
+        opening = Application.open(outlets=self._outlets, outlets_ready=self._outlets_ready, process=ProcessIdentity())
+        app, _ = await asyncio.gather(opening, asyncio.to_thread(version))
         # Set before this task is done: a call that came between its end and the callers' going on would open another application.
         self._app = app
         self._begin(app.recover())

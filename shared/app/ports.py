@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..core.clock import Clock
 from ..core.ids import Ids
 from ..core.process_identity import ProcessIdentity
 from ..delivery.channels import Sender
 from ..engine.stored_forms import STORED_FORMS
-from ..ops.export.service import Outlet
-from ..ops.verification.watch import TraceWatch
+from ..ops.export.service import Outlet, all_there
 from ..storage import Storage
+
+if TYPE_CHECKING:
+    from ..ops.verification.watch import TraceWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class Ports:
     """Channel type -> sender, over the queues of the second account; None if `senders` serve both."""
     outlets: Sequence[Outlet] = ()
     """Receivers of the metrics."""
+    outlets_ready: Callable[[], Awaitable[None]] = all_there
+    """Returns when all outlets are in the sequence."""
     process: ProcessIdentity | None = None
     """Names this process in the rows of what it owns; None: owners' processes are not known."""
     trace_watch: TraceWatch | None = None

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from ..checkpoints.service.service import CheckpointService
 from ..core.clock import Millis
 from ..engine.queries import load_rows
-from ..extras.kafka_source.ingest import KafkaIngest
-from ..fleets.watch.service import FleetWatch
-from ..maintenance.service.sweep import MaintenanceSweep
 from ..ops.export.service import MetricsPublisher
-from ..scheduler.bulk.service import JOB as BULK_JOBS
-from ..scheduler.mirror.failover import Failover
+from ..scheduler.bulk import JOB as BULK_JOBS
 from ..scheduler.queries.totals import Totals
 from ..scheduler.service import Scheduler
 from ..storage.names import TENANTS
 from ..storage.ports import Tables
-from ..tenants.audit import AuditRecords
 from ..tenants.rows import PK_TENANTS
 from ..tenants.store import TenantDirectory
 from .poison import PoisonQueues
+from .services import Services
 from .timers import Counts, Job
 
 
@@ -49,65 +43,60 @@ class Retention:
         return [row.rk for row in await load_rows(self._tables, TENANTS, PK_TENANTS, "", "~", ("deleting",))]
 
 
-class SweptServices(NamedTuple):
-    """The services that the sweep calls. kafka: None if there are no Kafka sources."""
-
-    scheduler: Scheduler
-    fleets: FleetWatch
-    checkpoints: CheckpointService
-    maintenance: MaintenanceSweep
-    failover: Failover
-    retention: Retention
-    audit: AuditRecords
-    metrics: MetricsPublisher
-    kafka: KafkaIngest | None
-    poison: PoisonQueues
-
-
-def timer_jobs(services: SweptServices) -> Mapping[str, Sequence[tuple[str, Job]]]:
-    """Return the named parts of each job."""
-    scheduler, fleets, checkpoints, maintenance, failover, retention, audit, metrics, kafka, poison = services
+def timer_jobs(app: Services, poison: PoisonQueues) -> Mapping[str, Sequence[tuple[str, Job]]]:
+    """Return the named parts of each job. A part's services are made when it runs first, in a turn of the event loop of its own."""
+    scheduler = app.scheduler
 
     def by_event_clock(job: Job) -> Job:
         """Return the job with the time of the scheduler's clock, which due times are compared with."""
         return lambda _: job(scheduler.clock.now())
 
+    def retention() -> Retention:
+        return Retention(app.storage.tables, app.directory, scheduler, app.metrics.totals)
+
+    publisher: list[MetricsPublisher] = []
+
+    async def telemetry(now: Millis) -> Mapping[str, int]:
+        if not publisher:
+            publisher.append(MetricsPublisher(app.metrics.families, app.ports.outlets, ready=app.ports.outlets_ready))
+        return await publisher[0].run_once(now)
+
     jobs: dict[str, list[tuple[str, Job]]] = {
         "scheduler_scan": [
             ("dispatch", by_event_clock(scheduler.looks.dispatch)),
-            ("recurring", by_event_clock(scheduler.recurring.chain.sweep)),
+            ("recurring", by_event_clock(lambda now: scheduler.recurring.chain.sweep(now))),
             ("state rows", scheduler.state_pass.run_once),
             ("notices", scheduler.notices.sweep),
             ("label rows", scheduler.label_index.run_once),
             ("poison queues", poison.drain),
         ],
-        BULK_JOBS: [("jobs", scheduler.bulk.run_once)],
+        BULK_JOBS: [("jobs", lambda now: scheduler.bulk.run_once(now))],
         "lease_scan": [
-            ("takeover", fleets.takeover.run_once),
-            ("turns", checkpoints.run_once),
-            ("maintenance", maintenance.run_once),
+            ("takeover", lambda now: app.watch.takeover.run_once(now)),
+            ("turns", lambda now: app.checkpoints.run_once(now)),
+            ("maintenance", lambda now: app.maintenance_sweeps.run_once(now)),
         ],
         "stale_scan": [
-            ("failover", failover.sweep),
-            ("leases", fleets.inspect.run_once),
-            ("maintenance", maintenance.inspect),
+            ("failover", lambda now: app.failover.sweep(now)),
+            ("leases", lambda now: app.watch.inspect.run_once(now)),
+            ("maintenance", lambda now: app.maintenance_sweeps.inspect(now)),
+            ("telemetry", telemetry),
         ],
         "retention_scan": [
-            ("retention", by_event_clock(retention.events)),
-            ("rejects", retention.rejects),
-            ("audit", audit.retain),
-            ("ordering keys", by_event_clock(scheduler.key_tidying.run_once)),
+            ("retention", by_event_clock(lambda now: retention().events(now))),
+            ("rejects", lambda now: retention().rejects(now)),
+            ("audit", lambda now: app.audit.retain(now)),
+            ("ordering keys", by_event_clock(lambda now: scheduler.key_tidying.run_once(now))),
             ("notes of ends", scheduler.end_notes.tidy),
-            ("recurring", by_event_clock(scheduler.recurring.chain.retain)),
-            ("calendars", by_event_clock(scheduler.recurring.calendars.follow_all)),
-            ("leases", fleets.retain),
-            ("turns", checkpoints.retain),
-            ("maintenance", maintenance.retain),
+            ("recurring", by_event_clock(lambda now: scheduler.recurring.chain.retain(now))),
+            ("calendars", by_event_clock(lambda now: scheduler.recurring.calendars.follow_all(now))),
+            ("leases", lambda now: app.watch.retain(now)),
+            ("turns", lambda now: app.checkpoints.retain(now)),
+            ("maintenance", lambda now: app.maintenance_sweeps.retain(now)),
         ],
     }
-    jobs["stale_scan"].append(("telemetry", metrics.run_once))
-    if kafka is not None:
-        jobs["ingest_kafka"] = [("kafka", kafka.run_once)]
+    if app.kafka_sources:
+        jobs["ingest_kafka"] = [("kafka", lambda now: app.kafka.run_once(now))]
     return jobs
 
 

@@ -17,7 +17,7 @@ import orjson
 from ..core.clock import Clock, Millis
 from ..core.errors import StorageError, TocsinError
 from ..engine.stored_forms import TICK_FORMS, StoredForms
-from ..scheduler.bulk.service import JOB as BULK_JOBS
+from ..scheduler.bulk import JOB as BULK_JOBS
 from ..scheduler.timings import SILENCE
 from ..scheduler.wakes.rules import LOOKED_OLD
 from ..scheduler.wakes.service import Wakes

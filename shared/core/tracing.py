@@ -4,32 +4,40 @@
     serve shard (consumer span, one per owner) ◄──────link──────┘
 
 Only the OpenTelemetry API is used here; `exporting` sets an SDK and exporters up where the environment asks for them. Without an SDK no
-span is made, and a `traceparent` that came with a request goes on to the receiver as it is; without either nothing is done at all.
-Source: https://www.w3.org/TR/trace-context/.
+span is made, and a `traceparent` that came with a request goes on to the receiver as it is; without either nothing is done at all, and the
+API is not imported. Source: https://www.w3.org/TR/trace-context/.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
-from opentelemetry import context as otel_context
-from opentelemetry import trace
-from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 HEADER = "traceparent"
-_NAME = "tocsin"
-_LONGEST = 512
-_NOT_RECORDED = tuple("02468ace")
-"""Last characters of a `traceparent` whose lowest bit says that the trace is not recorded."""
-_W3C = TraceContextTextMapPropagator()
+_API = "opentelemetry.trace"
+_PROVIDER = "OTEL_PYTHON_TRACER_PROVIDER"
+"""The variable by which the API itself makes an SDK's provider."""
+
+
+def _imported() -> bool:
+    """Return True if an SDK or a context may be set: nobody can have set one without the API."""
+    return _API in sys.modules or bool(os.environ.get(_PROVIDER))
 
 
 def on() -> bool:
     """Return True when an SDK is configured. Without one, spans are not made."""
-    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+    if not _imported():
+        return False
+    # An import also waits until the API is complete, where a thread imports it just now.
+    from .spans import provided
+
+    return provided()
 
 
 def traced(headers: Mapping[str, str]) -> bool:
@@ -37,32 +45,21 @@ def traced(headers: Mapping[str, str]) -> bool:
     return HEADER in headers or on()
 
 
-@contextmanager
-def serving(name: str, method: str, template: str, headers: Mapping[str, str]) -> Iterator[Span | None]:
+def serving(name: str, method: str, template: str, headers: Mapping[str, str]) -> AbstractContextManager[Span | None]:
     """The span of a request: a child of what its `traceparent` names, if that is well-formed, else of the host's own span, if any.
 
     Without an SDK no span is made (None), and `current` returns what the request brought.
     """
-    parent = _context_of(headers[HEADER]) if HEADER in headers else None
-    if not on():
-        token = otel_context.attach(parent) if parent is not None else None
-        try:
-            yield None
-        finally:
-            if token is not None:
-                otel_context.detach(token)
-        return
-    attributes = {"http.request.method": method, "http.route": f"/api/{template}", "faas.name": name}
-    tracer = trace.get_tracer(_NAME)
-    with tracer.start_as_current_span(f"{method} /api/{template}", parent, SpanKind.SERVER, attributes) as span:
-        yield span
+    from . import spans
+
+    return spans.serving(name, method, template, headers)
 
 
 def answered(span: Span, status: int) -> None:
     """Record the status of the answer in the span."""
-    span.set_attribute("http.response.status_code", status)
-    if status >= 500:
-        span.set_status(Status(StatusCode.ERROR))
+    from . import spans
+
+    spans.answered(span, status)
 
 
 def current(*, recorded: bool = True) -> str | None:
@@ -70,42 +67,27 @@ def current(*, recorded: bool = True) -> str | None:
 
     recorded: False marks the trace as not recorded. Without an SDK the request's own decision goes through unchanged.
     """
-    if not trace.get_current_span().get_span_context().is_valid:
+    if not _imported():
         return None
-    text = _text(otel_context.get_current())
-    return text if recorded or text is None or not on() else f"{text[:-2]}{int(text[-2:], 16) & ~1:02x}"
+    from . import spans
+
+    return spans.current(recorded=recorded)
 
 
-@contextmanager
-def taking_in(traceparent: str | None) -> Iterator[None]:
+def taking_in(traceparent: str | None) -> AbstractContextManager[None]:
     """Make `current` return the trace of an event that did not come by a request; None when the event brought none.
 
     The timer or queue function that accepts the event may serve thousands of events: its own trace belongs to none of them.
     """
-    parent = _context_of(traceparent) if traceparent is not None else None
-    token = otel_context.attach(parent if parent is not None else Context())
-    try:
-        yield
-    finally:
-        otel_context.detach(token)
+    if traceparent is None and not _imported():
+        return nullcontext()
+    from . import spans
+
+    return spans.taking_in(traceparent)
 
 
-@contextmanager
-def serving_shard(shard: str) -> Iterator[None]:
+def serving_shard(shard: str) -> AbstractContextManager[None]:
     """The span of an owner's work on a shard: a child of the host's own span, if any. What it delivers is linked to it."""
-    with trace.get_tracer(_NAME).start_as_current_span("serve shard", None, SpanKind.CONSUMER, {"tocsin.shard": shard}):
-        yield
+    from . import spans
 
-
-def _context_of(text: str) -> Context | None:
-    """The context that a well-formed `traceparent` names, or None: a malformed one counts as none (W3C, 4.3)."""
-    if len(text) > _LONGEST:
-        return None
-    found = _W3C.extract({HEADER: text}, Context())
-    return found if trace.get_current_span(found).get_span_context().is_valid else None
-
-
-def _text(context: Context) -> str | None:
-    carrier: dict[str, str] = {}
-    _W3C.inject(carrier, context)
-    return carrier.get(HEADER)
+    return spans.serving_shard(shard)

@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
-from ..core.tracing import _NAME, _NOT_RECORDED, _context_of, _text
+from ..core.spans import _NAME, _NOT_RECORDED, _context_of, _text
 from .channels.ports import OutgoingDelivery, Target, Verdict
 
 

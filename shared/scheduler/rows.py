@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -27,11 +27,13 @@ from ..web.etag import etag_of
 from . import attempt_history
 from .keys import shard_tenant
 from .late_reasons import late_because
-from .model import EventIn
 from .overlap import KEY
 from .rules import GOING, NEVER, asked_due
 from .shard.owed import CALLBACK, CALLBACK_OF, NOTICE, callback_channels, callbacks_props
 from .work_rows import noted_work, shown_work, work_of
+
+if TYPE_CHECKING:
+    from .model import EventIn
 
 COLLAPSE, FIRST = "collapse", "first"
 """Properties of an event that collapses: the longest delay, and when the first event that it stands for was accepted."""

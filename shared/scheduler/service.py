@@ -1,11 +1,14 @@
-"""The scheduler of one process: its parts, made once and wired together."""
+"""The scheduler of one process: its parts, made once and wired together. What only callers and timers need is imported when it is first
+used: a process that serves shards starts without it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from ..core.clock import Clock
+from ..core.clock import Clock, Millis
 from ..core.ids import Ids
 from ..core.process_identity import ProcessIdentity
 from ..core.settings import Settings
@@ -22,44 +25,43 @@ from ..storage import Storage
 from ..storage.ports import Props, Row
 from ..tenants.store import TenantDirectory
 from ..web.arrivals import Arrivals
-from .bulk.service import BulkJobs
-from .changes.collapsing import Collapsing
-from .changes.verbs import Changes
 from .end_notes import EndNotes
 from .event_clock import EventClock
-from .fanouts.service import Fanouts
 from .firing.dispatch import Firing
 from .firing.express import Express
-from .ingest.admission import Ingest
-from .ingest.event_limits import EventLimits
-from .ingest.limit_notices import LimitNotices
-from .ingest.messages import signing_key
-from .ingest.open_events import OpenEvents
-from .ingest.outbox import Outbox
-from .ingest.queue_consumer import Intake
-from .ingest.rejects import Rejects
 from .ingest.writer import Writer
 from .key_lines import KeyLines
-from .key_tidying import KeyTidying
 from .keys import MIRRORED, place_of
 from .label_index import LabelIndex
-from .long_work.service import LongWorkCalls
 from .looks import Looks
 from .mirror.pair import Mirror, MirrorPair
-from .outcomes.callback_writer import CallbackWriter
 from .outcomes.notices import Notices
 from .protocol.mirroring import FIRST, SECOND, Side
-from .queries.list_turns import ListTurns
-from .queries.lookup import CompleteRows, EventLookup
-from .queries.stats import TenantStats
-from .queries.views import EventViews
 from .recovery import ShardRecovery
-from .recurring.service import Recurring
 from .shard.queued_ids import QueuedIds
 from .state_pass import StatePass
 from .sweeps import Sweeps
 from .wakes.protocol import parse_wake
 from .wakes.service import Wakes
+
+if TYPE_CHECKING:
+    from .bulk.service import BulkJobs
+    from .changes.collapsing import Collapsing
+    from .changes.verbs import Changes
+    from .fanouts.service import Fanouts
+    from .ingest.admission import Ingest
+    from .ingest.limit_notices import LimitNotices
+    from .ingest.outbox import Outbox
+    from .ingest.queue_consumer import Intake
+    from .ingest.rejects import Rejects
+    from .key_tidying import KeyTidying
+    from .long_work.service import LongWorkCalls
+    from .outcomes.callback_writer import CallbackWriter
+    from .queries.list_turns import ListTurns
+    from .queries.lookup import EventLookup
+    from .queries.stats import TenantStats
+    from .queries.views import EventViews
+    from .recurring.service import Recurring
 
 
 class Scheduler:
@@ -91,30 +93,22 @@ class Scheduler:
         self.clock = clock = EventClock(clock, storage.server_times, self.counters)
         self.directory = directory
         tables = storage.tables
+        self._settings, self._tables, self._queues, self._ids, self._arrivals = settings, tables, storage.queues, ids, arrivals
         self.runner = AsyncRunner(tables, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True, chance=ids.chance)
-        queued_ids, parcels = QueuedIds(settings.master_key), signing_key(settings.master_key)
+        self._queued_ids = queued_ids = QueuedIds(settings.master_key)
         self.state_pass = StatePass(self.runner, tables, clock, storage.places)
         self.label_index = LabelIndex(self.runner, tables, clock, directory.declared, storage.places)
-        former = FIRST if side == "second" else ""
-        rows = CompleteRows(self.state_pass.complete, self.label_index.complete)
-        repairing = ReadOnlyOnceNewer(tables, forms or StoredForms(tables, clock))
-        reader = AsyncRunner(repairing, clock, queues=storage.queues, max_lost=MAX_LOST, admits_doubt=True, chance=ids.chance)
-        self.lookup = EventLookup(reader, tables, clock, queued_ids, rows, storage.places, former)
-        self.lists = ListTurns()
+        self._side, self._pair, self._places, self._forms = side, pair, storage.places, forms
 
         # Owners need the writer, and the writer's express delivery needs owners; notices need the writer too.
         async def notify(tenant: str, kind: NoticeKind, subject: str, detail: str = "", count: int = 1) -> None:
             await self.notices(tenant, kind, subject, detail, count)
 
         self.wakes = Wakes(self.runner, clock, settings.wakes, self.serves)
+        self._notify = notify
         self.lines = KeyLines(self.runner, directory, clock, notify)
-        self.key_tidying = KeyTidying(self.runner, tables, directory)
-        owners = OwnerRouting(find_owner or NoFleets(), clock)
-        self.event_views = EventViews(directory, clock, self.lines, owners)
-        copy = SECOND if pair is not None and side == "first" else ""
-        channels = directory.channels
-        self.stats = TenantStats(tables, clock, channels.blocks, storage.places, copy, channels.allow_long_work)
-        mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
+        self._owners = owners = OwnerRouting(find_owner or NoFleets(), clock)
+        self._mirror = mirror = Mirror(side, pair, self.runner, clock) if pair is not None else None
 
         self.serving: Callable[[], Awaitable[Scheduler]] | None = None
         """Gives the scheduler of the side that serves now; None without a pair."""
@@ -149,39 +143,13 @@ class Scheduler:
         self.writer = Writer(
             self.runner, clock, ids, settings, storage.fresh, mirror, express, self.label_index.searchable, self.lines, self.wakes
         )
-        self.callbacks = CallbackWriter(self.writer, directory, tables, queued_ids, clock, notify)
         self.notices = Notices(self.runner, tables, clock, directory, self.writer, queued_ids)
-        self.limit_notices = LimitNotices(directory, self.notices, clock)
-        outbox = Outbox(storage.queues, clock, parcels)
-        limits = EventLimits(OpenEvents(self.stats.open_events, clock), RateLimiter(tables, clock), self.limit_notices)
-        self.ingest = Ingest(directory, self.writer, clock, ids, queued_ids, outbox, settings, limits)
-        self.rejects = Rejects(tables, clock)
-        self.intake = Intake(directory, self.ingest, self.writer, outbox, storage.queues, self.rejects, clock, ids, parcels, self.counters)
         self.end_notes = EndNotes(self.runner, tables, clock, storage.places)
-        self.changes = Changes(
-            self.runner,
-            tables,
-            self.lookup,
-            self.writer,
-            clock,
-            ids,
-            arrivals,
-            self.end_notes,
-            mirror,
-            self.label_index.searchable,
-            self.lines,
-            self.firing.serve_now if settings.express_events else None,
-            self.wakes,
-        )
-        self.collapsing = Collapsing(self.ingest, self.lookup, self.changes)
-        self.fanouts = Fanouts(
-            self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views, self.runner, clock, ids
-        )
-        self.work = LongWorkCalls(self.runner, clock, self.firing, self.lines, self.end_notes, self.counters, mirror, self.wakes)
-        self.bulk = BulkJobs(self.runner, tables, storage.queues, self.lookup, self.changes, clock, ids)
-        self.recurring = Recurring(tables, clock, ids, directory, self.ingest, self.writer, self.changes, self.lookup, notify)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)
-        chain = self.recurring.chain.sweep
+
+        async def chain(now: Millis) -> Counter[str]:
+            return await self.recurring.chain.sweep(now)
+
         self.looks = Looks(self.sweeps, self.wakes, self.runner, clock, self.counters, self.serves, chain, ids.chance)
         self.recovery = ShardRecovery(self.runner, tables, clock, storage.places, process)
 
@@ -196,6 +164,172 @@ class Scheduler:
             await self.firing.serve(text)
         else:
             await self.looks.wake(at)
+
+    # Accepting events
+
+    @cached_property
+    def _parcels(self) -> bytes:
+        from .ingest.messages import signing_key
+
+        return signing_key(self._settings.master_key)
+
+    @cached_property
+    def _outbox(self) -> Outbox:
+        from .ingest.outbox import Outbox
+
+        return Outbox(self._queues, self.clock, self._parcels)
+
+    @cached_property
+    def limit_notices(self) -> LimitNotices:
+        """Tells tenants that they have reached limits."""
+        from .ingest.limit_notices import LimitNotices
+
+        return LimitNotices(self.directory, self.notices, self.clock)
+
+    @cached_property
+    def ingest(self) -> Ingest:
+        """Accepts events."""
+        from .ingest.admission import Ingest
+        from .ingest.event_limits import EventLimits
+        from .ingest.open_events import OpenEvents
+
+        rates = RateLimiter(self._tables, self.clock)
+        limits = EventLimits(OpenEvents(self.stats.open_events, self.clock), rates, self.limit_notices)
+        return Ingest(self.directory, self.writer, self.clock, self._ids, self._queued_ids, self._outbox, self._settings, limits)
+
+    @cached_property
+    def rejects(self) -> Rejects:
+        """Events from queues and topics that were refused."""
+        from .ingest.rejects import Rejects
+
+        return Rejects(self._tables, self.clock)
+
+    @cached_property
+    def intake(self) -> Intake:
+        """Accepts the events of queues and topics."""
+        from .ingest.queue_consumer import Intake
+
+        return Intake(
+            self.directory,
+            self.ingest,
+            self.writer,
+            self._outbox,
+            self._queues,
+            self.rejects,
+            self.clock,
+            self._ids,
+            self._parcels,
+            self.counters,
+        )
+
+    @cached_property
+    def callbacks(self) -> CallbackWriter:
+        """Stores the events that tell of others' ends."""
+        from .outcomes.callback_writer import CallbackWriter
+
+        return CallbackWriter(self.writer, self.directory, self._tables, self._queued_ids, self.clock, self._notify)
+
+    # Reading and changing events
+
+    @cached_property
+    def lookup(self) -> EventLookup:
+        """Finds events."""
+        from .queries.lookup import CompleteRows, EventLookup
+
+        clock, tables = self.clock, self._tables
+        rows = CompleteRows(self.state_pass.complete, self.label_index.complete)
+        repairing = ReadOnlyOnceNewer(tables, self._forms or StoredForms(tables, clock))
+        reader = AsyncRunner(repairing, clock, queues=self._queues, max_lost=MAX_LOST, admits_doubt=True, chance=self._ids.chance)
+        return EventLookup(reader, tables, clock, self._queued_ids, rows, self._places, FIRST if self._side == "second" else "")
+
+    @cached_property
+    def stats(self) -> TenantStats:
+        """Figures of a tenant's events."""
+        from .queries.stats import TenantStats
+
+        copy, channels = SECOND if self._pair is not None and self._side == "first" else "", self.directory.channels
+        return TenantStats(self._tables, self.clock, channels.blocks, self._places, copy, channels.allow_long_work)
+
+    @cached_property
+    def key_tidying(self) -> KeyTidying:
+        """Removes rows of ordering keys that nobody uses."""
+        from .key_tidying import KeyTidying
+
+        return KeyTidying(self.runner, self._tables, self.directory)
+
+    @cached_property
+    def lists(self) -> ListTurns:
+        """The turns of calls that list events."""
+        from .queries.list_turns import ListTurns
+
+        return ListTurns()
+
+    @cached_property
+    def event_views(self) -> EventViews:
+        """Events as callers see them."""
+        from .queries.views import EventViews
+
+        return EventViews(self.directory, self.clock, self.lines, self._owners)
+
+    @cached_property
+    def changes(self) -> Changes:
+        """Changes of single events."""
+        from .changes.verbs import Changes
+
+        return Changes(
+            self.runner,
+            self._tables,
+            self.lookup,
+            self.writer,
+            self.clock,
+            self._ids,
+            self._arrivals,
+            self.end_notes,
+            self._mirror,
+            self.label_index.searchable,
+            self.lines,
+            self.firing.serve_now if self._settings.express_events else None,
+            self.wakes,
+        )
+
+    @cached_property
+    def collapsing(self) -> Collapsing:
+        """Events that replace or join others."""
+        from .changes.collapsing import Collapsing
+
+        return Collapsing(self.ingest, self.lookup, self.changes)
+
+    @cached_property
+    def fanouts(self) -> Fanouts:
+        """Events with several channels."""
+        from .fanouts.service import Fanouts
+
+        return Fanouts(
+            self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views, self.runner, self.clock, self._ids
+        )
+
+    @cached_property
+    def work(self) -> LongWorkCalls:
+        """Calls of receivers that work for long."""
+        from .long_work.service import LongWorkCalls
+
+        return LongWorkCalls(self.runner, self.clock, self.firing, self.lines, self.end_notes, self.counters, self._mirror, self.wakes)
+
+    @cached_property
+    def bulk(self) -> BulkJobs:
+        """Jobs over many events."""
+        from .bulk.service import BulkJobs
+
+        return BulkJobs(self.runner, self._tables, self._queues, self.lookup, self.changes, self.clock, self._ids)
+
+    @cached_property
+    def recurring(self) -> Recurring:
+        """Schedules and calendars."""
+        from .recurring.service import Recurring
+
+        return Recurring(
+            self._tables, self.clock, self._ids, self.directory, self.ingest, self.writer, self.changes, self.lookup, self._notify
+        )
 
     def watch_ticks(self, ticks: Sequence[Row]) -> None:
         """Look at the rows of the timers' ticks as the sweep has read them."""

@@ -32,7 +32,6 @@ from ..core.clock import Clock
 from ..core.errors import StorageError, text_of
 from ..core.pressure import PressureGauge
 from . import names
-from .memory import MemoryQueues, MemoryTables
 from .names import FIRST, HOME, MIRRORED, SECOND
 from .ports import Queues, Tables
 from .server_time import ServerTimeEstimator
@@ -174,5 +173,7 @@ def memory_storage(clock: Clock, observer: Clock | None = None) -> Storage:
 
     clock: the storage's own. observer: the clock of the machine that uses the storage, if it is another one.
     """
+    from .memory import MemoryQueues, MemoryTables
+
     times = ServerTimeEstimator(observer or clock)
     return Storage(MemoryTables(clock, server_time=times), MemoryQueues(clock), server_times=(times,))

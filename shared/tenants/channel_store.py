@@ -6,15 +6,13 @@ from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from ..core.clock import Clock, Millis
 from ..core.errors import Problem
 from ..delivery import circuit_breaker
 from ..delivery.channels.model import Channel, ChannelSpec, HttpChannel
-from ..delivery.channels.outputs import ChannelOut
 from ..delivery.channels.ports import EndedHold, Target
-from ..delivery.channels.validation import find_faults, find_grant_faults, is_signed, mask_secrets, masked_values, restore_secrets
 from ..delivery.circuit_breaker import CLOSED, Breaker
 from ..delivery.egress_guard import Egress
 from ..delivery.flow.rules import Block, block
@@ -31,8 +29,7 @@ from .model import SecretOut
 from .rows import Home
 from .rules import Generations
 
-_SPEC: TypeAdapter[ChannelSpec] = TypeAdapter(Channel)
-_OUT: TypeAdapter[Any] = TypeAdapter(ChannelOut)
+_SPEC: TypeAdapter[ChannelSpec] = TypeAdapter(Channel, config=ConfigDict(defer_build=True))
 
 
 class StoredChannel(NamedTuple):
@@ -138,6 +135,8 @@ class Channels:
 
     async def get_with_masked(self, tenant: str, name: str) -> tuple[Any, str, Mapping[str, str]]:
         """Return the channel's representation, its entity tag, and the values that the representation masks, by path; raise 404."""
+        from ..delivery.channels.validation import masked_values
+
         stored = await self._expect(await self._home(tenant), name)
         return self._shown(stored), etag_of(stored.etag), masked_values(stored.spec)
 
@@ -172,6 +171,9 @@ class Channels:
         The representation contains the secret only if this call created it. The same settings again change nothing. dry_run: store
         nothing; the entity tag is empty if something would be stored. Raises 404, 412, 422.
         """
+        # Imported here, because deliveries read channels and never check them.
+        from ..delivery.channels.validation import find_faults, find_grant_faults, is_signed, restore_secrets
+
         home = await self._home(tenant)
         identity = TenantIdentity(tenant, home.uid)
 
@@ -229,6 +231,7 @@ class Channels:
 
     async def rotate(self, tenant: str, name: str) -> SecretOut:
         """Create a webhook secret. Raises 404, and 409 `not-signed` for a channel that is not http."""
+        from ..delivery.channels.validation import is_signed
 
         def change(old: StoredChannel | None) -> StoredChannel:
             if old is None:
@@ -346,6 +349,9 @@ class Channels:
         return stored
 
     def _shown(self, stored: StoredChannel, secret: str | None = None) -> Any:
+        from ..delivery.channels.outputs import CHANNEL_OUT
+        from ..delivery.channels.validation import mask_secrets
+
         generations = stored.generations
         state = {
             "name": stored.name,
@@ -358,7 +364,7 @@ class Channels:
             "previous_until": generations.previous_until if len(rules.in_use(generations, self._clock.now())) > 1 else None,
             "secret": secret,
         }
-        return _OUT.validate_python({**mask_secrets(stored.spec).model_dump(mode="json"), **state})
+        return CHANNEL_OUT.validate_python({**mask_secrets(stored.spec).model_dump(mode="json"), **state})
 
 
 MOST_ENDED_HOLDS = 5

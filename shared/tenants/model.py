@@ -8,7 +8,6 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from ..core.clock import Millis
 from ..core.durations import Duration, Time
-from ..delivery.channels.outputs import ChannelOut
 from ..delivery.entra.grants import MOST_AUDIENCES, EntraAudience
 from ..delivery.notices import KINDS, NoticeKind
 from ..web.fields.error_texts import Shaped
@@ -264,13 +263,6 @@ class TenantList(Strict):
     """A page of tenants."""
 
     items: list[TenantOut]
-    next: str | None
-
-
-class ChannelList(Strict):
-    """A page of channels."""
-
-    items: list[ChannelOut]
     next: str | None
 
 

@@ -9,13 +9,13 @@ from typing import Annotated, cast
 from pydantic import Field, StringConstraints
 
 from ..delivery.channels.model import Channel
-from ..delivery.channels.outputs import ChannelOut
+from ..delivery.channels.outputs import ChannelList, ChannelOut
 from ..web.fields.error_texts import Shaped
 from ..web.fields.params import DryRun, Flag, Paging
 from ..web.fields.types import Name
 from ..web.paging.pages import after, page
 from ..web.routes import Answer, Call, RouteGroup
-from .model import ChannelList, KeyIn, KeyList, KeyMade, OwnKeyOut, PauseIn, Scope, SecretOut, Tenant, TenantList, TenantOut
+from .model import KeyIn, KeyList, KeyMade, OwnKeyOut, PauseIn, Scope, SecretOut, Tenant, TenantList, TenantOut
 from .store import TenantDirectory
 
 

@@ -10,10 +10,11 @@ A job declares its routes in a group::
         \"""Return an event.\"""
         ...
 
-    # shared/app/routes.py
+    # shared/app/routes.py, in a part of the table
     routes.add(events, lambda app: app.scheduler)
 
 Modules: `routes` (groups, the table, `Call`, `Answer`), `templates` (route templates, ambiguity), `parsing` (query, JSON body, validation),
 `problem` (RFC 9457), `auth` (keys, scopes, `?tenant=`), `serve` (one call, without a framework), `functions_host` (azure.functions),
+`indexed` (what the host must know of a route), `host_calls` (its calls),
 `fields` (types, query models, texts of errors), `paging` (cursors), `etag`, `openapi`, `dashboard`.
 """

@@ -5,7 +5,7 @@ Besides the answers that a route declares, each operation lists the answers of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -97,8 +97,8 @@ def build(routes: Routes) -> dict[str, Any]:
     }
 
 
-def document_group(routes: Routes) -> RouteGroup[None]:
-    """Return the group with `GET /api/openapi.json`, which describes all routes of the table, itself included."""
+def document_group(get_routes: Callable[[], Routes]) -> RouteGroup[None]:
+    """Return the group with `GET /api/openapi.json`, which describes all routes of a table, itself included."""
     operations = RouteGroup[None]("operations", standalone=True)
     answers: list[Answer] = []
 
@@ -106,7 +106,7 @@ def document_group(routes: Routes) -> RouteGroup[None]:
     async def openapi_json(call: Call[None]) -> Answer:
         """Return this document."""
         if not answers:
-            answers.append(Answer(200, encode(build(routes)), {"cache-control": "max-age=300"}))
+            answers.append(Answer(200, encode(build(get_routes())), {"cache-control": "max-age=300"}))
         return answers[0]
 
     return operations

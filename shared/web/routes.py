@@ -362,7 +362,7 @@ def _taken(handler: Callable[..., Awaitable[Answer]]) -> tuple[Any, bool, type[Q
 
 
 class Routes(Generic[A]):
-    """The table of an application's routes: `functions_host.bind` makes functions of it, `openapi` describes it."""
+    """A table of an application's routes, which `openapi` describes."""
 
     def __init__(self) -> None:
         self._routes: dict[str, Route] = {}

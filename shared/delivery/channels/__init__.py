@@ -8,8 +8,8 @@ To add a channel type: its settings in `model`, its stored form in `outputs`, it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, cast
 
 from ...core.signing import verify
 from .ports import OutgoingDelivery, Sender, Target, Verdict
@@ -18,34 +18,65 @@ if TYPE_CHECKING:
     from ...core.clock import Clock
     from ...core.settings import Settings
     from ...storage.ports import Queues
+    from .http import HttpSender
     from .queue import AccountQueues
 
 __all__ = ["OutgoingDelivery", "Sender", "Target", "Verdict", "close_senders", "open_senders", "verify"]
 
 
 def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: AccountQueues | None = None) -> dict[str, Sender]:
-    """Return a sender for each channel type by name. Connections are made when first needed, in the loop that needs them.
+    """Return a sender for each channel type by name, by `[type]`. Connections are made when first needed, in the loop that needs them.
 
     `accounts` opens the queues of other storage accounts, by default with the app's identity. UnsafeSettings if an entry of the egress
     allow-list is neither a host nor a network.
     """
-    # Imported here, so that receivers, which need only `verify`, do not load the senders.
-    from .eventgrid import EventGridSender
-    from .fleet import FleetSender
-    from .http import HttpSender
-    from .kafka import KafkaSender
-    from .queue import QueueSender, identity_accounts
-    from .servicebus import ServiceBusSender
 
-    http = HttpSender(settings, clock)
-    return {
-        "http": http,
-        "fleet": FleetSender(http),
-        "queue": QueueSender(queues, accounts or identity_accounts(settings, clock), settings.own_accounts),
-        "eventgrid": EventGridSender(settings, clock),
-        "kafka": KafkaSender(settings),
-        "servicebus": ServiceBusSender(settings, clock),
-    }
+    def http() -> Sender:
+        from .http import HttpSender
+
+        return HttpSender(settings, clock)
+
+    def fleet() -> Sender:
+        from .fleet import FleetSender
+
+        return FleetSender(cast("HttpSender", senders["http"]))
+
+    def queue() -> Sender:
+        from .queue import QueueSender, identity_accounts
+
+        return QueueSender(queues, accounts or identity_accounts(settings, clock), settings.own_accounts)
+
+    def eventgrid() -> Sender:
+        from .eventgrid import EventGridSender
+
+        return EventGridSender(settings, clock)
+
+    def kafka() -> Sender:
+        from .kafka import KafkaSender
+
+        return KafkaSender(settings)
+
+    def servicebus() -> Sender:
+        from .servicebus import ServiceBusSender
+
+        return ServiceBusSender(settings, clock)
+
+    senders = _Senders(http=http, fleet=fleet, queue=queue, eventgrid=eventgrid, kafka=kafka, servicebus=servicebus)
+    # It checks the egress allow-list.
+    _ = senders["http"]
+    return senders
+
+
+class _Senders(dict[str, Sender]):
+    """The senders that have been used, by channel type. Another one is imported and made by `[type]`."""
+
+    def __init__(self, **makers: Callable[[], Sender]) -> None:
+        super().__init__()
+        self._makers = makers
+
+    def __missing__(self, channel_type: str) -> Sender:
+        made = self[channel_type] = self._makers[channel_type]()
+        return made
 
 
 async def close_senders(senders: Mapping[str, Sender] | Iterable[Sender]) -> None:

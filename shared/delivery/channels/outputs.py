@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from ...web.fields.types import Maybe, Stamp, Strict
 from .model import EventGridChannel, FleetChannel, HttpChannel, KafkaChannel, QueueChannel, ServiceBusChannel
@@ -66,3 +66,11 @@ ChannelOut = Annotated[
     HttpChannelOut | FleetChannelOut | QueueChannelOut | EventGridChannelOut | KafkaChannelOut | ServiceBusChannelOut,
     Field(discriminator="type"),
 ]
+CHANNEL_OUT: TypeAdapter[Any] = TypeAdapter(ChannelOut)
+
+
+class ChannelList(Strict):
+    """A page of channels."""
+
+    items: list[ChannelOut]
+    next: str | None

@@ -3,26 +3,25 @@ hangs."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 from ...core.errors import TocsinError
+from ...core.http_exchange import TransportFailure, exchange
 from ..decisions.approvals import ApprovalOutcome
-
-if TYPE_CHECKING:
-    import aiohttp
 
 log = logging.getLogger(__name__)
 
 ENDPOINT: Final = "https://management.azure.com"
 TIMEOUT: Final = 15.0
 """Seconds that one call may take."""
-_LONGEST_ERROR: Final = 65_536
-"""Bytes of an error's body that are read."""
+_LONGEST_ANSWER: Final = 1_048_576
+"""Largest body in bytes that is accepted."""
 _RESOURCE = re.compile(
     r"/subscriptions/[A-Za-z0-9-]{1,64}/resourceGroups/[\w().-]{0,89}[\w()-]/providers/Microsoft\.Compute/"
     r"(?:virtualMachines|virtualMachineScaleSets|availabilitySets)/[A-Za-z0-9_.-]{1,80}(?:/virtualMachines/[A-Za-z0-9_.-]{1,80})?",
@@ -79,11 +78,12 @@ def code_of(body: bytes) -> str:
 
 
 class ArmClient:
-    """Calls Azure Resource Manager. One per process; creates its session and credential when first needed. Belongs to one event loop."""
+    """Calls Azure Resource Manager, in threads, because it does so rarely. One per process; creates its credential when first needed.
+    Belongs to one event loop.
+    """
 
     def __init__(self, client_id: str | None, api_version: str, *, endpoint: str = ENDPOINT, token: TokenSource | None = None) -> None:
         self._client_id, self._api_version, self._endpoint, self._token = client_id, api_version, endpoint, token
-        self._session: aiohttp.ClientSession | None = None
         self._credential: Any = None
 
     async def __call__(self, resource_id: str, event_id: str) -> Acknowledged:
@@ -94,26 +94,23 @@ class ArmClient:
             extra = {"action": "maintenance_arm_unfit", "event_id": event_id}
             log.warning("An approval cannot go to Azure Resource Manager: %s", error, extra=extra)
             return Acknowledged("refused", 0)
-        # Imported here, because it takes a tenth of the app's start, and only fleets with this transport need it.
-        import aiohttp
-
-        if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT))
         try:
             headers = {"authorization": f"Bearer {await self._authorize()}"}
-            async with self._session.post(url, headers=headers, allow_redirects=False) as answer:
-                body = b""
-                while chunk := await answer.content.read(_LONGEST_ERROR - len(body)):
-                    body += chunk
-                code = code_of(body)
-                found = _judged(answer.status, code)
-                if found.outcome == "refused":
-                    self._warn(event_id, answer.status, code)
-                return found
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            extra = {"action": "maintenance_arm_away", "event_id": event_id}
-            log.warning("Azure Resource Manager cannot be reached: %s", type(error).__name__, extra=extra)
-            return Acknowledged("unreachable", 0)
+        except OSError as error:
+            return self._away(event_id, str(error))
+        answer = await asyncio.to_thread(exchange, "POST", url, headers=headers, timeout=TIMEOUT, largest=_LONGEST_ANSWER)
+        if isinstance(answer, TransportFailure):
+            return self._away(event_id, answer.reason)
+        code = code_of(answer.body)
+        found = _judged(answer.status, code)
+        if found.outcome == "refused":
+            self._warn(event_id, answer.status, code)
+        return found
+
+    def _away(self, event_id: str, why: str) -> Acknowledged:
+        extra = {"action": "maintenance_arm_away", "event_id": event_id}
+        log.warning("Azure Resource Manager cannot be reached: %s", why, extra=extra)
+        return Acknowledged("unreachable", 0)
 
     def _warn(self, event_id: str, status: int, code: str) -> None:
         """Say why Azure refuses. A version that is no longer served, or a role that is missing, concerns every approval."""
@@ -134,8 +131,6 @@ class ArmClient:
 
     async def close(self) -> None:
         """Release connections."""
-        if self._session is not None:
-            await self._session.close()
         if self._credential is not None:
             await self._credential.close()
 

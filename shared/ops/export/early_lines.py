@@ -20,6 +20,11 @@ class EarlyLines(logging.Handler):
         self._logger = logging.getLogger(name)
         self._logger.addHandler(self)
 
+    @property
+    def kept(self) -> int:
+        """The number of lines that wait for a handler."""
+        return len(self._kept)
+
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record, or pass it on."""
         if self._target is not None:

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from threading import Thread
-from typing import Final, Protocol
-
-from prometheus_client import Metric as Family
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ...core.clock import Millis
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric as Family
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,10 @@ class Outlet(Protocol):
 
     def send(self, families: Iterable[Family], now: Millis) -> bool:
         """Send the families and return True if they arrived. Blocks; called in a separate thread."""
+
+
+async def all_there() -> None:
+    """Return at once: all outlets are there."""
 
 
 class _Sending:
@@ -76,15 +81,22 @@ class _Sending:
 class MetricsPublisher:
     """Sends the metrics to every outlet once in its period, and after a failure again at the next call.
 
-    families: returns them, at most some seconds old. outlets: may be added until the first run. patience: seconds for an outlet.
+    families: returns them, at most some seconds old. outlets: may be added until `ready` returns. patience: seconds for an outlet.
     """
 
-    def __init__(self, families: Callable[[], Awaitable[Sequence[Family]]], outlets: Sequence[Outlet], patience: float = PATIENCE) -> None:
-        self._families, self._patience, self._outlets = families, patience, outlets
+    def __init__(
+        self,
+        families: Callable[[], Awaitable[Sequence[Family]]],
+        outlets: Sequence[Outlet],
+        patience: float = PATIENCE,
+        ready: Callable[[], Awaitable[None]] = all_there,
+    ) -> None:
+        self._families, self._patience, self._outlets, self._ready = families, patience, outlets, ready
         self._sendings: list[_Sending] = []
 
     async def run_once(self, now: Millis) -> dict[str, int]:
         """Read the metrics and send them to every outlet that is due. Read nothing if none is due. Raises `StorageError`."""
+        await self._ready()
         self._sendings = self._sendings or [_Sending(outlet) for outlet in self._outlets]
         sendings = [each for each in self._sendings if now >= each.due]
         if not sendings:

@@ -1,7 +1,8 @@
-"""Starts the exporters that the environment configures, in the first invocation of the process.
+"""Starts the exporters that the environment configures, in a thread, soon after the first invocation of the process has begun.
 
 They bring protobuf, and that has crashed the production worker where it was imported while the worker indexed functions
-(azure-functions-python-worker, issues 1797 and 1858): all functions of the app vanish. Log lines from before are kept and sent then.
+(azure-functions-python-worker, issues 1797 and 1858): all functions of the app vanish. Log lines and spans from before are kept and sent
+then. The first invocation waits only until spans are recorded, and the one that sends the metrics until there is an exporter for them.
 
 | variable | effect |
 | --- | --- |
@@ -24,15 +25,11 @@ import atexit
 import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from threading import Thread
+from threading import Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
-
-from opentelemetry import context, trace
-from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
-from prometheus_client import Metric as Family
 
 from ...core import tracing
 from ...core.clock import Millis
@@ -44,13 +41,18 @@ if TYPE_CHECKING:
     from opentelemetry.sdk._logs.export import LogRecordExporter
     from opentelemetry.sdk.metrics.export import MetricExporter
     from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import SpanProcessor
     from opentelemetry.sdk.trace.export import SpanExporter
+    from prometheus_client import Metric as Family
 
+    from .early_spans import EarlySpans
     from .points import CounterForm
 
 OTLP = "OTEL_EXPORTER_OTLP_ENDPOINT"
 INSIGHTS = "APPLICATIONINSIGHTS_CONNECTION_STRING"
 SIGNALS: Final = ("TRACES", "METRICS", "LOGS")
+START_AFTER: Final = 2.0
+"""Seconds from the first invocation to the start: its imports would delay the first event of a process that was started for it."""
 CLOSING: Final = 5.0
 """Seconds that `close` waits for the remaining data to be sent."""
 PERIODS: Final[Mapping[str, Millis]] = {"OTLP": 60_000, "Application Insights": 300_000}
@@ -76,6 +78,8 @@ class _Exporter:
 
     def send(self, families: Iterable[Family], now: Millis) -> bool:
         """Send the families and return True if they arrived."""
+        from opentelemetry import context
+        from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         from .points import metrics_data
@@ -113,20 +117,71 @@ class Exporting:
         self._lines = {name: EarlyLines(name, level) for name, level in EXPORTED.items()} if self._ways else {}
         self._logging = False
         self._started = not self._ways
+        self._lock = Lock()
+        self.others = False
+        """True if another SDK in this process (opentelemetry-instrument, the worker's) already exports spans and logs."""
+        self._recorded = False
+        self._spans: EarlySpans | None = None
+        self._processors: list[SpanProcessor] = []
+        self._recording: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._wanted = asyncio.Event()
+        if self._ways:
+            # A process may end before the start.
+            atexit.register(self.close)
 
     async def on_call(self) -> None:
-        """Start the exporters in the first invocation of this process; every call awaits it first. The loop goes on meanwhile."""
+        """Record spans from the first invocation of this process on, and plan the start of the exporters. Every call awaits this first."""
         if self._started:
             return
-        if self._starting is None:
-            self._starting = asyncio.create_task(asyncio.to_thread(self.start))
-        await asyncio.shield(self._starting)
+        if self._recording is None:
+            self._recording = asyncio.create_task(asyncio.to_thread(self.record))
+            self._starting = asyncio.create_task(self._start_soon(self._recording))
+        await asyncio.shield(self._recording)
+
+    async def started(self) -> None:
+        """Start the exporters now, if they have not started yet, and wait until they have. The loop goes on meanwhile."""
+        await self.on_call()
+        self._wanted.set()
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+
+    async def _start_soon(self, recording: asyncio.Task[None]) -> None:
+        await recording
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wanted.wait(), START_AFTER)
+        await asyncio.to_thread(self.start)
+
+    def record(self) -> None:
+        """Create spans, and keep them for the exporters. Raises nothing."""
+        with self._lock:
+            if not self._recorded:
+                self._recorded = True
+                self.others = tracing.on()
+                if not self.others and _exports_spans(self._environ):
+                    _tried("traces", self._record, self._environ)
+
+    def _record(self) -> None:
+        from opentelemetry import trace
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+
+        from .early_spans import EarlySpans
+
+        spans = EarlySpans()
+        provider = TracerProvider(resource=Resource.create(_named(self._environ)), shutdown_on_exit=False)
+        provider.add_span_processor(spans)
+        trace.set_tracer_provider(provider)
+        self._spans = spans
 
     def start(self) -> None:
         """Start the exporters. Raises nothing: the app runs without telemetry, and the log gives the reason."""
-        if self._started:
-            return
+        self.record()
+        with self._lock:
+            if not self._started:
+                self._start()
+
+    def _start(self) -> None:
         # Before the first exporter exists: exporters log and quote wrong settings.
         self.listen(self._environ)
         ways: list[_Way] = []
@@ -136,6 +191,8 @@ class Exporting:
             _tried("telemetry", lambda: _begin(self, ways, self._environ), self._environ)
         if not self._logging:
             self._keep_no_lines()
+        if self._spans is not None:
+            self._spans.pass_to(self._processors)
         # They live as long as the process.
         gc.freeze()
         self._started = True
@@ -147,27 +204,21 @@ class Exporting:
             yield
         except Exception:
             log.critical("The app could not be imported; it has no functions", exc_info=True, extra={"action": "app_import_failed"})
-            self.start()
             self.close()
             raise
 
     def listen(self, environ: Mapping[str, str]) -> None:
         """Log the warnings of the exporting libraries as lines of the service."""
         self._complaints = ExporterLogFilter(environ)
-        # The providers' own exit handlers may take a minute.
-        atexit.register(self.close)
 
-    def trace(self, resource: Resource, exporters: Iterable[SpanExporter]) -> None:
-        """Create spans and send them to these exporters."""
-        from opentelemetry.sdk.trace import TracerProvider
+    def trace(self, exporters: Iterable[SpanExporter]) -> None:
+        """Send spans to these exporters too, those from before included."""
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         for exporter in exporters:
             processor = BatchSpanProcessor(exporter)
-            provider.add_span_processor(processor)
+            self._processors.append(processor)
             self._ends.append(processor.shutdown)
-        trace.set_tracer_provider(provider)
 
     def log(self, resource: Resource, exporters: Iterable[LogRecordExporter]) -> None:
         """Send log lines of the service, and warnings of the libraries that send its requests, to these exporters too."""
@@ -197,8 +248,13 @@ class Exporting:
         self._ends.append(exporter.shutdown)
 
     def close(self) -> None:
-        """Send the remaining data and stop. Blocks for at most `CLOSING` seconds; data that cannot be sent by then is lost."""
+        """Send the remaining data and stop. Blocks for at most `CLOSING` seconds; data that cannot be sent by then is lost.
+
+        It runs when the process ends: the providers' own exit handlers may take a minute.
+        """
         atexit.unregister(self.close)
+        if any(lines.kept for lines in self._lines.values()) or (self._spans is not None and self._spans.kept):
+            self.start()
         self._keep_no_lines()
         ends, self._ends = self._ends, []
         # In parallel and in daemon threads: each exporter may take half a minute.
@@ -242,11 +298,10 @@ def _begin(found: Exporting, ways: list[_Way], environ: Mapping[str, str]) -> No
             found.measure(way.name, way.figures, way.totals, resource)
     spans = [way.spans for way in ways if way.spans is not None]
     records = [way.records for way in ways if way.records is not None]
-    # Another SDK in this process (opentelemetry-instrument, the worker's) already exports spans and logs; only the service has the metrics.
-    others = tracing.on()
-    if spans and not others:
-        found.trace(resource, spans)
-    if records and not others:
+    # Another SDK already exports spans and logs; only the service has the metrics.
+    if spans and not found.others:
+        found.trace(spans)
+    if records and not found.others:
         found.log(resource, records)
 
 
@@ -260,6 +315,11 @@ def _endpoint(signal: str) -> str:
 
 def _wanted(environ: Mapping[str, str], signal: str) -> bool:
     return _setting(environ, f"OTEL_{signal}_EXPORTER").lower() != "none"
+
+
+def _exports_spans(environ: Mapping[str, str]) -> bool:
+    named = any(_setting(environ, name) for name in (OTLP, _endpoint("TRACES"), INSIGHTS))
+    return named and _wanted(environ, "TRACES") and bool(_configured(environ))
 
 
 def _otlp(environ: MutableMapping[str, str]) -> _Way:

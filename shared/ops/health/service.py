@@ -30,13 +30,15 @@ class HealthProbe:
         places: Sequence[str] = (),
         measured: Callable[[], ClockFinding] = lambda: rules.UNMEASURED,
         forms: StoredForms | None = None,
+        started: float | None = None,
     ) -> None:
         """periods: seconds between the ticks of each deployed timer. places: the places of shards; if there are several, each account is
-        probed. measured: returns the state of the wall clock. forms: the number of the stored forms, which each probe looks at."""
+        probed. measured: returns the state of the wall clock. forms: the number of the stored forms, which each probe looks at. started:
+        start of the application by the monotonic clock; by default now."""
         self._measured, self._forms = measured, forms or StoredForms(tables, clock)
         self._tables, self._clock, self._periods = tables, clock, periods
         self._places = places if len(places) > 1 else ()
-        self._started = clock.monotonic()
+        self._started = clock.monotonic() if started is None else started
         self._cache: Cached[str, rules.Readiness] = Cached(self._look, clock, ttl=1.0, missing_ttl=1.0, size=1)
 
     async def check(self) -> rules.Readiness:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from prometheus_client import Metric
 
 from ...checkpoints.service.views import TurnFigures as TurnFigures
-from ...core.clock import Clock
+from ...core.clock import Clock, Millis
 from ...core.errors import Problem, Rejected, Unavailable
 from ...core.ids import Ids
 from ...delivery import circuit_breaker
@@ -71,13 +71,14 @@ class Metrics:
         timers: Collection[str],
         allow_work: Callable[[str], Awaitable[bool]],
         longest_stall: Callable[[], float],
+        started: Millis | None = None,
     ) -> None:
         """timers: the deployed timers. allow_work: returns True if a channel of the tenant allows long work; raises 404.
 
-        longest_stall: see `StallWatch`.
+        longest_stall: see `StallWatch`. started: start of the application; by default now.
         """
         self._allow_work, self._longest_stall = allow_work, longest_stall
-        self._timers, self._started = timers, clock.now()
+        self._timers, self._started = timers, clock.now() if started is None else started
         self._storage, self._tables, self._clock, self._ids, self._counters = storage, storage.tables, clock, ids, counters
         self._fleets, self._turns, self._maintenance = fleets, turns, maintenance
         self.totals = Totals(storage.tables)

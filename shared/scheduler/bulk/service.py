@@ -30,6 +30,7 @@ from ..keys import Address
 from ..queries.lookup import INDEX, START, EventLookup, ListPosition
 from ..rows import shown_state
 from ..rules import asked_due
+from . import JOB
 from .acting import Acting, Result
 from .model import MOST_EVENTS, MOST_UNFINISHED, BulkIn
 from .rows import (
@@ -54,8 +55,6 @@ from .rows import (
 
 log = logging.getLogger(__name__)
 
-JOB: Final = "bulk_jobs"
-"""The sweep's job that carries bulk jobs on."""
 PER_SECOND: Final = 500
 """Events that a job changes in a second at most."""
 CHUNK: Final = 100

@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core import tracing
 from ...core.errors import StorageError
 from ...core.ids import Ids
 from ...core.process_identity import ProcessIdentity
 from ...core.settings import Settings
-from ...delivery import tracing as delivery_tracing
 from ...delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
 from ...delivery.fleet_owners.model import NoFleets
 from ...delivery.fleet_owners.routing import OwnerRouting
@@ -31,7 +30,6 @@ from ..facets.long_work.tokens import WorkTokens
 from ..key_lines import KeyLines
 from ..keys import MIRRORED, place_of, shard_tenant
 from ..mirror.pair import Mirror, MirrorGuard
-from ..outcomes.callback_writer import TellOutcomes
 from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, ended_owner, parse_messages, postpone, send
 from ..shard.gate import parse_gate, read_gate
@@ -46,6 +44,9 @@ from .owner import Owner
 from .permission import StartPermission
 from .shared_invocation import SharedInvocation, SmallShard
 from .waits import Waits
+
+if TYPE_CHECKING:
+    from ..outcomes.callback_writer import TellOutcomes
 
 log = logging.getLogger(__name__)
 
@@ -324,6 +325,8 @@ class Firing:
     async def _send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
         send = self._senders[target.spec.type].send
         if self._tracing:
+            from ...delivery import tracing as delivery_tracing
+
             with delivery_tracing.delivering(target, delivery) as span:
                 verdict = await send(target, delivery)
                 delivery_tracing.delivered(span, verdict)

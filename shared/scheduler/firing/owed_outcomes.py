@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ...core import backoff
 from ...core.clock import Clock
 from ...core.errors import StorageError
 from ...storage.ports import Row
 from .. import rules
-from ..outcomes.callback_writer import TellOutcomes
+
+if TYPE_CHECKING:
+    from ..outcomes.callback_writer import TellOutcomes
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...core.clock import Clock, Millis
 from ...core.errors import Rejected
@@ -23,7 +23,6 @@ from .. import rules
 from ..facets.long_work.rules import silence
 from ..key_lines import KeyLines
 from ..keys import shard_tenant
-from ..outcomes.callback_writer import TellOutcomes
 from ..overlap import has_line
 from ..protocol import express, held_rows, holding, owning
 from ..protocol.dispatch import ShardMessage, announce, send
@@ -46,6 +45,9 @@ from .keyed import KeyedEvents
 from .lane_workers import LaneWorkers
 from .owed_outcomes import OwedOutcomes
 from .unowned import UnownedEvents
+
+if TYPE_CHECKING:
+    from ..outcomes.callback_writer import TellOutcomes
 
 log = logging.getLogger(__name__)
 

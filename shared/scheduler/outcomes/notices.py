@@ -17,7 +17,6 @@ from ...storage.ports import ANY, Delete, Tables, Where
 from ...tenants.store import TenantDirectory
 from ..ingest.writer import Writer
 from ..keys import digest
-from ..model import EventIn
 from ..rows import EventToStore, new_event
 from ..shard.owed import NOTICE
 from ..shard.queued_ids import QueuedIds
@@ -131,6 +130,8 @@ class Notices:
         return self._clock.now()
 
     def _event(self, tenant: str, kind: NoticeKind, channel: str, fixed: FixedNotice) -> EventToStore:
+        from ..model import EventIn
+
         event = EventIn.model_construct(due=fixed.at, channel=channel, payload=None)
         found = new_event(event, fixed.content, fixed.at)
         found.id = found.props["id"] = self._ids.derive(tenant, fixed.at, fixed.at, fixed.source(kind))

@@ -21,7 +21,7 @@ _PLUS_LOST = re.compile(r"(.*\d) (\d\d:\d\d)")
 class Query(BaseModel):
     """Base of query models; refuses unknown parameters."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class NoQuery(Query):

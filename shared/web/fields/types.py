@@ -58,4 +58,5 @@ def removable(schema: dict[str, Any]) -> None:
 class Strict(BaseModel):
     """Base of the models of bodies and answers; refuses unknown fields."""
 
-    model_config = ConfigDict(extra="forbid", validate_default=False, ser_json_inf_nan="null")
+    # The validator of a model is built when it is first used: a process uses few of the models that it imports.
+    model_config = ConfigDict(extra="forbid", validate_default=False, ser_json_inf_nan="null", defer_build=True)

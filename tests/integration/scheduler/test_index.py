@@ -179,7 +179,7 @@ def shown():
 index(sys.argv[1])
 indexed = shown()
 import function_app
-asyncio.run(function_app.exporting.on_call())
+asyncio.run(function_app.exporting.started())
 print(json.dumps([indexed, shown()]))
 """
 

@@ -158,7 +158,7 @@ async def fails(call: Call[App]) -> Answer:
 def make_routes() -> Routes[App]:
     routes = Routes[App]()
     routes.add(things, lambda app: app)
-    routes.add(openapi.document_group(routes), lambda app: None)
+    routes.add(openapi.document_group(lambda: routes), lambda app: None)
     return routes
 
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import inspect
 import typing
+from collections.abc import Callable
 from typing import Any
 
 import azure.functions as func
 import orjson
-import pytest
 
 from shared.web.functions_host import bind
-from shared.web.routes import Answer, Call, RouteGroup, Routes
+from shared.web.indexed import Indexed
+from shared.web.routes import Route
+from shared.web.serve import GetApp
 
 from .conftest import DEMO, World
 
 
-def functions(world: World) -> dict[str, Any]:
+def functions(world: World, get_app: GetApp | None = None, find_route: Callable[[Indexed], Route] | None = None) -> dict[str, Any]:
     app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
-    app.register_functions(bind(world.routes, world.get_app))
+    index = [Indexed(route.name, route.method, route.template, route.max_body) for route in world.routes]
+    app.register_functions(bind(index, find_route or (lambda each: world.routes[each.name]), get_app or world.get_app))
     return {function.get_function_name(): function for function in app.get_functions()}
 
 
@@ -62,9 +65,7 @@ async def test_a_call_counts_from_when_the_host_hands_it_over(world: World) -> N
         await opened.wait()
         return await world.get_app()
 
-    app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
-    app.register_functions(bind(world.routes, get_app))
-    handler = next(each for each in app.get_functions() if each.get_function_name() == "things_create").get_user_function()
+    handler = functions(world, get_app)["things_create"].get_user_function()
     waiting = asyncio.ensure_future(handler(request(orjson.dumps({"name": "a"}))))
     await asyncio.sleep(0.05)
     before = world.app.arrivals.next()
@@ -80,17 +81,23 @@ async def test_a_problem_goes_through(world: World) -> None:
     assert orjson.loads(answer.get_body())["instance"] == "/api/v1/things"
 
 
-async def test_an_ambiguous_table_is_not_bound(world: World) -> None:
-    group = RouteGroup[None]()
-    for name, template in (("one", "v1/{a}"), ("two", "v1/b")):
+async def test_a_handler_is_looked_up_when_it_is_called_and_not_before(world: World) -> None:
+    asked: list[str] = []
 
-        @group.get(template, name=name, answers={204: None})
-        async def handler(call: Call) -> Answer:
-            """Answer."""
-            return Answer(204)
+    def find_route(indexed: Indexed) -> Route:
+        asked.append(indexed.name)
+        return world.routes[indexed.name]
 
-    routes = Routes[None]()
-    routes.add(group, lambda app: None)
+    found = functions(world, find_route=find_route)
+    assert asked == []
+    await found["things_create"].get_user_function()(request(orjson.dumps({"name": "a"})))
+    assert asked == ["things_create"]
 
-    with pytest.raises(ValueError, match="ambiguous"):
-        bind(routes, world.get_app)
+
+async def test_a_handler_that_cannot_be_imported_is_an_internal_error(world: World) -> None:
+    def find_route(indexed: Indexed) -> Route:
+        raise ImportError("no module")
+
+    answer = await functions(world, find_route=find_route)["things_create"].get_user_function()(request(b"{}"))
+    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert orjson.loads(answer.get_body())["type"].endswith("/internal-error")

@@ -67,7 +67,7 @@ def test_an_empty_script_is_an_error() -> None:
 async def test_all_channel_types_open_and_close() -> None:
     clock = SettableClock(NOW)
     senders = channels.open_senders(make_settings("localhost"), MemoryQueues(clock), clock)
-    assert set(senders) == {"http", "fleet", "queue", "eventgrid", "kafka", "servicebus"}
+    assert len({id(senders[name]) for name in ("http", "fleet", "queue", "eventgrid", "kafka", "servicebus")}) == 6
     await channels.close_senders(senders)
 
 

@@ -94,7 +94,8 @@ def test_it_is_off_unless_an_endpoint_is_named(given: dict[str, str]) -> None:
     found.close()
 
 
-def test_a_failed_start_is_reported_and_does_not_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_start_is_reported_and_does_not_end_the_service(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "set_tracer_provider", lambda provider: None)
     found = started({"APPLICATIONINSIGHTS_CONNECTION_STRING": "InstrumentationKey=not-a-key"})
     found.close()
     assert found.outlets == []

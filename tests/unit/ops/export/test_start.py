@@ -8,11 +8,12 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from opentelemetry import context
+from opentelemetry import context, trace
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
+from opentelemetry.sdk.trace import TracerProvider
 
 from shared.ops.export import early_lines
 from shared.ops.export import start as start_module
@@ -104,27 +105,69 @@ def test_nothing_is_kept_where_no_lines_are_exported(environ: pytest.MonkeyPatch
     assert {name: list(logging.getLogger(name).handlers) for name in before} == before
 
 
-async def test_first_calls_wait_for_one_start_while_the_loop_goes_on(environ: pytest.MonkeyPatch, begun: list[Exporting]) -> None:
+class Slow:
+    """A function that waits for the test in its thread, and counts its calls."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function, self.goes, self.calls = function, threading.Event(), 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        self.goes.wait(60)
+        self.function()
+
+
+async def test_calls_wait_until_spans_are_recorded_and_not_for_the_exporters(environ: pytest.MonkeyPatch, begun: list[Exporting]) -> None:
     environ.setenv(OTLP, "http://127.0.0.1:9")
-    found, goes, starts = Exporting(os.environ), threading.Event(), list[int]()
+    environ.setattr(start_module, "START_AFTER", 0.0)
+    found = Exporting(os.environ)
     begun.append(found)
-    start = found.start
-
-    def slow() -> None:
-        starts.append(1)
-        goes.wait(60)
-        start()
-
-    environ.setattr(found, "start", slow)
+    record, start = Slow(found.record), Slow(found.start)
+    environ.setattr(found, "record", record)
+    environ.setattr(found, "start", start)
     calls = [asyncio.create_task(found.on_call()) for _ in range(3)]
-    await eventually(lambda: starts, "the start")
-    assert not any(call.done() for call in calls) and found.outlets == []
+    await eventually(lambda: record.calls, "the recording")
+    assert not any(call.done() for call in calls)
     calls[0].cancel()
-    goes.set()
+    record.goes.set()
     await asyncio.gather(*calls[1:])
-    assert len(found.outlets) == 1
+    await eventually(lambda: start.calls, "the start")
+    assert found.outlets == []
+    waits = [asyncio.create_task(found.started()) for _ in range(2)]
     await found.on_call()
-    assert starts == [1]
+    start.goes.set()
+    await asyncio.gather(*waits)
+    assert len(found.outlets) == 1
+    await found.started()
+    assert start.calls == 1
+
+
+async def test_exporters_start_some_time_after_the_first_call_unless_somebody_waits_for_them(
+    environ: pytest.MonkeyPatch, begun: list[Exporting]
+) -> None:
+    environ.setenv(OTLP, "http://127.0.0.1:9")
+    environ.setattr(start_module, "START_AFTER", 3600.0)
+    found = Exporting(os.environ)
+    begun.append(found)
+    await found.on_call()
+    assert found.outlets == []
+    await found.started()
+    assert len(found.outlets) == 1
+
+
+def test_spans_and_lines_of_a_process_that_ends_before_the_start_are_sent(environ: pytest.MonkeyPatch) -> None:
+    providers: list[TracerProvider] = []
+    environ.setattr(trace, "set_tracer_provider", providers.append)
+    environ.setattr(start_module, "CLOSING", 60.0)
+    with Collector() as collector:
+        environ.setenv(OTLP, collector.url)
+        found = Exporting(os.environ)
+        found.record()
+        with providers[0].get_tracer("tocsin").start_as_current_span("early"):
+            logging.getLogger("shared.tests").warning("early too")
+        found.close()
+        assert [span.name for span in collector.named("early")] == ["early"]
+        assert [line.body.string_value for line in collector.logs] == ["early too"]
 
 
 def test_an_app_that_cannot_be_imported_is_reported_before_it_fails() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.delivery.channels.ports import Verdict
-from shared.scheduler.bulk import service
+from shared.scheduler.bulk import JOB, service
 from shared.scheduler.bulk.rows import CONFIRM_WITHIN, KEEP_JOBS, OPEN_ROW, PK_OPEN
-from shared.scheduler.bulk.service import JOB, LEASE, STORED_WITHIN
+from shared.scheduler.bulk.service import LEASE, STORED_WITHIN
 from shared.scheduler.queries.event_filter import EventFilter
 from shared.scheduler.queries.lookup import LEDGER_PHASE, START, ListPosition
 from shared.storage.names import EVENTS, PK_TICKS, SWEEPS

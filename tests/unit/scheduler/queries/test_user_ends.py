@@ -12,7 +12,7 @@ import pytest
 from shared.core.clock import to_text
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler import end_notes
-from shared.scheduler.bulk.service import JOB
+from shared.scheduler.bulk import JOB
 from shared.scheduler.keys import GATE, MINUTE
 from shared.scheduler.protocol.user_ends import PARTITIONS, UserEnds, with_ends
 from shared.scheduler.queries import stats

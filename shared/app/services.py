@@ -1,0 +1,346 @@
+"""The services of one process, each made when it is first used, and imported then.
+
+A process that serves queue messages needs few of them, and one that serves a kind of call needs those of this kind. What imports all of
+them takes most of the time in which a cold process starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..core.clock import Clock, Millis
+from ..core.settings import Settings
+from ..engine.async_runner import AsyncRunner
+from ..engine.row_pace import RowPace
+from ..engine.stored_forms import StoredForms
+from ..scheduler.service import Scheduler
+from ..storage import Storage
+from ..storage.ports import Tables
+from ..tenants.store import TenantDirectory
+from .ports import Ports
+from .timers import KAFKA_PERIODS, PERIODS
+
+if TYPE_CHECKING:
+    from ..checkpoints.service.service import CheckpointService
+    from ..extras.bigben.routes import BigBenServices
+    from ..extras.kafka_source.ingest import KafkaIngest
+    from ..extras.kafka_source.sources import KafkaSource
+    from ..fleets.directory import FleetDirectory
+    from ..fleets.nodes import NodeViews
+    from ..fleets.overview import Overview
+    from ..fleets.watch.service import FleetWatch
+    from ..leases.service.control.service import ManualControls
+    from ..leases.service.http_servers import HttpServers
+    from ..leases.service.maintenance_drain import MaintenanceDrain
+    from ..leases.service.planning import Planning
+    from ..leases.service.resize.service import ResizeService
+    from ..leases.service.views import LeaseViews
+    from ..locks.service import LockService
+    from ..maintenance.service.arm import ArmClient
+    from ..maintenance.service.service import MaintenanceService
+    from ..maintenance.service.sweep import MaintenanceSweep
+    from ..maintenance.service.wiring import Maintenance
+    from ..ops.health.service import HealthProbe
+    from ..ops.metrics.service import Metrics
+    from ..ops.stored_forms import StoredFormsService
+    from ..scheduler.ingest.internal_events import InternalEvents
+    from ..scheduler.mirror.failover import Failover
+    from ..scheduler.mirror.pair import MirrorPair
+    from ..scheduler.protocol.mirroring import Side
+    from ..tenants.audit import AuditRecords
+    from ..tenants.model import Limits
+    from ..tenants.routes import TenantServices
+
+
+class Services:
+    """What an application has beside its scheduler and its tenants. `Application` sets the attributes that are declared here."""
+
+    settings: Settings
+    ports: Ports
+    storage: Storage
+    """The account to work on."""
+    clock: Clock
+    directory: TenantDirectory
+    scheduler: Scheduler
+    runner: AsyncRunner
+    """On the account with the fleets."""
+    home: Tables
+    """The tables with the fleets: those of the first account, whichever side serves. Their servers know only that account."""
+    pair: MirrorPair | None
+    forms: StoredForms
+    """The number of the stored forms of the account."""
+    all_forms: Sequence[StoredForms]
+    """That of the account, or those of both accounts of a mirrored pair."""
+    began: Millis
+    began_monotonic: float
+    """The start of the application, by both clocks."""
+    on_failover: Callable[[Side], Awaitable[None]] | None
+    """Called with the side that serves after a failover."""
+    leaving: bool
+    """True once the process is about to end."""
+
+    def longest_stall(self) -> float:
+        """Return the seconds of the longest stall of the event loop."""
+        raise NotImplementedError
+
+    async def resumed(self, tenant: str) -> None:
+        """Wake the tenant's shards, because one of its channels accepts deliveries again."""
+        raise NotImplementedError
+
+    def made(self, name: str) -> Any:
+        """Return a service if it has been used; None otherwise."""
+        return self.__dict__.get(name)
+
+    # Tenants, storage
+
+    @cached_property
+    def tenants(self) -> TenantServices:
+        """The services behind the routes of tenants."""
+        from ..tenants.routes import TenantServices
+
+        return TenantServices(self.directory, self.resumed)
+
+    @cached_property
+    def audit(self) -> AuditRecords:
+        """The trail of administrative calls."""
+        from ..tenants.audit import AuditRecords
+
+        return AuditRecords(self.storage.tables, self.clock)
+
+    @cached_property
+    def stored_forms(self) -> StoredFormsService:
+        """Shows and raises the number of the stored forms."""
+        from ..ops.stored_forms import StoredFormsService
+
+        return StoredFormsService(self.all_forms)
+
+    @cached_property
+    def failover(self) -> Failover:
+        """Failover and failback of a mirrored pair."""
+        from ..scheduler.mirror.failover import Failover
+
+        made = Failover(self.pair, self.storage.tables, self.scheduler.runner, self.clock, self.storage.places)
+        if self.on_failover is not None:
+            made.changed = self.on_failover
+        return made
+
+    # Maintenance, checkpoints, fleets, locks
+
+    @cached_property
+    def internal_events(self) -> InternalEvents:
+        """Stores alarms as events of their tenant."""
+        from ..scheduler.ingest.internal_events import InternalEvents
+
+        return InternalEvents(self.scheduler.ingest)
+
+    @cached_property
+    def arm(self) -> ArmClient:
+        """Sends approvals through Azure Resource Manager."""
+        from ..maintenance.service.arm import ArmClient
+
+        return ArmClient(self.settings.client_id, self.settings.arm_api_version, endpoint=self.settings.arm_endpoint)
+
+    @cached_property
+    def _pace(self) -> RowPace:
+        return RowPace(self.clock)
+
+    @cached_property
+    def _maintenance(self) -> Maintenance:
+        from ..maintenance.service.wiring import Maintenance
+
+        pressure = self.ports.storage.pressure
+        return Maintenance(self.home, self.clock, self._drain, self.internal_events, self.arm, self._limits, self._pace, pressure)
+
+    @cached_property
+    def maintenance(self) -> MaintenanceService:
+        """Serves agents, operators and Event Grid."""
+        return self._maintenance.service
+
+    @cached_property
+    def maintenance_sweeps(self) -> MaintenanceSweep:
+        """Serves the timers."""
+        return self._maintenance.watch
+
+    @cached_property
+    def checkpoints(self) -> CheckpointService:
+        """The turns of replicas."""
+        from ..checkpoints.service.service import CheckpointService
+
+        pending, pressure = self._maintenance.pending, self.ports.storage.pressure
+        return CheckpointService(self.home, self.runner, self.clock, self.ports.ids, pending, pressure)
+
+    @cached_property
+    def watch(self) -> FleetWatch:
+        """The sweeps of fleets."""
+        from ..fleets.watch.service import FleetWatch
+
+        stuck, pressure = self.checkpoints.stuck, self.ports.storage.pressure
+        return FleetWatch(self.home, self.runner, self._planning, self.clock, self.internal_events, stuck, pressure, self._pace)
+
+    @cached_property
+    def locks(self) -> LockService:
+        """Locks."""
+        from ..locks.service import LockService
+
+        return LockService(self.home, self.runner, self.clock, self._limits)
+
+    @cached_property
+    def fleets(self) -> FleetDirectory:
+        """The fleets of tenants."""
+        from ..fleets.directory import FleetDirectory
+
+        return FleetDirectory(
+            self.home,
+            self.runner,
+            self.clock,
+            self.directory.home,
+            tenant_limits=self._limits_now,
+            on_fleet_end=(self.checkpoints.end, self.maintenance.end, self.watch.forget),
+            on_tenant_end=(self.checkpoints.forget, self.locks.forget),
+        )
+
+    # Leases
+
+    @cached_property
+    def _planning(self) -> Planning:
+        from ..leases.service.planning import Planning
+
+        return Planning(self.runner)
+
+    @cached_property
+    def beats(self) -> HttpServers:
+        """Serves servers that speak HTTP."""
+        from ..delivery.egress_guard import Egress
+        from ..leases.service.http_servers import HttpServers
+
+        egress = Egress(self.settings.egress_names, plain=self.settings.plain_http)
+        return HttpServers(self.runner, self.clock, self.watch.takeover.nudge, self._limits, egress)
+
+    @cached_property
+    def control(self) -> ManualControls:
+        """Manual controls of partitions and servers."""
+        from ..leases.service.control.service import ManualControls
+
+        return ManualControls(self.runner, self._planning, self.clock)
+
+    @cached_property
+    def resizes(self) -> ResizeService:
+        """Changes of fleets' numbers of partitions."""
+        from ..leases.service.resize.service import ResizeService
+
+        return ResizeService(self.runner, self._planning, self.clock, self.fleets.room, self.watch.takeover.nudge)
+
+    @cached_property
+    def views(self) -> LeaseViews:
+        """The partitions of fleets, for readers."""
+        from ..leases.service.views import LeaseViews
+
+        return LeaseViews(self.home, self.runner, self.clock, self.checkpoints.turn_taker)
+
+    @cached_property
+    def overview(self) -> Overview:
+        """All fleets of a tenant at a glance."""
+        from ..fleets.overview import Overview
+
+        return Overview(self.home)
+
+    @cached_property
+    def nodes(self) -> NodeViews:
+        """The nodes of fleets, for readers."""
+        from ..fleets.nodes import NodeViews
+
+        return NodeViews(self.views, self.runner, self.clock, self.maintenance.nodes, self._maintenance.pending)
+
+    # Extras
+
+    @cached_property
+    def bigben(self) -> BigBenServices:
+        """The services behind BigBen's API."""
+        from ..extras.bigben.crons import Crons
+        from ..extras.bigben.processors import Processors
+        from ..extras.bigben.routes import BigBenServices
+        from ..extras.bigben.service import BigBen
+
+        return BigBenServices(
+            BigBen(self.scheduler, self.storage.tables),
+            Crons(self.scheduler.recurring),
+            Processors(self.directory),
+            self.directory,
+            self.settings.bigben_open,
+            self.ports.process.name if self.ports.process is not None else "",
+        )
+
+    @cached_property
+    def kafka_sources(self) -> tuple[KafkaSource, ...]:
+        """The Kafka topics that hold events. Raises `UnsafeSettings`."""
+        given = self.settings.kafka_sources.get_secret_value()
+        if not given:
+            return ()
+        from ..extras.kafka_source.sources import read_sources
+
+        return read_sources(given, emulated=self.settings.emulated)
+
+    @cached_property
+    def kafka(self) -> KafkaIngest:
+        """Reads events from Kafka topics."""
+        from ..extras.kafka_source.ingest import KafkaIngest, consumer_opener
+
+        settings = self.settings
+        opener = consumer_opener(settings.client_id)
+        made = KafkaIngest(self.kafka_sources, self.scheduler.intake, self.clock, settings.kafka_poll_seconds, opener)
+        if self.leaving:
+            made.leave()
+        return made
+
+    # Operation
+
+    @cached_property
+    def _periods(self) -> Mapping[str, float]:
+        return {**PERIODS, **KAFKA_PERIODS} if self.kafka_sources else PERIODS
+
+    @cached_property
+    def health(self) -> HealthProbe:
+        """Finds out if the service is ready."""
+        from ..ops.health.service import HealthProbe
+
+        tables, places, measured = self.storage.tables, self.storage.places, self.scheduler.clock.finding
+        return HealthProbe(tables, self.clock, self._periods, places, measured, self.forms, self.began_monotonic)
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The metrics of the service."""
+        from ..ops.metrics.service import Metrics
+
+        trace_watch = self.ports.trace_watch
+        return Metrics(
+            self.storage,
+            self.clock,
+            self.ports.ids,
+            (self.scheduler.counters, self.locks.counters, *((trace_watch.counters,) if trace_watch else ())),
+            self.watch.figures,
+            self.checkpoints.figures,
+            self._maintenance.figures,
+            self._periods,
+            self.directory.channels.allow_long_work,
+            self.longest_stall,
+            self.began,
+        )
+
+    def _drain(self, tables: Tables) -> MaintenanceDrain:
+        from ..leases.service.maintenance_drain import MaintenanceDrain
+        from ..leases.service.planning import Planning
+
+        runner = AsyncRunner(tables, self.clock)
+        return MaintenanceDrain(runner, Planning(runner), self.clock)
+
+    async def _limits_now(self, tenant: str) -> Limits:
+        return (await self.directory.home(tenant)).spec.limits
+
+    async def _limits(self, tenant: str) -> Limits:
+        """Return a tenant's limits, which may be a few seconds old."""
+        from ..tenants.model import Limits
+
+        found = await self.directory.tenant(tenant)
+        return found.limits if found is not None else Limits()
