@@ -81,24 +81,25 @@ class Wakes:
 
         The parameters are those of `rules.is_covered`. It never fails: without the wakes the sweep finds the shard.
         """
-        if not self.on:
+        if not self.on or self._is_covered(message, sent=sent, warm=warm):
             return
         try:
+            # One after the other: the second of several finds what the first one has asked for.
             async with asyncio.timeout(ASK_FOR), self._turn:
-                await self._ask(message, sent=sent, warm=warm)
+                if not self._is_covered(message, sent=sent, warm=warm):
+                    self._plan = await self._runner.run(ask_wake(message, self._clock.now(), self.fixed_gap, sent=sent, warm=warm))
+                    self._read = self._clock.monotonic()
         except (StorageError, TimeoutError) as error:
             log.info("No wake could be asked for; the sweep finds the shard: %s", error, extra={"action": "wake_unasked"})
         except Exception:
             # The event is stored: a defect here must not make its request fail.
             log.exception("No wake could be asked for; the sweep finds the shard", extra={"action": "wake_unasked"})
 
-    async def _ask(self, message: Millis, *, sent: bool, warm: bool) -> None:
+    def _is_covered(self, message: Millis, *, sent: bool, warm: bool) -> bool:
+        """Return True if the wakes that this process knows of are enough."""
         now = self._clock.now()
         known = self._clock.monotonic() - self._read < PLAN_READ_EVERY
-        if known and is_covered(self._plan, message, now, self.gap(self._plan, now), sent=sent, warm=warm):
-            return
-        self._plan = await self._runner.run(ask_wake(message, now, self.fixed_gap, sent=sent, warm=warm))
-        self._read = self._clock.monotonic()
+        return known and is_covered(self._plan, message, now, self.gap(self._plan, now), sent=sent, warm=warm)
 
     async def start(self, after: Millis) -> None:
         """Send wakes after so many milliseconds, because this account is about to serve. Without them it looks within `LOOK_EVERY`."""
