@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from itertools import batched
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from itertools import batched, groupby
 from typing import Any, NamedTuple
 
 from ..core.clock import Clock, Millis
@@ -94,6 +94,27 @@ def _horizon(row: Row, now: Millis, horizons: Horizons) -> Millis:
     return horizons.full if noted is not None and noted.counts.open >= timings.MANY_EVENTS else horizons.together
 
 
+def _period(row: Row) -> int:
+    """Return the number of the period in which small shards share a message."""
+    return visible_at(int(row.props["wake"])) // timings.ANNOUNCE_TOGETHER
+
+
+def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Return rows, which are in the order of their wake-ups, in parts of at most `MOST_TOGETHER`.
+
+    The shards of a period stay together if they fit into a part, because each part sends a message of its own for them.
+    """
+    part: list[Row] = []
+    for _, alike in groupby(rows, _period):
+        for some in batched(alike, MOST_TOGETHER):
+            if len(part) + len(some) > MOST_TOGETHER:
+                yield part
+                part = []
+            part += some
+    if part:
+        yield part
+
+
 class Sweeps:
     """The sweeps that the timers run. One per process."""
 
@@ -169,7 +190,7 @@ class Sweeps:
                 counts.update(read)
         punctual.sort(key=lambda row: int(row.props["wake"]))
         due = [row for row in punctual if decide(row, now, ahead=_horizon(row, now, horizons)).do != "nothing"]
-        for some in batched(due, MOST_TOGETHER):
+        for some in _parts(due):
             counts.update(await self._dispatch_some(some, now, horizons))
         wanted = {id(row) for row in due}
         for row in punctual:
@@ -193,7 +214,7 @@ class Sweeps:
         for row, size in zip(sends, sizes, strict=True):
             if isinstance(size, int) and size < timings.MANY_EVENTS:
                 at = visible_at(int(row.props["wake"]), size)
-                together.setdefault((bool(row.props.get("retries")), at // timings.ANNOUNCE_TOGETHER), []).append((at, row))
+                together.setdefault((bool(row.props.get("retries")), _period(row)), []).append((at, row))
             elif isinstance(size, int):
                 steps.append(self._one(row, dispatch(row, now, size)))
         steps += [self._together(group) for group in together.values()]

@@ -47,6 +47,9 @@ from .turns import endless
 from .turns import mutants as turn_mutants
 from .turns import plays as turn_plays
 from .turns import world as turn_world
+from .wakes import mutants as wake_mutants
+from .wakes import plays as wake_plays
+from .wakes import world as wake_world
 
 EVERY = "every mutant"
 """The value of `--trace` without a name."""
@@ -93,6 +96,7 @@ PROTOCOLS = {
     "endless turns": Protocol(
         endless.PLAYS, endless.Endless, turn_mutants.ENDLESS_MUTANTS, turn_mutants.hunt_endless, explore=endless.follow
     ),
+    "wake": Protocol(wake_plays.PLAYS, wake_world.WakeWorld, wake_mutants.MUTANTS, wake_mutants.hunt),
 }
 
 

@@ -121,6 +121,7 @@ PROJECTIONS: dict[str, Callable[[Any, Any], Hashable]] = {
     "endless design": lambda model, watched: _checkpoint_design(model, watched.state) if watched.state else None,
     "turns": _turns,
     "endless turns": _endless,
+    "wake": lambda model, state: (state.plan, state.index),
 }
 """By protocol: the part of a state that outlives every process."""
 

@@ -114,12 +114,13 @@ def is_covered(plan: Plan, message: Millis, now: Millis, gap: Millis, *, sent: b
 
 def wakes_for(message: Millis, now: Millis, gap: Millis, *, sent: bool, warm: bool = False) -> tuple[Millis, ...]:
     """Return the times of the wakes for a shard's message that is not covered. The parameters are those of `is_covered`."""
-    first = max(now + gap if warm else now, message - LOOK_BEFORE)
-    if sent:
+    # A wake finds the shard only if it comes before its message.
+    last = message - DISPATCHED_WITHIN
+    first = max(now, message - LOOK_BEFORE, min(now + gap, last) if warm else now)
+    if sent and message <= first + gap + TAKEN_LATE:
         return (first,)
-    # Both must come in time to find the shard, even where an instance lives for longer.
-    in_time = max(now, message - DISPATCHED_WITHIN)
-    return min(first, in_time), min(first + APART, in_time)
+    # No later than the gap, so that the plan covers further messages of this time.
+    return first, max(first, min(first + min(APART, gap), last))
 
 
 def planned_wakes(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shared.engine.effects import Steps, get, write
 from shared.scheduler.timings import DISPATCH_AHEAD
 from shared.scheduler.wakes import protocol, rules
-from shared.scheduler.wakes.protocol import PK_PLAN, PLAN_ROW, plan_of, send_wakes
+from shared.scheduler.wakes.protocol import PK_PLAN, PLAN_ROW, LookTimes, plan_of, send_wakes
 from shared.scheduler.wakes.rules import COMES_AFTER, PLAN, Plan, is_covered, planned_wakes, wakes_for
 from shared.storage.names import SWEEPS
 from shared.storage.ports import Insert, Replace, Upsert
@@ -69,9 +70,10 @@ def plan_before_wakes() -> list[Patch]:
         yield from send_wakes(new)
         return plan
 
-    def end_look(plan: Plan, messages: Sequence[int], unsent: Iterable[int], now: int, gap: int, **given: Any) -> Steps[int]:
-        new = planned_wakes(plan, messages, unsent, now, gap, alive=given["wake"] is not None, alone=given["alone"])
-        plan = plan.with_wakes(new, now)._replace(woke=now if given["wake"] is not None else plan.woke)
+    def end_look(plan: Plan, messages: Sequence[int], unsent: Iterable[int], times: LookTimes, gap: int, *, alone: bool) -> Steps[int]:
+        now, alive = times.now, times.wake is not None
+        new = planned_wakes(plan, messages, unsent, now, gap, alive=alive, alone=alone)
+        plan = plan.with_wakes(new, now)._replace(woke=now if alive else plan.woke)
         yield from write(SWEEPS, PK_PLAN, Upsert(PLAN_ROW, PLAN.encode(plan)))
         yield from send_wakes(new)
         return len(new)
@@ -107,8 +109,9 @@ def _planned_without(**left_out: Any) -> list[Patch]:
 def own_wakes_not_named() -> list[Patch]:
     """A look stores the plan as it has read it."""
 
-    def end_look(plan: Plan, messages: Sequence[int], unsent: Iterable[int], now: int, gap: int, **given: Any) -> Steps[int]:
-        new = planned_wakes(plan, messages, unsent, now, gap, alive=given["wake"] is not None, alone=given["alone"])
+    def end_look(plan: Plan, messages: Sequence[int], unsent: Iterable[int], times: LookTimes, gap: int, *, alone: bool) -> Steps[int]:
+        now, alive = times.now, times.wake is not None
+        new = planned_wakes(plan, messages, unsent, now, gap, alive=alive, alone=alone)
         yield from send_wakes(new)
         yield from write(SWEEPS, PK_PLAN, Upsert(PLAN_ROW, PLAN.encode(plan.with_wakes((), now))))
         return len(new)
@@ -126,6 +129,10 @@ def nearest_wakes_not_named() -> list[Patch]:
     return [(Plan, "with_wakes", with_wakes)]
 
 
+def _far_wakes_only(play: Any) -> Any:
+    return dataclasses.replace(play, filers=(), wakes=(0, 1_500, 1_520), looks=1, until=900, stuck=0)
+
+
 def silence_not_seen() -> list[Patch]:
     return [(rules, "LOOK_EVERY_ALONE", rules.LOOK_EVERY)]
 
@@ -135,17 +142,17 @@ MUTANTS = [
     Mutant("clocks trusted to the millisecond", "clocks", clocks_trusted),
     Mutant("one wake only", "stuck", one_wake),
     Mutant("a second wake at any time", "far", second_wake_at_any_time),
-    Mutant("the plan before its wakes", "killed", plan_before_wakes),
+    Mutant("the plan before its wakes", "killed_far", plan_before_wakes),
     Mutant("a plan that names refused wakes", "refused", refused_wakes_named),
-    Mutant("a wake that leaves its look to another one", "two", lambda: [(world, "LOOKS_FIRST", False)]),
-    Mutant("a plan that is read before the row is stored", "two", lambda: [(world, "FILES_FIRST", False)]),
+    Mutant("a wake that leaves its look to another one", "stalls", lambda: [(world, "LOOKS_FIRST", False)]),
+    Mutant("a plan that is read before the row is stored", "stalls", lambda: [(world, "FILES_FIRST", False)]),
     Mutant("an old plan judged by the time of its reading", "cached", lambda: [(world, "CACHE_ASKED_ANEW", False)]),
-    Mutant("a message time that has come taken for a message", "stalls", near_taken_for_sent),
-    Mutant("a look that reads the index as far as it sends", "far", lambda: [(rules, "LOOK_FAR", DISPATCH_AHEAD)]),
+    Mutant("a message time that has come taken for a message", "late", near_taken_for_sent),
+    Mutant("a look that reads the index as far as it sends", "ahead", lambda: [(rules, "LOOK_FAR", DISPATCH_AHEAD)]),
     Mutant("a next look in spite of what it must find", "two", lambda: _planned_without(unsent=())),
     Mutant("pauses that nobody fills", "two", lambda: _planned_without(messages=())),
-    Mutant("a look that does not name its own wakes", "stalls", own_wakes_not_named),
-    Mutant("a plan that forgets the nearest wakes", "far", nearest_wakes_not_named),
+    Mutant("a look that does not name its own wakes", "far", own_wakes_not_named, _far_wakes_only),
+    Mutant("a plan that forgets the nearest wakes", "far", nearest_wakes_not_named, _far_wakes_only),
     Mutant("a silent timer taken for one that runs", "alone", silence_not_seen),
 ]
 

@@ -42,6 +42,16 @@ def far(level: int) -> WakePlay:
     return WakePlay("far", filers=((700,),), wakes=(0, 1_500), until=300, stuck=1, stalls=level)
 
 
+def late(level: int) -> WakePlay:
+    """A filer stands still until the time of its shard has come."""
+    return WakePlay("late", filers=((60,),), wakes=(0, 100), until=100, stalls=1 + level)
+
+
+def ahead(level: int) -> WakePlay:
+    """The wake for a shard must come before the next look in any case."""
+    return WakePlay("ahead", filers=((400,),), until=280, stalls=level)
+
+
 def timer(level: int) -> WakePlay:
     """The timer looks, too."""
     return WakePlay("timer", filers=((230,),), looks=2, timers=1, until=110, stalls=level)
@@ -55,6 +65,11 @@ def clocks(level: int) -> WakePlay:
 def killed(level: int) -> WakePlay:
     """A process is killed."""
     return WakePlay("killed", filers=((230,),), until=130, kills=1, stalls=level)
+
+
+def killed_far(level: int) -> WakePlay:
+    """A process is killed, perhaps the first one that has ever looked, and a filer trusts what the plan says."""
+    return WakePlay("killed_far", filers=((480,),), wakes=(), timers=1, until=130, kills=1, stalls=1 + level)
 
 
 def killed_soon(level: int) -> WakePlay:
@@ -89,5 +104,8 @@ def alone(level: int) -> WakePlay:
 
 PLAYS: Mapping[str, Callable[[int], WakePlay]] = {
     play.__name__: play
-    for play in (stalls, soon, cold, first, two, cached, far, timer, clocks, killed, killed_soon, stuck, doubled, lost, refused, alone)
+    for play in (
+        *(stalls, soon, cold, first, two, cached, far, late, ahead, timer, clocks),
+        *(killed, killed_far, killed_soon, stuck, doubled, lost, refused, alone),
+    )
 }

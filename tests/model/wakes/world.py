@@ -5,6 +5,7 @@ W2: for each row whose message nobody has sent there is a wake that becomes visi
     or that has read it and has not ended; or a filer that has not asked yet. After a fault, the wake comes a look's period later at most.
 W3: the message of a row that says `sent` was sent, or its sender is about to send it. After a fault, a look asks for the shard again.
 W4: from any instant on, and without faults, no pause between two messages before a shard's message is longer than the gap.
+N1: a wake that the plan names for a time to come is in the queue.
 W5: the number of wakes in the queue is bounded, by what `most_wakes` says.
 P1: from every state, without further faults, each shard's message comes: without a fault before it in time, with one a bounded time later.
 
@@ -36,6 +37,7 @@ from shared.scheduler.rules import visible_at
 from shared.scheduler.shard.gate import Counts, Gate
 from shared.scheduler.timings import ANNOUNCE_TOGETHER, MINUTE, OWNER_SILENT, SEND_AHEAD, SEND_ALONE
 from shared.scheduler.wakes import protocol, rules
+from shared.scheduler.wakes.protocol import LookTimes
 from shared.scheduler.wakes.rules import APART, LOOK_BEFORE, LOOK_EVERY, LOOK_EVERY_ALONE, PLAN, TAKEN_LATE, Plan
 from shared.scheduler.wakes.service import PLAN_READ_EVERY
 from shared.storage.names import EVENTS, SWEEPS
@@ -81,9 +83,10 @@ class Answered(NamedTuple):
 class WakePlay:
     """filers: the wake-ups of the shards that each filer files one after the other, in seconds from the beginning. wakes: when the wakes
     that are there at the start become visible; the plan names them. looks: at once. timers: looks by the timer. stalls: instants at which
-    somebody stands still who has work to do. until: time after which the clock stands still. alone: the timer is silent. skew: milliseconds
-    by which filers' clocks are slow, and those of looks fast. The others are the faults: processes that are killed, messages that are taken and
-    hidden for ten minutes, messages that come twice, answers of writes that are lost, messages that the queue refuses."""
+    somebody stands still who has work to do. until: time after which the clock stands still. alone: the timer is silent. skew:
+    milliseconds by which filers' clocks are slow, and those of looks fast. The others are the faults: processes that are killed, messages
+    that are taken and hidden for ten minutes, messages that come twice, answers of writes that are lost, messages that the queue does not
+    take."""
 
     name: str
     filers: tuple[tuple[int, ...], ...]
@@ -157,7 +160,6 @@ class Course(NamedTuple):
 def look(wake: bool, alone: bool) -> Generator[Any, Any]:
     """Look at the index as `Looks._look` and `Sweeps.look` do it."""
     began = yield Now()
-    plan = yield from protocol.read_plan()
     rows = yield ReadIndex(minute_text(began + rules.LOOK_FAR + MINUTE))
     due = [row for row in rows if decide(row, began, ahead=SEND_AHEAD).do != "nothing"]
     together: dict[int, list[Row]] = {}
@@ -173,8 +175,10 @@ def look(wake: bool, alone: bool) -> Generator[Any, Any]:
                 yield from mark_sent(row)
     messages = [visible_at(row.props["wake"]) for row in rows]
     unsent = [visible_at(row.props["wake"]) for row in rows if row.props["state"] != "sent" and row not in due]
+    plan = yield from protocol.read_plan()
     now = yield Now()
-    yield from protocol.end_look(plan, messages, unsent, now, GAP, wake=now if wake else None, started=0, alone=alone)
+    times = LookTimes(began, now, now if wake else None, 0)
+    yield from protocol.end_look(plan, messages, unsent, times, GAP, alone=alone)
 
 
 def filer(name: str, wakes: tuple[int, ...]) -> Generator[Any, Any]:
@@ -387,6 +391,10 @@ class WakeWorld:
         self.most = max(self.most, len(wakes))
         if len(wakes) > self.play.most_wakes:
             raise Violation(f"W5: {len(wakes)} wakes are in the queue")
+        named = PLAN.decode(dict(state.plan[1])).wakes if state.plan is not None and not self.play.skew else ()
+        for at in named:
+            if at > state.now and at not in wakes:
+                raise Violation(f"N1: the plan names a wake at {(at - BEGIN) / SECOND:g} s, and it is not in the queue")
         faulty = self._faulty(state)
         for shard in state.answered - state.served:
             if shard not in index:
