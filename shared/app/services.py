@@ -120,8 +120,10 @@ class Services:
     def failover(self) -> Failover:
         """Failover and failback of a mirrored pair."""
         from ..scheduler.mirror.failover import Failover
+        from ..storage.azure.account import queue_address
 
-        made = Failover(self.pair, self.storage.tables, self.scheduler.runner, self.clock, self.storage.places)
+        queues = queue_address(self.settings)
+        made = Failover(self.pair, self.storage.tables, self.scheduler.runner, self.clock, self.storage.places, queues)
         if self.on_failover is not None:
             made.changed = self.on_failover
         return made
