@@ -54,8 +54,7 @@ def check_deployment(
 
     Examples:
         tocsin check-deployment --url https://app.example
-        tocsin check-deployment --json
-        tocsin check-deployment --flex
+        tocsin check-deployment --flex --json
         tocsin check-deployment --url http://localhost:7071 --quick
     """
     from ...core.version import version

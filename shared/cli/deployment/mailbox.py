@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree
 
@@ -23,7 +23,7 @@ from ...storage.blocking import run_through
 from ..exits import Exit
 from ..failures import CommandFailed
 from .azure_login import LoginTokens
-from .seen import OffsetBounds
+from .seen import Delivered, OffsetBounds
 
 _TIMEOUT: Final = 15.0
 """Seconds without a byte after which a request is given up."""
@@ -51,23 +51,6 @@ class MailboxRefused(TocsinError):
 
 class MailboxUnreachable(TocsinError):
     """Raised if storage does not answer."""
-
-
-class Delivered(NamedTuple):
-    """One delivery. Times in milliseconds since 1970."""
-
-    id: str
-    source: str
-    due: int
-    fired: int
-    """Start of the attempt, by the sending process."""
-    late_ms: int
-    attempt: int
-    inserted: int
-    """Second in which storage got the message, by storage's clock: its beginning."""
-    uptime_ms: int | None
-    """Time for which the sending process had run; None: the service does not say."""
-    version: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from .mailbox import Delivered
+from typing import Any, NamedTuple
 
 
 class OffsetBounds:
@@ -39,6 +36,23 @@ class OffsetBounds:
         if not (self.known and other.known):
             return 0.0
         return max(0.0, self.low - other.high) + min(0.0, self.high - other.low)
+
+
+class Delivered(NamedTuple):
+    """One delivery. Times in milliseconds since 1970."""
+
+    id: str
+    source: str
+    due: int
+    fired: int
+    """Start of the attempt, by the sending process."""
+    late_ms: int
+    attempt: int
+    inserted: int
+    """Second in which storage got the message, by storage's clock: its beginning."""
+    uptime_ms: int | None
+    """Time for which the sending process had run; None: the service does not say."""
+    version: str
 
 
 class Look(NamedTuple):
