@@ -36,7 +36,7 @@ class LoginTokens:
         now = self._clock()
         if now >= self._until:
             try:
-                answer = json.loads(self._ask())
+                answer = dict(json.loads(self._ask()))
                 # A token with little time left is used for half of it, so that `az` is not asked for each request.
                 ends_at = float(answer.get("expires_on", now + _EARLY))
                 self._token, self._until = f"Bearer {answer['accessToken']}", ends_at - min(_EARLY, (ends_at - now) / 2)

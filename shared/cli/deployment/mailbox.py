@@ -116,11 +116,14 @@ class Mailbox:
         return isinstance(self._account.credential, LoginTokens)
 
     def create(self) -> None:
-        """Create the queue, unless it is given, and read it once. Raises `MailboxRefused`, `MailboxUnreachable`, `CommandFailed`."""
+        """Create the queue, unless it is given. Raises `MailboxRefused`, `MailboxUnreachable`, `CommandFailed`."""
         if not self.given:
             answer = self._call("create the queue", "PUT", f"/{self.name}", {})
             if answer.status_code not in (201, 204):
                 raise self._refusal("create the queue", answer)
+
+    def read_once(self) -> None:
+        """Show that the queue can be read. Raises like `create`."""
         self._messages()
 
     def take(self, source: str) -> list[Delivered]:

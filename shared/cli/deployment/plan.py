@@ -30,7 +30,7 @@ class Plan:
     """True if the waits are too short for instances to become idle."""
 
 
-SHORT: Final = Plan(3.0, 5.0, 8.0, 3.0, 1.0, 20, 4.0, 6.0, 15.0, shortened=True)
+SHORT: Final = Plan(3.0, 4.0, 6.0, 2.0, 0.5, 20, 3.0, 4.0, 10.0, shortened=True)
 """For a local host."""
 
 
@@ -56,5 +56,5 @@ class FlexPlan:
     patience: float = 60.0
 
 
-FLEX_SHORT: Final = FlexPlan(3.0, (1.0, 2.0), 1, 20, 2.0, 2.0, 2.0, 1, 2.0, 15.0)
+FLEX_SHORT: Final = FlexPlan(2.0, (1.0, 2.0), 1, 20, 1.0, 1.0, 1.0, 1, 2.0, 10.0)
 """For a local host."""

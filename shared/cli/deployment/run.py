@@ -14,7 +14,6 @@ from ...core.errors import TocsinError
 from ..failures import to_command_failure
 from ..session import CommandSession, api_path
 from ..terminal.documents import parse
-from .mailbox import MailboxRefused, MailboxUnreachable
 from .plan import Plan
 from .rules import CHANNEL
 from .seen import Look, Probe, Seen
@@ -194,5 +193,5 @@ class Run:
                 if (probe := self._by_id.get(delivered.id)) is not None:
                     probe.deliveries.append(delivered)
             self.mail_error = ""
-        except (MailboxRefused, MailboxUnreachable) as error:
-            self.mail_error = str(error)
+        except TocsinError as error:
+            self.mail_error = to_command_failure(error).title

@@ -14,7 +14,7 @@ from ...core.errors import TocsinError
 from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
 from ..session import CommandSession, api_path
-from .mailbox import Mailbox, QueueAddress
+from .mailbox import Mailbox, MailboxRefused, QueueAddress
 from .rules import CHANNEL
 
 _NAME: Final = re.compile(r"tocsincheck-([0-9]{10})-[0-9a-f]{8}")
@@ -43,7 +43,12 @@ class Stage:
         """Create the queue and read it, then the tenant with its channel. Raises `TocsinError`."""
         # Before each: an answer that is lost leaves something to remove.
         self._has_queue = True
-        self.mailbox.create()
+        try:
+            self.mailbox.create()
+        except MailboxRefused:
+            self._has_queue = False
+            raise
+        self.mailbox.read_once()
         self._has_tenant = True
         self._admin.send("PUT", api_path("tenants", self.tenant), {}, repeatable=True)
         channel = {"type": "queue", "queue": self.mailbox.name}
