@@ -7,7 +7,7 @@ import binascii
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -107,6 +107,8 @@ class Mailbox:
         self._account = address.account()
         self._http = httpx.Client(timeout=_TIMEOUT, follow_redirects=False, headers={"accept-encoding": "identity"})
         self._wall = wall
+        self._taken: set[str] = set()
+        """The ids of the messages that were taken."""
         self.offset = OffsetBounds()
         """Storage's time minus this machine's."""
 
@@ -126,23 +128,23 @@ class Mailbox:
         """Show that the queue can be read. Raises like `create`."""
         self._messages()
 
-    def take(self, source: str) -> list[Delivered]:
-        """Take the messages of a source, and delete them. Raises `MailboxRefused`, `MailboxUnreachable`."""
-        found = []
+    def take(self, source: str) -> Iterator[Delivered]:
+        """Yield the messages of a source, each once, and delete them. Raises `MailboxRefused`, `MailboxUnreachable`."""
         for _ in range(_MOST_PAGES):
             messages = self._messages()
             for message in messages:
                 delivered = parse_message(message)
                 if delivered is None or delivered.source != source:
                     continue
-                found.append(delivered)
+                id = message.findtext("MessageId", "")
+                if id not in self._taken:
+                    # Before it is deleted: what was deleted is not found again.
+                    self._taken.add(id)
+                    yield delivered
                 receipt = {"popreceipt": message.findtext("PopReceipt", "")}
-                path = f"/{self.name}/messages/{wire.percent(message.findtext('MessageId', ''))}"
-                # One that stays is found again, and counts as a second delivery: the judgement allows that.
-                self._call("delete a message", "DELETE", path, receipt)
+                self._call("delete a message", "DELETE", f"/{self.name}/messages/{wire.percent(id)}", receipt)
             if len(messages) < _PAGE:
-                break
-        return found
+                return
 
     def remove(self) -> None:
         """Remove the queue, unless it is given. Raises `MailboxRefused`, `MailboxUnreachable`."""

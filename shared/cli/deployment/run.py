@@ -151,7 +151,7 @@ class Run:
         try:
             # Without an id of its own: an event that is due now is then delivered by the process that stores it.
             answer = stage.session.send("POST", "events", {"channel": CHANNEL, "delay": f"PT{delay:.3f}S", "payload": kind})
-            self._accepted(probe, answer, before, delay)
+            self._accepted(probe, answer, delay)
         except TocsinError as error:
             probe.error = to_command_failure(error).title
         probe.answer_ms = round((time.monotonic() - before) * 1000)
@@ -161,22 +161,22 @@ class Run:
         """Store many events in one request."""
         probes = [Probe(kind) for _ in delays]
         self.seen.probes += probes
-        before = time.monotonic()
         lines = [{"channel": CHANNEL, "delay": f"PT{delay:.3f}S", "payload": kind} for delay in delays]
         try:
             answer = stage.session.send("POST", "events/batch", lines)
             for probe, result, delay in zip(probes, answer["results"], delays, strict=False):
                 if result.get("id"):
-                    self._accepted(probe, result, before, delay)
+                    self._accepted(probe, result, delay)
                 else:
                     probe.error = f"status {result['status']}"
         except TocsinError as error:
             for probe in probes:
                 probe.error = to_command_failure(error).title
 
-    def _accepted(self, probe: Probe, answer: Mapping[str, Any], before: float, delay: float) -> None:
+    def _accepted(self, probe: Probe, answer: Mapping[str, Any], delay: float) -> None:
         probe.id = str(answer["id"])
-        self._by_id[probe.id], self._due_at[probe.id] = probe, before + delay
+        # A little later than the due time: the service counts from the arrival of the request.
+        self._by_id[probe.id], self._due_at[probe.id] = probe, time.monotonic() + delay
 
     def _cancel(self, stage: Stage, probe: Probe) -> None:
         if not probe.id:

@@ -45,7 +45,8 @@ class Stage:
         self._has_queue = True
         try:
             self.mailbox.create()
-        except MailboxRefused:
+        except (MailboxRefused, CommandFailed):
+            # Nothing was created.
             self._has_queue = False
             raise
         self.mailbox.read_once()
