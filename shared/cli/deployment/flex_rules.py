@@ -18,6 +18,8 @@ STUCK: Final = 40_000
 """Milliseconds of lateness from which a message was held by an instance that has ended."""
 TICK_LATE: Final = 10.0
 """Seconds after the full minute from which a tick of the timer is late."""
+UNSURE: Final = 2.0
+"""Seconds before the full minute that count as the minute: storage's time is known to a second."""
 SAME_PROCESS: Final = 2_000
 """Milliseconds by which two starts of one process may differ, as its clock is read twice."""
 _BILL: Final = "az monitor metrics list --resource APP_ID --metric OnDemandFunctionExecutionUnits --interval PT1M"
@@ -62,7 +64,7 @@ def _missing(check: str, probes: Sequence[Probe], found: str, figures: dict[str,
     if probes and all(probe.deliveries for probe in probes):
         return None
     means = "An event is still missing after the patience of this run, or was not accepted."
-    return Line(check, "bad", found, means, "Look at the event (tocsin events get) and at the app's log of that minute.", figures)
+    return Line(check, "bad", found, means, "Look at the app's log of that time, and run the command again.", figures)
 
 
 def _gap(gap: float, probes: Sequence[Probe]) -> Line:
@@ -77,7 +79,7 @@ def _gap(gap: float, probes: Sequence[Probe]) -> Line:
         means = f"Instances do not live for {gap:g} s after a message: planned wakes that far apart keep none."
         return Line(check, result, found, means, "Set wakes to 12 seconds, or alwaysReady to 1 for fire_shard.", figures)
     means = "The event was stored early enough for planned wakes, and no instance was ready." if cold else "A running process was late."
-    do = "Look at the line about the planned wakes. If it matters, set alwaysReady to 1 for fire_shard (docs/how-to/deploy.md)."
+    do = "Look at the line about the planned wakes. If it matters, set alwaysReady to 1 for fire_shard (docs/reference/deployment.md)."
     return Line(check, result, found, means, do, figures)
 
 
@@ -133,8 +135,9 @@ def _processes(probes: Sequence[Probe]) -> Line:
 def _ticks(seen: Seen) -> Line:
     offset = seen.storage_offset
     correction = (offset.low + offset.high) / 2 if offset.known else 0.0
-    ticks = {round(look.wall + correction - age) for look in seen.looks if (age := timer_age(look)) is not None}
-    late = sorted(tick % 60 for tick in ticks)
+    ticks = [look.wall + correction - age + UNSURE for look in seen.looks if (age := timer_age(look)) is not None]
+    # Several looks may have seen the tick of one minute.
+    late = sorted({int(tick // 60): max(0, round(tick % 60 - UNSURE)) for tick in reversed(ticks)}.values())
     figures = {"late_s": late}
     if not late:
         means = "The timer has not run during the measures."

@@ -284,7 +284,7 @@ def _missing(check: str, probes: Sequence[Probe], missing: Sequence[Probe], seen
             do = f"Look at the setting {_DISABLED.format('fire_shard')}, at the queue tocsin-shards, and at the app's log. Restart the app."
         else:
             means = "Other events arrive. A message or a process was lost, and the service has not repaired that within this run."
-            do = f"Look at the event again in a few minutes (tocsin events get), and at the app's log of its due time; see {_OPERATIONS}."
+            do = f"Look at the app's log of that time, and run the command again; see {_OPERATIONS}."
     else:
         means = "No delivery at all has reached the queue."
         do = f"Look at tocsin status, at the app's log, and at settings such as {_DISABLED.format('fire_shard')}."
@@ -292,7 +292,7 @@ def _missing(check: str, probes: Sequence[Probe], missing: Sequence[Probe], seen
 
 
 _LATE_DO: Final = {
-    "due now": "Look at the app's log and at the storage account's metrics. tocsin events get shows an event's reasons.",
+    "due now": "Look at the app's log and at the storage account's metrics, then run the command again.",
     "after the answer": "Report it. Until then store events ahead, or set TOCSIN_EXPRESS_EVENTS to 0, so that the queue delivers them.",
 }
 
@@ -303,7 +303,7 @@ def _lateness(check: str, late: Sequence[int], bounds: Bounds, seen: Seen, figur
     if worst <= bounds.ok:
         return Line(check, "ok", found, figures=figures)
     result: Result = "look" if worst <= bounds.look else "bad"
-    do = _LATE_DO.get(check, "If it matters, set alwaysReady to 1 for fire_shard (docs/how-to/deploy.md).")
+    do = _LATE_DO.get(check, "If it matters, set alwaysReady to 1 for fire_shard (docs/reference/deployment.md).")
     if check == "after the answer":
         means = "Work after an HTTP answer waits or does not run: the platform may suspend an instance that has answered."
     elif bounds is SOON or bounds is MIDDLE:
@@ -342,7 +342,7 @@ def _idle(probes: Sequence[Probe], seen: Seen, plan: Plan) -> Line:
     if probe.answer_ms > SLOW_ANSWER:
         means = "A caller waited that long for a new instance. Clients with shorter time-outs fail."
         return Line(
-            name, "bad", found, means, "Set alwaysReady to 1 for http, or choose a larger instance (docs/how-to/deploy.md).", figures
+            name, "bad", found, means, "Set alwaysReady to 1 for http, or choose a larger instance (docs/reference/deployment.md).", figures
         )
     if line.result == "ok" and plan.shortened:
         return Line(name, "ok", f"{found}; shortened: says nothing about idle instances", figures=figures)
