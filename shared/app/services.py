@@ -308,7 +308,8 @@ class Services:
         from ..ops.health.service import HealthProbe
 
         tables, places, measured = self.storage.tables, self.storage.places, self.scheduler.clock.finding
-        return HealthProbe(tables, self.clock, self._periods, places, measured, self.forms, self.began_monotonic)
+        looked = self.scheduler.wakes.looked if self.scheduler.wakes.on else None
+        return HealthProbe(tables, self.clock, self._periods, places, measured, self.forms, self.began_monotonic, looked)
 
     @cached_property
     def metrics(self) -> Metrics:

@@ -13,7 +13,9 @@ from .seen import Look, Probe, Seen
 type Result = Literal["ok", "look", "bad"]
 
 SILENT: Final = 90.0
-"""Seconds from which a tick of the timer, or a look of the planned wakes, is old. The timer ticks each minute."""
+"""Seconds from which a tick of the timer is old. It ticks each minute."""
+LOOK_SILENT: Final = 150.0
+"""The same of a look at coming events: the sweep looks each minute, and without it a wake."""
 WRONG_CLOCK: Final = 1_000.0
 """Smallest proven difference between two clocks that is a fault, in milliseconds."""
 CHANNEL: Final = "check"
@@ -161,42 +163,39 @@ def _clock(seen: Seen) -> Line:
     return Line("clock", "ok", f"proven difference from storage's: {readable_duration(round(abs(skew)))}", figures=figures)
 
 
-def _age(value: Any) -> float | None:
-    """Return an age in seconds, as a number or as `age_s` of an object; None for anything else."""
-    if isinstance(value, Mapping):
-        value = value.get("age_s")
+def _field(look: Look, name: str, *fields: str) -> Any:
+    """Return a member of a part of readyz; None if the part or the member is missing."""
+    found: Any = look.document.get(name)
+    for each in fields:
+        found = found.get(each) if isinstance(found, Mapping) else None
+    return found
+
+
+def _age(look: Look, name: str, *fields: str) -> float | None:
+    value = _field(look, name, *fields)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _clock_age(look: Look, name: str) -> float | None:
-    clocks = look.document.get("clocks")
-    return _age(clocks.get(name)) if isinstance(clocks, Mapping) else None
-
-
 def timer_age(look: Look) -> float | None:
-    """Return the age of the timer's last tick in seconds; None if no tick is stored."""
-    clocks = look.document.get("clocks")
-    if isinstance(clocks, Mapping) and "timer" in clocks:
-        return _clock_age(look, "timer")
-    timers = look.document.get("timers")
-    ages = [_age(each) for name, each in timers.items() if name == "scheduler_scan"] if isinstance(timers, Mapping) else []
-    return ages[0] if ages else None
+    """Return the seconds since the timer began a sweep; None if it never did. Older versions name the end of a job instead."""
+    told = isinstance(look.document.get("clocks"), Mapping)
+    return _age(look, "clocks", "timer_age_s") if told else _age(look, "timers", "scheduler_scan", "age_s")
 
 
 def _timer(seen: Seen) -> Line:
     looks = [look for look in seen.looks if look.status]
     ages = [age for look in looks if (age := timer_age(look)) is not None]
-    figures = {"age_s": ages[-1] if ages else None}
-    wakes = [age for look in looks if (age := _clock_age(look, "wakes")) is not None]
-    others = " The planned wakes run, so events are still delivered." if wakes and wakes[-1] <= 2 * SILENT else ""
+    running = _field(looks[-1], "clocks", "running") if looks else None
+    figures = {"age_s": ages[-1] if ages else None, "running": running}
+    others = " Messages make the sweeps meanwhile, so events are delivered." if running == "message" else ""
     means = f"The platform does not run the timer function sweep: leases, schedules and retention depend on it.{others}"
     do = f"Look at the setting {_DISABLED.format('sweep')}, then restart the app. If it lasts, see {_OPERATIONS}."
     if not ages:
         span = looks[-1].at - looks[0].at if looks else 0.0
-        found = f"no tick in {_length(span)}" if span >= SILENT else "no tick is stored yet"
         if span >= SILENT:
-            return Line("timer", "bad", found, means, do, figures)
-        return Line("timer", "look", found, "The app has just started, or its timer does not run.", "Run the command again.", figures)
+            return Line("timer", "bad", f"no tick in {_length(span)}", means, do, figures)
+        fresh = "The app has just started, or its timer does not run."
+        return Line("timer", "look", "no tick is stored yet", fresh, "Run the command again.", figures)
     if max(ages) > SILENT:
         now = "" if ages[-1] > SILENT else ", and now runs again"
         return Line("timer", "bad", f"silent for {_length(max(ages))}{now}", means, do, figures)
@@ -204,16 +203,19 @@ def _timer(seen: Seen) -> Line:
 
 
 def _wakes(seen: Seen) -> Line:
-    looks = [look for look in seen.looks if look.status]
-    if not any(isinstance(look.document.get("clocks"), Mapping) for look in looks):
-        means = "The service is of an older version, which has no planned wakes."
+    looks = [look for look in seen.looks if look.status == 200] or seen.looks
+    if not any("wakes" in look.document for look in looks):
+        means = "The service is of an older version, which does not say when it last looked for coming events."
         return Line("planned wakes", "look", "the service does not say", means, "Upgrade the service.")
-    ages = [age for look in looks if (age := _clock_age(look, "wakes")) is not None]
-    figures = {"age_s": ages[-1] if ages else None}
+    ages = [age for look in looks if (age := _age(look, "wakes", "look_age_s")) is not None]
+    figures = {"look_age_s": ages[-1] if ages else None}
+    if all(look.document.get("wakes") is None for look in looks):
+        means = "Everything depends on the timer, and events may come late where no instance lives."
+        return Line("planned wakes", "look", "they are off", means, "Set TOCSIN_WAKES to auto, unless this is on purpose.", figures)
     if not ages:
-        means = "Nothing has looked for coming events yet, or the setting wakes is off. Then everything depends on the timer."
-        return Line("planned wakes", "look", "no look is stored", means, "Look at the setting wakes, and run the command again.", figures)
-    if ages[-1] > 300 + SILENT:
+        means = "The app has just started, or nothing looks for coming events."
+        return Line("planned wakes", "look", "no look is stored yet", means, "Run the command again.", figures)
+    if ages[-1] > LOOK_SILENT:
         means = "Neither the timer nor a wake has looked for coming events. Events that are due later may not be delivered in time."
         do = f"Look at the setting {_DISABLED.format('fire_shard')}, then restart the app. If it lasts, see {_OPERATIONS}."
         return Line("planned wakes", "bad", f"last look {_length(ages[-1])} ago", means, do, figures)

@@ -15,13 +15,19 @@ READY: dict[str, Any] = {
     "clock_skew_ms": 0,
     "clock": {"state": "good", "low_ms": -3, "high_ms": 4, "correction_ms": 0},
     "timers": {"scheduler_scan": {"age_s": 12.0, "late": False}, "lease_scan": {"age_s": 50.0, "late": False}},
-    "clocks": {"timer": 12.0, "wakes": 20.5},
+    "clocks": {"timer_age_s": 12.0, "message_age_s": None, "running": "timer"},
+    "wakes": {"look_age_s": 9.5},
 }
 
 
 def look(at: float = 0.0, status: int = 200, **changes: Any) -> Look:
     """Return an answer of readyz with some fields changed."""
     return Look(at, T0 / 1000 + at, status, {**READY, **changes})
+
+
+def clocks(timer: float | None, running: str = "timer") -> dict[str, Any]:
+    """Return the state of the two clocks."""
+    return {"timer_age_s": timer, "message_age_s": 20.0 if running == "message" else None, "running": running}
 
 
 def delivered(id: str, late: int = 2, *, inserted: int | None = None, uptime: int | None = 60_000, version: str = VERSION) -> Delivered:

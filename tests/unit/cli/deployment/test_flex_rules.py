@@ -13,7 +13,7 @@ from shared.cli.deployment.plan import FlexPlan
 from shared.cli.deployment.rules import Line
 from shared.cli.deployment.seen import Seen
 
-from .making import T0, look, probe, seen
+from .making import T0, clocks, look, probe, seen
 
 PLAN = FlexPlan(crowd=4)
 
@@ -24,7 +24,7 @@ def measured(**changes: Any) -> Seen:
     kinds = {**{gap_kind(gap): 3 for gap in PLAN.gaps}, CROWD: PLAN.crowd, ZERO: 4, QUIET: 4}
     for kind, count in kinds.items():
         found.probes += changes.get(kind, [probe(kind, number, uptime=600_000) for number in range(count)])
-    found.looks = [look(each, clocks={"timer": each % 60, "wakes": 3.0}) for each in (0, 61, 122.0)]
+    found.looks = [look(each, clocks=clocks(each % 60)) for each in (0, 61, 122.0)]
     return found
 
 
@@ -85,12 +85,12 @@ def test_stuck_messages_are_counted() -> None:
 
 def test_a_timer_that_is_late_or_silent_is_told() -> None:
     late = measured()
-    late.looks = [look(each, clocks={"timer": (each - 20) % 60, "wakes": 3.0}) for each in (30, 100)]
+    late.looks = [look(each, clocks=clocks((each - 20) % 60)) for each in (30, 100)]
     assert T0 % 60_000 == 0 and lines(late)["timer at the minute"].result == "look"
     assert lines(late)["timer at the minute"].figures["late_s"] == [20, 20]
-    late.looks = [look(each, clocks={"timer": each + 1.4}) for each in (10, 30)]
+    late.looks = [look(each, clocks=clocks(each + 1.4)) for each in (10, 30)]
     assert lines(late)["timer at the minute"].figures["late_s"] == [0]
-    late.looks = [look(0, clocks={"timer": None, "wakes": 3.0})]
+    late.looks = [look(0, clocks=clocks(None))]
     assert lines(late)["timer at the minute"].result == "bad"
 
 

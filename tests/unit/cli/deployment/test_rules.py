@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from shared.cli.deployment.plan import SHORT, Plan
 from shared.cli.deployment.rules import Line, judge
-from shared.cli.deployment.seen import OffsetBounds, Seen
+from shared.cli.deployment.seen import Look, OffsetBounds, Seen
 
-from .making import T0, delivered, look, probe, seen
+from .making import T0, clocks, delivered, look, probe, seen
 
 
 def lines(found: Seen, plan: Plan | None = None) -> dict[str, Line]:
@@ -34,35 +33,43 @@ def test_a_good_service_has_only_good_lines() -> None:
     assert {line.result for line in lines(seen(), SHORT).values()} == {"ok"}
 
 
+def old(at: float = 0.0) -> Look:
+    """Return an answer of a version without planned wakes."""
+    found = look(at)
+    return found._replace(document={name: value for name, value in found.document.items() if name not in ("clocks", "wakes")})
+
+
 def test_a_service_without_the_clocks_is_an_older_version_and_no_fault() -> None:
-    old = [look(0, clocks=None), look(310, clocks=None)]
-    found = lines(seen(looks=old))
+    found = lines(seen(looks=[old(0), old(310)]))
     assert found["planned wakes"].result == "look" and "older version" in found["planned wakes"].means
     assert found["timer"].result == "ok" and found["timer"].figures["age_s"] == 12.0
 
 
-@pytest.mark.parametrize("clocks", [{"timer": 91.0, "wakes": 5.0}, {"timer": {"age_s": 91.0}, "wakes": {"age_s": 5.0}}])
-def test_a_silent_timer_is_a_fault_and_the_wakes_that_run_are_named(clocks: dict[str, Any]) -> None:
-    found = lines(seen(looks=[look(0), look(310, clocks=clocks)]))
-    assert found["timer"].result == "bad" and "planned wakes run" in found["timer"].means
+def test_a_silent_timer_is_a_fault_and_the_messages_that_replace_it_are_named() -> None:
+    found = lines(seen(looks=[look(0), look(310, clocks=clocks(91.0, "message"))]))
+    assert found["timer"].result == "bad" and "Messages make the sweeps" in found["timer"].means
     assert "AzureWebJobs.sweep.Disabled" in found["timer"].do and found["planned wakes"].result == "ok"
+    alone = lines(seen(looks=[look(0), look(310, clocks=clocks(91.0, "none"))]))
+    assert alone["timer"].result == "bad" and "Messages" not in alone["timer"].means
 
 
 def test_a_timer_that_was_silent_during_the_run_is_a_fault_although_it_runs_again() -> None:
-    found = lines(seen(looks=[look(0, clocks={"timer": 400.0, "wakes": 5.0}), look(310)]))
+    found = lines(seen(looks=[look(0, clocks=clocks(400.0)), look(310)]))
     assert found["timer"].result == "bad" and "now runs again" in found["timer"].found
 
 
 def test_a_timer_without_a_tick_is_a_fault_only_after_its_time() -> None:
-    none = {"clocks": {"timer": None, "wakes": 5.0}}
-    assert lines(seen(looks=[look(0, **none), look(60, **none)]))["timer"].result == "look"
-    assert lines(seen(looks=[look(0, **none), look(310, **none)]))["timer"].result == "bad"
+    none = clocks(None, "none")
+    assert lines(seen(looks=[look(0, clocks=none), look(60, clocks=none)]))["timer"].result == "look"
+    assert lines(seen(looks=[look(0, clocks=none), look(310, clocks=none)]))["timer"].result == "bad"
 
 
-def test_planned_wakes_that_have_stopped_are_a_fault() -> None:
-    assert bad(seen(looks=[look(0), look(310, clocks={"timer": 700.0, "wakes": 700.0})])) == {"timer", "planned wakes"}
-    off = lines(seen(looks=[look(0, clocks={"timer": 5.0, "wakes": None})]))
-    assert off["planned wakes"].result == "look"
+def test_planned_wakes_that_have_stopped_are_a_fault_and_switched_off_ones_a_thing_to_know() -> None:
+    assert bad(seen(looks=[look(0), look(310, clocks=clocks(700.0, "none"), wakes={"look_age_s": 700.0})])) == {"timer", "planned wakes"}
+    off = lines(seen(looks=[look(0, wakes=None)]))
+    assert off["planned wakes"].result == "look" and "off" in off["planned wakes"].found
+    never = lines(seen(looks=[look(0, wakes={"look_age_s": None})]))
+    assert never["planned wakes"].result == "look" and "yet" in never["planned wakes"].found
 
 
 def test_another_version_is_a_fault_unless_it_names_the_same_commit() -> None:

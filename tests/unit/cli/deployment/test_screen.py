@@ -17,7 +17,7 @@ from shared.cli.deployment.rules import judge
 from shared.cli.session import CommandSession
 from shared.cli.terminal import output
 
-from .making import look, seen
+from .making import clocks, look, seen
 
 PICTURE = Path(__file__).with_name("screen.txt")
 WIDTHS = (120, 60)
@@ -26,7 +26,7 @@ WIDTHS = (120, 60)
 def test_table_is_as_it_was_drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     plain = {"highlight": False, "markup": False, "emoji": False, "color_system": None, "force_terminal": False}
     drawn = []
-    found = seen(late={"far": 900, "soon": None}, looks=[look(0), look(310, clocks={"timer": 400.0, "wakes": 20.0})])
+    found = seen(late={"far": 900, "soon": None}, looks=[look(0), look(310, clocks=clocks(400.0, "message"))])
     for width in WIDTHS:
         monkeypatch.setattr(output, "console", lambda error=False, width=width: Console(file=sys.stdout, width=width, **plain))
         for shown in (found, seen()):
