@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devhost.azurite import ROOT, Azurite, AzuriteError, check_port, development_connection
-from devhost.host.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, host_log_level, load_host, load_values
+from devhost.host.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, host_log_level, is_disabled, load_host, load_values
 from devhost.logs import set_up_logging
 from devhost.loops import LoopError, chosen_loop, loop_factory
 from devhost.worker.invocation_log import InvocationLog
@@ -175,7 +175,7 @@ class DevHost:
         from devhost.host.timers import TimerFunctions
 
         storage_log.setLevel(host_log_level(host.log_levels, storage_log.name))
-        functions = await workers.start()
+        functions = [function for function in await workers.start() if not is_disabled(function.name, os.environ)]
         front = f"/{host.route_prefix}/dashboard" if any(function.name == "dashboard" for function in functions) else None
         self._http = HttpFunctions(
             workers,

@@ -133,6 +133,11 @@ def resolve(text: str, environ: Mapping[str, str] | None = None) -> str:
     return re.sub(r"%([^%]+)%", value, text)
 
 
+def is_disabled(function: str, environ: Mapping[str, str]) -> bool:
+    """Return True if a setting such as `AzureWebJobs.sweep.Disabled` switches the function off."""
+    return environ.get(f"AzureWebJobs.{function}.Disabled", "").lower() in ("true", "1")
+
+
 def connection(name: str, environ: Mapping[str, str] | None = None) -> str:
     """The connection string that a binding's `connection` names; SettingsError when there is none."""
     source = os.environ if environ is None else environ

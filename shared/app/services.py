@@ -120,8 +120,10 @@ class Services:
     def failover(self) -> Failover:
         """Failover and failback of a mirrored pair."""
         from ..scheduler.mirror.failover import Failover
+        from ..storage.azure.account import queue_address
 
-        made = Failover(self.pair, self.storage.tables, self.scheduler.runner, self.clock, self.storage.places)
+        queues = queue_address(self.settings)
+        made = Failover(self.pair, self.storage.tables, self.scheduler.runner, self.clock, self.storage.places, queues)
         if self.on_failover is not None:
             made.changed = self.on_failover
         return made
@@ -306,7 +308,8 @@ class Services:
         from ..ops.health.service import HealthProbe
 
         tables, places, measured = self.storage.tables, self.storage.places, self.scheduler.clock.finding
-        return HealthProbe(tables, self.clock, self._periods, places, measured, self.forms, self.began_monotonic)
+        looked = self.scheduler.wakes.looked if self.scheduler.wakes.on else None
+        return HealthProbe(tables, self.clock, self._periods, places, measured, self.forms, self.began_monotonic, looked)
 
     @cached_property
     def metrics(self) -> Metrics:

@@ -35,6 +35,7 @@ GROUPS: Final = {
     "checkpoint": "node.checkpoint",
     "imds-emulator": "node.emulator",
     "connections": "groups.connections",
+    "check-deployment": "deployment.command",
     "verify-trace": "groups.verify_trace",
     "completion": "groups.completion",
 }

@@ -31,6 +31,11 @@ def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: 
     allow-list is neither a host nor a network.
     """
 
+    started = clock.monotonic()
+
+    def uptime() -> int:
+        return round((clock.monotonic() - started) * 1000)
+
     def http() -> Sender:
         from .http import HttpSender
 
@@ -44,7 +49,7 @@ def open_senders(settings: Settings, queues: Queues, clock: Clock, *, accounts: 
     def queue() -> Sender:
         from .queue import QueueSender, identity_accounts
 
-        return QueueSender(queues, accounts or identity_accounts(settings, clock), settings.own_accounts)
+        return QueueSender(queues, accounts or identity_accounts(settings, clock), settings.own_accounts, uptime)
 
     def eventgrid() -> Sender:
         from .eventgrid import EventGridSender

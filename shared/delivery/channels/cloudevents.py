@@ -8,6 +8,7 @@ event has `time` (its due time) and the extensions `tocsindue`, `tocsinfired` (R
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -76,8 +77,11 @@ def extensions(delivery: OutgoingDelivery) -> dict[str, Any]:
     return out
 
 
-def structured(target: Target, delivery: OutgoingDelivery) -> bytes:
-    """Return the event as one JSON object. The payload is included byte for byte as sent: ingest has checked that it is JSON."""
+def structured(target: Target, delivery: OutgoingDelivery, sender: Mapping[str, Any]) -> bytes:
+    """Return the event as one JSON object. The payload is included byte for byte as sent: ingest has checked that it is JSON.
+
+    sender: attributes about the process that sends it.
+    """
     attributes: dict[str, Any] = {
         "specversion": SPEC_VERSION,
         "id": delivery.id,
@@ -86,5 +90,6 @@ def structured(target: Target, delivery: OutgoingDelivery) -> bytes:
         "time": to_text(delivery.due),
         "datacontenttype": CONTENT_TYPE,
         **extensions(delivery),
+        **sender,
     }
     return b'%b,"data":%b}' % (orjson.dumps(attributes)[:-1], delivery.body or b"null")

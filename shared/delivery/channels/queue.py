@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ...core.clock import Clock
+from ...core.clock import Clock, Millis
 from ...core.errors import OutcomeUnknown, Rejected, StorageError
 from ...core.settings import Settings
+from ...core.version import version
 from ...storage.ports import MAX_MESSAGE_BYTES, Queues
 from . import cloudevents
 from .model import QueueChannel, is_service_queue
@@ -36,11 +37,18 @@ class QueueSender:
     """Sends queue deliveries: into the app's own account, or into the one that the channel names.
 
     Clients of other accounts are opened once and kept. `close` closes those, not the app's own `queues`. own_accounts: the names of the
-    service's storage accounts, whose own queues no channel may write; None if they are not known.
+    service's storage accounts, whose own queues no channel may write; None if they are not known. uptime: returns the milliseconds for
+    which this process has run the app. Each message names it, and the version of the app.
     """
 
-    def __init__(self, queues: Queues, accounts: AccountQueues | None = None, own_accounts: frozenset[str] | None = frozenset()) -> None:
-        self._own, self._accounts, self._own_accounts = queues, accounts, own_accounts
+    def __init__(
+        self,
+        queues: Queues,
+        accounts: AccountQueues | None = None,
+        own_accounts: frozenset[str] | None = frozenset(),
+        uptime: Callable[[], Millis] = lambda: 0,
+    ) -> None:
+        self._own, self._accounts, self._own_accounts, self._uptime = queues, accounts, own_accounts, uptime
         self._others: dict[str, Queues] = {}
 
     async def send(self, target: Target, delivery: OutgoingDelivery) -> Verdict:
@@ -48,7 +56,7 @@ class QueueSender:
         spec = target.spec
         if not isinstance(spec, QueueChannel):
             raise TypeError(f"not a queue channel: {spec.type}")
-        message = cloudevents.structured(target, delivery)
+        message = cloudevents.structured(target, delivery, {"tocsinuptimems": self._uptime(), "tocsinversion": version()})
         if len(message) > MAX_MESSAGE_BYTES:
             return Verdict("final", None, f"the event is {len(message)} bytes as a CloudEvent; a queue message holds {MAX_MESSAGE_BYTES}")
         where = f"queue {spec.queue}" if spec.account is None else f"queue {spec.queue} of account {spec.account}"

@@ -61,10 +61,16 @@ class ClocksView(BaseModel):
     running: Literal["timer", "message", "none"]
 
 
+class WakesView(BaseModel):
+    """`look_age_s`: seconds since a sweep or a planned wake last looked for coming events; null for never."""
+
+    look_age_s: float | None
+
+
 class Ready(BaseModel):
     """The parts of readiness. `version`: the version of the app's code, such as `0.2.0.dev12+g1a2b3c4d`. `clock_skew_ms`: the least
     difference between the app's clock and storage's that is proven, positive where the app's clock is ahead; 0 where the clock may be
-    exact, null before the first write of the answering process."""
+    exact, null before the first write of the answering process. `wakes`: null if they are off."""
 
     status: Literal["ready", "not-ready"]
     version: str
@@ -73,6 +79,7 @@ class Ready(BaseModel):
     clock: ClockView | None = None
     timers: dict[str, TimerState]
     clocks: ClocksView | None = None
+    wakes: WakesView | None = None
 
 
 def view(verdict: Readiness) -> dict[str, Any]:
@@ -89,6 +96,7 @@ def view(verdict: Readiness) -> dict[str, Any]:
         },
         "timers": {name: timer._asdict() for name, timer in verdict.timers.items()},
         "clocks": verdict.clocks._asdict() if verdict.clocks is not None else None,
+        "wakes": verdict.wakes._asdict() if verdict.wakes is not None else None,
     }
 
 

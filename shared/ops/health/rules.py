@@ -30,6 +30,12 @@ class Clocks(NamedTuple):
     running: Literal["timer", "message", "none"]
 
 
+class Wakes(NamedTuple):
+    """The state of the planned wakes: seconds since the last look at coming events; None for never."""
+
+    look_age_s: float | None
+
+
 def judge_clocks(times: SweepTimes, now: Millis) -> Clocks:
     """Return the state of both clocks."""
     timer, message = (max(0, now - at) if at else None for at in (times.began, times.answered))
@@ -55,6 +61,8 @@ class HealthObservation(NamedTuple):
     """The sentence that names stored forms of a newer version; '' if this process knows those of its storage."""
     sweeps: SweepTimes = SweepTimes()
     """When sweeps began."""
+    looked: Millis | None = None
+    """Time of the last look at coming events, by a sweep or a planned wake; 0 for never, None if wakes are off or storage is away."""
 
 
 class TimerHealth(NamedTuple):
@@ -76,6 +84,8 @@ class Readiness(NamedTuple):
     """True if storage has the stored forms of a newer version."""
     clocks: Clocks | None = None
     """The clocks of the sweep; None if storage does not answer."""
+    wakes: Wakes | None = None
+    """The state of the planned wakes; None if they are off, or storage does not answer."""
 
 
 def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
@@ -101,5 +111,6 @@ def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
             if late:
                 wrong.append(f"Timer {name} is silent.")
     clocks = judge_clocks(seen.sweeps, seen.now) if seen.reachable else None
+    wakes = None if seen.looked is None else Wakes(max(0, seen.now - seen.looked) / 1000 if seen.looked else None)
     # One unavailable account of several is reported, but this instance can still serve the calls of the others.
-    return Readiness(seen.reachable, timers, wrong, seen.accounts, seen.clock, bool(seen.newer), clocks)
+    return Readiness(seen.reachable, timers, wrong, seen.accounts, seen.clock, bool(seen.newer), clocks, wakes)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from ...core.clock import Clock
+from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...engine.stored_forms import StoredForms, sentence
 from ...scheduler.event_clock import ClockFinding
@@ -31,10 +31,13 @@ class HealthProbe:
         measured: Callable[[], ClockFinding] = lambda: rules.UNMEASURED,
         forms: StoredForms | None = None,
         started: float | None = None,
+        looked: Callable[[], Awaitable[Millis]] | None = None,
     ) -> None:
         """periods: seconds between the ticks of each deployed timer. places: the places of shards; if there are several, each account is
         probed. measured: returns the state of the wall clock. forms: the number of the stored forms, which each probe looks at. started:
-        start of the application by the monotonic clock; by default now."""
+        start of the application by the monotonic clock; by default now. looked: returns the time of the last look at coming events, 0 for
+        never; None if planned wakes are off."""
+        self._looked = looked
         self._measured, self._forms = measured, forms or StoredForms(tables, clock)
         self._tables, self._clock, self._periods = tables, clock, periods
         self._places = places if len(places) > 1 else ()
@@ -56,9 +59,19 @@ class HealthProbe:
         accounts = {place: each is not None for place, each in zip(self._places, found, strict=True)}
         newer = sentence(self._forms) if self._forms.newer else ""
         times = times_of(next((row for row in page.rows if row.rk == SWEEP_ROW), None)) if page is not None else times_of(None)
+        looked = await self._when_looked() if page is not None else None
         up = int((self._clock.monotonic() - self._started) * 1000)
-        seen = rules.HealthObservation(self._clock.now(), page is not None, ticks, up, accounts, self._measured(), newer, times)
+        seen = rules.HealthObservation(self._clock.now(), page is not None, ticks, up, accounts, self._measured(), newer, times, looked)
         return rules.judge(seen, self._periods)
+
+    async def _when_looked(self) -> Millis | None:
+        if self._looked is None:
+            return None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self._looked()
+        except (StorageError, TimeoutError):
+            return None
 
     async def _asked(self, table: str, pk: str, limit: int) -> Page | None:
         """Return the first rows of a partition; None if its account does not answer."""

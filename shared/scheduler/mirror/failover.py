@@ -75,7 +75,11 @@ async def _ignore(side: Side) -> None:
 class Failover:
     """The operations of failover and failback, and the background job. One per process."""
 
-    def __init__(self, pair: MirrorPair | None, tables: Tables, runner: AsyncRunner, clock: Clock, places: Iterable[str]) -> None:
+    def __init__(
+        self, pair: MirrorPair | None, tables: Tables, runner: AsyncRunner, clock: Clock, places: Iterable[str], queues: str = ""
+    ) -> None:
+        """queues: address of the home account's queues."""
+        self.queues = queues
         self._known, self._tables, self._runner, self._clock = pair, tables, runner, clock
         self._places = tuple(places)
         self._marked = False

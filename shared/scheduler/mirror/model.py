@@ -44,6 +44,7 @@ class StorageOut(BaseModel):
 
     accounts: list[AccountOut]
     mirror: MirrorOut | None
+    queues: str = Field(description="Address of the home account's queues, such as `https://NAME.queue.core.windows.net`.")
 
 
 class FailoverIn(Strict):

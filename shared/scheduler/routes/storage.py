@@ -10,7 +10,7 @@ storage = RouteGroup[Failover]("operations", scope="admin")
 
 
 async def _state(status: int, failover: Failover) -> Answer:
-    body = {"accounts": await failover.probe(), "mirror": await failover.state()}
+    body = {"accounts": await failover.probe(), "mirror": await failover.state(), "queues": failover.queues}
     return Answer(status, body, {"cache-control": "no-store"})
 
 

@@ -220,6 +220,13 @@ def from_settings(service: Service, settings: Settings) -> Account:
     return _with_identity(base, settings.client_id, CONNECTION)
 
 
+def queue_address(settings: Settings) -> str:
+    """Return the address of the home account's queues; it holds no secret. Raises `UnsafeSettings`."""
+    if settings.storage is not None:
+        return from_connection_string("queue", settings.storage.get_secret_value()).base
+    return settings.queue_uri or ""
+
+
 def second_from_settings(service: Service, settings: Settings) -> Account:
     """Return the second account of the mirrored pair. Raises `UnsafeSettings`."""
     if settings.mirror is not None:

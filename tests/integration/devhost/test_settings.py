@@ -12,6 +12,7 @@ from devhost.host.settings import (
     SettingsError,
     apply_values,
     connection,
+    is_disabled,
     load_host,
     load_values,
     resolve,
@@ -88,3 +89,8 @@ def test_connection_is_found_under_both_names_and_identities_are_refused() -> No
         connection("Mine", {"Mine__queueServiceUri": "https://x"})
     with pytest.raises(SettingsError, match="does not exist"):
         connection("Mine", {})
+
+
+def test_a_function_is_switched_off_by_the_setting_of_its_name() -> None:
+    assert is_disabled("sweep", {"AzureWebJobs.sweep.Disabled": "True"}) and is_disabled("sweep", {"AzureWebJobs.sweep.Disabled": "1"})
+    assert not is_disabled("sweep", {"AzureWebJobs.sweep.Disabled": "false", "AzureWebJobs.fire_shard.Disabled": "true"})

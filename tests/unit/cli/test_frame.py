@@ -95,7 +95,7 @@ def test_help_names_what_each_option_takes(capsys: pytest.CaptureFixture[str], p
 VALUES = {
     *("ACCOUNT", "ACTION", "AUDIENCE", "CALENDAR", "CHANNEL", "CRON", "DATE", "DURATION", "FILE", "FLEET", "HOST", "ID", "JSON", "KEY"),
     *("N", "NAME", "NODE", "PATH", "PREFIX", "PROFILE", "QUEUE", "REASON", "SCOPE", "SECONDS", "SERVER", "STATE", "STATUS", "TENANT"),
-    *("CHANGE", "CONDITION", "HOLDER", "TEXT", "TIME", "TIMEZONE", "TYPE", "URL"),
+    *("CHANGE", "CONDITION", "HOLDER", "TEXT", "TIME", "TIMEZONE", "TYPE", "URL", "VERSION"),
 }
 """Words for the values of options. A new option that takes the last word of its name may need a better one."""
 

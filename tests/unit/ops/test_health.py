@@ -98,6 +98,7 @@ async def test_ready_answers_the_findings(probe: Probe) -> None:
         "clock": {"state": "wrong", "low_ms": 3, "high_ms": 9, "correction_ms": 9},
         "timers": {"scheduler_scan": {"age_s": 1.5, "late": False}, "retention_scan": {"age_s": None, "late": False}},
         "clocks": {"timer_age_s": None, "message_age_s": None, "running": "none"},
+        "wakes": None,
     }
 
 
@@ -133,3 +134,25 @@ async def test_alive_needs_no_application(probe: Probe) -> None:
 )
 def test_the_clock_by_which_sweeps_come_is_named(began: int, answered: int, running: str) -> None:
     assert judge_clocks(SweepTimes(began, 0, answered), NOW).running == running
+
+
+@pytest.mark.parametrize(("looked", "age"), [(NOW - 2_500, 2.5), (NOW + 5, 0.0), (0, None)])
+def test_the_age_of_the_last_look_at_coming_events_is_told(looked: int, age: float | None) -> None:
+    wakes = judge(seen(looked=looked), PERIODS).wakes
+    assert wakes is not None and wakes.look_age_s == age
+    assert judge(seen(), PERIODS).wakes is None
+
+
+async def test_a_look_that_cannot_be_read_is_left_out_and_the_rest_is_told() -> None:
+    async def away() -> Millis:
+        raise Unavailable("the account is away")
+
+    async def looked() -> Millis:
+        return NOW - 7_000
+
+    clock = SettableClock(NOW)
+    tables = MemoryTables(clock)
+    await tables.ensure(ALL_TABLES)
+    for read, expected in ((away, None), (looked, 7.0)):
+        verdict = await HealthProbe(tables, clock, PERIODS, looked=read).check()
+        assert verdict.reachable and (verdict.wakes.look_age_s if verdict.wakes else None) == expected

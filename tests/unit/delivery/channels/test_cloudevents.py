@@ -39,7 +39,7 @@ def test_without_a_trace_there_is_no_traceparent() -> None:
 
 def test_the_json_form_keeps_the_payload_byte_for_byte() -> None:
     body = b'{"big": 123456789012345678901234567890, "f": 1.0,  "a": [1,2]}'
-    raw = structured(http_target("https://example.com/"), make_delivery(body=body, id="a~b@c", traceparent=TRACE))
+    raw = structured(http_target("https://example.com/"), make_delivery(body=body, id="a~b@c", traceparent=TRACE), {"tocsinuptimems": 7})
     assert raw.endswith(b'"data":' + body + b"}")
     event = json.loads(raw)
     assert event.pop("data") == json.loads(body)
@@ -55,11 +55,12 @@ def test_the_json_form_keeps_the_payload_byte_for_byte() -> None:
         "tocsinlatems": 40,
         "tocsinattempt": 1,
         "traceparent": TRACE,
+        "tocsinuptimems": 7,
     }
 
 
 def test_an_event_without_payload_has_null_data() -> None:
-    assert json.loads(structured(http_target("https://example.com/"), make_delivery(body=b"")))["data"] is None
+    assert json.loads(structured(http_target("https://example.com/"), make_delivery(body=b""), {}))["data"] is None
 
 
 def test_header_values_are_coded_as_the_binding_says() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Rejected, Unavailable
+from shared.core.version import version
+from shared.delivery.channels import close_senders, open_senders
 from shared.delivery.channels.model import QueueChannel
 from shared.delivery.channels.ports import Target, Verdict
 from shared.delivery.channels.queue import QueueSender, identity_accounts
@@ -33,6 +35,19 @@ async def test_a_delivery_becomes_one_cloudevent_message() -> None:
     event = json.loads(message.text)
     assert event["data"] == {"n": 1.0} and event["id"] == "ev-1" and event["source"] == "/tenants/demo/channels/q"
     await sender.close()
+
+
+async def test_a_message_names_the_age_and_the_version_of_the_process_that_sends_it() -> None:
+    clock = SettableClock(NOW)
+    queues = MemoryQueues(clock)
+    await queues.ensure(["orders"])
+    senders = open_senders(make_settings(), queues, clock)
+    await clock.advance(4.2)
+    await senders["queue"].send(to_queue(), make_delivery())
+    [message] = await queues.receive("orders")
+    event = json.loads(message.text)
+    assert (event["tocsinuptimems"], event["tocsinversion"]) == (4200, version())
+    await close_senders(senders)
 
 
 async def test_a_missing_queue_is_tried_again_and_named() -> None:
