@@ -14,9 +14,11 @@ def importing() -> Iterator[None]:
     What is imported lives as long as the process. During the imports the collector would look at all of it again and again, which takes a
     fifth of their time. Later, each full collection would do so, and would stop the event loop.
     """
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if enabled:
+            gc.enable()

@@ -15,6 +15,7 @@ from ..core.version import version
 from ..ops.export.service import Outlet, all_there
 from .application import Application
 from .parent_watch import ParentWatch
+from .warming import warm
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class Lazy:
         self._begin(app.recover())
         self._begin(self._end_with_host(app))
         self._begin(app.stalls.run())
+        self._begin(warm())
         return app
 
     def open_soon(self) -> None:

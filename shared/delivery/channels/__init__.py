@@ -87,7 +87,8 @@ class _Senders(dict[str, Sender]):
 async def close_senders(senders: Mapping[str, Sender] | Iterable[Sender]) -> None:
     """Close each sender once. A failure does not keep the others open; the first error is raised at the end."""
     errors: list[Exception] = []
-    for sender in senders.values() if isinstance(senders, Mapping) else senders:
+    # A list: a delivery that just ends may make another sender meanwhile.
+    for sender in list(senders.values() if isinstance(senders, Mapping) else senders):
         try:
             await sender.close()
         except Exception as error:
