@@ -80,6 +80,8 @@ class Services:
     """Called with the side that serves after a failover."""
     leaving: bool
     """True once the process is about to end."""
+    unserved: str = ""
+    """The sentence that names functions which are demanded and do not run; '' if all do."""
 
     def longest_stall(self) -> float:
         """Return the seconds of the longest stall of the event loop."""
@@ -306,7 +308,7 @@ class Services:
         from ..ops.health.service import HealthProbe
 
         tables, places, measured = self.storage.tables, self.storage.places, self.scheduler.clock.finding
-        return HealthProbe(tables, self.clock, self._periods, places, measured, self.forms, self.began_monotonic)
+        return HealthProbe(tables, self.clock, self._periods, places, measured, self.forms, self.began_monotonic, self.unserved)
 
     @cached_property
     def metrics(self) -> Metrics:

@@ -55,6 +55,8 @@ class HealthObservation(NamedTuple):
     """The sentence that names stored forms of a newer version; '' if this process knows those of its storage."""
     sweeps: SweepTimes = SweepTimes()
     """When sweeps began."""
+    unserved: str = ""
+    """The sentence that names functions which are demanded and do not run; '' if all do."""
 
 
 class TimerHealth(NamedTuple):
@@ -84,7 +86,7 @@ def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
     The jobs count, whichever clock runs them. One without any tick is late only if this process is older than the allowed silence, so that
     a new installation is ready.
     """
-    wrong = [seen.newer] if seen.newer else []
+    wrong = [each for each in (seen.newer, seen.unserved) if each]
     skew = seen.clock.proven_ms
     if not seen.reachable:
         wrong.append("Storage does not answer.")

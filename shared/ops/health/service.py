@@ -31,13 +31,15 @@ class HealthProbe:
         measured: Callable[[], ClockFinding] = lambda: rules.UNMEASURED,
         forms: StoredForms | None = None,
         started: float | None = None,
+        unserved: str = "",
     ) -> None:
         """periods: seconds between the ticks of each deployed timer. places: the places of shards; if there are several, each account is
         probed. measured: returns the state of the wall clock. forms: the number of the stored forms, which each probe looks at. started:
-        start of the application by the monotonic clock; by default now."""
+        start of the application by the monotonic clock; by default now. unserved: the sentence that names functions which are demanded and do
+        not run; '' if all do."""
         self._measured, self._forms = measured, forms or StoredForms(tables, clock)
         self._tables, self._clock, self._periods = tables, clock, periods
-        self._places = places if len(places) > 1 else ()
+        self._places, self._unserved = places if len(places) > 1 else (), unserved
         self._started = clock.monotonic() if started is None else started
         self._cache: Cached[str, rules.Readiness] = Cached(self._look, clock, ttl=1.0, missing_ttl=1.0, size=1)
 
@@ -57,7 +59,9 @@ class HealthProbe:
         newer = sentence(self._forms) if self._forms.newer else ""
         times = times_of(next((row for row in page.rows if row.rk == SWEEP_ROW), None)) if page is not None else times_of(None)
         up = int((self._clock.monotonic() - self._started) * 1000)
-        seen = rules.HealthObservation(self._clock.now(), page is not None, ticks, up, accounts, self._measured(), newer, times)
+        seen = rules.HealthObservation(
+            self._clock.now(), page is not None, ticks, up, accounts, self._measured(), newer, times, self._unserved
+        )
         return rules.judge(seen, self._periods)
 
     async def _asked(self, table: str, pk: str, limit: int) -> Page | None:
