@@ -27,7 +27,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test slow prove quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference texts settings problems routes openapi typescript bicep snapshots lock sbom audit clean
+.PHONY: help setup run test slow prove quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference texts settings routes problems openapi typescript bicep snapshots lock package sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -137,6 +137,9 @@ snapshots:  ## bring infra/ into the compiler's form, and write infra/snapshots 
 
 lock: setup  ## pin what requirements*.in choose, with hashes, in requirements*.txt; ARGS=--upgrade renews all other pins
 	@devhost/dependencies/lock.sh $(ARGS)
+
+package: setup  ## make what is deployed, build/app.zip, and index it with a bare Python 3.13; needs the package index
+	@$(PY) -m devhost.dependencies.package $(ARGS)
 
 sbom: setup  ## write build/sbom: what is deployed and what nodes get, as CycloneDX
 	@$(PY) -m devhost.dependencies.sbom

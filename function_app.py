@@ -19,11 +19,12 @@ with exporting.import_failures(), importing():
     from shared.app.timers import KAFKA_SCHEDULES
     from shared.app.triggers import queue_functions, timer_functions
     from shared.core.setting_names import KAFKA_SOURCES, MIRROR
+    from shared.scheduler.queue_functions import SECOND
     from shared.web.functions_host import bind
 
-    get_app = Lazy(exporting.outlets, exporting.started, exporting.on_call)
-
     app = func.FunctionApp(http_auth_level=func.AuthLevel.ANONYMOUS)
+    # The worker lists the functions after this file has run, and before the app opens.
+    get_app = Lazy(exporting.outlets, exporting.started, exporting.on_call, lambda: (app.functions_bindings or (), os.environ))
     app.register_functions(bind(INDEX, find_route, get_app, exporting.on_call))
     app.register_functions(queue_functions(get_app.first, serving=get_app))
     app.register_functions(timer_functions(get_app))
@@ -32,6 +33,6 @@ with exporting.import_failures(), importing():
         app.register_functions(timer_functions(get_app, KAFKA_SCHEDULES))
     if os.environ.get(MIRROR) or os.environ.get(f"{MIRROR}__queueServiceUri"):
         # The second account of a mirrored pair has its own queues. The app listens to the queues of both accounts, whichever serves.
-        app.register_functions(queue_functions(get_app.second, MIRROR, "_second", get_app))
+        app.register_functions(queue_functions(get_app.second, MIRROR, SECOND, get_app))
     # A process must also search for the shards of its predecessor if nothing calls it.
     get_app.open_soon()

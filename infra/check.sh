@@ -37,7 +37,7 @@ if [ "$mode" = write ]; then
     for each in "$work/former" "$made"; do tr -d , <"$each" | sort >"$work/$(basename "$each").sorted"; done
     ! cmp -s "$work/former.sorted" "$work/$(basename "$made").sorted" || cp "$work/former" "$made"
   done
-  find . -type f ! -name '*.snapshot.json' ! -name sources.sha256 ! -name main.parameters.json ! -name check.sh |
+  find . -type f ! -name '*.snapshot.json' ! -name sources.sha256 ! -name main.parameters.json ! -name check.sh ! -path './hooks/*' |
     LC_ALL=C sort | xargs sha256sum >snapshots/sources.sha256
   exit
 fi
@@ -53,16 +53,19 @@ for file in snapshots/*.bicepparam; do
   snapshot "$file" validate || { echo "infra/$file deploys something else now. Read the difference, then run 'make snapshots'." >&2; exit 1; }
 done
 
-# refuses VALUE: `furtherSettings` with this content must not be deployed.
+# refuses PARAMETER VALUE BEGINNING: a deployment with this value must fail, with a message that begins so.
 refuses() {
   rm -rf "$work/refused"
   cp -R . "$work/refused"
-  sed "s|^param furtherSettings = .*|param furtherSettings = { $1 }|" snapshots/everything.bicepparam >"$work/refused/snapshots/refused.bicepparam"
-  ! snapshot "$work/refused/snapshots/refused.bicepparam" overwrite >"$work/said" 2>&1 && grep -q 'furtherSettings: the history' "$work/said" ||
-    { echo "infra/main.bicep deploys furtherSettings with the secret { $1 }: its variable shownSecrets must find it." >&2; exit 1; }
+  sed "s|^param $1 = .*|param $1 = $2|" snapshots/everything.bicepparam >"$work/refused/snapshots/refused.bicepparam"
+  ! snapshot "$work/refused/snapshots/refused.bicepparam" overwrite >"$work/said" 2>&1 && grep -q "$3" "$work/said" ||
+    { echo "infra/main.bicep deploys $1 = $2: it must refuse this." >&2; exit 1; }
 }
-refuses "OTEL_EXPORTER_OTLP_HEADERS: 'authorization=secret'"
-refuses "tocsin_admin_key: 'secret'"
-refuses "TocsinStorage: 'DefaultEndpointsProtocol=https;AccountName=a;AccountKey=secret'"
+refuses furtherSettings "{ OTEL_EXPORTER_OTLP_HEADERS: 'authorization=secret' }" 'furtherSettings: the history'
+refuses furtherSettings "{ tocsin_admin_key: 'secret' }" 'furtherSettings: the history'
+refuses furtherSettings "{ TocsinStorage: 'DefaultEndpointsProtocol=https;AccountName=a;AccountKey=secret' }" 'furtherSettings: the history'
+refuses location "'ukwest'" 'redundancy: ukwest has no availability zones'
+refuses standbyLocation "'westus'" 'redundancy: westus has no availability zones'
+refuses redundancy "'Standard_LRS'" 'zoneRedundant: without'
 
 echo "infra/: form, lint and snapshots are right."

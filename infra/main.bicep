@@ -7,7 +7,45 @@ targetScope = 'subscription'
 @maxLength(32)
 param environmentName string
 
-@description('Region of the app and of its home account.')
+@description('Region of the app and of its home account: one that has Flex Consumption.')
+@allowed([
+  'australiaeast'
+  'australiasoutheast'
+  'brazilsouth'
+  'canadacentral'
+  'centralindia'
+  'centralus'
+  'eastasia'
+  'eastus'
+  'eastus2'
+  'francecentral'
+  'germanywestcentral'
+  'italynorth'
+  'japaneast'
+  'koreacentral'
+  'northcentralus'
+  'northeurope'
+  'norwayeast'
+  'southafricanorth'
+  'southcentralus'
+  'southeastasia'
+  'southindia'
+  'spaincentral'
+  'swedencentral'
+  'uaenorth'
+  'uksouth'
+  'ukwest'
+  'westcentralus'
+  'westeurope'
+  'westus'
+  'westus2'
+  'westus3'
+])
+@metadata({
+  azd: {
+    type: 'location'
+  }
+})
 param location string
 
 @description('Region of the second storage account, for durability `mirrored`; none when empty. Best another one than `location`.')
@@ -16,7 +54,7 @@ param mirrorLocation string = ''
 @description('Region of a second app on the same accounts, for when the region of the first is lost; none when empty.')
 param standbyLocation string = ''
 
-@description('Redundancy of every account that holds events.')
+@description('Redundancy of every account, that of the deployed package included. Two of them need a region with availability zones.')
 @allowed([
   'Standard_LRS'
   'Standard_ZRS'
@@ -52,6 +90,32 @@ param signingKey string = ''
 @description('Whether the vault holds both keys already, so that the app gets its roles on them though this deployment writes neither.')
 param keysInVault bool = false
 
+@description('Admin key of a new installation, which azd generates: written if the vault has none, and neither `adminKey` nor `keysInVault` is given.')
+@secure()
+@metadata({
+  azd: {
+    type: 'generate'
+    config: {
+      length: 48
+      noSpecial: true
+    }
+  }
+})
+param firstAdminKey string
+
+@description('Signing key of a new installation, in the same way.')
+@secure()
+@metadata({
+  azd: {
+    type: 'generate'
+    config: {
+      length: 48
+      noSpecial: true
+    }
+  }
+})
+param firstSigningKey string
+
 @description('Kafka topics whose messages are events, each with its tenant\'s `uid` and without passwords (TOCSIN_KAFKA_SOURCES).')
 param kafkaSources array = []
 
@@ -77,6 +141,12 @@ param armResourceGroups array = []
 @description('Whether accounts and vault are reached through private endpoints alone. The app itself stays public.')
 param privateNetwork bool = false
 
+@description('Whether the app calls out from one fixed address per region, which receivers can allow: a virtual network with a NAT gateway.')
+param natGateway bool = false
+
+@description('Whether Azure refuses to delete the accounts that hold events, until somebody removes their locks.')
+param deleteLock bool = false
+
 @description('Memory of an instance in MB. Its cores follow from it: a quarter, one or two. The price of a second is in proportion to the memory.')
 @allowed([
   512
@@ -85,8 +155,8 @@ param privateNetwork bool = false
 ])
 param instanceMemory int = 512
 
-@description('The most instances of each group of functions.')
-@minValue(40)
+@description('The most instances of each group of functions: all HTTP functions are one, and every other function is one of its own.')
+@minValue(1)
 @maxValue(1000)
 param maximumInstances int = 100
 
@@ -95,10 +165,13 @@ param maximumInstances int = 100
 @maxValue(1000)
 param httpConcurrency int = 0
 
-@description('Instances that are always ready, as `{ name: "http" or "function:NAME", instanceCount: n }`.')
-param alwaysReady array = []
+@description('Instances that are always ready, such as `http=1,function:fire_shard=1`; none when empty.')
+param alwaysReady string = ''
 
-@description('How instances are replaced at a deployment or a change of settings: all at once, or in batches (a preview of Azure).')
+@description('Whether the instances of the app are spread over availability zones. Azure then keeps two of each group ready, and bills them.')
+param zoneRedundant bool = false
+
+@description('How instances are replaced at a deployment or a change of settings: all at once, or in batches. Not every region has the second.')
 @allowed([
   'Recreate'
   'RollingUpdate'
@@ -153,6 +226,27 @@ var mostRequests = bodyRoom / bodyLimit
 var requestsAtOnce = httpConcurrency == 0 || httpConcurrency > mostRequests ? mostRequests : httpConcurrency
 // The shards that are served at a time stay below a part of it too; their events take several times their bytes in memory.
 var shardBytes = instanceMemory == 512 ? 16777216 : 67108864
+// Flex Consumption has these regions, and they have no availability zones.
+var withoutZones = [
+  'australiasoutheast'
+  'northcentralus'
+  'southindia'
+  'ukwest'
+  'westcentralus'
+  'westus'
+]
+var zonal = endsWith(redundancy, 'ZRS')
+var wrongRegions = filter([location, mirrorLocation, standbyLocation], each => contains(withoutZones, each))
+var checkedRedundancy = zonal && !empty(wrongRegions)
+  ? fail('redundancy: ${join(wrongRegions, ', ')} has no availability zones, which ${redundancy} needs. Choose another region, or azd env set TOCSIN_REDUNDANCY Standard_LRS')
+  : redundancy
+var checkedZones = zoneRedundant && !zonal
+  ? fail('zoneRedundant: without an account in several zones nobody would deliver after the loss of one. azd env set TOCSIN_REDUNDANCY Standard_ZRS')
+  : zoneRedundant
+var readyInstances = map(filter(split(alwaysReady, ','), each => !empty(trim(each))), each => {
+  name: trim(split(each, '=')[0])
+  instanceCount: int(trim(split(each, '=')[1]))
+})
 var auditLogs = storageAudit ? ['StorageWrite', 'StorageDelete'] : []
 
 // The names of shared/storage/names.py; a test compares them.
@@ -242,6 +336,8 @@ module vault 'modules/vault.bicep' = {
     adminKey: adminKey
     signingKey: signingKey
     keysInVault: keysInVault
+    firstAdminKey: firstAdminKey
+    firstSigningKey: firstSigningKey
     clientSecretNames: union(map(clientCertificates, each => each.secret), [])
     principalId: identity.outputs.principalId
     privateOnly: privateNetwork
@@ -257,7 +353,8 @@ module home 'modules/storage.bicep' = {
   params: {
     name: 'tocsin0${token}'
     location: location
-    redundancy: redundancy
+    redundancy: checkedRedundancy
+    deleteLock: deleteLock
     tables: allTables
     queues: allQueues
     principalId: identity.outputs.principalId
@@ -276,7 +373,8 @@ module scale 'modules/storage.bicep' = [
     params: {
       name: name
       location: location
-      redundancy: redundancy
+      redundancy: checkedRedundancy
+      deleteLock: deleteLock
       tables: shardTables
       queues: []
       principalId: identity.outputs.principalId
@@ -295,7 +393,8 @@ module mirror 'modules/storage.bicep' = if (mirrored) {
   params: {
     name: 'tocsinm${token}'
     location: mirrorLocation
-    redundancy: redundancy
+    redundancy: checkedRedundancy
+    deleteLock: deleteLock
     tables: allTables
     queues: allQueues
     principalId: identity.outputs.principalId
@@ -429,9 +528,12 @@ module place 'modules/place.bicep' = {
     instanceMemory: instanceMemory
     maximumInstances: maximumInstances
     httpConcurrency: requestsAtOnce
-    alwaysReady: alwaysReady
+    alwaysReady: readyInstances
+    zoneRedundant: checkedZones
     siteUpdateStrategy: siteUpdateStrategy
     privateNetwork: privateNetwork
+    natGateway: natGateway
+    redundancy: checkedRedundancy
     targets: concat(homeTargets, mirrorTargets)
     scaleTargets: [for index in range(0, scaleAccounts): scale[index].outputs.id]
     tags: allTags
@@ -458,8 +560,11 @@ module standby 'modules/place.bicep' = if (!empty(standbyLocation)) {
     maximumInstances: maximumInstances
     httpConcurrency: requestsAtOnce
     alwaysReady: []
+    zoneRedundant: false
     siteUpdateStrategy: siteUpdateStrategy
     privateNetwork: privateNetwork
+    natGateway: natGateway
+    redundancy: checkedRedundancy
     targets: concat(homeTargets, mirrorTargets)
     scaleTargets: [for index in range(0, scaleAccounts): scale[index].outputs.id]
     tags: allTags
@@ -494,6 +599,8 @@ output TOCSIN_URL string = place.outputs.url
 output TOCSIN_APP string = place.outputs.appName
 output TOCSIN_VAULT string = vault.outputs.name
 output TOCSIN_HOME_ACCOUNT string = home.outputs.name
+output TOCSIN_OUTBOUND_ADDRESS string = place.outputs.outboundAddress
 output TOCSIN_TOPIC string = eventGridTopic ? topic!.outputs.endpoint : ''
 output TOCSIN_STANDBY_URL string = empty(standbyLocation) ? '' : standby!.outputs.url
+output TOCSIN_STANDBY_OUTBOUND_ADDRESS string = empty(standbyLocation) ? '' : standby!.outputs.outboundAddress
 output TOCSIN_STANDBY_APP string = empty(standbyLocation) ? '' : standby!.outputs.appName

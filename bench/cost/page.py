@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from devhost.azurite import ROOT
+from shared.app.timers import SCHEDULES, SOON_FUNCTION
+from shared.scheduler.queue_functions import QUEUE_FUNCTIONS
 
+from . import rules
 from .loads import LOADS
+from .prices import Prices
 
 RESULTS: Final = Path(__file__).parent / "results.json"
 """The figures that the documentation shows."""
@@ -47,6 +51,7 @@ def blocks(results: Results) -> dict[str, str]:
     loads = _by_load(results)
     return {
         "summary": "\n".join(_summary(loads)),
+        "more": "\n".join(_more(Prices())),
     }
 
 
@@ -80,6 +85,31 @@ def _summary(loads: Mapping[str, Mapping[int, Any]]) -> list[str]:
         for sizes in loads.values()
     ]
     return _table(["load", *(f"USD, {size:,} MB" for size in SIZES)], 1, rows)
+
+
+def groups() -> int:
+    """Return the number of groups of functions that scale alone: all HTTP functions together, and every other one."""
+    return 1 + len({SOON_FUNCTION, *SCHEDULES, *(name for name, *_ in QUEUE_FUNCTIONS)})
+
+
+def _more(prices: Prices) -> list[str]:
+    queues = len({queue for _, queue, _ in QUEUE_FUNCTIONS}) + 1
+    address = prices.nat_gateway + prices.public_address
+
+    def row(title: str, cost: Callable[[int], float]) -> list[str]:
+        return [title, *(_usd(cost(size)) for size in SIZES)]
+
+    return _table(
+        ["beside it", *(f"USD, {size:,} MB" for size in SIZES)],
+        1,
+        [
+            row("an always-ready instance that is idle", lambda size: rules.ready(1, size, 0.0, prices)),
+            row("an always-ready instance that always executes", lambda size: rules.ready(1, size, 1.0, prices)),
+            row(f"`zoneRedundant`: two idle ones of each of {groups()} groups", lambda size: rules.ready(2 * groups(), size, 0.0, prices)),
+            row("`natGateway`, for each region", lambda _: address),
+            row(f"the scale controller's looks at {queues} queues, if they are billed", lambda _: rules.controller_polls(queues, prices)),
+        ],
+    )
 
 
 def read() -> dict[str, Any]:

@@ -26,6 +26,8 @@ class Prices:
 
     gb_second: Annotated[float, "price of a second of 1 GB of an on-demand instance while it executes", f"{_PRICING}/functions"] = 0.000026
     free_gb_seconds: Annotated[float, "GB-seconds free each month", f"{_PRICING}/functions"] = 100_000
+    ready_gb_second: Annotated[float, "price of a second of 1 GB of an always-ready instance", "an article; no list"] = 0.000004
+    ready_active_gb_second: Annotated[float, "what a second costs more in which it executes", "an article; no list"] = 0.000016
     million_executions: Annotated[float, "price of a million executions", f"{_PRICING}/functions"] = 0.40
     free_executions: Annotated[float, "executions free each month", f"{_PRICING}/functions"] = 250_000
     least_ms: Annotated[float, "shortest time in ms for which a period of activity is billed", _PLAN] = 1000
@@ -43,6 +45,9 @@ class Prices:
     metric_alert: Annotated[float, "price a month of a metric alert, for each time series that it watches", f"{_PRICING}/monitor"] = 0.10
     vault_10k: Annotated[float, "price of 10,000 operations of a vault", f"{_PRICING}/key-vault"] = 0.03
     private_endpoint: Annotated[float, "price of a private endpoint for a month", f"{_PRICING}/private-link"] = 7.30
+    nat_gateway: Annotated[float, "price of a NAT gateway for a month", f"{_PRICING}/azure-nat-gateway"] = 32.85
+    public_address: Annotated[float, "price of its public address for a month", f"{_PRICING}/ip-addresses"] = 3.65
+    controller_poll_s: Annotated[float, "seconds between two looks of the scale controller at a queue", "durable-extension#391"] = 10.0
     warm_s: Annotated[float, "seconds that an instance and its queue listener stay after the last invocation", "assumed"] = 300.0
     vault_reads_day: Annotated[float, "reads a day of each secret that settings refer to", "assumed"] = 24.0
     metric_row_bytes: Annotated[float, "bytes of one value of a platform metric that is copied to the logs", "estimated"] = 400.0

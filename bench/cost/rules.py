@@ -240,6 +240,22 @@ def bill(usage: Usage, deployed: Deployed | None, memory_mb: int, prices: Prices
     return Bill(usage, memory_mb, gb_seconds, parts, sum(parts.values()) + granted * free)
 
 
+def ready(instances: float, memory_mb: int, share: float, prices: Prices) -> float:
+    """Return the costs a month of always-ready instances that execute for this share of the time. They have no free amounts."""
+    return instances * memory_mb / 1024 * MONTH * (prices.ready_gb_second + share * prices.ready_active_gb_second)
+
+
+def ready_pays_from(memory_mb: int, prices: Prices) -> float:
+    """Return the share of the time above which an always-ready instance costs less than one on demand that has the free amount."""
+    saved = memory_mb / 1024 * MONTH * (prices.gb_second - prices.ready_active_gb_second)
+    return (ready(1, memory_mb, 0.0, prices) + prices.free_gb_seconds * prices.gb_second) / saved
+
+
+def controller_polls(queues: int, prices: Prices) -> float:
+    """Return the costs a month of the scale controller's looks at the queues, if each is billed as an operation."""
+    return queues * MONTH / prices.controller_poll_s * prices.queue_10k / 1e4
+
+
 def fixed_costs(deployed: Deployed, prices: Prices) -> dict[str, float]:
     """Return the costs a month, by kind, that a deployment has without any load or timer."""
     rows = (deployed.site_diagnostics * prices.site_metrics + deployed.service_diagnostics * prices.service_metrics) * MONTH / 60

@@ -29,6 +29,9 @@ param httpConcurrency int
 param alwaysReady array
 param siteUpdateStrategy string
 
+@description('Whether instances are spread over availability zones.')
+param zoneRedundant bool
+
 @description('Subnet that the app reaches its storage through; none when empty.')
 param subnetId string
 param tags object
@@ -49,6 +52,7 @@ resource plan 'Microsoft.Web/serverfarms@2024-11-01' = {
   }
   properties: {
     reserved: true
+    zoneRedundant: zoneRedundant
   }
 }
 

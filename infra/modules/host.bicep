@@ -4,6 +4,7 @@ metadata description = 'The account of the Functions host: the deployed package,
 @maxLength(24)
 param name string
 param location string
+param redundancy string
 
 @description('Principal of the app.')
 param principalId string
@@ -23,7 +24,7 @@ resource account 'Microsoft.Storage/storageAccounts@2023-05-01' = {
   location: location
   tags: tags
   kind: 'StorageV2'
-  sku: { name: 'Standard_LRS' }
+  sku: { name: redundancy }
   properties: {
     allowBlobPublicAccess: false
     allowCrossTenantReplication: false

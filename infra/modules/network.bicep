@@ -1,7 +1,13 @@
-metadata description = 'A virtual network: one subnet for the app, one for private endpoints, and the zones that name these.'
+metadata description = 'A virtual network: one subnet for the app, one for private endpoints with the zones that name these, and the fixed address that the app calls out from.'
 
 param token string
 param location string
+
+@description('Whether there are private endpoints to name.')
+param privateNetwork bool
+
+@description('Whether the app calls out through a NAT gateway.')
+param natGateway bool
 param tags object
 
 var appSubnet = 'app'
@@ -12,6 +18,29 @@ var zoneNames = [
   'privatelink.table.${environment().suffixes.storage}'
   'privatelink.vaultcore.azure.net'
 ]
+
+resource outbound 'Microsoft.Network/publicIPAddresses@2024-01-01' = if (natGateway) {
+  name: 'pip-tocsin-${token}'
+  location: location
+  tags: tags
+  sku: { name: 'Standard' }
+  properties: {
+    publicIPAllocationMethod: 'Static'
+    publicIPAddressVersion: 'IPv4'
+  }
+}
+
+resource nat 'Microsoft.Network/natGateways@2024-01-01' = if (natGateway) {
+  name: 'nat-tocsin-${token}'
+  location: location
+  tags: tags
+  sku: { name: 'Standard' }
+  properties: {
+    publicIpAddresses: [
+      { id: outbound.id }
+    ]
+  }
+}
 
 // The subnets are part of the network, not children of it: a second deployment of a network without them would take them away.
 resource network 'Microsoft.Network/virtualNetworks@2024-01-01' = {
@@ -30,6 +59,9 @@ resource network 'Microsoft.Network/virtualNetworks@2024-01-01' = {
         properties: {
           // An instance takes an address: room for as many as the app may have.
           addressPrefix: '10.91.0.0/20'
+          natGateway: natGateway ? { id: nat.id } : null
+          // Storage of this region is reached beside the gateway, which bills each byte.
+          serviceEndpoints: natGateway && !privateNetwork ? [{ service: 'Microsoft.Storage' }] : []
           delegations: [
             {
               name: 'functions'
@@ -52,7 +84,7 @@ resource network 'Microsoft.Network/virtualNetworks@2024-01-01' = {
 }
 
 resource zones 'Microsoft.Network/privateDnsZones@2020-06-01' = [
-  for name in zoneNames: {
+  for name in zoneNames: if (privateNetwork) {
     name: name
     location: 'global'
     tags: tags
@@ -60,7 +92,7 @@ resource zones 'Microsoft.Network/privateDnsZones@2020-06-01' = [
 ]
 
 resource links 'Microsoft.Network/privateDnsZones/virtualNetworkLinks@2020-06-01' = [
-  for (name, index) in zoneNames: {
+  for (name, index) in zoneNames: if (privateNetwork) {
     parent: zones[index]
     name: 'tocsin-${token}'
     location: 'global'
@@ -76,6 +108,7 @@ resource links 'Microsoft.Network/privateDnsZones/virtualNetworkLinks@2020-06-01
 
 output appSubnetId string = '${network.id}/subnets/${appSubnet}'
 output endpointSubnetId string = '${network.id}/subnets/${endpointSubnet}'
+output outboundAddress string = natGateway ? outbound!.properties.ipAddress : ''
 output zoneIds object = {
   blob: zones[0].id
   queue: zones[1].id

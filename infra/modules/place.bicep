@@ -25,6 +25,11 @@ param alwaysReady array
 param siteUpdateStrategy string
 param privateNetwork bool
 
+@description('Whether the app calls out from one fixed address.')
+param natGateway bool
+param redundancy string
+param zoneRedundant bool
+
 @description('What to reach by private endpoints: `{ name, id, group }`, group being table, queue or vault.')
 param targets array
 
@@ -32,11 +37,15 @@ param targets array
 param scaleTargets array
 param tags object
 
-module network 'network.bicep' = if (privateNetwork) {
+var inNetwork = privateNetwork || natGateway
+
+module network 'network.bicep' = if (inNetwork) {
   name: '${service}-network'
   params: {
     token: token
     location: location
+    privateNetwork: privateNetwork
+    natGateway: natGateway
     tags: tags
   }
 }
@@ -46,6 +55,7 @@ module host 'host.bicep' = {
   params: {
     name: 'host${token}'
     location: location
+    redundancy: redundancy
     principalId: principalId
     privateOnly: privateNetwork
     workspaceId: workspaceId
@@ -121,7 +131,8 @@ module app 'app.bicep' = {
     httpConcurrency: httpConcurrency
     alwaysReady: alwaysReady
     siteUpdateStrategy: siteUpdateStrategy
-    subnetId: privateNetwork ? network!.outputs.appSubnetId : ''
+    zoneRedundant: zoneRedundant
+    subnetId: inNetwork ? network!.outputs.appSubnetId : ''
     tags: tags
   }
   dependsOn: [
@@ -132,4 +143,5 @@ module app 'app.bicep' = {
 }
 
 output url string = app.outputs.url
+output outboundAddress string = natGateway ? network!.outputs.outboundAddress : ''
 output appName string = app.outputs.name

@@ -5,6 +5,9 @@ metadata description = 'One storage account of events: tables, queues, and what 
 param name string
 param location string
 param redundancy string
+
+@description('Whether Azure refuses to delete it.')
+param deleteLock bool
 param tables array
 param queues array
 
@@ -111,6 +114,16 @@ resource queueDiagnostics 'Microsoft.Insights/diagnosticSettings@2021-05-01-prev
     metrics: [
       { category: 'Transaction', enabled: platformMetrics }
     ]
+  }
+}
+
+// Tables have no soft delete: with an account all its events are gone.
+resource lock 'Microsoft.Authorization/locks@2020-05-01' = if (deleteLock) {
+  name: 'tocsin'
+  scope: account
+  properties: {
+    level: 'CanNotDelete'
+    notes: 'Events, leases and tenants are in this account, and a deleted account cannot be recovered.'
   }
 }
 

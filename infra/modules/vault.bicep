@@ -14,6 +14,14 @@ param signingKey string
 @description('Whether the vault holds both secrets already.')
 param keysInVault bool
 
+@description('Written if there is neither `adminKey` nor a secret in the vault.')
+@secure()
+param firstAdminKey string
+
+@description('The same for the signing key.')
+@secure()
+param firstSigningKey string
+
 @description('Names of the secrets or certificates in it that are client certificates of channels.')
 param clientSecretNames array
 
@@ -69,8 +77,27 @@ resource signingKeySecret 'Microsoft.KeyVault/vaults/secrets@2023-07-01' = if (!
   }
 }
 
+// A generated key must never replace one that is in use: with another signing key every webhook secret would be another.
+module firstAdminKeySecret 'first-secret.bicep' = if (!keysInVault && empty(adminKey) && !empty(firstAdminKey)) {
+  name: 'first-admin-key'
+  params: {
+    vaultName: vault.name
+    name: adminKeyName
+    value: firstAdminKey
+  }
+}
+
+module firstSigningKeySecret 'first-secret.bicep' = if (!keysInVault && empty(signingKey) && !empty(firstSigningKey)) {
+  name: 'first-signing-key'
+  params: {
+    vaultName: vault.name
+    name: signingKeyName
+    value: firstSigningKey
+  }
+}
+
 // Azure refuses a role on a secret that is not there, so a deployment assigns one only if it writes the secret or knows of it.
-resource adminKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (keysInVault || !empty(adminKey)) {
+resource adminKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (keysInVault || !empty(adminKey) || !empty(firstAdminKey)) {
   name: guid(vault.id, adminKeyName, principalId, secretsUser)
   scope: adminKeySecret
   properties: {
@@ -78,9 +105,12 @@ resource adminKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = 
     principalType: 'ServicePrincipal'
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', secretsUser)
   }
+  dependsOn: [
+    firstAdminKeySecret
+  ]
 }
 
-resource signingKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (keysInVault || !empty(signingKey)) {
+resource signingKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (keysInVault || !empty(signingKey) || !empty(firstSigningKey)) {
   name: guid(vault.id, signingKeyName, principalId, secretsUser)
   scope: signingKeySecret
   properties: {
@@ -88,6 +118,9 @@ resource signingKeyReading 'Microsoft.Authorization/roleAssignments@2022-04-01' 
     principalType: 'ServicePrincipal'
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', secretsUser)
   }
+  dependsOn: [
+    firstSigningKeySecret
+  ]
 }
 
 resource clientSecrets 'Microsoft.KeyVault/vaults/secrets@2023-07-01' existing = [

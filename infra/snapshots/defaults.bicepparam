@@ -3,3 +3,5 @@ using '../main.bicep'
 
 param environmentName = 'test'
 param location = 'westeurope'
+param firstAdminKey = ''
+param firstSigningKey = ''

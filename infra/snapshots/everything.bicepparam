@@ -3,6 +3,8 @@ using '../main.bicep'
 
 param environmentName = 'test'
 param location = 'westeurope'
+param firstAdminKey = ''
+param firstSigningKey = ''
 param mirrorLocation = 'northeurope'
 param standbyLocation = 'northeurope'
 param redundancy = 'Standard_GZRS'
@@ -24,12 +26,13 @@ param clientCertificates = [
 ]
 param armResourceGroups = ['nodes-1', 'nodes-2']
 param privateNetwork = true
+param natGateway = true
+param deleteLock = true
 param instanceMemory = 2048
-param maximumInstances = 40
+param maximumInstances = 2
 param httpConcurrency = 8
-param alwaysReady = [
-  { name: 'http', instanceCount: 1 }
-]
+param alwaysReady = 'http=1, function:fire_shard=2'
+param zoneRedundant = true
 param siteUpdateStrategy = 'RollingUpdate'
 param furtherSettings = { TOCSIN_OWNERS: '16' }
 param alertEmail = 'ops@example.com'

@@ -3,6 +3,8 @@ using '../main.bicep'
 
 param environmentName = 'test'
 param location = 'westeurope'
+param firstAdminKey = ''
+param firstSigningKey = ''
 param standbyLocation = 'northeurope'
 param scaleAccounts = 3
 param newShards = '1,2,3'

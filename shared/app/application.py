@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -150,6 +150,14 @@ class Application(Services):
     def body_limit(self) -> int:
         """Largest body in bytes that the host lets in, whatever a route accepts."""
         return self.settings.body_limit
+
+    def judge(self, functions: Iterable[str], environment: Mapping[str, str]) -> None:
+        """Have `readyz` of each side say which functions that the settings demand do not run. functions: those that the host was given."""
+        from .given_functions import GivenFunctions
+
+        given = GivenFunctions(functions, environment)
+        for side in self._sides():
+            side.unserved = given.fault(self.settings, second=side is self.other)
 
     async def admit_write(self) -> None:
         """Raise 503 if storage has the stored forms of a newer version."""

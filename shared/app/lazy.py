@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ..core.errors import TocsinError, UnsafeSettings
@@ -40,12 +40,14 @@ class Lazy:
         outlets: Sequence[Outlet] = (),
         outlets_ready: Callable[[], Awaitable[None]] = all_there,
         on_call: Callable[[], Awaitable[None]] = all_there,
+        functions: Callable[[], tuple[Iterable[str], Mapping[str, str]]] | None = None,
         parent: ParentWatch | None = None,
         end: Callable[[int], None] = os._exit,
     ) -> None:
         """outlets: receivers of the metrics; all are there when `outlets_ready` returns. on_call: awaited before each call is served.
+        functions: returns the names of the functions that the host was given, and the variables of this process; `readyz` judges them.
         parent: watches the host; by default, the host that the command line shows. end: ends this process, without waiting for threads."""
-        self._outlets, self._outlets_ready, self._on_call = outlets, outlets_ready, on_call
+        self._outlets, self._outlets_ready, self._on_call, self._functions = outlets, outlets_ready, on_call, functions
         self._parent, self._end = parent or ParentWatch(sys.argv), end
         self._app: Application | None = None
         self._start: asyncio.Task[Application] | None = None
@@ -81,6 +83,8 @@ class Lazy:
         # In a clone the first question runs git; `readyz` asks again, and the answer is kept.
         opening = Application.open(outlets=self._outlets, outlets_ready=self._outlets_ready, process=ProcessIdentity())
         app, _ = await asyncio.gather(opening, asyncio.to_thread(version))
+        if self._functions is not None:
+            app.judge(*self._functions())
         # Set before this task is done: a call that came between its end and the callers' going on would open another application.
         self._app = app
         self._begin(app.recover())

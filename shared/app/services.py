@@ -80,6 +80,8 @@ class Services:
     """Called with the side that serves after a failover."""
     leaving: bool
     """True once the process is about to end."""
+    unserved: str = ""
+    """The sentence that names functions which are demanded and do not run; '' if all do."""
 
     def longest_stall(self) -> float:
         """Return the seconds of the longest stall of the event loop."""
@@ -309,7 +311,7 @@ class Services:
 
         tables, places, measured = self.storage.tables, self.storage.places, self.scheduler.clock.finding
         looked = self.scheduler.wakes.looked if self.scheduler.wakes.on else None
-        return HealthProbe(tables, self.clock, self._periods, places, measured, self.forms, self.began_monotonic, looked)
+        return HealthProbe(tables, self.clock, self._periods, places, measured, self.forms, self.began_monotonic, looked, self.unserved)
 
     @cached_property
     def metrics(self) -> Metrics:

@@ -6,7 +6,7 @@ counts only the commits that are there. Changes that are not committed do not sh
     an installed wheel        its metadata, which the build computed
     a clone                   git
     an output of git archive  .git_archival.txt, into which git writes the commit
-    a deployed app            version.txt beside this file; `python -I shared/core/version.py` writes it before the app is packed
+    a deployed app            version.txt beside this file, which the package is made with (infra/hooks/package.py)
 
 The build backend loads this file alone, without the package.
 """
@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -47,8 +46,7 @@ def recorded_version() -> str:
     written = package / "core" / "version.txt"
     if archived := _of_archive(package.parent):
         return archived
-    # In a clone, the file may be left from a former deployment.
-    if written.exists() and not (package.parent / ".git").exists():
+    if written.exists():
         return written.read_text().strip()
     return f"{BASE}.dev0"
 
@@ -101,15 +99,3 @@ def _git(root: Path, *arguments: str) -> str:
         # No git on this machine, or one that hangs: the version only says less.
         return ""
     return answer.stdout.strip() if answer.returncode == 0 else ""
-
-
-def main() -> int:
-    """Write version.txt, print the version."""
-    found = version()
-    Path(__file__).resolve().with_name("version.txt").write_text(f"{found}\n")
-    print(found)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from ..storage.names import QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS
 from ..storage.ports import Message
@@ -17,6 +18,8 @@ QUEUE_FUNCTIONS: tuple[tuple[str, str, Act], ...] = (
     ("ingest_events", QUEUE_INGEST, lambda scheduler, message, own: scheduler.intake.serve(message, own=own)),
 )
 """Name, queue and action of each queue function. The test kit plays the host from the same table."""
+SECOND: Final = "_second"
+"""Ends the names of the functions on the queues of the second account of a mirrored pair."""
 
 POISON_ACTS: tuple[tuple[str, Act], ...] = (
     (f"{QUEUE_SHARDS}-poison", lambda scheduler, message, own: scheduler.firing.poisoned(message.text)),

@@ -63,6 +63,8 @@ class HealthObservation(NamedTuple):
     """When sweeps began."""
     looked: Millis | None = None
     """Time of the last look at coming events, by a sweep or a planned wake; 0 for never, None if wakes are off or storage is away."""
+    unserved: str = ""
+    """The sentence that names functions which are demanded and do not run; '' if all do."""
 
 
 class TimerHealth(NamedTuple):
@@ -94,7 +96,7 @@ def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
     The jobs count, whichever clock runs them. One without any tick is late only if this process is older than the allowed silence, so that
     a new installation is ready.
     """
-    wrong = [seen.newer] if seen.newer else []
+    wrong = [each for each in (seen.newer, seen.unserved) if each]
     skew = seen.clock.proven_ms
     if not seen.reachable:
         wrong.append("Storage does not answer.")

@@ -32,15 +32,16 @@ class HealthProbe:
         forms: StoredForms | None = None,
         started: float | None = None,
         looked: Callable[[], Awaitable[Millis]] | None = None,
+        unserved: str = "",
     ) -> None:
         """periods: seconds between the ticks of each deployed timer. places: the places of shards; if there are several, each account is
         probed. measured: returns the state of the wall clock. forms: the number of the stored forms, which each probe looks at. started:
         start of the application by the monotonic clock; by default now. looked: returns the time of the last look at coming events, 0 for
-        never; None if planned wakes are off."""
+        never; None if planned wakes are off. unserved: the sentence that names functions which are demanded and do not run; '' if all do."""
         self._looked = looked
         self._measured, self._forms = measured, forms or StoredForms(tables, clock)
         self._tables, self._clock, self._periods = tables, clock, periods
-        self._places = places if len(places) > 1 else ()
+        self._places, self._unserved = places if len(places) > 1 else (), unserved
         self._started = clock.monotonic() if started is None else started
         self._cache: Cached[str, rules.Readiness] = Cached(self._look, clock, ttl=1.0, missing_ttl=1.0, size=1)
 
@@ -61,7 +62,8 @@ class HealthProbe:
         times = times_of(next((row for row in page.rows if row.rk == SWEEP_ROW), None)) if page is not None else times_of(None)
         looked = await self._when_looked() if page is not None else None
         up = int((self._clock.monotonic() - self._started) * 1000)
-        seen = rules.HealthObservation(self._clock.now(), page is not None, ticks, up, accounts, self._measured(), newer, times, looked)
+        now, measured = self._clock.now(), self._measured()
+        seen = rules.HealthObservation(now, page is not None, ticks, up, accounts, measured, newer, times, looked, self._unserved)
         return rules.judge(seen, self._periods)
 
     async def _when_looked(self) -> Millis | None:

@@ -59,6 +59,7 @@ SHORT = {
     # They need a network or an account.
     "audit": Short("--help", says="known vulnerabilities"),
     "lock": Short("--help", says="Needs a network"),
+    "package": Short("--help", says="bare Python 3.13"),
     "conformance": Short("--help", says="--account"),
 }
 INCLUDED = {"settings": "reference", "problems": "reference"}

@@ -30,7 +30,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clone")
     for name in NEEDED:
         shutil.copy(ROOT / name, folder)
-    shutil.copytree(ROOT / "shared" / "core", folder / "shared" / "core", ignore=shutil.ignore_patterns("__pycache__", "version.txt"))
+    shutil.copytree(ROOT / "shared" / "core", folder / "shared" / "core", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "shared" / "__init__.py", folder / "shared")
     run("git", "init", "-q", cwd=folder)
     run("git", "add", "-A", cwd=folder)

@@ -19,10 +19,13 @@ from bench.cost.rules import (
     Usage,
     bill,
     billed,
+    controller_polls,
     fixed_costs,
     month,
     per_million,
     periods,
+    ready,
+    ready_pays_from,
 )
 
 PRICES = Prices()
@@ -156,6 +159,26 @@ def test_durations(text: str, expected: float) -> None:
 
 
 WRONG = {'{"gb": 1}': "no price is called 'gb'", '{"log_gb": "2"}': "log_gb must be a number", "[]": "no price", "{": "Expecting"}
+
+
+def test_an_always_ready_instance_costs_its_memory_all_month_and_more_while_it_executes() -> None:
+    month = 30 * 86_400 * 0.5
+    assert ready(1, 512, 0.0, PRICES) == pytest.approx(month * 0.000004)
+    assert ready(2, 1024, 0.5, PRICES) == pytest.approx(2 * 2 * month * (0.000004 + 0.5 * 0.000016))
+
+
+@pytest.mark.parametrize("memory", [512, 2048])
+def test_above_that_share_of_the_time_it_costs_less_than_one_on_demand_and_below_it_more(memory: int) -> None:
+    share = ready_pays_from(memory, PRICES)
+    assert 0 < share < 1
+    for more in (-0.01, 0.01):
+        seconds = (share + more) * 30 * 86_400
+        on_demand = bill(Usage({"http": seconds}, {}, 0, 0, 0, 0, {}, 0), Deployed(), memory, PRICES).parts["compute"]
+        assert (ready(1, memory, share + more, PRICES) < on_demand) is (more > 0)
+
+
+def test_looks_of_the_scale_controller_are_one_operation_for_each_queue_and_time() -> None:
+    assert controller_polls(4, PRICES) == pytest.approx(4 * 6 * 60 * 24 * 30 * 0.004 / 1e4)
 
 
 def test_prices_of_a_file(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from .snapshots import CLIENT_ID, TOKEN_CLIENT_ID, TOKEN_IDENTITY, Deployment, R
 ACCOUNTS, VAULTS, SITES = "Microsoft.Storage/storageAccounts", "Microsoft.KeyVault/vaults", "Microsoft.Web/sites"
 INSIGHTS, TOPICS, NETWORKS = "Microsoft.Insights/components", "Microsoft.EventGrid/topics", "Microsoft.Network/virtualNetworks"
 ASSIGNMENTS = "Microsoft.Authorization/roleAssignments"
+ENDPOINTS, GATEWAYS, ADDRESSES = (f"Microsoft.Network/{each}" for each in ("privateEndpoints", "natGateways", "publicIPAddresses"))
 POLICIES = f"{SITES}/basicPublishingCredentialsPolicies"
 FURTHER = frozenset({"TOCSIN_OWNERS"})
 """Settings that the snapshot `everything` adds by the parameter `furtherSettings`."""
@@ -262,7 +263,7 @@ DEMANDED: dict[str, dict[str, Any]] = {
 @check
 def demands(made: Deployment) -> Iterator[str]:
     """No shared keys, no public blobs, no old TLS; in a private network no public address either."""
-    private = bool(made.of(NETWORKS))
+    private = bool(made.of(ENDPOINTS))
     closed = {
         "publicNetworkAccess": "Disabled" if private else "Enabled",
         "networkAcls.defaultAction": "Deny" if private else "Allow",
@@ -299,7 +300,7 @@ def network(made: Deployment) -> Iterator[str]:
     }
     needed |= {(made.one(VAULTS)["id"], "vault")}
     links = [(each["id"].partition("/virtualNetworkLinks/")[0], each["properties"]["virtualNetwork"]["id"]) for each in _links(made)]
-    for site in made.of(SITES) if made.of(NETWORKS) else ():
+    for site in made.of(SITES) if made.of(ENDPOINTS) else ():
         net = next(each for each in made.of(NETWORKS) if _group(each) == _group(site))
         host = next(each for each in made.of(ACCOUNTS) if _group(each) == _group(site) and kind_of(each) == "host")
         led = set()
@@ -327,6 +328,23 @@ def network(made: Deployment) -> Iterator[str]:
             yield f"{site['name']} is not in the subnet of its network"
         if [each["properties"]["serviceName"] for each in subnets["app"].get("delegations", [])] != ["Microsoft.App/environments"]:
             yield f"{net['name']}: Flex Consumption may not use the app's subnet"
+
+
+@check
+def outbound(made: Deployment) -> Iterator[str]:
+    """Where there is a gateway, the app of each region calls out through the one of its region, from an address that stays."""
+    addresses = {each["id"]: each for each in made.of(ADDRESSES)}
+    for site in made.of(SITES) if made.of(GATEWAYS) else ():
+        gateway = next(each for each in made.of(GATEWAYS) if _group(each) == _group(site))
+        net = next(each for each in made.of(NETWORKS) if _group(each) == _group(site))
+        [app] = (each["properties"] for each in net["properties"]["subnets"] if each["name"] == "app")
+        if app.get("natGateway") != {"id": gateway["id"]} or site["properties"]["virtualNetworkSubnetId"] != f"{net['id']}/subnets/app":
+            yield f"{site['name']} does not call out through {gateway['name']}"
+        for used in gateway["properties"]["publicIpAddresses"]:
+            yield from differ(addresses[used["id"]], {"sku": {"name": "Standard"}, "properties.publicIPAllocationMethod": "Static"})
+        name = "TOCSIN_OUTBOUND_ADDRESS" if site["tags"]["azd-service-name"] == "app" else "TOCSIN_STANDBY_OUTBOUND_ADDRESS"
+        if not made.outputs[name]:
+            yield f"{name} does not say the address"
 
 
 def _links(made: Deployment) -> list[Resource]:

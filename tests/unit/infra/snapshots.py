@@ -23,6 +23,8 @@ FOLDER = INFRA / "snapshots"
 NAMES = ("defaults", "mirrored", "private", "everything")
 """The snapshots of main.bicep."""
 KEYS = {"adminKey": "a" * 48, "signingKey": "s" * 48}
+FIRST = {"firstAdminKey": "a" * 48, "firstSigningKey": "s" * 48}
+"""Keys that azd generates."""
 CLIENT_ID = "11111111-2222-3333-4444-555555555555"
 TOKEN_CLIENT_ID = "66666666-2222-3333-4444-555555555555"
 TOKEN_IDENTITY = "id-tocsin-tokens-"
@@ -155,6 +157,7 @@ def _reference(identifier: str, *_: str) -> dict[str, Any]:
         "vaultUri": f"https://{name}.vault.azure.net/",
         "ConnectionString": f"InstrumentationKey=of {name}",
         "defaultHostName": f"{name}.azurewebsites.net",
+        "ipAddress": "203.0.113.7",
         "endpoint": f"https://{name}.eventgrid.azure.net/api/events",
         "identity": {"principalId": f"principal of {name}"},
     }
@@ -167,6 +170,7 @@ def _resource_id(subscription: str, group: str, kind: str, *names: str) -> str:
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "and": lambda *values: all(values),
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
     "createArray": lambda *values: list(values),
     "empty": lambda value: not value,
@@ -184,6 +188,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "reference": _reference,
     "replace": lambda text, old, new: text.replace(old, new),
     "resourceId": _resource_id,
+    "true": lambda: True,
     "split": lambda text, by: text.split(by),
 }
 """The functions that snapshots of today need; the compiler has evaluated the others."""

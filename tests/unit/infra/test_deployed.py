@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 
-from shared.core.settings import LEAST_BODY_LIMIT
+from shared.core.settings import LEAST_BODY_LIMIT, SHORTEST_KEY
 from shared.scheduler.model import MAX_BATCH_BYTES
 
 from . import checks, observed_checks
@@ -21,6 +21,7 @@ from .checks import ACCOUNTS, CHECKS, NETWORKS, POLICIES, SITES, VAULTS, assigne
 from .observed_checks import DIAGNOSTICS
 from .snapshots import (
     CLIENT_ID,
+    FIRST,
     FOLDER,
     INFRA,
     KEYS,
@@ -35,6 +36,7 @@ from .snapshots import (
     parameters,
 )
 
+PLAN, LOCKS = "Microsoft.Web/serverfarms", "Microsoft.Authorization/locks"
 WITHOUT_DIGEST = {"check.sh", "main.parameters.json", "snapshots/sources.sha256"}
 """Files of infra/ that no snapshot depends on."""
 
@@ -43,7 +45,8 @@ def test_the_snapshots_are_those_of_the_present_sources() -> None:
     files = {
         path.relative_to(INFRA).as_posix(): path for path in INFRA.rglob("*") if path.is_file() and not path.name.endswith(".snapshot.json")
     }
-    now = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items() if name not in WITHOUT_DIGEST}
+    hooks = {name for name in files if name.startswith("hooks/")}
+    now = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items() if name not in WITHOUT_DIGEST | hooks}
     lines = (FOLDER / "sources.sha256").read_text().splitlines()
     then = {name.removeprefix("./"): digest for digest, name in (line.split("  ") for line in lines)}
     changed = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
@@ -56,6 +59,7 @@ def test_every_set_of_parameters_has_its_snapshot_and_every_parameter_is_in_one(
     given = {name for each in NAMES for name in re.findall(r"^param (\w+)", (FOLDER / f"{each}.bicepparam").read_text(), re.MULTILINE)}
     # The compiler never puts the value of a secret parameter into a snapshot.
     assert given == set(parameters()) - set(KEYS)
+    assert {name for name, kind in parameters().items() if not kind.endswith("?")} == {"environmentName", "location", *FIRST}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,16 +69,41 @@ def test_nothing_is_wrong_with_a_deployment(name: str, check: str) -> None:
 
 
 @pytest.mark.parametrize("given", [[], ["adminKey"], ["signingKey"], ["adminKey", "signingKey"]])
-def test_a_role_on_a_secret_is_assigned_where_the_deployment_writes_the_secret(given: list[str]) -> None:
-    made = load("defaults", **{name: KEYS[name] for name in given})
-    wanted = {"adminKey": "tocsin-admin-key", "signingKey": "tocsin-signing-key"}
+@pytest.mark.parametrize("generated", [[], ["firstAdminKey"], ["firstAdminKey", "firstSigningKey"]])
+def test_a_role_on_a_secret_is_assigned_where_the_deployment_writes_the_secret(given: list[str], generated: list[str]) -> None:
+    values = {name: KEYS[name] for name in given} | {name: FIRST[name].upper() for name in generated}
+    made = load("defaults", **values)
+    wanted = {"tocsin-admin-key": ("adminKey", "firstAdminKey"), "tocsin-signing-key": ("signingKey", "firstSigningKey")}
     written = {each["name"].rpartition("/")[2]: each["properties"]["value"] for each in made.of(f"{VAULTS}/secrets")}
-    assert written == {wanted[name]: KEYS[name] for name in given}
+    chosen = {name: values.get(own) or values.get(first) for name, (own, first) in wanted.items()}
+    assert written == {name: value for name, value in chosen.items() if value}, "a given key comes before a generated one"
+    assert len(made.of(f"{VAULTS}/secrets")) == len(written)
     assert {scope.rpartition("/")[2] for role, scope, _ in assigned(made) if role == "Key Vault Secrets User"} == set(written)
 
 
+def test_a_generated_key_never_replaces_one_that_the_vault_has() -> None:
+    """The compiler's snapshots do not show this."""
+    modules = {path.name: path.read_text() for path in (INFRA / "modules").glob("*.bicep")}
+    [written] = re.findall(r"^(.*)\nresource \w+ 'Microsoft.KeyVault/vaults/secrets@", modules["first-secret.bicep"], re.MULTILINE)
+    assert written == "@onlyIfNotExists()"
+    users = re.findall(r"^module first(\w+)KeySecret 'first-secret.bicep' = if \((.*)\) \{$", modules["vault.bicep"], re.MULTILINE)
+    assert [(who, f"!keysInVault && empty({who.lower()}Key)" in condition) for who, condition in users] == [
+        ("Admin", True),
+        ("Signing", True),
+    ]
+
+
+def test_azd_generates_keys_that_the_app_takes() -> None:
+    source = (INFRA / "main.bicep").read_text()
+    for name in FIRST:
+        [metadata] = re.findall(rf"@secure\(\)\n@metadata\(\{{\n((?:  .*\n)+)\}}\)\nparam {name} string\n", source)
+        assert "type: 'generate'" in metadata and "noSpecial: true" in metadata
+        [length] = re.findall(r"length: (\d+)", metadata)
+        assert int(length) >= SHORTEST_KEY
+
+
 def test_a_vault_that_holds_the_keys_gets_the_roles_and_no_secret() -> None:
-    made = load("everything")
+    made = load("everything", **FIRST)
     assert made.of(f"{VAULTS}/secrets") == []
     # On the two keys, and on the two client certificates of this snapshot.
     assert len([role for role, _, _ in assigned(made) if role == "Key Vault Secrets User"]) == 4
@@ -102,11 +131,16 @@ def test_parameters_reach_what_they_are_for() -> None:
     assert (app["location"], standby["location"]) == ("westeurope", "northeurope")
     for site in (app, standby):
         assert site["properties"]["functionAppConfig"]["siteUpdateStrategy"] == {"type": "RollingUpdate"}
-        assert site["properties"]["functionAppConfig"]["scaleAndConcurrency"]["maximumInstanceCount"] == 40
+        assert site["properties"]["functionAppConfig"]["scaleAndConcurrency"]["maximumInstanceCount"] == 2
         assert made.settings(site["name"] + "/")["TOCSIN_OWNERS"] == "16"
     ready = [each["properties"]["functionAppConfig"]["scaleAndConcurrency"]["alwaysReady"] for each in (app, standby)]
-    assert ready == [[{"name": "http", "instanceCount": 1}], []], "a standby is not kept ready"
-    assert {each["sku"]["name"] for each in made.of(ACCOUNTS)} == {"Standard_GZRS", "Standard_LRS"}
+    kept = [{"name": "http", "instanceCount": 1}, {"name": "function:fire_shard", "instanceCount": 2}]
+    assert ready == [kept, []], "a standby is not kept ready"
+    assert [each["properties"]["zoneRedundant"] for each in made.of(PLAN)] == [True, False]
+    assert {each["sku"]["name"] for each in made.of(ACCOUNTS)} == {"Standard_GZRS"}, "without its package no app starts"
+    locked = {each["id"].partition("/providers/Microsoft.Authorization/locks/")[0] for each in made.of(LOCKS)}
+    assert locked == {each["id"] for each in made.of(ACCOUNTS) if checks.kind_of(each) != "host"}
+    assert {each["properties"]["level"] for each in made.of(LOCKS)} == {"CanNotDelete"}
     assert {each["location"] for each in made.of(ACCOUNTS) if each["name"].startswith("tocsinm")} == {"northeurope"}
     logged = [
         {log["category"] for log in each["properties"].get("logs", ())} for each in made.of(DIAGNOSTICS) if "/tableServices/" in each["id"]
@@ -138,8 +172,26 @@ def test_the_volume_of_logs_may_be_bounded() -> None:
     assert quotas == [{"dailyQuotaGb": -1}, {"dailyQuotaGb": 5}]
 
 
+def test_an_address_that_stays_needs_no_private_endpoints() -> None:
+    made = deployed("mirrored")
+    assert made.of(checks.GATEWAYS) and not made.of(checks.ENDPOINTS) and not made.of("Microsoft.Network/privateDnsZones")
+    [app] = (each for each in made.one(NETWORKS)["properties"]["subnets"] if each["name"] == "app")
+    assert app["properties"]["serviceEndpoints"] == [{"service": "Microsoft.Storage"}], "the gateway bills each byte"
+    assert made.outputs["TOCSIN_OUTBOUND_ADDRESS"] == "203.0.113.7" and deployed("private").outputs["TOCSIN_OUTBOUND_ADDRESS"] == ""
+
+
+def test_the_regions_are_listed_and_those_without_zones_are_some_of_them() -> None:
+    source = (INFRA / "main.bicep").read_text()
+    [allowed] = re.findall(r"@allowed\(\[\n((?:  '\w+'\n)+)\]\)\n@metadata\(\{\n  azd: \{\n    type: 'location'\n", source)
+    [zoneless] = re.findall(r"^var withoutZones = \[\n((?:  '\w+'\n)+)\]", source, re.MULTILINE)
+    regions, without = allowed.split(), zoneless.split()
+    assert regions == sorted(regions) and len(regions) > 25 and set(without) < set(regions)
+
+
 def test_by_default_updates_recreate_and_no_request_to_storage_is_logged() -> None:
     made = deployed("defaults")
+    assert not made.of(LOCKS) and not made.of(NETWORKS) and made.one(PLAN)["properties"]["zoneRedundant"] is False
+    assert {each["sku"]["name"] for each in made.of(ACCOUNTS)} == {"Standard_ZRS"}
     assert made.one(SITES)["properties"]["functionAppConfig"]["siteUpdateStrategy"] == {"type": "Recreate"}
     scale = made.one(SITES)["properties"]["functionAppConfig"]["scaleAndConcurrency"]
     assert scale["alwaysReady"] == [], "an always-ready instance is billed all month"
@@ -219,7 +271,6 @@ SETTING, CONFIG = "properties.{}", f"{SITES}/config"
 ENDPOINT, ZONES = "Microsoft.Network/privateEndpoints", "Microsoft.Network/privateEndpoints/privateDnsZoneGroups"
 CONNECTION = "properties.privateLinkServiceConnections.0.properties"
 SECRETS_USER, BLOB_OWNER = "4633458b-17de-408a-b874-0445c86b69e6", "b7e6dc6d-f1e8-4753-8033-0f276bb0955b"
-PLAN = "Microsoft.Web/serverfarms"
 
 MUTANTS: list[tuple[str, Edit]] = [
     *(("refused", put(SITES, f"properties.siteConfig.{name}", "x")) for name in sorted(checks.REFUSED)),
@@ -281,6 +332,10 @@ MUTANTS: list[tuple[str, Edit]] = [
     ),
     ("network", put(NETWORKS, "properties.subnets.0.properties.delegations.0.properties.serviceName", "Microsoft.Web/serverFarms")),
     ("network", put(SITES, "properties.virtualNetworkSubnetId", None)),
+    ("outbound", put(NETWORKS, "properties.subnets.0.properties.natGateway", GONE)),
+    ("outbound", put(NETWORKS, "properties.subnets.0.properties.natGateway", {"id": "another"})),
+    ("outbound", put(SITES, "properties.virtualNetworkSubnetId", None)),
+    ("outbound", put(checks.ADDRESSES, "properties.publicIPAllocationMethod", "Dynamic")),
     ("observed", put(SITES, "tags", {})),
     *(
         ("observed", without(DIAGNOSTICS, f"{kind.removesuffix('s')}s/default/providers/{DIAGNOSTICS}/tocsin"))

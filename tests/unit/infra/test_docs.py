@@ -6,10 +6,16 @@ import json
 import re
 from collections.abc import Mapping
 
+import azure.functions as func
+
+from bench.cost import page, rules
+from bench.cost.prices import Prices
 from shared.app.routes import build_routes
+from shared.app.triggers import queue_functions, timer_functions
 from tests.paths import ROOT
 
-from .snapshots import RULES, alarms, deployed, parameters
+from .snapshots import FIRST, RULES, alarms, deployed, parameters
+from .test_triggers import no_app
 
 DEPLOY = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
 DEPLOYMENT = (ROOT / "docs" / "reference" / "deployment.md").read_text()
@@ -55,7 +61,7 @@ def test_every_parameter_is_explained_with_the_name_it_comes_from(sources: Mappi
     pairs = (zip(*(re.findall(r"`(\w+)`", cell) for cell in (row[0], row[3])), strict=False) for row in rows)
     assert {name: variable for pair in pairs for name, variable in pair} == from_environment
     assert set(re.findall(r"azd env set (\w+)", DEPLOY + DEPLOYMENT)) <= {"NAME", *from_environment.values()}
-    assert set(given) == explained
+    assert set(given) == explained - set(FIRST)
 
 
 def test_the_figures_of_resources_at_rest_follow_from_what_is_deployed() -> None:
@@ -66,6 +72,27 @@ def test_the_figures_of_resources_at_rest_follow_from_what_is_deployed() -> None
     network = deployed("private").of("Microsoft.Network/privateEndpoints"), deployed("private").of("Microsoft.Network/privateDnsZones")
     price = len(network[0]) * endpoint + len(network[1]) * zone
     assert f"{price / regions - further * endpoint:.2f}: 4 endpoints" in DEPLOYMENT
+
+
+def test_the_prices_of_what_is_switched_on_are_those_of_the_cost_page() -> None:
+    prices = Prices()
+    idle = rules.ready(1, 512, 0.0, prices)
+    assert f"from {idle:.2f} and {2 * page.groups() * idle:.2f} |" in DEPLOYMENT
+    assert f"| {prices.nat_gateway + prices.public_address:.2f} for each region" in DEPLOYMENT
+    cost = (ROOT / "docs" / "how-to" / "what-it-costs.md").read_text()
+    assert f"cheaper if it executes over {ready_share(prices)} % of the time" in cost
+    assert f"The 5 GB a month ({5 * prices.log_gb:.2f} USD)" in cost
+
+
+def ready_share(prices: Prices) -> int:
+    return round(100 * rules.ready_pays_from(512, prices))
+
+
+def test_the_groups_that_the_cost_page_counts_are_those_that_scale_alone() -> None:
+    app = func.FunctionApp()
+    for blueprint in (queue_functions(no_app), timer_functions(no_app)):
+        app.register_functions(blueprint)
+    assert page.groups() == 1 + len(app.get_functions())
 
 
 def test_operators_find_what_to_do_about_every_alert() -> None:
