@@ -17,10 +17,11 @@ import orjson
 from shared.engine import effects
 from shared.engine.effects import Steps
 from shared.scheduler import timings
+from shared.scheduler.looks import SPREAD
 from shared.scheduler.protocol.dispatch import MOST_TOGETHER
 from shared.scheduler.rules import dispatch_decision, may_recover, opens_at, visible_at
-from shared.scheduler.wakes.protocol import PK_PLAN, PLAN_ROW, ask_wake, end_look, parse_wake, plan_of, read_plan
-from shared.scheduler.wakes.rules import LOOK_FAR, LOOKED_OLD, Plan, is_covered
+from shared.scheduler.wakes.protocol import ask_wake, parse_wake, read_plan, send_wakes, store_plan
+from shared.scheduler.wakes.rules import LOOK_FAR, LOOKED_OLD, Plan, after_wake, is_covered, planned_wakes
 from shared.scheduler.wakes.service import PLAN_READ_EVERY, Horizons, parse_setting
 from shared.scheduler.wakes.ticks import ASKED_EVERY, SWEEP_ROW, TICK_READ_EVERY, ask_sweep, times_of
 from shared.storage.names import PK_TICKS, QUEUE_SHARDS, SWEEPS
@@ -98,7 +99,8 @@ class Service:
 
     def __init__(self, platform: Platform, wakes: str, seconds: float, seed: int, *, always: bool = False) -> None:
         """always: the group of `fire_shard` has an instance that is always ready. seconds: length of the run."""
-        self.platform, self.line, random = platform, Timeline(), Random(seed)
+        self.platform, self.line = platform, Timeline()
+        self.random = random = Random(seed)
         self.on, self._gap = parse_setting(wakes)
         self.horizons = Horizons(timings.SEND_ALONE, timings.SEND_AHEAD) if self.on else Horizons()
         self.until = round(1000 * seconds)
@@ -202,7 +204,6 @@ class Service:
         """Do what `Wakes.ask` does."""
         if not self.on:
             return
-        self._glance(instance)
         process, now = self._processes[instance], self.line.now
         known = now - process.plan_read < round(1000 * PLAN_READ_EVERY)
         if known and is_covered(process.plan, message, now, self._gap or process.plan.gap(now), sent=sent, warm=warm):
@@ -228,6 +229,7 @@ class Service:
         return made
 
     def _store(self, instance: Instance, tenant: int, dues: list[int]) -> Task[None]:
+        self._glance(instance)
         yield self.http.enter(instance) + self.platform.ms("post")
         filled: dict[int, Shard] = {}
         opened: list[Shard] = []
@@ -301,16 +303,21 @@ class Service:
             yield self.platform.ms("look")
             yield from self._dispatch(timings.DISPATCH_AHEAD)
             return
-        process = self._processes[instance]
-        plan = yield from self._steps(read_plan())
+        process, began = self._processes[instance], self.line.now
         yield self.platform.ms("look")
         messages, unsent = yield from self._dispatch(LOOK_FAR)
-        alone = False
+        alone = yield from self._check(instance)
+        yield round(1000 * SPREAD * self.random.random())
+        plan = yield from self._steps(read_plan())
+        now = self.line.now
         if at is not None:
-            alone = yield from self._check(instance)
-        self.cold_wakes += at is not None and process.started > plan.woke
-        yield from self._steps(end_look(plan, messages, unsent, self.line.now, self._gap, wake=at, started=process.started, alone=alone))
-        self.close = self.line.now < plan_of(self._rows.get(PK_PLAN, PLAN_ROW)).close_until
+            self.cold_wakes += process.started > plan.woke
+            plan = after_wake(plan, at, now, process.started)
+        self.close = now < plan.close_until
+        new = planned_wakes(plan, messages, unsent, now, self._gap or plan.gap(now), alive=at is not None, alone=alone)
+        taken = yield from self._steps(send_wakes(new))
+        plan = plan.with_wakes(taken, now)._replace(looked=began, woke=now if at is not None else plan.woke)
+        yield from self._steps(store_plan(plan))
 
     def _dispatch(self, far: int) -> Generator[int, None, tuple[list[int], list[int]]]:
         """Send the messages that are due to be sent, in the order of wake-ups; return the message times as `IndexLook` does."""
@@ -367,12 +374,14 @@ class Service:
     def _wake(self, instance: Instance, at: int) -> Task[None]:
         self.wakes += 1
         began = self.line.now
+        self._glance(instance)
         yield self.fire.enter(instance)
         yield from self._look(instance, at)
         self.fire.finished(instance)
         self.longest_wake = max(self.longest_wake, self.line.now - began)
 
     def _invocation(self, instance: Instance, numbers: list[int]) -> Task[None]:
+        self._glance(instance)
         yield self.fire.enter(instance)
         left = len(numbers)
 
@@ -399,7 +408,6 @@ class Service:
             return
         shard.owned = shard.taken = True
         instance.serving += 1
-        self._glance(instance)
         self.tables += 12
         if len(shard.dues) > 1:
             yield round(len(shard.dues) * 1000 * self.platform.load_each)
