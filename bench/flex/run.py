@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import ceil
 from random import Random
 from typing import Any, Final
+
+from shared.scheduler import timings
 
 from ..cost import deployed, page
 from ..cost.prices import Prices
@@ -43,7 +46,7 @@ class Result:
     """Events that were due while wakes came closer together; then the other figures of lateness are theirs alone if this was asked for."""
     sweeps_a_minute: float
     first_instances: int
-    """Instances of the delivering function that lived or started when the first event was due."""
+    """Instances of the delivering function that the controller wants when the first message of a bulk becomes visible; 0 for other loads."""
 
 
 @lru_cache(1)
@@ -72,11 +75,10 @@ def run(
 
 
 def _bulk(service: Service, posts: list[Any], length: float) -> Result:
-    """Run until the first event is due."""
-    first = min(dues[0] for _, _, dues in posts)
-    service.run(posts, first)
+    """Run until the first shard's message becomes visible: the controller then wants instances by the number of messages in the queue."""
+    service.run(posts, min(dues[0] for _, _, dues in posts) - timings.WAKE_EARLIEST)
     found = result(service, [], 0, length, always=False)
-    return replace(found, first_instances=len(service.fire.alive()), usd=0.0)
+    return replace(found, first_instances=ceil(service.fire.length / service.platform.per_instance), usd=0.0)
 
 
 def result(service: Service, late: list[int], undelivered: int, length: float, *, always: bool) -> Result:
