@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from devhost.worker.library import index
-from shared.core.setting_names import MIRROR
-from shared.extras.kafka_source.sources import SETTING
+from shared.core.setting_names import KAFKA_SOURCES, MIRROR
 
 ROOT = Path(__file__).resolve().parents[2]
-MORE = {f"{MIRROR}__queueServiceUri": "https://only-looked-at", SETTING: "[]"}
+MORE = {f"{MIRROR}__queueServiceUri": "https://only-looked-at", KAFKA_SOURCES: "[]"}
 """Settings with which the app has all its functions."""
 LATER = ("azure.eventgrid", "azure.identity.aio", "azure.monitor.opentelemetry.exporter", "confluent_kafka", "cryptography.x509", "tzdata")
 """Packages that the app imports when it needs them."""

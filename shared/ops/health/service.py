@@ -37,7 +37,8 @@ class HealthProbe:
         """periods: seconds between the ticks of each deployed timer. places: the places of shards; if there are several, each account is
         probed. measured: returns the state of the wall clock. forms: the number of the stored forms, which each probe looks at. started:
         start of the application by the monotonic clock; by default now. looked: returns the time of the last look at coming events, 0 for
-        never; None if planned wakes are off. unserved: the sentence that names functions which are demanded and do not run; '' if all do."""
+        never; None if planned wakes are off. unserved: the sentence that names functions which are demanded and do not run; '' if all
+        do."""
         self._looked = looked
         self._measured, self._forms = measured, forms or StoredForms(tables, clock)
         self._tables, self._clock, self._periods = tables, clock, periods

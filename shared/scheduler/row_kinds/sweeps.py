@@ -54,7 +54,7 @@ KINDS: Final = (
         "When sweeps began. If the timer's is old, whoever works claims the next sweep here and asks for it by a message.",
         SweepTimes,
         {
-            "began": "start of the timer's last sweep, in milliseconds",
+            "began": "start of the timer's last sweep, in milliseconds; before the first one, of the first process that looked for one",
             "asked": "last time at which a sweep was asked for by a message; absent for never",
             "answered": "start of the last sweep for such a message; absent for never",
         },

@@ -35,8 +35,8 @@ TICK_READ_EVERY: Final = 10.0
 
 
 class SweepTimes(NamedTuple):
-    """Times of sweeps. began: the start of the timer's last one. asked: the last time at which one was asked for by a message. answered:
-    the start of the last one that ran for such a message. 0 for never."""
+    """Times of sweeps. began: the start of the timer's last one, or of the process that first looked for one. asked: the last time at which
+    one was asked for by a message. answered: the start of the last one that ran for such a message. 0 for never."""
 
     began: Millis = 0
     asked: Millis = 0
@@ -62,6 +62,10 @@ def is_silent(times: SweepTimes, now: Millis, since: Millis) -> bool:
 def ask_sweep(now: Millis, since: Millis) -> Steps[bool]:
     """Return True if the timer is silent. Then ask for a sweep, unless somebody else did so within `ASKED_EVERY`."""
     row = yield from get(SWEEPS, PK_TICKS, SWEEP_ROW)
+    if row is None:
+        # The silence of a timer that has never run counts from the first process that looked for it: each may live for less than 90 s.
+        yield from write(SWEEPS, PK_TICKS, Insert(SWEEP_ROW, {"began": since}))
+        row = yield from get(SWEEPS, PK_TICKS, SWEEP_ROW)
     if not is_silent(times_of(row), now, since):
         return False
     if now - times_of(row).asked >= ASKED_EVERY:

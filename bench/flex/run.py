@@ -1,0 +1,132 @@
+"""One run: its lateness, and the bill of a month of such runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil
+from random import Random
+from typing import Any, Final
+
+from shared.scheduler import timings
+
+from ..cost import deployed, page
+from ..cost.prices import Prices
+from ..cost.rules import MONTH, Deployed, Usage, bill, periods, within
+from .loads import FAR, LOADS, Ahead
+from .platform import Group, Instance, Platform
+from .service import Service
+
+LATE: Final = 100
+"""Milliseconds from which an event counts as late."""
+MODES: Final = {"auto": ("auto", False), "off": ("off", False), "always-ready": ("60", True)}
+"""By name: the setting `wakes`, and if one instance of the delivering function is always ready."""
+LOG_BYTES: Final = 255.0
+"""Bytes of telemetry for an event that is posted singly, as `bench cost` has measured them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one run has found. Times of events in milliseconds; late: share of those later than `LATE`."""
+
+    events: int
+    late: float
+    p50: float
+    p99: float
+    longest: float
+    undelivered: int
+    usd: float
+    parts: dict[str, float]
+    kilo_gb_seconds: dict[str, float]
+    wakes_a_minute: float
+    most_messages: int
+    instances: int
+    longest_wake: float
+    closed: int
+    """Events that were due while wakes came closer together; then the other figures of lateness are theirs alone if this was asked for."""
+    sweeps_a_minute: float
+    first_instances: int
+    """Instances of the delivering function that the controller wants when the first message of a bulk becomes visible; 0 for other loads."""
+
+
+@lru_cache(1)
+def _fixed() -> tuple[Deployed, dict[str, float]]:
+    """Return the resources with fixed costs, and the bytes of telemetry of an idle app, from the last measurement of `bench cost`."""
+    idle = next(each for each in page.read()["loads"] if each["load"] == "idle" and each["memory_mb"] == 512)
+    return deployed.load(), {kind: 1e6 * size for kind, size in idle["log_mb"].items()}
+
+
+def run(
+    load: str, platform: Platform, mode: str = "auto", ahead: Ahead = FAR, *, seconds: float | None = None, seed: int = 1, closed: bool = False
+) -> Result:
+    """Run a load. closed: count only events that are due while wakes come closer together."""
+    wakes, always = MODES[mode]
+    length = seconds or LOADS[load].seconds
+    service = Service(platform, wakes, length, seed, always=always)
+    posts = LOADS[load].make(Random(seed), length, ahead)
+    if load == "bulk":
+        return _bulk(service, posts, length)
+    service.run(posts)
+    expected = sum(len(dues) for _, _, dues in posts)
+    late = sorted(lateness for _, lateness, close in service.late if close or not closed)
+    undelivered = expected - len(service.late)
+    late += [round(1000 * length)] * undelivered
+    return result(service, late, undelivered, length, always=always)
+
+
+def _bulk(service: Service, posts: list[Any], length: float) -> Result:
+    """Run until the first shard's message becomes visible: the controller then wants instances by the number of messages in the queue."""
+    service.run(posts, min(dues[0] for _, _, dues in posts) - timings.WAKE_EARLIEST)
+    found = result(service, [], 0, length, always=False)
+    return replace(found, first_instances=ceil(service.fire.length / service.platform.per_instance), usd=0.0)
+
+
+def result(service: Service, late: list[int], undelivered: int, length: float, *, always: bool) -> Result:
+    """Return the result of a run."""
+    prices = Prices()
+    share = MONTH / length
+    window = (0.0, length)
+    groups: dict[str, Group] = {each.name: each for each in (service.http, service.fire, service.timer, service.soon)}
+    seconds = {name: share * sum(within(periods(each.spells, prices), window) for each in group.ever()) for name, group in groups.items()}
+    listened = sum(_listened(each, service.platform.idle, length) for group in (service.fire, service.soon) for each in group.ever())
+    fixed, log_bytes = _fixed()
+    on_demand = {name: each for name, each in seconds.items() if not (always and name == "fire")}
+    usage = Usage(
+        billed_seconds=on_demand,
+        executions={name: share * group.executions for name, group in groups.items()},
+        table=share * service.tables,
+        queue=share * 3 * (service.fire.sent + service.soon.sent),
+        polls=share * listened / service.platform.longest_poll,
+        blob=(prices.host_leases_minute + prices.timer_leases_minute) * MONTH / 60,
+        log_bytes={**log_bytes, "events": share * LOG_BYTES * len(late)},
+        events=share * len(late),
+    )
+    found = bill(usage, fixed, 512, prices)
+    parts = dict(found.parts)
+    if always:
+        parts["always ready"] = MONTH / 2 * prices.always_ready_gb_second + seconds["fire"] / 2 * prices.always_executing_gb_second
+    at = lambda part: float(late[min(len(late) - 1, int(part * len(late)))]) if late else 0.0  # noqa: E731
+    return Result(
+        events=len(late),
+        late=sum(each > LATE for each in late) / len(late) if late else 0.0,
+        p50=at(0.5),
+        p99=at(0.99),
+        longest=float(late[-1]) if late else 0.0,
+        undelivered=undelivered,
+        usd=sum(parts.values()),
+        parts=parts,
+        kilo_gb_seconds={name: each / 2000 for name, each in seconds.items()},
+        wakes_a_minute=service.wakes / length * 60,
+        most_messages=service.fire.longest,
+        instances=service.fire.most,
+        longest_wake=service.longest_wake / 1000,
+        closed=sum(close for _, _, close in service.late),
+        sweeps_a_minute=service.swept / length * 60,
+        first_instances=0,
+    )
+
+
+def _listened(instance: Instance, idle: float, length: float) -> float:
+    """Return the seconds for which an instance polled its queue."""
+    end = length if instance.always or instance.running else min(instance.gone / 1000, max(instance.busy_until, instance.ready) / 1000 + idle)
+    return max(0.0, min(length, end) - instance.ready / 1000)
