@@ -24,6 +24,7 @@ from .timers import KAFKA_PERIODS, PERIODS
 
 if TYPE_CHECKING:
     from ..checkpoints.service.service import CheckpointService
+    from ..checkpoints.turns import PendingImpact
     from ..extras.bigben.routes import BigBenServices
     from ..extras.kafka_source.ingest import KafkaIngest
     from ..extras.kafka_source.sources import KafkaSource
@@ -172,16 +173,15 @@ class Services:
         """The turns of replicas."""
         from ..checkpoints.service.service import CheckpointService
 
-        pending, pressure = self._maintenance.pending, self.ports.storage.pressure
-        return CheckpointService(self.home, self.runner, self.clock, self.ports.ids, pending, pressure)
+        return CheckpointService(self.home, self.runner, self.clock, self.ports.ids, self._pending, self.ports.storage.pressure)
 
     @cached_property
     def watch(self) -> FleetWatch:
         """The sweeps of fleets."""
         from ..fleets.watch.service import FleetWatch
 
-        stuck, pressure = self.checkpoints.stuck, self.ports.storage.pressure
-        return FleetWatch(self.home, self.runner, self._planning, self.clock, self.internal_events, stuck, pressure, self._pace)
+        pressure = self.ports.storage.pressure
+        return FleetWatch(self.home, self.runner, self._planning, self.clock, self.internal_events, self._stuck, pressure, self._pace)
 
     @cached_property
     def locks(self) -> LockService:
@@ -255,7 +255,7 @@ class Services:
         """The nodes of fleets, for readers."""
         from ..fleets.nodes import NodeViews
 
-        return NodeViews(self.views, self.runner, self.clock, self.maintenance.nodes, self._maintenance.pending)
+        return NodeViews(self.views, self.runner, self.clock, self.maintenance.nodes, self._pending)
 
     # Extras
 
@@ -332,6 +332,14 @@ class Services:
             self.longest_stall,
             self.began,
         )
+
+    # By methods and not by the services' own: to make one service does not make another.
+
+    async def _pending(self, key: str) -> Mapping[str, PendingImpact]:
+        return await self._maintenance.pending(key)
+
+    async def _stuck(self, keys: Sequence[str]) -> Mapping[str, str]:
+        return await self.checkpoints.stuck(keys)
 
     def _drain(self, tables: Tables) -> MaintenanceDrain:
         from ..leases.service.maintenance_drain import MaintenanceDrain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,7 @@ from ..tenants.store import TenantDirectory
 from .poison import PoisonQueues
 from .services import Services
 from .timers import Counts, Job
+from .warming import SWEPT, import_in_steps
 
 
 class Retention:
@@ -44,8 +46,21 @@ class Retention:
 
 
 def timer_jobs(app: Services, poison: PoisonQueues) -> Mapping[str, Sequence[tuple[str, Job]]]:
-    """Return the named parts of each job. A part's services are made when it runs first, in a turn of the event loop of its own."""
-    scheduler = app.scheduler
+    """Return the named parts of each job. The service of a part is imported and made when the part runs first."""
+    scheduler, making = app.scheduler, asyncio.Lock()
+
+    def of(service: str, job: Job) -> Job:
+        """Return the job of a service. It is imported in short steps: all at once would make events late that are due meanwhile."""
+
+        async def run(now: Millis) -> Mapping[str, int]:
+            if app.made(service) is None:
+                async with making:
+                    if app.made(service) is None:
+                        await import_in_steps(SWEPT)
+                        getattr(app, service)
+            return await job(now)
+
+        return run
 
     def by_event_clock(job: Job) -> Job:
         """Return the job with the time of the scheduler's clock, which due times are compared with."""
@@ -72,27 +87,27 @@ def timer_jobs(app: Services, poison: PoisonQueues) -> Mapping[str, Sequence[tup
         ],
         BULK_JOBS: [("jobs", lambda now: scheduler.bulk.run_once(now))],
         "lease_scan": [
-            ("takeover", lambda now: app.watch.takeover.run_once(now)),
-            ("turns", lambda now: app.checkpoints.run_once(now)),
-            ("maintenance", lambda now: app.maintenance_sweeps.run_once(now)),
+            ("takeover", of("watch", lambda now: app.watch.takeover.run_once(now))),
+            ("turns", of("checkpoints", lambda now: app.checkpoints.run_once(now))),
+            ("maintenance", of("maintenance_sweeps", lambda now: app.maintenance_sweeps.run_once(now))),
         ],
         "stale_scan": [
-            ("failover", lambda now: app.failover.sweep(now)),
-            ("leases", lambda now: app.watch.inspect.run_once(now)),
-            ("maintenance", lambda now: app.maintenance_sweeps.inspect(now)),
-            ("telemetry", telemetry),
+            ("failover", of("failover", lambda now: app.failover.sweep(now))),
+            ("leases", of("watch", lambda now: app.watch.inspect.run_once(now))),
+            ("maintenance", of("maintenance_sweeps", lambda now: app.maintenance_sweeps.inspect(now))),
+            ("telemetry", of("metrics", telemetry)),
         ],
         "retention_scan": [
-            ("retention", by_event_clock(lambda now: retention().events(now))),
-            ("rejects", lambda now: retention().rejects(now)),
-            ("audit", lambda now: app.audit.retain(now)),
+            ("retention", of("metrics", by_event_clock(lambda now: retention().events(now)))),
+            ("rejects", of("metrics", lambda now: retention().rejects(now))),
+            ("audit", of("audit", lambda now: app.audit.retain(now))),
             ("ordering keys", by_event_clock(lambda now: scheduler.key_tidying.run_once(now))),
             ("notes of ends", scheduler.end_notes.tidy),
             ("recurring", by_event_clock(lambda now: scheduler.recurring.chain.retain(now))),
             ("calendars", by_event_clock(lambda now: scheduler.recurring.calendars.follow_all(now))),
-            ("leases", lambda now: app.watch.retain(now)),
-            ("turns", lambda now: app.checkpoints.retain(now)),
-            ("maintenance", lambda now: app.maintenance_sweeps.retain(now)),
+            ("leases", of("watch", lambda now: app.watch.retain(now))),
+            ("turns", of("checkpoints", lambda now: app.checkpoints.retain(now))),
+            ("maintenance", of("maintenance_sweeps", lambda now: app.maintenance_sweeps.retain(now))),
         ],
     }
     if app.kafka_sources:

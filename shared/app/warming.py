@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from .importing import importing
@@ -37,12 +38,41 @@ LATER: Final = (
     "scheduler.recurring.service",
 )
 """What serving shards, wakes and the ingest queue may need, in an order in which each step is short."""
+SWEPT: Final = (
+    "leases.planner",
+    "leases.service.takeover",
+    "leases.model",
+    "leases.service.control.model",
+    "checkpoints.rows",
+    "checkpoints.rules",
+    "checkpoints.model",
+    "maintenance.rows",
+    "maintenance.model",
+    "maintenance.settings",
+    "fleets.model",
+    "fleets.watch.rules",
+    "fleets.watch.service",
+    "checkpoints.service.service",
+    "maintenance.service.wiring",
+    "ops.metrics.families",
+)
+"""The same for the sweep of fleets. Processes that never sweep do without it."""
+
+_ROOT: Final = __name__.partition(".")[0]
+
+type Sleep = Callable[[float], Awaitable[None]]
 
 
-async def warm(sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+async def warm(sleep: Sleep = asyncio.sleep) -> None:
     """Import `LATER` step by step."""
     await sleep(BEGIN_AFTER)
-    for name in LATER:
-        with importing():
-            importlib.import_module(f"..{name}", __package__)
-        await sleep(PAUSE)
+    await import_in_steps(LATER, PAUSE, sleep)
+
+
+async def import_in_steps(names: Sequence[str], pause: float = 0.0, sleep: Sleep = asyncio.sleep) -> None:
+    """Import the modules that are not there yet, with a pause, in seconds, after each."""
+    for name in (f"{_ROOT}.{name}" for name in names):
+        if name not in sys.modules:
+            with importing():
+                importlib.import_module(name)
+            await sleep(pause)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,6 +58,9 @@ def test_a_warm_process_imports_nothing_more_to_accept_events_and_to_serve_fleet
 
 async def test_an_opened_process_warms_up(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[float] = []
+    names: list[str] = []
+    monkeypatch.setattr(warming, "importlib", SimpleNamespace(import_module=names.append))
+    monkeypatch.setattr(warming, "LATER", ("app.warming", "not.imported", "not.this"))
 
     async def opened(**given: object) -> PlayedApplication:
         return PlayedApplication()
@@ -71,6 +75,7 @@ async def test_an_opened_process_warms_up(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(lazy, "warm", warm)
     opening = Lazy(parent=ParentWatch([]))
     await opening._opened()
-    await eventually(lambda: len(steps) == 1 + len(warming.LATER), "all steps")
-    assert steps == [warming.BEGIN_AFTER, *[warming.PAUSE] * len(warming.LATER)]
+    await eventually(lambda: len(steps) == 3, "all steps")
+    assert steps == [warming.BEGIN_AFTER, warming.PAUSE, warming.PAUSE]
+    assert names == ["shared.not.imported", "shared.not.this"]
     await opening.close()
