@@ -177,7 +177,9 @@ def test_the_environment_is_read_by_the_class_and_where_triggers_are_registered(
     # The second reads no setting, but the platform's names of the instance; the third hands its environment on to git; the last reads
     # variables that a setting names.
     assert readers == {
-        "function_app.py": {"SETTING", "MIRROR", "f'{MIRROR}__queueServiceUri'"},
+        "function_app.py": {"KAFKA_SOURCES", "MIRROR", "f'{MIRROR}__queueServiceUri'"},
+        # A variable of OpenTelemetry itself.
+        "shared/core/tracing.py": {"_PROVIDER"},
         "shared/core/process_identity.py": set(),
         "shared/core/version.py": set(),
         "shared/delivery/client_certificates/sources.py": {"name"},
