@@ -178,11 +178,11 @@ def test_the_environment_is_read_by_the_class_and_where_triggers_are_registered(
     # variables that a setting names.
     assert readers == {
         "function_app.py": {"KAFKA_SOURCES", "MIRROR", "f'{MIRROR}__queueServiceUri'"},
-        # A variable of OpenTelemetry itself.
-        "shared/core/tracing.py": {"_PROVIDER"},
         "shared/core/process_identity.py": set(),
         "shared/core/version.py": set(),
         "shared/delivery/client_certificates/sources.py": {"name"},
+        # A variable of OpenTelemetry itself.
+        "shared/core/tracing.py": {"_PROVIDER"},
     }
 
 
