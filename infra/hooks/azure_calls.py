@@ -54,13 +54,14 @@ def call(method: str, url: str, token: str = "", body: bytes | None = None, kind
 def token() -> str:
     """Return a token for Azure's management, from azd or az; '' if neither has one."""
     scope = ["auth", "token", "--scope", f"{ARM}/.default", "--output", "json"]
-    found = Reply(0, _printed("azd", scope)).member("token")
+    found = Reply(0, printed("azd", scope)).member("token")
     if isinstance(found, str) and found:
         return found
-    return _printed("az", ["account", "get-access-token", "--resource", f"{ARM}/", "--query", "accessToken", "--output", "tsv"]).strip()
+    return printed("az", ["account", "get-access-token", "--resource", f"{ARM}/", "--query", "accessToken", "--output", "tsv"]).strip()
 
 
-def _printed(program: str, arguments: list[str]) -> str:
+def printed(program: str, arguments: list[str]) -> str:
+    """Return what a program prints; '' if it fails or does not exist."""
     place = shutil.which(program)
     if place is None:
         return ""

@@ -25,8 +25,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-WANTED = (3, 13)
-"""The Python of the platform."""
+WANTED, TAG = "3.13", "cpython-313"
+"""The Python of the platform, and what it calls its bytecode."""
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 TARGET = ".python_packages/lib/site-packages"
 """The folder in which the platform's worker finds packages."""
@@ -90,11 +90,11 @@ def _answer(command: list[str]) -> str:
 
 def find_compiler(root: Path) -> tuple[list[str], str] | None:
     """Return the command and the name of a Python whose bytecode the platform loads; None if there is none."""
-    ask = "import platform, sys; print(*sys.version_info[:2], platform.python_implementation(), platform.python_version())"
+    ask = "import platform, sys; print(sys.implementation.cache_tag, platform.python_version())"
     for python in _pythons(root):
-        found = _answer([*python, "-I", "-c", ask]).split()
-        if found[:3] == [*map(str, WANTED), "CPython"]:
-            return python, f"Python {found[3]}"
+        tag, _, version = _answer([*python, "-I", "-c", ask]).partition(" ")
+        if tag == TAG:
+            return python, f"Python {version}"
     return None
 
 
@@ -120,21 +120,14 @@ def _packages(root: Path, kept: Path, compiler: tuple[list[str], str] | None) ->
         _remove(former)
     new = kept / f"{name}.unfinished-{os.getpid()}"
     command = [*_find_pip(root), "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-compile", "--no-deps"]
-    # pip compares what a package demands with the Python that runs pip. The lock was made for the platform's.
-    command += [
-        "--ignore-requires-python",
-        "--only-binary",
-        ":all:",
-        "--implementation",
-        "cp",
-        "--python-version",
-        ".".join(map(str, WANTED)),
-    ]
+    command += ["--only-binary", ":all:", "--implementation", "cp", "--python-version", WANTED]
     for platform in PLATFORMS:
         command += ["--platform", platform]
-    done = subprocess.run(
-        [*command, "--target", str(new), "--require-hashes", "-r", str(root / "requirements.txt")], stdin=subprocess.DEVNULL, check=False
-    )
+    # pip compares what a package demands with the Python that runs pip. The lock was made for the platform's.
+    command += ["--ignore-requires-python", "--require-hashes", "-r", str(root / "requirements.txt"), "--target", str(new)]
+    # Settings of the user may refuse a target, or any use outside a virtual environment.
+    environment = {**os.environ, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0", "PIP_ROOT_USER_ACTION": "ignore"}
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0 or not new.is_dir():
         raise Unfit("pip could not install requirements.txt; its messages are above. Nothing is deployed.")
     # Scripts for the machine that made the package.
@@ -150,8 +143,9 @@ def _packages(root: Path, kept: Path, compiler: tuple[list[str], str] | None) ->
 
 def _compile(python: list[str], folder: Path, deployed: str) -> None:
     options = ["-q", "--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", deployed]
-    # Bytecode holds sets in the order of their hashes.
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    # Another variable may send bytecode to another folder. Bytecode holds sets in the order of their hashes.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["PYTHONHASHSEED"] = "0"
     done = subprocess.run([*python, "-m", "compileall", *options, str(folder)], env=environment, stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         raise Unfit(f"Python could not compile {folder}; its messages are above. Nothing is deployed.")

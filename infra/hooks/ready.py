@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from azure_calls import Reply, app_path, arm, call, seconds, token
+from azure_calls import Reply, app_path, arm, call, printed, seconds, token
 
 PATIENCE = 660.0
 """Seconds to wait for a ready app: a role takes up to ten minutes to become effective."""
@@ -22,6 +22,7 @@ def after_deploy() -> int:
         return 1
     refresh(restart=False)
     began = refreshed = time.monotonic()
+    said = ""
     print(f"Waiting for {url}/api/readyz. A first deployment takes some minutes.", flush=True)
     while True:
         found = call("GET", f"{url}/api/readyz")
@@ -29,8 +30,11 @@ def after_deploy() -> int:
             print(f"Tocsin {found.member('version')} answers at {url}")
             print("\n".join(first_call(url)))
             return 0
-        if time.monotonic() - began > PATIENCE:
+        if time.monotonic() - began > PATIENCE or "CERTIFICATE_VERIFY_FAILED" in found.text:
             break
+        if _reason(found) != said:
+            said = _reason(found)
+            print(f"Not ready yet: {said}", flush=True)
         # The app has read a reference before its role was effective, and the platform keeps that answer for a day.
         if "start-refused" in str(found.member("type")) and time.monotonic() - refreshed >= seconds(REFRESH_EVERY):
             refresh(restart=True)
@@ -59,15 +63,20 @@ def refresh(*, restart: bool) -> None:
             print(f"after-deploy: {path.rpartition('/')[2].partition('?')[0]} was refused: {answer.status} {answer.text[:300]}")
 
 
+def _is_admin(url: str, key: str) -> bool:
+    """Return True if the app takes this key: the one that azd generated, unless the vault had another or got one since."""
+    return bool(key) and call("GET", f"{url}/api/v1/tenants?limit=1", key).status == 200
+
+
 def first_call(url: str) -> list[str]:
     """Return the lines of a first call, for the shell of this system. The admin key stands in none of them."""
     shell = "powershell" if os.name == "nt" else "sh"
     if os.environ.get("TOCSIN_ADMIN_KEY"):
         about = "The admin key is the one that you gave as TOCSIN_ADMIN_KEY."
         key = {"powershell": "$env:TOCSIN_ADMIN_KEY", "sh": '"$TOCSIN_ADMIN_KEY"'}
-    elif os.environ.get("TOCSIN_KEYS_IN_VAULT", "").lower() == "true":
+    elif not _is_admin(url, printed("azd", ["env", "config", "get", "infra.parameters.firstAdminKey"]).strip().strip('"')):
         ask = f"az keyvault secret show --vault-name {os.environ.get('TOCSIN_VAULT', 'VAULT')} -n tocsin-admin-key --query value -o tsv"
-        about = "The admin key is in your vault."
+        about = "The admin key is in the vault. You need the role Key Vault Secrets User on it."
         key = {"powershell": f"({ask})", "sh": f"$({ask})"}
     else:
         ask = "azd env config get infra.parameters.firstAdminKey"

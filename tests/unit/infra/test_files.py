@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from shared.core.version import BASE
 from shared.maintenance.agent.config.config import load
 from shared.maintenance.agent.config.file_trust import find_untrusted
 from tests.paths import ROOT
@@ -239,6 +240,7 @@ def test_azd_finds_the_template_and_the_app() -> None:
     assert {each: service[each] for each in ("project", "language", "host")} == {"project": ".", "language": "python", "host": "function"}
     assert deployed("defaults").one("Microsoft.Web/sites")["tags"]["azd-service-name"] == name
     assert ".azure/" in (ROOT / ".gitignore").read_text().split()
+    assert azd["metadata"]["template"] == f"{azd['name']}@{BASE}"
 
 
 def test_the_app_is_deployed_with_what_it_needs_and_nothing_else(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from tests.paths import ROOT
 
 HOOKS = ROOT / "infra" / "hooks"
 TOKEN = "token-of-whoever-is-logged-in"
+GENERATED = "key-that-azd-made"
 ROLE_ERROR = (
     "InaccessibleStorageException: Failed to access storage account for deployment: BlobUploadFailedException: Failed to upload blob to "
     "storage account: Response status code does not indicate success: 403 (This request is not authorized to perform this operation)."
@@ -39,7 +40,8 @@ import os, pathlib, sys, time
 if "--version" in sys.argv:
     sys.exit(print("pip 99"))
 with open(os.environ["LOG"], "a") as log:
-    log.write(" ".join(sys.argv[1:]) + "\\n")
+    user, required = os.environ["PIP_USER"], os.environ["PIP_REQUIRE_VIRTUALENV"]
+    log.write(f"user {user}, only in virtual environments {required}: " + " ".join(sys.argv[1:]) + "\\n")
 if os.environ.get("PIP_DOES") == "fail":
     sys.exit("no such package")
 target = pathlib.Path(sys.argv[sys.argv.index("--target") + 1])
@@ -152,6 +154,14 @@ def test_the_same_sources_make_the_same_bytes_whatever_their_times_and_whichever
     shutil.rmtree(repository.root / "build")
     assert repository.package(PYTHONHASHSEED="2", PIP_SAYS="two") == first
     assert len(repository.asked) == 2
+
+
+def test_variables_of_the_user_for_python_and_pip_do_not_change_the_package(repository: Repository, tmp_path: Path) -> None:
+    whole = repository.package()
+    shutil.rmtree(repository.root / "build")
+    odd = {"PYTHONPYCACHEPREFIX": str(tmp_path / "elsewhere"), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONOPTIMIZE": "2"}
+    assert repository.package(**odd, PIP_USER="1", PIP_REQUIRE_VIRTUALENV="1") == whole
+    assert repository.asked[-1].startswith("user 0, only in virtual environments 0: ")
 
 
 def test_pip_takes_wheels_for_the_platform_alone_and_with_hashes(repository: Repository) -> None:
@@ -287,6 +297,8 @@ class PlayedAzure:
         self.refuses = 0
         """Number of answers with which the app refuses to start."""
         self.deployed = False
+        self.key = GENERATED
+        """The admin key of the app."""
         self._running = ""
         azure = self
 
@@ -321,6 +333,8 @@ class PlayedAzure:
             return 202, "17"
         if path == "/api/deployments/17":
             return (200, {"status": 3, "status_text": self._running}) if self._running else self.ends()
+        if path.startswith("/api/v1/tenants"):
+            return (200, {"items": []}) if self.requests[-1][2] == f"Bearer {self.key}" else (401, {})
         if path == "/api/healthz":
             return (200, {"status": "alive"}) if self.deployed else (404, {})
         if path == "/api/readyz":
@@ -361,7 +375,7 @@ class Azd(Repository):
         super().__init__(folder)
         self.tools = folder / "tools"
         self.tools.mkdir()
-        self.tool("azd", f'printf \'{{"token": "{TOKEN}"}}\'')
+        self.tool("azd", f"""case $1 in auth) printf '{{"token": "{TOKEN}"}}' ;; env) echo '"{GENERATED}"' ;; esac""")
         self.tool("az", "exit 1")
         self.environment |= {
             "PATH": str(self.tools),
@@ -385,7 +399,7 @@ class Azd(Repository):
 
     def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         done = super().run(*arguments, **more)
-        assert TOKEN not in done.stdout + done.stderr
+        assert TOKEN not in done.stdout + done.stderr and GENERATED not in done.stdout + done.stderr
         return done
 
 
@@ -465,25 +479,26 @@ def test_after_the_deployment_the_url_and_a_first_call_are_printed_and_no_key(az
     assert azure.posts("/config/configreferences/appsettings/refresh") == 1 and azure.posts("/restart") == 0
 
 
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        ({"TOCSIN_ADMIN_KEY": "a-key-of-the-user"}, '"$TOCSIN_ADMIN_KEY"'),
-        ({"TOCSIN_KEYS_IN_VAULT": "true"}, "az keyvault secret show --vault-name kv"),
-    ],
-)
-def test_the_first_call_takes_the_admin_key_from_where_it_is(given: dict[str, str], shown: str, azd: Azd) -> None:
-    done = azd.run("after-deploy", **given)
-    assert shown in done.stdout and "a-key-of-the-user" not in done.stdout and "firstAdminKey" not in done.stdout
+def test_the_first_call_takes_a_given_admin_key_from_its_variable(azd: Azd) -> None:
+    done = azd.run("after-deploy", TOCSIN_ADMIN_KEY="a-key-of-the-user")
+    assert '"$TOCSIN_ADMIN_KEY"' in done.stdout and "a-key-of-the-user" not in done.stdout and "firstAdminKey" not in done.stdout
+
+
+@pytest.mark.parametrize("generated", [True, False])
+def test_a_generated_key_that_the_app_does_not_take_is_not_shown_but_the_vault(generated: bool, azd: Azd, azure: PlayedAzure) -> None:
+    azure.key = "a-key-that-was-in-the-vault"
+    if not generated:
+        azd.tool("azd", f"""[ $1 = auth ] && printf '{{"token": "{TOKEN}"}}'""")
+    done = azd.run("after-deploy")
+    assert "az keyvault secret show --vault-name kv" in done.stdout and "firstAdminKey" not in done.stdout
 
 
 def test_the_printed_first_call_is_one_that_a_shell_can_run(azd: Azd, azure: PlayedAzure) -> None:
     printed = [line.strip() for line in azd.run("after-deploy").stdout.splitlines() if line.startswith("  ")]
-    azd.tool("azd", "echo '\"key-that-azd-made\"'")
     azd.tool("curl", 'cat; echo "$*"')
     shell = {**azd.environment, "PATH": f"{azd.tools}:{os.environ['PATH']}"}
     done = subprocess.run(["sh", "-c", "\n".join(printed)], env=shell, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["Authorization: Bearer key-that-azd-made", f"-s -H @- {azure.url}/api/v1/tenants"]
+    assert done.stdout.splitlines() == [f"Authorization: Bearer {GENERATED}", f"-s -H @- {azure.url}/api/v1/tenants"]
 
 
 @pytest.mark.parametrize("refuses", [1, 3])
