@@ -105,6 +105,7 @@ def end_look(
     now, alive = times.now, times.wake is not None
     if times.wake is not None:
         plan = after_wake(plan, times.wake, now, times.started)
+    plan = plan.trusted(times.began, now)
     new = planned_wakes(plan, messages, unsent, now, gap or plan.gap(now), alive=alive, alone=alone)
     taken = yield from send_wakes(new)
     plan = plan.with_wakes(taken, now)._replace(looked=times.began, woke=now if alive else plan.woke)

@@ -44,6 +44,8 @@ LOOK_EVERY_ALONE: Final[Millis] = MINUTE
 """The same while the timer is silent."""
 LOOKED_OLD: Final[Millis] = MINUTE
 """Age of the last look from which a process that starts looks itself."""
+LOOKS_MISSING: Final[Millis] = 2 * MINUTE
+"""Age of the last look from which the wakes of the plan count as lost: the sweep or, while it is silent, a wake looks each minute."""
 LOOK_FAR: Final[Millis] = LOOK_EVERY + LOOK_BEFORE + 10_000
 """A look reads the index this far ahead, so that it knows what the look after it must find."""
 MOST_WAKES: Final = 40
@@ -83,6 +85,15 @@ class Plan(NamedTuple):
         last = [each for each in known[max(0, come - 1) : come] if each > now - KEPT]
         # The nearest ones: a plan that has no room for them would make each look send them again.
         return self._replace(wakes=(*last, *known[come : come + MOST_WAKES]))
+
+    def trusted(self, began: Millis, now: Millis) -> Plan:
+        """Return the plan for a look that began then: without the wakes to come, if nobody has looked for `LOOKS_MISSING`.
+
+        Somebody may have removed them from the queue. Without this, nothing would replace them.
+        """
+        if began - self.looked < LOOKS_MISSING:
+            return self
+        return self._replace(wakes=tuple(each for each in self.wakes if each <= now))
 
 
 def _times_of(text: str) -> tuple[Millis, ...]:

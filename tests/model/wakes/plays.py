@@ -44,7 +44,7 @@ def far(level: int) -> WakePlay:
 
 def late(level: int) -> WakePlay:
     """A filer stands still until the time of its shard has come."""
-    return WakePlay("late", filers=((60,),), wakes=(0, 100), until=100, stalls=1 + level)
+    return WakePlay("late", filers=((60,),), wakes=(0, 100), looks=1 + level, until=100)
 
 
 def ahead(level: int) -> WakePlay:

@@ -528,7 +528,11 @@ def _row(state: WakeState, effect: Get) -> Row | None:
         # The gate of a shard that nobody owns.
         gate = Gate("open", "", counts=Counts(1))
         return Row(effect.pk, effect.rk, gate.props(), "1", 0, 0) if effect.pk not in state.served else None
-    found = state.plan if effect.table == SWEEPS else dict(state.index).get(index_shard(effect.rk))
+    if effect.table == SWEEPS:
+        # Somebody has just looked: after a longer pause a look sends its wakes whatever the plan says.
+        plan = state.plan
+        return Row(effect.pk, effect.rk, {**dict(plan[1]), "looked": state.now}, str(plan[0]), 0, 0) if plan is not None else None
+    found = dict(state.index).get(index_shard(effect.rk))
     return Row(effect.pk, effect.rk, dict(found[1]), str(found[0]), 0, 0) if found is not None else None
 
 

@@ -25,6 +25,7 @@ from shared.scheduler.wakes.rules import (
     LOOK_EVERY,
     LOOK_EVERY_ALONE,
     LOOK_FAR,
+    LOOKS_MISSING,
     MOST_COLD,
     MOST_WAKES,
     PLAN,
@@ -207,6 +208,13 @@ def test_far_wakes_do_not_hide_the_near_ones() -> None:
         plan = plan.with_wakes(new, now)._replace(woke=now)
         queue = sorted([*queue, *new])
         assert len(queue) <= 2
+
+
+def test_wakes_of_the_plan_count_as_lost_once_nobody_has_looked_for_two_minutes() -> None:
+    plan = Plan(looked=NOW, wakes=(NOW + 100_000, NOW + 300_000))
+
+    assert plan.trusted(NOW + LOOKS_MISSING - 1, NOW + LOOKS_MISSING) == plan
+    assert plan.trusted(NOW + LOOKS_MISSING, NOW + LOOKS_MISSING).wakes == (NOW + 100_000,)
 
 
 def test_wakes_that_meet_cold_processes_come_closer_together_for_a_day() -> None:
