@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import azure.functions as func
 import pytest
 
+from shared.app.triggers import queue_functions
 from shared.core.errors import OutcomeUnknown
 from shared.scheduler.ingest.admission import Admitted
 from shared.scheduler.keys import MIRRORED, index_partitions
 from shared.scheduler.model import EventIn
+from shared.scheduler.queue_functions import SECOND
 from shared.scheduler.receipts import receipts_of
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Row
@@ -307,6 +310,19 @@ async def test_readiness_shows_each_account(pair: PairWorld) -> None:
     answer = await pair.nobody.get("/api/readyz")
     assert answer.json()["storage"] == {"reachable": True, "accounts": {"0": True, "m": True}}
     assert {each["role"]: each["reachable"] for each in (await pair.storage_status())["accounts"]} == {"home": True, "second": True}
+
+
+async def test_the_state_of_storage_names_the_functions_that_poll_each_account(pair: PairWorld) -> None:
+    def registered(suffix: str) -> list[str]:
+        app = func.FunctionApp()
+        app.register_functions(queue_functions(pair.get_app, suffix=suffix))
+        return [each.get_function_name() for each in app.get_functions()]
+
+    shown = {each["role"]: each["listeners"] for each in (await pair.storage_status())["accounts"]}
+    assert {role: sorted(names) for role, names in shown.items()} == {
+        "home": sorted(registered("")),
+        "second": sorted(registered(SECOND)),
+    }
 
 
 async def test_mirrored_events_are_left_out_of_express_delivery_and_others_are_not() -> None:
