@@ -7,6 +7,7 @@ saves a third of the time per request. Answers are framed as the host's server (
 import asyncio
 import logging
 import os
+import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -66,13 +67,16 @@ class HttpFunctions:
         # Time for answers that are being written after the invocations have ended.
         self._runner = web.ServerRunner(self._server, shutdown_timeout=2.0)
         self._site: web.TCPSite | None = None
+        self._host, self._port = "", 0
+        self._reserved: socket.socket | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listens and returns the port, a free one for 0. Raises OSError when the port is taken."""
         await self._runner.setup()
         self._site = web.TCPSite(self._runner, host, port)
         await self._site.start()
-        return int(self._runner.addresses[0][1])
+        self._host, self._port = host, int(self._runner.addresses[0][1])
+        return self._port
 
     async def stop_accepting(self) -> None:
         """Refuses new connections and closes each open one after the request it is serving."""
@@ -81,9 +85,34 @@ class HttpFunctions:
             self._site = None
             self._server.pre_shutdown()
 
+    async def cut(self) -> None:
+        """Refuse connections, and close those that are open without an answer, as a host does that has ended. `listen_again` follows."""
+        if self._site is None or self._reserved is not None:
+            return
+        family, kind, _, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
+        await self._site.stop()
+        self._site = None
+        # Bound and not listening: no other process gets the port meanwhile.
+        self._reserved = socket.socket(family, kind)
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reserved.bind(address)
+        await self._server.shutdown(0)
+
+    async def listen_again(self) -> None:
+        """Listen again after `cut`."""
+        if self._reserved is None:
+            return
+        self._reserved.close()
+        self._reserved = None
+        self._site = web.TCPSite(self._runner, self._host, self._port)
+        await self._site.start()
+
     async def close(self) -> None:
         """Stops accepting and closes all connections; call it when no invocation runs any more."""
         await self.stop_accepting()
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
         await self._runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
