@@ -21,7 +21,7 @@ from tests.waiting import eventually, wait_until
 
 from .conftest import Process, workers_of
 from .test_azurite import alive
-from .test_process import BARE
+from .test_process import BARE, request
 from .test_queues import QUICK
 
 Start = Callable[..., Process]
@@ -81,8 +81,11 @@ def test_a_dead_account_ends_the_whole_host_again_and_again_until_it_is_back(dev
         queue.send_message(encode("wait"))
         wait_until(lambda: process.notes("work"), "the message in work")
         pids = {answers(url)}
+        running = request(f"{url}/api/hang")
+        process.wait_for_file("started")
         azurite.stop()
         wait_until(lambda: refuses(url), "the end of the host, requests included")
+        assert isinstance(running(), httpx.TransportError), "a running request is cut off"
         wait_until(lambda: not alive(int(next(iter(pids)) or 0)), "the end of its worker process")
         pids.add(wait_until(lambda: answers(url), "the next host to answer"))
         wait_until(lambda: process.text.count(ENDS) >= 3, "three ends")
