@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import azure.functions as func
 import pytest
 
+from shared.app.timers import TICKED
 from shared.app.triggers import queue_functions
 from shared.core.errors import OutcomeUnknown
 from shared.scheduler.ingest.admission import Admitted
@@ -310,6 +312,19 @@ async def test_readiness_shows_each_account(pair: PairWorld) -> None:
     answer = await pair.nobody.get("/api/readyz")
     assert answer.json()["storage"] == {"reachable": True, "accounts": {"0": True, "m": True}}
     assert {each["role"]: each["reachable"] for each in (await pair.storage_status())["accounts"]} == {"home": True, "second": True}
+
+
+async def test_a_process_that_starts_while_the_first_account_is_away_dispatches_on_the_second(pair: PairWorld) -> None:
+    await make(pair, 1, 3600)
+    await pair.fail_over()
+    # No timer runs: its lease may be in the account that is away.
+    await pair.clock.advance(600)
+    young = asyncio.ensure_future(pair.app.recover())
+    started = pair.now
+    await pair.clock.advance(5, settle=15)
+    [tick] = [row for row in pair.rows_of(pair.second, SWEEPS) if row.rk == TICKED]
+    assert int(tick.props["at"]) >= started
+    young.cancel()
 
 
 async def test_the_state_of_storage_names_the_functions_that_poll_each_account(pair: PairWorld) -> None:
