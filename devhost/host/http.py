@@ -30,6 +30,8 @@ LINGER = 1.0
 """Seconds for which the rest of a refused body is read, so that its sender sees the answer."""
 AT_ONCE = 0.01
 """Seconds that running requests get when the host is cut. aiohttp takes 0 for no limit."""
+LISTEN_AGAIN = 1.0
+"""Seconds until the next try to listen on the port of a host that has ended."""
 SPOOLED = 256 * 1024
 """Bodies over this many bytes wait on disk until they have arrived: the host's share of memory stays small."""
 _CHUNK = 64 * 1024
@@ -89,32 +91,49 @@ class HttpFunctions:
 
     async def cut(self) -> None:
         """Refuse connections, and close those that are open without an answer, as a host does that has ended. `listen_again` follows."""
-        if self._site is None or self._reserved is not None:
+        if self._site is None:
             return
-        family, kind, _, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
-        await self._site.stop()
-        self._site = None
-        # Bound and not listening: no other process gets the port meanwhile.
-        self._reserved = socket.socket(family, kind)
-        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._reserved.bind(address)
+        site, self._site = self._site, None
+        await site.stop()
+        self._reserve()
         await self._server.shutdown(AT_ONCE)
 
-    async def listen_again(self) -> None:
-        """Listen again after `cut`."""
-        if self._reserved is None:
+    def _reserve(self) -> None:
+        """Bind the port without listening, so that no other process gets it meanwhile."""
+        family, kind, _, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
+        reserved = socket.socket(family, kind)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            reserved.bind(address)
+        except OSError as error:
+            reserved.close()
+            log.warning("port %d cannot be reserved while the host is down: %s", self._port, error)
             return
-        self._reserved.close()
-        self._reserved = None
-        self._site = web.TCPSite(self._runner, self._host, self._port)
-        await self._site.start()
+        self._reserved = reserved
+
+    def _release(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
+
+    async def listen_again(self) -> None:
+        """Listen again after `cut`; wait for the port if another process has got it."""
+        while self._site is None:
+            self._release()
+            site = web.TCPSite(self._runner, self._host, self._port)
+            try:
+                await site.start()
+            except OSError as error:
+                log.error("port %d cannot be listened on, trying again: %s", self._port, error)
+                await site.stop()
+                await asyncio.sleep(LISTEN_AGAIN)
+                continue
+            self._site = site
 
     async def close(self) -> None:
         """Stops accepting and closes all connections; call it when no invocation runs any more."""
         await self.stop_accepting()
-        if self._reserved is not None:
-            self._reserved.close()
-            self._reserved = None
+        self._release()
         await self._runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -62,7 +62,9 @@ class HostInstance:
     async def invoke(
         self, function: FunctionInfo, data: TypedValue, metadata: dict[str, TypedValue] | None = None, trace: Trace | None = None
     ) -> InvocationResult:
-        """See `Invoker`."""
+        """See `Invoker`. Raises CancelledError once the host has ended: it must not start a worker process."""
+        if self.ended:
+            raise asyncio.CancelledError
         self.running += 1
         try:
             return await self._parts.pool.invoke(function, data, metadata, trace, process=self.name)
