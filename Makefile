@@ -1,6 +1,6 @@
 # Everything a developer does here. The first use of any target sets up what it needs (devhost/setup.sh).
 # On the command line or in the environment:
-#   run    SPLIT=1 (a process for each group of functions), PORT, RECEIVER_PORT, AZURITE=memory, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, DEVHOST_HOSTS (further hosts that requests may name), TOKENS=1 (a fake identity endpoint), RECEIVER_TLS_PORT
+#   run    SPLIT=1 (a process for each group of functions), DEVHOST_FLEX=on (groups that go to zero), DEVHOST_REFUSED=off (storage that refuses connections ends no process), PORT, RECEIVER_PORT, AZURITE=memory, AZURITE_LOCATION (a folder), AZURITE_BLOB_PORT, AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, DEVHOST_HOSTS (further hosts that requests may name), TOKENS=1 (a fake identity endpoint), RECEIVER_TLS_PORT
 #   test, slow  JOBS (processes), ARGS (further arguments of pytest: ARGS='-k lease -x')
 #   prove  ONLY (a proof, a file or a folder: ONLY=model/turns), ALL=1 (what is current too), JOBS
 #   lock   ARGS (of `uv pip compile`: ARGS=--upgrade)

@@ -13,13 +13,23 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devhost.azurite import ROOT, Azurite, AzuriteError, check_port, development_connection
-from devhost.host.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, host_log_level, is_disabled, load_host, load_values
+from devhost.flex import FlexRules, RefusalRules, RuleError
+from devhost.host.settings import (
+    DEVELOPMENT_STORAGE,
+    SettingsError,
+    apply_values,
+    blob_address,
+    host_log_level,
+    is_disabled,
+    load_host,
+    load_values,
+)
 from devhost.logs import set_up_logging
 from devhost.loops import LoopError, chosen_loop, loop_factory
 from devhost.worker.invocation_log import InvocationLog
@@ -29,9 +39,8 @@ from devhost.worker.process import WorkerOptions
 from shared.core.answered_hosts import AnsweredHosts
 
 if TYPE_CHECKING:
+    from devhost.host.groups import HostGroups
     from devhost.host.http import HttpFunctions
-    from devhost.host.queues import QueueFunctions
-    from devhost.host.timers import TimerFunctions
     from devhost.receiver import DevhostReceiver
     from devhost.tokens import FakeIdentity, LocalCertificate
 
@@ -64,6 +73,8 @@ class Options:
     log_level: str
     loop: str  # uvloop or asyncio
     split: bool  # a worker process for each group of functions
+    flex: FlexRules | None  # the rules by which groups go to zero; None: they never do
+    refusals: RefusalRules | None  # what ends a host; None: nothing does
     tokens: bool  # a fake identity endpoint, and https to the receiver
     receiver_tls: int  # the port of that
     invocations: Path | None  # file that gets two lines for each invocation
@@ -79,6 +90,8 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         "AZURITE_QUEUE_PORT, AZURITE_TABLE_PORT, DEVHOST_GRACE (seconds), DEVHOST_LOOP=asyncio|uvloop, DEVHOST_MASTER_KEY, "
         "DEVHOST_HOSTS (further hosts that may stand in a request's Host header, separated by commas), "
         "DEVHOST_INVOCATIONS (a file that gets two lines for each invocation), SPLIT=1 (a process for each group of functions), "
+        "DEVHOST_FLEX=on (groups that go to zero as on Flex Consumption; or rules such as idle=30,cold=4,poll=10,ticks=ahead), "
+        "DEVHOST_REFUSED=off (a storage endpoint that refuses connections ends no host; or rules such as ends=26,again=3), "
         "TOKENS=1 (a fake identity endpoint, and the receiver by https at RECEIVER_TLS_PORT), LOG_LEVEL.",
     )
     parser.add_argument("--app", type=Path, default=ROOT, help="the folder with function_app.py (default: the repository)")
@@ -92,6 +105,12 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
             return int(environ.get(name) or default)
         except ValueError:
             parser.error(f"{name} must be a number, not {environ[name]!r}")
+
+    def rules[T](name: str, read: Callable[[str], T]) -> T:
+        try:
+            return read(environ.get(name, ""))
+        except RuleError as error:
+            parser.error(f"{name}: {error}")
 
     def port(name: str, default: int) -> int:
         chosen = number(name, default)
@@ -116,6 +135,7 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
             f"{HOSTS} must hold names and addresses without ports, such as 'tocsin,my-name.example', not {environ.get(HOSTS, '')!r}"
         )
     blob, queue, table = DEFAULT_PORTS
+    flex = rules("DEVHOST_FLEX", FlexRules.of)
     return Options(
         app=given.app.resolve(),
         host=given.host,
@@ -131,7 +151,9 @@ def parse(arguments: list[str], environ: Mapping[str, str]) -> Options:
         grace=number("DEVHOST_GRACE", GRACE),
         log_level=level,
         loop=loop,
-        split=environ.get("SPLIT", "") not in ("", "0"),
+        split=flex is not None or environ.get("SPLIT", "") not in ("", "0"),
+        flex=flex,
+        refusals=rules("DEVHOST_REFUSED", RefusalRules.of),
         tokens=environ.get("TOKENS", "") not in ("", "0"),
         receiver_tls=port("RECEIVER_TLS_PORT", 7073),
         invocations=Path(environ["DEVHOST_INVOCATIONS"]) if environ.get("DEVHOST_INVOCATIONS") else None,
@@ -150,8 +172,7 @@ class DevHost:
         self._certificate: LocalCertificate | None = None
         self._workers: WorkerPool | None = None
         self._http: HttpFunctions | None = None
-        self._queues: QueueFunctions | None = None
-        self._timers: TimerFunctions | None = None
+        self._groups: HostGroups | None = None
 
     async def start(self) -> str:
         """Starts everything and returns the app's URL."""
@@ -169,29 +190,29 @@ class DevHost:
         workers = self._workers = WorkerPool(given, split=options.split, record=record)
         await workers.spawn()
         # These take half a second; the worker imports the app meanwhile.
+        from devhost.host.groups import HostGroups
         from devhost.host.http import HttpFunctions, body_limit
+        from devhost.host.instance import HostParts
         from devhost.host.pages import HostPages
-        from devhost.host.queues import QueueFunctions, storage_log
-        from devhost.host.timers import TimerFunctions
+        from devhost.host.queues import storage_log
 
         storage_log.setLevel(host_log_level(host.log_levels, storage_log.name))
         functions = [function for function in await workers.start() if not is_disabled(function.name, os.environ)]
         front = f"/{host.route_prefix}/dashboard" if any(function.name == "dashboard" for function in functions) else None
-        self._http = HttpFunctions(
-            workers,
+        lease = blob_address("AzureWebJobsStorage") if options.refusals is not None else None
+        groups = self._groups = HostGroups(functions, HostParts(workers, host.queues, options.refusals, options.flex, lease))
+        self._http = groups.http = HttpFunctions(
+            groups,
             functions,
             prefix=host.route_prefix,
             body_limit=body_limit(os.environ),
             hosts=options.hosts,
-            host_page=HostPages(os.environ, self._drain, lambda: len(workers.running), self._run_timer, front),
+            host_page=HostPages(os.environ, groups.drain, lambda: len(workers.running), groups.run_timer, groups.kill, front),
         )
-        self._queues = QueueFunctions(workers, functions, host.queues)
-        self._timers = TimerFunctions(workers, functions)
         if self._azurite is not None:
             await self._azurite.ready()
         port = await self._http.start(options.host, options.port)
-        self._queues.start()
-        self._timers.start()
+        await groups.start()
         url = f"http://{options.host}:{port}"
         workers.tell_url(f"{url}/api/v1")
         print(_banner(options, url, receiver_url, functions, secure_url), flush=True)
@@ -249,15 +270,6 @@ class DevHost:
             if os.environ.get(name, DEVELOPMENT_STORAGE) in ("", DEVELOPMENT_STORAGE):
                 os.environ[name] = ours
 
-    async def _run_timer(self, name: str) -> bool:
-        return self._timers is not None and await self._timers.run_now(name)
-
-    async def _drain(self) -> None:
-        """Start nothing more for queues and timers. What runs goes on, and so do requests."""
-        if self._timers is not None and self._queues is not None:
-            self._timers.stop_ticking()
-            await self._queues.stop_polling()
-
     def kill(self) -> None:
         """End the worker processes at once."""
         if self._workers is not None:
@@ -266,13 +278,13 @@ class DevHost:
     async def stop(self, grace: float) -> None:
         """End everything in order. Running invocations get `grace` seconds; then the worker is killed without notice."""
         ends_at = asyncio.get_running_loop().time() + grace
-        if self._http is not None and self._workers is not None:
-            await asyncio.gather(self._http.stop_accepting(), self._drain())
+        if self._http is not None and self._groups is not None and self._workers is not None:
+            await asyncio.gather(self._http.stop_accepting(), self._groups.drain())
             await self._workers.drain(max(0.0, ends_at - asyncio.get_running_loop().time()))
         if self._workers is not None and (abandoned := self._workers.kill()):
             log.warning("cut off after %g s: %s", grace, ", ".join(sorted(abandoned)))
-        if self._http is not None and self._queues is not None and self._timers is not None:
-            closing = asyncio.gather(self._timers.close(), self._queues.close(), self._http.close())
+        if self._http is not None and self._groups is not None:
+            closing = asyncio.gather(self._groups.close(), self._http.close())
             await _bounded("finished messages were not settled", closing)
         if self._receiver is not None:
             await self._receiver.close()

@@ -7,6 +7,7 @@ saves a third of the time per request. Answers are framed as the host's server (
 import asyncio
 import logging
 import os
+import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -27,6 +28,10 @@ MAX_BODY = 104_857_600
 BODY_LIMIT = "FUNCTIONS_REQUEST_BODY_SIZE_LIMIT"
 LINGER = 1.0
 """Seconds for which the rest of a refused body is read, so that its sender sees the answer."""
+AT_ONCE = 0.01
+"""Seconds that running requests get when the host is cut. aiohttp takes 0 for no limit."""
+LISTEN_AGAIN = 1.0
+"""Seconds until the next try to listen on the port of a host that has ended."""
 SPOOLED = 256 * 1024
 """Bodies over this many bytes wait on disk until they have arrived: the host's share of memory stays small."""
 _CHUNK = 64 * 1024
@@ -66,13 +71,16 @@ class HttpFunctions:
         # Time for answers that are being written after the invocations have ended.
         self._runner = web.ServerRunner(self._server, shutdown_timeout=2.0)
         self._site: web.TCPSite | None = None
+        self._host, self._port = "", 0
+        self._reserved: socket.socket | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listens and returns the port, a free one for 0. Raises OSError when the port is taken."""
         await self._runner.setup()
         self._site = web.TCPSite(self._runner, host, port)
         await self._site.start()
-        return int(self._runner.addresses[0][1])
+        self._host, self._port = host, int(self._runner.addresses[0][1])
+        return self._port
 
     async def stop_accepting(self) -> None:
         """Refuses new connections and closes each open one after the request it is serving."""
@@ -81,9 +89,51 @@ class HttpFunctions:
             self._site = None
             self._server.pre_shutdown()
 
+    async def cut(self) -> None:
+        """Refuse connections, and close those that are open without an answer, as a host does that has ended. `listen_again` follows."""
+        if self._site is None:
+            return
+        site, self._site = self._site, None
+        await site.stop()
+        self._reserve()
+        await self._server.shutdown(AT_ONCE)
+
+    def _reserve(self) -> None:
+        """Bind the port without listening, so that no other process gets it meanwhile."""
+        family, kind, _, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
+        reserved = socket.socket(family, kind)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            reserved.bind(address)
+        except OSError as error:
+            reserved.close()
+            log.warning("port %d cannot be reserved while the host is down: %s", self._port, error)
+            return
+        self._reserved = reserved
+
+    def _release(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
+
+    async def listen_again(self) -> None:
+        """Listen again after `cut`; wait for the port if another process has got it."""
+        while self._site is None:
+            self._release()
+            site = web.TCPSite(self._runner, self._host, self._port)
+            try:
+                await site.start()
+            except OSError as error:
+                log.error("port %d cannot be listened on, trying again: %s", self._port, error)
+                await site.stop()
+                await asyncio.sleep(LISTEN_AGAIN)
+                continue
+            self._site = site
+
     async def close(self) -> None:
         """Stops accepting and closes all connections; call it when no invocation runs any more."""
         await self.stop_accepting()
+        self._release()
         await self._runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:

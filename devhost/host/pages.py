@@ -12,6 +12,9 @@ PING = "/admin/host/ping"
 DRAIN = "/admin/host/drain"
 FUNCTIONS = "/admin/functions/"
 """The path before the name of a timer function; a POST runs the function."""
+KILL = "/admin/host/kill/"
+"""The path before the name of a group of functions, such as `http` or `function:NAME`; a POST ends its hosts as when a machine fails. The
+Functions host has no such page."""
 
 _HOME = """<!DOCTYPE html>
 <html><head><title>Your Functions app is up and running</title></head>
@@ -28,13 +31,15 @@ class HostPages:
         drain: Callable[[], Awaitable[None]],
         running: Callable[[], int],
         run_timer: Callable[[str], Awaitable[bool]],
+        kill: Callable[[str], Awaitable[int]],
         front: str | None = None,
     ) -> None:
         """drain: stops the listeners. running: returns how many invocations run. run_timer: runs a timer function; returns False if
-        there is no such function. front: path to which `/` leads while the home page is off; the host itself answers 204 there."""
+        there is no such function. kill: ends the hosts of a group; returns how many. front: path to which `/` leads while the home page is
+        off; the host itself answers 204 there."""
         self._homepage = environ.get(DISABLE_HOMEPAGE, "").lower() != "true"
         self._key = environ.get(MASTER_KEY, "")
-        self._drain, self._running, self._run_timer, self._front = drain, running, run_timer, front
+        self._drain, self._running, self._run_timer, self._kill, self._front = drain, running, run_timer, kill, front
         self._drained = False
 
     async def __call__(self, request: web.BaseRequest) -> web.Response | None:
@@ -67,4 +72,6 @@ class HostPages:
             return web.json_response({"state": state, "outstandingInvocations": count, "outstandingRetries": 0})
         if method == "POST" and path.startswith(FUNCTIONS):
             return web.Response(status=202 if await self._run_timer(path.removeprefix(FUNCTIONS)) else 404)
+        if method == "POST" and path.startswith(KILL):
+            return web.Response(status=202 if await self._kill(path.removeprefix(KILL)) else 404)
         return web.Response(status=404)

@@ -3,15 +3,20 @@
 A message is leased for ten minutes and the lease renewed at half time. Success deletes it. A failure makes it visible again
 after host.json's `visibilityTimeout`, or, at `maxDequeueCount`, moves it to `<queue>-poison`, where it lives for seven days. A
 queue that does not exist is polled until it does, with a warning each time. Messages whose functions run when the host ends stay hidden for
-the rest of their lease. Whatever goes wrong with storage is logged and tried again; nothing here ends the process.
+the rest of their lease. Whatever goes wrong with storage is logged and tried again; only an endpoint that refuses connections for as long
+as the host's six tries take ends the host, as `Refused` says.
 """
 
 import asyncio
 import base64
 import binascii
 import contextlib
+import errno
 import json
 import logging
+import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,6 +24,7 @@ from azure.core.exceptions import AzureError, ResourceExistsError, ResourceNotFo
 from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
+from devhost.flex import RefusedTries
 from devhost.host.settings import QueueOptions, connection, resolve
 from devhost.worker.model import FunctionInfo, Invoker, TypedValue
 
@@ -33,12 +39,33 @@ POISON = "-poison"
 TAKEN_OVER = ("MessageNotFound", "PopReceiptMismatch")  # errors when the message is no longer the host's
 
 
+@dataclass(frozen=True)
+class Refused:
+    """What becomes of the host when an endpoint refuses connections."""
+
+    ends: float
+    """Seconds of refusals without an answer after which the host ends."""
+    end: Callable[[str], None]
+    """Ends the host; takes the reason, and returns at once."""
+
+
 class QueueFunctions:
     """All queue-triggered functions; owns the storage clients, one a connection string."""
 
-    def __init__(self, worker: Invoker, functions: list[FunctionInfo], options: QueueOptions, *, lease: float = LEASE) -> None:
-        """Reads connections and queue names from the environment; SettingsError when one is missing."""
+    def __init__(
+        self,
+        worker: Invoker,
+        functions: list[FunctionInfo],
+        options: QueueOptions,
+        *,
+        lease: float = LEASE,
+        refused: Refused | None = None,
+        stuck: float = 0.0,
+    ) -> None:
+        """Reads connections and queue names from the environment; SettingsError when one is missing. refused: by default, refused
+        connections end nothing. stuck: share of the messages that are taken and never begun."""
         self._services: dict[str, QueueServiceClient] = {}
+        self._refused, self._stuck = refused, stuck
         self.listeners = [
             self._listener(worker, function, options, lease) for function in functions if function.trigger["type"] == "queueTrigger"
         ]
@@ -51,7 +78,8 @@ class QueueFunctions:
             service = self._services[text] = QueueServiceClient.from_connection_string(
                 text, initial_backoff=1, increment_base=1, retry_total=2, random_jitter_range=0, connection_timeout=5
             )
-        return QueueListener(worker, function, service, resolve(function.trigger["queueName"]), options, lease)
+        queue = resolve(function.trigger["queueName"])
+        return QueueListener(worker, function, service, queue, options, lease, self._refused, self._stuck)
 
     def start(self) -> None:
         """Starts polling, one task a function."""
@@ -66,6 +94,14 @@ class QueueFunctions:
         """Waits for finished messages to be settled, abandons the others, then closes the clients."""
         await self.stop_polling()
         await asyncio.gather(*(listener.settled() for listener in self.listeners))
+        await self._close_services()
+
+    async def cut(self) -> None:
+        """End as a host that is killed, without a word to storage: messages that were taken stay hidden for the rest of their lease."""
+        await asyncio.gather(*(listener.cut() for listener in self.listeners))
+        await self._close_services()
+
+    async def _close_services(self) -> None:
         for service in self._services.values():
             await service.close()
 
@@ -89,8 +125,12 @@ class QueueListener:
         queue: str,
         options: QueueOptions,
         lease: float,
+        refused: Refused | None = None,
+        stuck: float = 0.0,
     ) -> None:
         self.queue = queue
+        self._refused, self._stuck = refused, stuck
+        self._tries = RefusedTries(refused.ends) if refused is not None else None
         self._worker = worker
         self._function = function
         self._service = service
@@ -115,6 +155,14 @@ class QueueListener:
             await asyncio.wait({self._poller}, timeout=STOP_TIMEOUT)
             self._poller.cancel()
             await asyncio.gather(self._poller, return_exceptions=True)
+
+    async def cut(self) -> None:
+        """End at once, without a word to storage."""
+        self._stop.set()
+        tasks = [*self._tasks, *([self._poller] if self._poller is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def settled(self) -> None:
         """Waits until every message taken so far is deleted, given back or moved."""
@@ -154,13 +202,26 @@ class QueueListener:
             if not self._down:
                 log.warning("queue %s: storage does not answer, trying again: %s", self.queue, _line(error))
             self._down = True
+            self._note(refused=is_refused(error), error=_line(error))
             return []
+        self._note(refused=False)
         if self._down:
             log.info("queue %s: storage answers again", self.queue)
         self._down = False
         return messages
 
+    def _note(self, *, refused: bool, error: str = "") -> None:
+        if self._tries is None or self._refused is None:
+            return
+        if not refused:
+            self._tries.answered()
+        elif self._tries.refused(time.monotonic()):
+            self._refused.end(f"queue {self.queue}: {error}")
+
     def _take(self, message: QueueMessage) -> None:
+        if self._stuck and random.random() < self._stuck:
+            log.info("queue %s: message %s is taken and not begun; it stays hidden", self.queue, message.id)
+            return
         held = _Held(message, message.pop_receipt or "")
         task = asyncio.create_task(self._work(held))
         self._tasks.add(task)
@@ -287,6 +348,15 @@ def _text(body: bytes) -> str | None:
         return body.decode()
     except UnicodeDecodeError:
         return None
+
+
+def is_refused(error: BaseException | None) -> bool:
+    """Return True if a connection was refused: nothing listens at the endpoint."""
+    while error is not None:
+        if getattr(error, "errno", None) == errno.ECONNREFUSED:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 DEVELOPMENT_STORAGE = "UseDevelopmentStorage=true"
 LEVELS: Mapping[str, int] = {
@@ -148,6 +149,15 @@ def connection(name: str, environ: Mapping[str, str] | None = None) -> str:
     if any(key.startswith(f"{name}__") for key in source):
         raise SettingsError(f"the setting {name!r} uses an identity; the devhost needs a connection string")
     raise SettingsError(f"the setting {name!r}, which holds the storage connection, does not exist")
+
+
+def blob_address(name: str, environ: Mapping[str, str] | None = None) -> tuple[str, int] | None:
+    """Return the host and the port of a connection's blob endpoint; None if the connection string names none."""
+    found = re.search(r"(?:^|;)BlobEndpoint=([^;]+)", connection(name, environ))
+    if found is None:
+        return None
+    address = urlsplit(found[1])
+    return (address.hostname, address.port or (443 if address.scheme == "https" else 80)) if address.hostname else None
 
 
 def _read_json(path: Path) -> dict[str, Any]:

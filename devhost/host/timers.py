@@ -2,8 +2,8 @@
 
 Ticks that pass while a run is under way, or while the machine sleeps, collapse into one call. It has IsPastDue set if the
 function has a schedule monitor (`useMonitor`); without one, the host sends no ScheduleStatus, and IsPastDue is never set. The
-schedule is not persisted: a devhost that starts begins afresh, unlike a real host with `useMonitor`. As in the host, a tick may
-come up to `EARLIEST` before its time.
+schedule outlives the hosts of one devhost and not the devhost: one that starts begins afresh, unlike a real host with `useMonitor`. As in
+the host, a tick may come up to `EARLIEST` before its time.
 """
 
 import asyncio
@@ -74,6 +74,14 @@ class TimerSchedule:
         return found
 
 
+class ScheduleMonitor:
+    """The times of monitored timers, which outlive a host: one that starts after a missed tick runs the function at once."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, str] = {}
+        self.next: dict[str, datetime] = {}
+
+
 class TimerFunctions:
     """All timer-triggered functions."""
 
@@ -83,11 +91,13 @@ class TimerFunctions:
         functions: list[FunctionInfo],
         clock: TimerClock | None = None,
         early: Callable[[], float] = lambda: random.uniform(0.0, EARLIEST) if random.random() < EARLY_SHARE else 0.0,
+        monitor: ScheduleMonitor | None = None,
     ) -> None:
         """Read the schedules, which may be `%SETTING%`; SettingsError names the function whose schedule is wrong. early: draws the seconds
-        by which a tick comes too early."""
+        by which a tick comes too early. monitor: of the hosts before this one."""
         ours = [function for function in functions if function.trigger["type"] == "timerTrigger"]
-        self.timers = [Timer(worker, function, clock or SystemTimerClock(), early) for function in ours]
+        clock, monitor = clock or SystemTimerClock(), monitor or ScheduleMonitor()
+        self.timers = [Timer(worker, function, clock, early, monitor) for function in ours]
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -109,6 +119,12 @@ class TimerFunctions:
             if not timer.busy:
                 task.cancel()
 
+    async def cut(self) -> None:
+        """End as a host that is killed: runs that are under way are abandoned."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def close(self) -> None:
         """Waits for runs that are under way."""
         self.stop_ticking()
@@ -118,7 +134,9 @@ class TimerFunctions:
 class Timer:
     """One function and its schedule."""
 
-    def __init__(self, worker: Invoker, function: FunctionInfo, clock: TimerClock, early: Callable[[], float]) -> None:
+    def __init__(
+        self, worker: Invoker, function: FunctionInfo, clock: TimerClock, early: Callable[[], float], monitor: ScheduleMonitor
+    ) -> None:
         self.name = function.name
         self.stopping = False
         self.busy = False
@@ -127,17 +145,21 @@ class Timer:
         self._clock, self._early = clock, early
         # The worker library's own default.
         self._monitored = bool(function.trigger.get("useMonitor", True))
-        self._last = NEVER
+        self._monitor = monitor
         try:
-            self._schedule = TimerSchedule(resolve(function.trigger["schedule"]))
+            self.schedule = TimerSchedule(resolve(function.trigger["schedule"]))
         except (ValueError, SettingsError) as error:
             raise SettingsError(f"function {self.name!r}: schedule: {error}") from error
 
     async def run(self) -> None:
         """Calls the function at each occurrence until `stopping`."""
-        due = self._schedule.next(self._clock.now())
-        if self._function.trigger.get("runOnStartup"):
+        due = self.schedule.next(self._clock.now())
+        planned = self._monitor.next.get(self.name)
+        if self._monitored and planned is not None and planned <= self._clock.now():
+            await self._fire(past_due=True)
+        elif self._function.trigger.get("runOnStartup"):
             await self._fire(past_due=False)
+        self._monitor.next[self.name] = due
         while not self.stopping:
             past_due = self._clock.now() >= due
             at = due - timedelta(seconds=self._early())
@@ -145,11 +167,11 @@ class Timer:
                 # In pieces: the sleep follows the monotonic clock, which a suspended machine or a clock step leaves behind.
                 await self._clock.sleep(min(left, 60.0))
             # A later occurrence has passed as well: the process was held up, all of them are this one call.
-            past_due = past_due or self._schedule.next(due) <= self._clock.now()
+            past_due = past_due or self.schedule.next(due) <= self._clock.now()
             # Counting on from a due time lets a tick that passes during the run be seen as past due afterwards.
-            following = self._schedule.next(max(due, self._clock.now()))
+            following = self.schedule.next(max(due, self._clock.now()))
             await self._fire(past_due=past_due)
-            due = following
+            self._monitor.next[self.name] = due = following
 
     async def run_now(self) -> None:
         """Call the function at once."""
@@ -164,7 +186,8 @@ class Timer:
 
     def _request(self, past_due: bool) -> TypedValue:
         now = self._clock.now()
-        status = {"Last": self._last, "LastUpdated": self._last, "Next": self._schedule.next(now).isoformat()}
-        self._last = now.isoformat()
+        last = self._monitor.last.get(self.name, NEVER)
+        status = {"Last": last, "LastUpdated": last, "Next": self.schedule.next(now).isoformat()}
+        self._monitor.last[self.name] = now.isoformat()
         monitored = {"ScheduleStatus": status, "IsPastDue": past_due} if self._monitored else {"ScheduleStatus": None, "IsPastDue": False}
         return "json", json.dumps({"Schedule": {"AdjustForDST": True}, **monitored})

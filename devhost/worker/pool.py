@@ -40,10 +40,16 @@ class WorkerPool:
             worker.tell_url(url)
 
     async def invoke(
-        self, function: FunctionInfo, data: TypedValue, metadata: dict[str, TypedValue] | None = None, trace: Trace | None = None
+        self,
+        function: FunctionInfo,
+        data: TypedValue,
+        metadata: dict[str, TypedValue] | None = None,
+        trace: Trace | None = None,
+        *,
+        process: str | None = None,
     ) -> InvocationResult:
-        """See `Invoker`."""
-        worker = self._worker(function.group if self._split else HTTP)
+        """See `Invoker`. process: the process that runs it; by default, that of the function's group."""
+        worker = self._worker(process or self.group_of(function))
         if self._record is None:
             return await worker.invoke(function, data, metadata, trace)
         with self._record.invocation(function) as invocation:
@@ -52,6 +58,28 @@ class WorkerPool:
             result = await worker.invoke(function, data, metadata, trace)
             invocation.failed = result.error is not None
             return result
+
+    def group_of(self, function: FunctionInfo) -> str:
+        """Return the group whose process runs a function."""
+        return function.group if self._split else HTTP
+
+    async def ready(self, process: str) -> None:
+        """Start a process if it does not run, and wait until it takes invocations. Raises AppIndexError."""
+        await self._worker(process).ready()
+
+    def has(self, process: str) -> bool:
+        """Return True if the process was started."""
+        return process in self._workers
+
+    def end(self, process: str) -> list[str]:
+        """End a process at once, without notice; return the names of the functions that were running. Its next call starts another."""
+        worker = self._workers.pop(process, None)
+        if worker is None:
+            return []
+        names = worker.running
+        worker.kill()
+        self._changed.set()
+        return names
 
     async def drain(self, timeout: float) -> bool:
         """Wait until nothing runs; False when something still does after `timeout` seconds."""

@@ -66,6 +66,7 @@ class WorkerProcess:
         self._watching: asyncio.Task[None] | None = None
         self._spawned: _Spawned | None = None
         self._url = ""
+        self._killed = False
 
     @property
     def running(self) -> list[str]:
@@ -85,8 +86,10 @@ class WorkerProcess:
             self._channel.send(("url", url))
 
     async def running_process(self) -> None:
-        """Wait until a process accepts invocations."""
+        """Wait until a process accepts invocations. Raises CancelledError after `kill`."""
         while self._channel is None:
+            if self._killed:
+                raise asyncio.CancelledError
             await self.ready()
 
     async def invoke(
@@ -111,10 +114,14 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process at once and for good, without notice. Invocations that run are cancelled."""
+        self._killed = True
         for task in (self._starting, self._watching):
             if task is not None:
                 task.cancel()
         self._kill()
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
         for call in self._calls.values():
             call.end.cancel()
 

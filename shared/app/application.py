@@ -200,7 +200,9 @@ class Application(Services):
         not serve finds its messages refused."""
         if await self.forms.is_newer():
             return
-        await asyncio.gather(self.timers.catch_up(), *(app.scheduler.recovery.run() for app in self._sides()))
+        # The timers of the side that serves: the other account may not answer, and its shards are not served.
+        catch_up = (await self.serving()).timers.catch_up()
+        await asyncio.gather(catch_up, *(app.scheduler.recovery.run() for app in self._sides()))
 
     def glance(self) -> None:
         """Look if the timer has stopped, beside the call that is served. Every call of a function does so: whoever works can find it."""

@@ -15,12 +15,13 @@ from ..core.settings import Settings
 from ..engine.async_runner import AsyncRunner
 from ..engine.row_pace import RowPace
 from ..engine.stored_forms import StoredForms
+from ..scheduler.queue_functions import QUEUE_FUNCTIONS, SECOND
 from ..scheduler.service import Scheduler
 from ..storage import Storage
 from ..storage.ports import Tables
 from ..tenants.store import TenantDirectory
 from .ports import Ports
-from .timers import KAFKA_PERIODS, PERIODS
+from .timers import KAFKA_PERIODS, PERIODS, SOON_FUNCTION
 
 if TYPE_CHECKING:
     from ..checkpoints.service.service import CheckpointService
@@ -125,8 +126,10 @@ class Services:
         from ..scheduler.mirror.failover import Failover
         from ..storage.azure.account import queue_address
 
-        queues = queue_address(self.settings)
-        made = Failover(self.pair, self.storage.tables, self.scheduler.runner, self.clock, self.storage.places, queues)
+        storage, runner = self.storage, self.scheduler.runner
+        names = [*(name for name, _, _ in QUEUE_FUNCTIONS), SOON_FUNCTION]
+        listeners = {"home": names, "second": [name + SECOND for name in names]}
+        made = Failover(self.pair, storage.tables, runner, self.clock, storage.places, queue_address(self.settings), listeners)
         if self.on_failover is not None:
             made.changed = self.on_failover
         return made

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter
 from typing_extensions import TypeVar
 
+from ..core.errors import Problem
 from . import templates
 from .arrivals import Arrival
 from .callers import KeyRecord
@@ -37,6 +38,8 @@ type RouteHandler[T] = Callable[[Call[T, Any, Any]], Awaitable[Answer]]
 type OwnToken = Callable[[Any, Mapping[str, str], Mapping[str, str]], None]
 type Guest = Callable[[Any, str, Mapping[str, str]], KeyRecord | None]
 type Answers = Mapping[int, Any]
+type Unserved = Callable[[Problem, str], Answer]
+"""Answers a call, by the problem that it would get otherwise and by its path."""
 type About = tuple[str, Callable[[Any], Mapping[str, str]]]
 """The name of a GET route, '' for none, and a function of a call that returns path parameters; none if the call names nothing valid."""
 
@@ -153,6 +156,8 @@ class RouteOptions(TypedDict, total=False):
     """The GET route that shows what a recorded call changes, and the tenant, if the path does not say it: it may stand in the body."""
     continues: Callable[[Call[Any, Any, Any]], bool]
     """Returns True for a call that only continues what a recorded one has begun: it has no record."""
+    unserved: Unserved
+    """Answers in place of the handler while the process cannot open its application, or if the handler is too late."""
 
 
 def _never(call: Any) -> bool:
@@ -196,6 +201,8 @@ class Route:
     about: About | None = None
     continues: Callable[[Call[Any, Any, Any]], bool] = _never
     """Returns True for a call that only continues what a recorded one has begun: it has no record."""
+    unserved: Unserved | None = None
+    """Answers in place of the handler; see `RouteOptions`."""
     shown_by: Route | None = None
     """The GET route that shows what this route changes."""
     service: Callable[[Any], Any] = _no_service

@@ -110,7 +110,8 @@ async def _serve(route: Route, get_app: GetApp, request: ApiRequest) -> ApiRespo
     progress.abandoned = True
     _late.add(task)
     task.add_done_callback(_late.discard)
-    return refuse(problem.late(seconds, unknown=progress.begun and route.method != "GET", where=route.name), request.url)
+    found = problem.late(seconds, unknown=progress.begun and route.method != "GET", where=route.name)
+    return _unserved(route, found, request.url)
 
 
 def _end(ended: asyncio.Future[None], _: object = None) -> None:
@@ -134,7 +135,12 @@ async def _handle(route: Route, get_app: GetApp, request: ApiRequest, progress: 
         if found.limit and app is not None and call is not None:
             # The receiver of an event has no key; the path names the tenant, and its token was checked.
             await app.limit_notices.reached(call.tenant or call.params.get("tenant", ""), found.limit, found.detail)
-        return refuse(found, request.url)
+        return refuse(found, request.url) if app is not None else _unserved(route, found, request.url)
+
+
+def _unserved(route: Route, found: Problem, url: str) -> ApiResponse:
+    """Return the answer to a call that no application has served, or not in time."""
+    return refuse(found, url) if route.unserved is None else write(route.unserved(found, path_of(url)))
 
 
 async def admit(route: Route, app: Any, request: ApiRequest) -> Call[Any, Any, Any]:

@@ -11,7 +11,7 @@ from ...core.errors import Problem
 from ...core.version import version
 from ...web.problem import CONTENT_TYPE, document
 from ...web.routes import Answer, Call, Content, RouteGroup
-from .rules import Readiness
+from .rules import NOT_BEGUN, Readiness
 from .service import HealthProbe
 
 probes = RouteGroup[None]("operations", standalone=True)
@@ -32,7 +32,8 @@ class TimerState(BaseModel):
 
 
 class StorageState(BaseModel):
-    """`reachable`: true if storage answers. `accounts`: the same for each of several accounts, by the place of its shards."""
+    """`reachable`: true if storage answers; false too in a process that has not begun to serve. `accounts`: true for each of several
+    accounts that answers, by the place of its shards."""
 
     reachable: bool
     accounts: dict[str, bool] | None = None
@@ -106,7 +107,19 @@ async def healthz(call: Call[None]) -> Answer:
     return Answer(200, Alive(), {"cache-control": "no-store"})
 
 
-@readiness.get("readyz", answers={200: Ready, 503: Content(CONTENT_TYPE)})
+def _refusal(verdict: Readiness, wrong: list[str], path: str) -> Answer:
+    code = "newer-stored-forms" if verdict.newer else "not-ready"
+    found = Problem(503, code, " ".join(wrong), title="Not ready")
+    body = document(found, path, {"version": version(), **view(verdict)})
+    return Answer(503, body, {"cache-control": "no-store", "retry-after": "5"}, content_type=CONTENT_TYPE)
+
+
+def _unserved(found: Problem, path: str) -> Answer:
+    """Answer in a process that has not begun to serve, because of its storage or of its settings."""
+    return _refusal(NOT_BEGUN, NOT_BEGUN.wrong if found.code == "storage-unavailable" else [found.detail], path)
+
+
+@readiness.get("readyz", answers={200: Ready, 503: Content(CONTENT_TYPE)}, unserved=_unserved)
 async def readyz(call: Call[HealthProbe]) -> Answer:
     """Check that storage answers, the jobs of the sweep run and the clock is right.
 
@@ -114,10 +127,6 @@ async def readyz(call: Call[HealthProbe]) -> Answer:
     version, and otherwise `not-ready`.
     """
     verdict = await call.service.check()
-    members = {"version": version(), **view(verdict)}
-    if not verdict.wrong:
-        return Answer(200, {"status": "ready", **members}, {"cache-control": "no-store"})
-    code = "newer-stored-forms" if verdict.newer else "not-ready"
-    found = Problem(503, code, " ".join(verdict.wrong), title="Not ready")
-    body = document(found, call.path, members)
-    return Answer(503, body, {"cache-control": "no-store", "retry-after": "5"}, content_type=CONTENT_TYPE)
+    if verdict.wrong:
+        return _refusal(verdict, verdict.wrong, call.path)
+    return Answer(200, {"status": "ready", "version": version(), **view(verdict)}, {"cache-control": "no-store"})

@@ -116,3 +116,7 @@ def judge(seen: HealthObservation, periods: Mapping[str, float]) -> Readiness:
     wakes = None if seen.looked is None else Wakes(max(0, seen.now - seen.looked) / 1000 if seen.looked else None)
     # One unavailable account of several is reported, but this instance can still serve the calls of the others.
     return Readiness(seen.reachable, timers, wrong, seen.accounts, seen.clock, bool(seen.newer), clocks, wakes)
+
+
+NOT_BEGUN = judge(HealthObservation(0, reachable=False, ticks={}, up_ms=0), {})
+"""The findings in a process that has not begun to serve."""

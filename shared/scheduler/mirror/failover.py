@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...core.clock import Clock, Millis, to_text
@@ -76,10 +76,17 @@ class Failover:
     """The operations of failover and failback, and the background job. One per process."""
 
     def __init__(
-        self, pair: MirrorPair | None, tables: Tables, runner: AsyncRunner, clock: Clock, places: Iterable[str], queues: str = ""
+        self,
+        pair: MirrorPair | None,
+        tables: Tables,
+        runner: AsyncRunner,
+        clock: Clock,
+        places: Iterable[str],
+        queues: str = "",
+        listeners: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """queues: address of the home account's queues."""
-        self.queues = queues
+        """queues: address of the home account's queues. listeners: the functions that poll the queues of an account, by its role."""
+        self.queues, self._listeners = queues, listeners or {}
         self._known, self._tables, self._runner, self._clock = pair, tables, runner, clock
         self._places = tuple(places)
         self._marked = False
@@ -420,7 +427,7 @@ class Failover:
         return state
 
     async def probe(self) -> list[dict[str, Any]]:
-        """Ask each account for a row; return which ones answered."""
+        """Ask each account for a row; return which ones answered, and the functions that poll their queues."""
 
         async def answers(table: str, pk: str) -> bool:
             try:
@@ -434,5 +441,9 @@ class Failover:
         if self._known is not None:
             asked[MIRRORED] = (SECOND + SWEEPS, FENCE_PK)
         found = await asyncio.gather(*(answers(*each) for each in asked.values()))
-        roles = {HOME: "home", MIRRORED: "second"}
-        return [{"place": place, "role": roles.get(place, "further"), "reachable": each} for place, each in zip(asked, found, strict=True)]
+        accounts: list[dict[str, Any]] = []
+        for place, reachable in zip(asked, found, strict=True):
+            role = {HOME: "home", MIRRORED: "second"}.get(place, "further")
+            listeners = list(self._listeners.get(role, ()))
+            accounts.append({"place": place, "role": role, "reachable": reachable, "listeners": listeners})
+        return accounts

@@ -10,11 +10,13 @@ from ...web.fields.types import Strict
 
 
 class AccountOut(BaseModel):
-    """One storage account. place: first letter of the names of its shards."""
+    """One storage account. place: first letter of the names of its shards. listeners: the functions that poll its queues. If its endpoint
+    refuses connections, the host ends each process that runs one of them, until the function is disabled."""
 
     place: str
     role: Literal["home", "further", "second"]
     reachable: bool
+    listeners: list[str] = []
 
 
 class FailbackOut(BaseModel):

@@ -43,7 +43,7 @@ class Process:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", "devhost", "--app", str(app), *arguments],
                 cwd=ROOT,
-                env={**keep, "PORT": "0", "RECEIVER_PORT": "0", "SAMPLE_DIR": str(folder), **environment},
+                env={**keep, "PORT": "0", "RECEIVER_PORT": "0", "SAMPLE_DIR": str(folder), "DEVHOST_REFUSED": "off", **environment},
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )

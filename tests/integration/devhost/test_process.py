@@ -153,6 +153,8 @@ def test_banner_names_what_runs(sample: Process) -> None:
         ({"PORT": "99999"}, "PORT must be a port, 0 to 65535, not 99999"),
         ({"DEVHOST_HOSTS": "tocsin:7071"}, "DEVHOST_HOSTS must hold names and addresses without ports"),
         ({"DEVHOST_LOOP": "trio"}, "DEVHOST_LOOP must be uvloop or asyncio, not 'trio'"),
+        ({"DEVHOST_FLEX": "idle=soon"}, "DEVHOST_FLEX: idle must be a number, not 'soon'"),
+        ({"DEVHOST_REFUSED": "idle=3"}, "DEVHOST_REFUSED: 'idle' is none of ends, again, start, timers"),
         ({"LOG_LEVEL": "loud"}, "LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not 'loud'"),
     ],
 )

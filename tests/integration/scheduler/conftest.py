@@ -80,8 +80,11 @@ class Answer(NamedTuple):
 class Api:
     """A caller with a key."""
 
-    def __init__(self, base: str, key: str) -> None:
+    def __init__(self, base: str, key: str, *, patient: bool = False) -> None:
+        """patient: repeat a call whose connection is refused or cut, as clients of a host do that ends and starts anew."""
         self._base, self._headers = f"{base}/api/", {"authorization": f"Bearer {key}"}
+        self.key = key
+        self._patient = patient
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -99,9 +102,23 @@ class Api:
         sent = {**self._headers, "content-type": "application/json"}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        # As a file: aiohttp warns of large bodies.
-        async with self._session.request(method, url, data=io.BytesIO(raw), headers=sent) as response:
-            return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, await response.read())
+        session = self._session
+
+        async def once() -> Answer:
+            # As a file: aiohttp warns of large bodies.
+            async with session.request(method, url, data=io.BytesIO(raw), headers=sent) as response:
+                return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, await response.read())
+
+        async def repeated() -> Answer | None:
+            try:
+                return await once()
+            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
+                return None
+
+        if not self._patient:
+            return await once()
+        answer: Answer = await eventually(repeated, f"an answer to {method} {path}", pause=0.2)
+        return answer
 
     async def get(self, path: str, **headers: str) -> Answer:
         return await self.call("GET", path, **headers)
@@ -295,15 +312,15 @@ class System:
         self.host = Host(folder, azurite.connection_string, receiver, **environment)
 
     @asynccontextmanager
-    async def tenant(self, **settings: Any) -> AsyncIterator[Tenant]:
-        """A new tenant with a key and a channel."""
+    async def tenant(self, *, patient: bool = False, **settings: Any) -> AsyncIterator[Tenant]:
+        """A new tenant with a key and a channel. patient: its clients repeat; see `Api`."""
         name = f"t{next(_numbers)}"
-        async with Api(self.host.url, ADMIN_KEY) as admin:
+        async with Api(self.host.url, ADMIN_KEY, patient=patient) as admin:
             answer = await admin.call("PUT", f"tenants/{name}", settings)
             assert answer.status == 201, answer
             made = await admin.post(f"tenants/{name}/keys", {"scopes": ["events"]})
             assert made.status == 201, made
-            async with Api(self.host.url, made.json()["key"]) as api:
+            async with Api(self.host.url, made.json()["key"], patient=patient) as api:
                 tenant = Tenant(name, api, admin, self.receiver)
                 await tenant.channel("default", tenant.path)
                 yield tenant

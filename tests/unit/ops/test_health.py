@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from shared.core.clock import Millis, SettableClock
 from shared.core.clock_offset import Offset
-from shared.core.errors import Unavailable
+from shared.core.errors import OutcomeUnknown, Rejected, Unavailable, UnsafeSettings
 from shared.core.version import version
 from shared.ops.health import routes as functions
 from shared.ops.health.rules import UNMEASURED, HealthObservation, judge, judge_clocks
@@ -18,7 +19,8 @@ from shared.scheduler.wakes.ticks import SweepTimes
 from shared.storage.memory import MemoryTables
 from shared.storage.names import ALL_TABLES, PK_TICKS, SWEEPS
 from shared.storage.ports import Upsert
-from shared.web.local_client import LocalClient
+from shared.web import serve
+from shared.web.local_client import LocalClient, LocalReply
 from shared.web.routes import Routes
 from tests.texts import assert_text
 
@@ -69,7 +71,7 @@ class Probe:
     def __init__(self) -> None:
         self.clock = SettableClock(NOW)
         self.tables = MemoryTables(self.clock)
-        routes = Routes[HealthProbe]()
+        routes = self.routes = Routes[HealthProbe]()
         routes.add(functions.probes, lambda health: None)
         routes.add(functions.readiness, lambda health: health)
         self.health = HealthProbe(self.tables, self.clock, PERIODS, measured=lambda: ClockFinding("wrong", Offset(3.2, 8.4), 9))
@@ -111,6 +113,48 @@ async def test_not_ready_is_a_problem_with_the_findings_in_it(probe: Probe) -> N
     assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "not-ready", "5")
     assert (answer.json()["storage"], answer.json()["version"]) == ({"reachable": False}, version())
     assert b"secret" not in answer.body
+
+
+@pytest.mark.parametrize(
+    ("failure", "detail"),
+    [
+        (Unavailable("AccountKey=secret"), "Storage does not answer."),
+        (OutcomeUnknown("AccountKey=secret"), "Storage does not answer."),
+        (Rejected("AccountKey=secret"), "The service failed unexpectedly."),
+        (UnsafeSettings("AccountKey=secret"), "The service does not start with its settings."),
+    ],
+)
+async def test_a_process_that_cannot_open_its_application_answers_the_document_of_readyz(
+    probe: Probe, failure: Exception, detail: str
+) -> None:
+    async def closed() -> HealthProbe:
+        raise failure
+
+    answer = await LocalClient(probe.routes, closed).get("/api/readyz")
+    assert_not_ready_without_an_application(answer)
+    assert answer.json()["detail"].startswith(detail) and b"secret" not in answer.body
+
+
+async def test_a_process_whose_application_does_not_open_in_time_answers_the_document_of_readyz(
+    probe: Probe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "ANSWER_WITHIN", 0.01)
+    opened = asyncio.Event()
+
+    async def opening() -> HealthProbe:
+        await opened.wait()
+        return probe.health
+
+    answer = await LocalClient(probe.routes, opening).get("/api/readyz")
+    assert_not_ready_without_an_application(answer)
+    opened.set()
+
+
+def assert_not_ready_without_an_application(answer: LocalReply) -> None:
+    assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "not-ready", "5")
+    members = answer.json()
+    assert (members["storage"], members["version"], members["timers"]) == ({"reachable": False}, version(), {})
+    assert members["clock"]["state"] == "missing" and members["clock_skew_ms"] is None
 
 
 async def test_a_flood_of_probes_asks_storage_once_a_second(probe: Probe) -> None:

@@ -1,4 +1,7 @@
-"""Storage goes away in mid-fire and comes back. Nothing restarts the app.
+"""Storage goes away in mid-fire and comes back: its endpoint refuses connections meanwhile. Nobody restarts anything.
+
+As the Functions host does, the devhost ends each process that polls a queue of such an account, and starts it anew, until the account is
+back. On Flex Consumption, requests have processes of their own, which live on; in one host, they end with the others.
 
 The story is played once for all tests; each test looks at what was recorded on the way. The short outage lasts longer than a shard's gate
 does without a renewal (45 s).
@@ -13,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 import pytest
 
 from devhost.azurite import Azurite
@@ -22,6 +26,11 @@ from ..receiver import Hit, Receiver, status
 
 SHORT, LONG = 50.0, 120.0
 """Seconds without storage."""
+REFUSED = "ends=9,again=3,start=4,timers=8"
+"""Rules of refused connections, in less time than the host's own: several ends of each process in the short outage."""
+ENDS, BEGINS = "Host is shutting down", "was started anew"
+LISTENERS = ("fire_shard", "fire_retry", "ingest_events", "sweep_soon")
+"""Functions that poll the account; `sweep` has the timer, whose lease is there too."""
 LEAD = 12_000
 """Milliseconds from the first event to the outage, about."""
 
@@ -32,6 +41,8 @@ class Story:
 
     outage: float
     """Seconds without storage, at least."""
+    split: bool
+    """True if requests have processes of their own."""
     down: int = 0
     up: int = 0
     answering: int = 0
@@ -41,9 +52,11 @@ class Story:
     retrying: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     refused: list[tuple[str, Answer]] = field(default_factory=list)
-    """Calls while storage was away."""
+    """Calls while storage was away that had an answer."""
+    unanswered: int = 0
+    """Those whose connection was refused or cut."""
     slowest: float = 0.0
-    alive: list[int] = field(default_factory=list)
+    alive: list[Answer] = field(default_factory=list)
     ready: list[Answer] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)
     """Client ids that were refused during the outage."""
@@ -82,15 +95,23 @@ async def prepare(story: Story, tenant: Tenant) -> None:
         story.cancelled.append(event_id)
 
 
-async def besiege(story: Story, tenant: Tenant, host: Api, far: int, known: str) -> None:
-    """Repeat every kind of call while storage is away."""
+async def besiege(story: Story, api: Api, host: Api, far: int, known: str) -> None:
+    """Repeat every kind of call while storage is away. api, host: do not repeat a call themselves."""
 
     async def refused(name: str, call: Any) -> None:
         started = time.monotonic()
-        story.refused.append((name, await call))
+        if (answer := await answered(call)) is not None:
+            story.refused.append((name, answer))
         story.slowest = max(story.slowest, time.monotonic() - started)
 
-    api = tenant.api
+    async def answered(call: Any) -> Answer | None:
+        try:
+            answer: Answer = await call
+            return answer
+        except aiohttp.ClientConnectionError:
+            story.unanswered += 1
+            return None
+
     number = 0
     while now_ms() < story.down + story.outage * 1_000:
         number += 1
@@ -106,15 +127,16 @@ async def besiege(story: Story, tenant: Tenant, host: Api, far: int, known: str)
             refused("fire", api.post(f"events/{known}/fire")),
             refused("stats", api.get("stats")),
         )
-        story.alive.append((await host.get("/healthz")).status)
-        story.ready.append(await host.get("/readyz"))
+        for path, found in (("/healthz", story.alive), ("/readyz", story.ready)):
+            if (answer := await answered(host.get(path))) is not None:
+                found.append(answer)
         await asyncio.sleep(2)
 
 
-async def play(system: System, back: Azurite, outage: float) -> Story:
-    story, host = Story(outage), system.host
+async def play(system: System, back: Azurite, outage: float, *, split: bool) -> Story:
+    story, host = Story(outage, split), system.host
     assert host.process is not None
-    async with system.tenant() as tenant, Api(host.url, "any-key-will-do") as anyone:
+    async with system.tenant(patient=not split) as tenant, Api(host.url, "any-key-will-do", patient=True) as anyone:
         started = now_ms()
         far = started // 60_000 * 60_000 + 7_200_000
         known = await tenant.api.create(due=text_of(far))
@@ -123,7 +145,8 @@ async def play(system: System, back: Azurite, outage: float) -> Story:
         story.pids.add(host.process.pid)
         await asyncio.to_thread(system.azurite.stop)
         story.down = now_ms()
-        await besiege(story, tenant, anyone, far, known)
+        async with Api(host.url, tenant.api.key) as api, Api(host.url, "any-key-will-do") as probe:
+            await besiege(story, api, probe, far, known)
         await asyncio.to_thread(back.start)
         story.up = now_ms()
         tenant.receiver.script(f"{tenant.path}/failing", status(204))
@@ -146,6 +169,7 @@ async def play(system: System, back: Azurite, outage: float) -> Story:
         story.hits = tenant.by_id() | tenant.receiver.by_id(f"{tenant.path}/failing")
         story.pids.add(host.process.pid)
         assert host.process.poll() is None
+        await eventually(lambda: host.text.count(ENDS) == host.text.count(BEGINS), "a host for each that has ended")
         story.log = host.text
     return story
 
@@ -160,20 +184,30 @@ async def _ready(api: Api) -> Answer | None:
     return answer if age is not None and age < 100 else None
 
 
-@pytest.fixture(scope="module", params=[SHORT, pytest.param(LONG, marks=pytest.mark.long)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        (SHORT, True),
+        pytest.param((SHORT, False), marks=pytest.mark.long),
+        pytest.param((LONG, True), marks=pytest.mark.long),
+    ],
+    ids=["groups", "one host", "long"],
+)
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[Story]:
     data = tmp_path_factory.mktemp("azurite")
     first = Azurite(location=data)
     back = Azurite(location=data, blob=first.blob, queue=first.queue, table=first.table)
+    outage, split = request.param
     # The groups of functions that scale apart on Azure run in processes of their own.
-    system = System(tmp_path_factory.mktemp("devhost"), first, receiver, SPLIT="1")
+    more = {"SPLIT": "1"} if split else {}
+    system = System(tmp_path_factory.mktemp("devhost"), first, receiver, DEVHOST_REFUSED=REFUSED, **more)
     with ExitStack() as stack:
         stack.callback(first.stop)
         stack.callback(back.stop)
         stack.callback(system.host.end)
         first.start()
         system.host.start()
-        yield asyncio.run(play(system, back, request.param))
+        yield asyncio.run(play(system, back, outage, split=split))
 
 
 def test_outage_came_in_mid_fire(story: Story) -> None:
@@ -192,9 +226,21 @@ def test_call_is_answered_503_with_retry_after_meanwhile(story: Story, name: str
         assert "devstoreaccount" not in answer.body.decode() and "127.0.0.1" not in answer.body.decode()
 
 
+def test_the_processes_that_poll_the_account_end_again_and_again_and_those_of_requests_do_not(story: Story) -> None:
+    ends = {name: story.log.count(f"{ENDS} ({name})") for name in ("http", *(f"function:{name}" for name in LISTENERS))}
+    if story.split:
+        assert ends.pop("http") == 0 and story.unanswered == 0
+        assert f"{ENDS} (function:sweep)" in story.log
+        assert min(ends.values()) >= 2
+    else:
+        assert ends["http"] >= 2 and story.unanswered > 0
+    assert story.log.count(BEGINS) == story.log.count(ENDS)
+
+
 def test_process_is_alive_and_not_ready(story: Story) -> None:
-    assert set(story.alive) == {200} and len(story.pids) == 1
+    assert {answer.status for answer in story.alive} == {200} and len(story.pids) == 1
     # A look at storage is used again for a second.
+    assert len(story.ready) > 1
     for answer in story.ready[1:]:
         assert answer.status == 503 and answer.code == "not-ready" and answer.json()["storage"] == {"reachable": False}
 
@@ -250,7 +296,7 @@ def test_ids_and_minutes_that_were_refused_can_be_used_afterwards(story: Story) 
 def test_timers_and_queues_come_back_by_themselves(story: Story) -> None:
     assert story.ready_after["timers"]["scheduler_scan"]["age_s"] < 100
     for queue in ("tocsin-shards", "tocsin-retries"):
-        assert f"queue {queue}: storage does not answer" in story.log and f"queue {queue}: storage answers again" in story.log
+        assert f"queue {queue}: storage does not answer" in story.log
 
 
 def test_statistics_add_up_afterwards(story: Story) -> None:

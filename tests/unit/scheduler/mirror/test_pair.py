@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import azure.functions as func
 import pytest
 
+from shared.app.timers import TICKED
+from shared.app.triggers import queue_functions
 from shared.core.errors import OutcomeUnknown
 from shared.scheduler.ingest.admission import Admitted
 from shared.scheduler.keys import MIRRORED, index_partitions
 from shared.scheduler.model import EventIn
+from shared.scheduler.queue_functions import SECOND
 from shared.scheduler.receipts import receipts_of
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Row
@@ -307,6 +312,32 @@ async def test_readiness_shows_each_account(pair: PairWorld) -> None:
     answer = await pair.nobody.get("/api/readyz")
     assert answer.json()["storage"] == {"reachable": True, "accounts": {"0": True, "m": True}}
     assert {each["role"]: each["reachable"] for each in (await pair.storage_status())["accounts"]} == {"home": True, "second": True}
+
+
+async def test_a_process_that_starts_while_the_first_account_is_away_dispatches_on_the_second(pair: PairWorld) -> None:
+    await make(pair, 1, 3600)
+    await pair.fail_over()
+    # No timer runs: its lease may be in the account that is away.
+    await pair.clock.advance(600)
+    young = asyncio.ensure_future(pair.app.recover())
+    started = pair.now
+    await pair.clock.advance(5, settle=15)
+    [tick] = [row for row in pair.rows_of(pair.second, SWEEPS) if row.rk == TICKED]
+    assert int(tick.props["at"]) >= started
+    young.cancel()
+
+
+async def test_the_state_of_storage_names_the_functions_that_poll_each_account(pair: PairWorld) -> None:
+    def registered(suffix: str) -> list[str]:
+        app = func.FunctionApp()
+        app.register_functions(queue_functions(pair.get_app, suffix=suffix))
+        return [each.get_function_name() for each in app.get_functions()]
+
+    shown = {each["role"]: each["listeners"] for each in (await pair.storage_status())["accounts"]}
+    assert {role: sorted(names) for role, names in shown.items()} == {
+        "home": sorted(registered("")),
+        "second": sorted(registered(SECOND)),
+    }
 
 
 async def test_mirrored_events_are_left_out_of_express_delivery_and_others_are_not() -> None:
