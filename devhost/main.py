@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devhost.azurite import ROOT, Azurite, AzuriteError, check_port, development_connection
-from devhost.host.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, host_log_level, is_disabled, load_host, load_values
+from devhost.host.settings import DEVELOPMENT_STORAGE, SettingsError, apply_values, is_disabled, load_host, load_values
 from devhost.logs import set_up_logging
 from devhost.loops import LoopError, chosen_loop, loop_factory
 from devhost.worker.invocation_log import InvocationLog
@@ -27,6 +27,7 @@ from devhost.worker.model import AppIndexError, FunctionInfo
 from devhost.worker.pool import WorkerPool
 from devhost.worker.process import WorkerOptions
 from shared.core.answered_hosts import AnsweredHosts
+from shared.ops.export.host_levels import lowest_level
 
 if TYPE_CHECKING:
     from devhost.host.http import HttpFunctions
@@ -164,7 +165,7 @@ class DevHost:
         secure_url = await self._start_tokens()
         self._set_environment(receiver_url)
         host = load_host(options.app)
-        given = WorkerOptions(options.app, host.route_prefix, options.log_level, options.loop, host.function_timeout)
+        given = WorkerOptions(options.app, host.route_prefix, options.log_level, options.loop, host.function_timeout, host.log_levels)
         record = InvocationLog(options.invocations) if options.invocations is not None else None
         workers = self._workers = WorkerPool(given, split=options.split, record=record)
         await workers.spawn()
@@ -174,7 +175,7 @@ class DevHost:
         from devhost.host.queues import QueueFunctions, storage_log
         from devhost.host.timers import TimerFunctions
 
-        storage_log.setLevel(host_log_level(host.log_levels, storage_log.name))
+        storage_log.setLevel(lowest_level(host.log_levels, storage_log.name))
         functions = [function for function in await workers.start() if not is_disabled(function.name, os.environ)]
         front = f"/{host.route_prefix}/dashboard" if any(function.name == "dashboard" for function in functions) else None
         self._http = HttpFunctions(
@@ -271,6 +272,8 @@ class DevHost:
             await self._workers.drain(max(0.0, ends_at - asyncio.get_running_loop().time()))
         if self._workers is not None and (abandoned := self._workers.kill()):
             log.warning("cut off after %g s: %s", grace, ", ".join(sorted(abandoned)))
+        if self._workers is not None:
+            await self._workers.last_lines()
         if self._http is not None and self._queues is not None and self._timers is not None:
             closing = asyncio.gather(self._timers.close(), self._queues.close(), self._http.close())
             await _bounded("finished messages were not settled", closing)
