@@ -35,6 +35,12 @@ class WorkerLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send a record, unless the worker knows no invocation for it."""
+        try:
+            self._emit(record)
+        except Exception:
+            self.handleError(record)
+
+    def _emit(self, record: logging.LogRecord) -> None:
         number = None
         if f"{record.name}.".startswith(tuple(f"{name}." for name in _PLATFORMS)):
             pass
@@ -60,9 +66,9 @@ class WorkerLog(logging.Handler):
 class ShownLines:
     """Shows on standard error what the Functions host would log."""
 
-    def __init__(self, levels: Mapping[str, int], write: Callable[[str], object] = sys.stderr.write) -> None:
-        """levels: of the host's categories (`host_levels.log_levels`)."""
-        self._levels, self._write = levels, write
+    def __init__(self, levels: Mapping[str, int], write: Callable[[str], object] | None = None) -> None:
+        """levels: of the host's categories (`host_levels.log_levels`). write: takes each line, by default standard error."""
+        self._levels, self._write = levels, write or sys.stderr.write
 
     def logged(self, function: str | None, level: int, logger: str, text: str) -> None:
         """Show a line that the worker has sent. function: whose invocation it names; None for the host's own."""

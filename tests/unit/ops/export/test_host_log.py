@@ -39,7 +39,8 @@ def begin(environ: pytest.MonkeyPatch, lines: Lines, tmp_path: Path) -> Iterator
     yield begun
     for each in made:
         each.close()
-        each.leave()
+        for kept in each._lines.values():
+            kept.close()
 
 
 async def invoked(found: Exporting, work: Callable[[], object]) -> None:
@@ -205,6 +206,13 @@ def test_a_trace_that_nobody_sees_is_reported_at_the_start(
 ) -> None:
     begin(**variables).start()
     assert ("action=trace_unseen" in capsys.readouterr().err) == says
+
+
+def test_a_host_file_with_comments_does_no_harm(begin: Begin, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "host.json").write_text('{"version": "2.0"} // a comment')
+    begin(**{TRACE: "all"})
+    warn()
+    assert capsys.readouterr().err == LINE
 
 
 def test_another_programs_process_keeps_its_log(environ: pytest.MonkeyPatch, lines: Lines, capsys: pytest.CaptureFixture[str]) -> None:
