@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -25,7 +26,7 @@ READY_AGAIN: Final = 180.0
 
 
 class OwnStorage:
-    """An emulator that keeps its data, so that it can be stopped and started again."""
+    """An emulator that keeps its data until the end of the test, so that it can be stopped and started again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -38,6 +39,7 @@ class OwnStorage:
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._running.stop()
+        shutil.rmtree(self._folder)
 
     async def stop(self) -> None:
         """Stop it; connections are refused from now on."""

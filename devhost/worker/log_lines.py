@@ -19,6 +19,7 @@ invocation: ContextVar[int | None] = ContextVar("devhost invocation", default=No
 _PLATFORMS: Final = ("devhost", "azure.functions")
 """Loggers of the host and of the worker library. Their lines are the host's own and are always shown."""
 _TIMED: Final = logging.Formatter(FORM[0], FORM[1])
+_TRACEBACK: Final = "\\nTraceback (most recent call last)"
 _LONGEST: Final = 1 << 20
 """Bytes after which a line that was printed is cut in two."""
 
@@ -83,8 +84,8 @@ class ShownLines:
         elif error and any(word in lower for word in ("error", "fail", "severe")):
             level = logging.ERROR
         if level >= lowest_level(self._levels, CONSOLE):
-            # Readers at a terminal get lines back that were put into one.
-            self._show(level, "console", text.replace("\\n", "\n"))
+            # People at a terminal get a traceback back that was put into one line.
+            self._show(level, "console", text.replace("\\n", "\n") if _TRACEBACK in text else text)
 
     def _show(self, level: int, logger: str, text: str) -> None:
         record = logging.makeLogRecord({"name": logger, "levelno": level, "levelname": logging.getLevelName(level), "msg": text})

@@ -81,3 +81,11 @@ def test_printed_lines_are_cut_by_the_level_of_the_console(level: str, seen: int
     for text in ("plain", "a warning", "an error"):
         lines.printed(text, error=True)
     assert len(found) == seen
+
+
+def test_a_traceback_in_one_line_becomes_several_again_and_other_texts_stay() -> None:
+    found: list[str] = []
+    lines = ShownLines({}, found.append)
+    lines.printed(r"ERROR x: failed\nTraceback (most recent call last)\nValueError", error=True)
+    lines.printed(r'INFO x: tocsin-trace {"a":"b\nc"}', error=False)
+    assert [line.count("\n") for line in found] == [3, 1]
