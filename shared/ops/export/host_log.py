@@ -55,6 +55,19 @@ def pass_on(record: logging.LogRecord) -> None:
     logging.getLogger().callHandlers(record)
 
 
+def _fields(record: logging.LogRecord) -> str:
+    return " ".join(f"{name}={value}" for name, value in extra_fields(record).items())
+
+
+def _with_fields(record: logging.LogRecord) -> logging.LogRecord:
+    """Return a copy whose text has the fields, because the worker sends the text alone."""
+    if not (fields := _fields(record)):
+        return record
+    copy = logging.makeLogRecord(vars(record))
+    copy.msg, copy.args = f"{record.getMessage()} ({fields})", ()
+    return copy
+
+
 class HostLog(logging.Handler):
     """Sends warnings and errors of a running invocation to the host, and prints all other records."""
 
@@ -67,7 +80,7 @@ class HostLog(logging.Handler):
         """Send or print a record. A fault never reaches the code that logs."""
         try:
             if record.levelno >= logging.WARNING and in_running_invocation():
-                pass_on(record)
+                pass_on(_with_fields(record))
                 return
             self._print(record)
             # Exporters that somebody else has set up in this process.
@@ -86,7 +99,7 @@ class HostLog(logging.Handler):
 
     def _line(self, record: logging.LogRecord) -> str:
         """Return one line. Its level stands first, because the host finds the level in the text; a trace's JSON must stand last."""
-        fields = " ".join(f"{name}={value}" for name, value in extra_fields(record).items())
+        fields = _fields(record)
         # The host finds no level in "CRITICAL".
         level = "CRITICAL ERROR" if record.levelno >= logging.CRITICAL else record.levelname
         text = f"{level} {record.name}{f' ({fields})' if fields else ''}: {_FORM.format(record)}"

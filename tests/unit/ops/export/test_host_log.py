@@ -60,7 +60,7 @@ async def test_a_warning_of_a_running_invocation_goes_to_the_host_alone(
     begin: Begin, lines: Lines, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await asyncio.create_task(invoked(begin(), warn))
-    assert (lines.texts, capsys.readouterr()) == ([("x", "once")], ("", ""))
+    assert (lines.texts, capsys.readouterr()) == ([("x", "once (action=x tenant=acme)")], ("", ""))
 
 
 @pytest.mark.parametrize("where", ["background", "callback", "thread", "no invocation"])
