@@ -76,7 +76,7 @@ simulate-checkpoints: setup  ## SEEDS=n simulated days of replica groups
 bench: setup  ## the benchmarks
 	$(IN_VENV) $(PY) -m bench $(ARGS)
 
-host-test: setup  ## test a Functions host from outside: the devhost, or the host that HOST_URL names
+host-test: setup  ## test a Functions host from outside: the devhost, or the host that HOST_START runs
 	$(IN_VENV) $(PY) -m devhost.hosttest $(ARGS)
 
 conformance: setup  ## verify a real storage account: ARGS='--account NAME', or the connection string in CONFORMANCE_STORAGE

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 from shared.app.importing import importing
+from shared.app.parent_watch import started_by_host
 from shared.ops.export.start import Exporting
 
-# The exporters start soon after the first invocation. Until then the log lines for them are kept.
-exporting = Exporting(os.environ)
+# The exporters start soon after the first invocation. Until then the log lines for them are kept. Without exporters, the host shows them.
+exporting = Exporting(os.environ, Path(__file__).parent if started_by_host(sys.argv) else None)
 
 with exporting.import_failures(), importing():
     import azure.functions as func

@@ -25,7 +25,6 @@ from devhost.host.settings import (
     SettingsError,
     apply_values,
     blob_address,
-    host_log_level,
     is_disabled,
     load_host,
     load_values,
@@ -37,6 +36,7 @@ from devhost.worker.model import AppIndexError, FunctionInfo
 from devhost.worker.pool import WorkerPool
 from devhost.worker.process import WorkerOptions
 from shared.core.answered_hosts import AnsweredHosts
+from shared.ops.export.host_levels import lowest_level
 
 if TYPE_CHECKING:
     from devhost.host.groups import HostGroups
@@ -185,7 +185,7 @@ class DevHost:
         secure_url = await self._start_tokens()
         self._set_environment(receiver_url)
         host = load_host(options.app)
-        given = WorkerOptions(options.app, host.route_prefix, options.log_level, options.loop, host.function_timeout)
+        given = WorkerOptions(options.app, host.route_prefix, options.log_level, options.loop, host.function_timeout, host.log_levels)
         record = InvocationLog(options.invocations) if options.invocations is not None else None
         workers = self._workers = WorkerPool(given, split=options.split, record=record)
         await workers.spawn()
@@ -196,7 +196,7 @@ class DevHost:
         from devhost.host.pages import HostPages
         from devhost.host.queues import storage_log
 
-        storage_log.setLevel(host_log_level(host.log_levels, storage_log.name))
+        storage_log.setLevel(lowest_level(host.log_levels, storage_log.name))
         functions = [function for function in await workers.start() if not is_disabled(function.name, os.environ)]
         front = f"/{host.route_prefix}/dashboard" if any(function.name == "dashboard" for function in functions) else None
         lease = blob_address("AzureWebJobsStorage") if options.refusals is not None else None
@@ -283,6 +283,8 @@ class DevHost:
             await self._workers.drain(max(0.0, ends_at - asyncio.get_running_loop().time()))
         if self._workers is not None and (abandoned := self._workers.kill()):
             log.warning("cut off after %g s: %s", grace, ", ".join(sorted(abandoned)))
+        if self._workers is not None:
+            await self._workers.last_lines()
         if self._http is not None and self._groups is not None:
             closing = asyncio.gather(self._groups.close(), self._http.close())
             await _bounded("finished messages were not settled", closing)

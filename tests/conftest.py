@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from devhost.loops import LoopFactory, chosen_loop, loop_factory
+from tests.any_host import leave_out
 
 settings.register_profile("steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
@@ -24,6 +25,11 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> M
     """Tests run on the loop that the devhost runs on: uvloop, as in production, or asyncio's own with DEVHOST_LOOP=asyncio."""
     name = chosen_loop(os.environ)
     return {name: loop_factory(name)}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what needs the devhost where another host runs the app."""
+    leave_out(items)
 
 
 @pytest.hookimpl(trylast=True)

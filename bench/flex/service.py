@@ -23,7 +23,7 @@ from shared.scheduler.rules import dispatch_decision, may_recover, opens_at, vis
 from shared.scheduler.wakes.protocol import ask_wake, parse_wake, read_plan, send_wakes, store_plan
 from shared.scheduler.wakes.rules import LOOK_FAR, LOOKED_OLD, Plan, after_wake, is_covered, planned_wakes
 from shared.scheduler.wakes.service import PLAN_READ_EVERY, Horizons, parse_setting
-from shared.scheduler.wakes.ticks import ASKED_EVERY, SWEEP_ROW, TICK_READ_EVERY, ask_sweep, times_of
+from shared.scheduler.wakes.ticks import ASKED_EVERY, SWEEP_ROW, TICK_READ_EVERY, ask_sweep
 from shared.storage.names import PK_TICKS, QUEUE_SHARDS, SWEEPS
 from shared.storage.ports import ANY, Applied, Insert, Merge, Replace, Row, Upsert, WriteRefused
 

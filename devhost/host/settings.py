@@ -1,7 +1,6 @@
 """Application settings and host.json, read the way the Functions host reads them."""
 
 import json
-import logging
 import os
 import re
 from collections.abc import Mapping, MutableMapping
@@ -11,17 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from shared.ops.export.host_levels import log_levels
+
 DEVELOPMENT_STORAGE = "UseDevelopmentStorage=true"
-LEVELS: Mapping[str, int] = {
-    "Trace": logging.DEBUG,
-    "Debug": logging.DEBUG,
-    "Information": logging.INFO,
-    "Warning": logging.WARNING,
-    "Error": logging.ERROR,
-    "Critical": logging.CRITICAL,
-    "None": logging.CRITICAL + 1,
-}
-"""Levels of host.json by their names."""
 
 
 class SettingsError(Exception):
@@ -48,8 +39,8 @@ class HostOptions:
     queues: QueueOptions = field(default_factory=QueueOptions)
     function_timeout: float | None = 1800.0
     """Seconds that an invocation may take; None: no limit."""
-    log_levels: Mapping[str, str] = field(default_factory=dict)
-    """Levels of the host's own categories, by .NET's names."""
+    log_levels: Mapping[str, int] = field(default_factory=dict)
+    """Levels from which lines are logged, by category (`host_levels.log_levels`)."""
 
 
 def load_values(folder: Path) -> dict[str, str]:
@@ -78,7 +69,7 @@ def load_host(folder: Path) -> HostOptions:
     """Reads host.json; a missing file means the host's defaults."""
     path = folder / "host.json"
     if not path.exists():
-        return HostOptions()
+        return HostOptions(log_levels=log_levels({}, os.environ))
     document = _read_json(path)
     extensions = document.get("extensions", {})
     queues = extensions.get("queues", {})
@@ -103,14 +94,7 @@ def load_host(folder: Path) -> HostOptions:
         limit = None if timeout == "-1" else time_span(timeout)
     except ValueError as error:
         raise SettingsError(f"{path}: functionTimeout: {error}") from error
-    levels = document.get("logging", {}).get("logLevel", {})
-    return HostOptions(str(prefix).strip("/"), options, limit, {name: level for name, level in levels.items() if level in LEVELS})
-
-
-def host_log_level(levels: Mapping[str, str], category: str) -> int:
-    """Return the lowest level (of `logging`) that the host logs for a category: that of the longest name that begins the category."""
-    names = [name for name in levels if category == name or category.startswith(f"{name}.")]
-    return LEVELS[levels[max(names, key=len)] if names else levels.get("default", "Information")]
+    return HostOptions(str(prefix).strip("/"), options, limit, log_levels(document, os.environ))
 
 
 def time_span(text: str) -> float:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,9 +21,15 @@ from shared.storage.names import ALL_QUEUES, POISON_QUEUES, QUEUE_INGEST
 
 PATIENCE: Final = 180.0
 """Seconds that a check waits for what it expects."""
+BREAKER_OPENS_AFTER: Final = 12
+"""Failed deliveries after which a channel's breaker has opened, even if some are tried one after the other."""
 CANCEL_AHEAD: Final = 10.0
 """Seconds before an event is due that it is cancelled."""
 APP_BODY_LIMIT: Final = 16 * 1024 * 1024
+
+
+class NotChecked(Exception):
+    """The check cannot be made on this host; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,8 @@ class Target:
     storage: str
     receiver: ArrivalReceiver
     session: aiohttp.ClientSession
+    output: Path | None
+    """The file with the output of the host; None if it runs already."""
 
     async def call(self, method: str, path: str, body: Any = None, key: str = "") -> tuple[int, Any]:
         """Call the API; return the status and the document."""
@@ -302,6 +311,49 @@ async def timers_tick(target: Target) -> str:
     return ", ".join(f"{name} {age:.0f} s ago" for name, age in found.items())
 
 
+# Health and log lines
+
+
+async def readyz(target: Target) -> tuple[int, dict[str, Any]]:
+    """Return the status and the document of `/readyz`."""
+    async with target.session.get(f"{target.url}/api/readyz") as answer:
+        return answer.status, await answer.json(content_type=None)
+
+
+async def readyz_says_ready(target: Target) -> str:
+    """Storage answers and the sweep runs."""
+    status, document = await readyz(target)
+    assert (status, document["status"], document["storage"]["reachable"]) == (200, "ready", True), document
+    return f"ready, version {document['version']}"
+
+
+async def line_logged_after_the_answer_arrives(target: Target) -> str:
+    """A breaker opens in the background work of requests that were answered, and the host's output has its line once."""
+    if target.output is None:
+        raise NotChecked("set HOST_START: the output of a host that runs already is not known")
+    # Nothing listens there.
+    nowhere = {"type": "http", "url": "http://127.0.0.1:9/"}
+    status, document = await target.call("PUT", f"tenants/{target.tenant}/channels/nowhere", nowhere, target.admin_key)
+    assert status == 201, document
+    for number in range(BREAKER_OPENS_AFTER):
+        status, document = await target.call("POST", "events", {"delay": "PT0S", "payload": number, "channel": "nowhere"})
+        assert status == 201, document
+    wanted = f"The breaker of {target.tenant}/nowhere opens"
+
+    def lines() -> list[str]:
+        assert target.output is not None
+        return [line for line in target.output.read_text(errors="replace").splitlines() if wanted in line]
+
+    async def found() -> list[str]:
+        return lines()
+
+    await until(found, f"the line '{wanted}' in the host's output (an exporter must be off)")
+    # Time for a second copy, by another way.
+    await asyncio.sleep(2)
+    assert len(lines()) == 1, lines()
+    return lines()[0].strip()[:100]
+
+
 type Check = Callable[[Target], Awaitable[str]]
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -321,4 +373,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     message_that_is_not_text_becomes_a_reject,
     message_that_is_not_base64_is_poison,
     timers_tick,
+    readyz_says_ready,
+    line_logged_after_the_answer_arrives,
 )

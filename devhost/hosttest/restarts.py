@@ -7,7 +7,7 @@ from typing import Final
 
 import aiohttp
 
-from devhost.hosttest.checks import Target, until
+from devhost.hosttest.checks import NotChecked, Target, until
 from devhost.hosttest.driver import HostDriver
 
 COUNT, FIRST, SPAN = 120, 4.0, 24.0
@@ -18,10 +18,6 @@ TAKEOVER = 150.0
 """Seconds after which everything must have been delivered: 90 s are documented."""
 SETTLED = 12.0
 """Seconds in which a second delivery of the last events would come."""
-
-
-class NotChecked(Exception):
-    """The check cannot be made on this host; the message says why."""
 
 
 async def spread(target: Target, during: Callable[[], Awaitable[str]]) -> str:

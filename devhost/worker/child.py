@@ -18,6 +18,7 @@ from devhost.logs import set_up_logging
 from devhost.loops import loop_factory
 from devhost.worker.channel import FrameChannel
 from devhost.worker.library import LibraryWorker, index
+from devhost.worker.log_lines import WorkerLog, invocation
 from devhost.worker.model import AppIndexError, FunctionInfo
 
 ORPHAN_LIVES = 60.0
@@ -27,8 +28,8 @@ ORPHAN_LIVES = 60.0
 class WorkerChild:
     """The worker's end of the channel."""
 
-    def __init__(self, app: Path, prefix: str) -> None:
-        self._app, self._prefix = app, prefix
+    def __init__(self, app: Path, prefix: str, log_level: str) -> None:
+        self._app, self._prefix, self._log_level = app, prefix, log_level
         self._channel = FrameChannel(self._received, self._orphaned)
         self._functions: dict[str, FunctionInfo] = {}
         self._worker: LibraryWorker | None = None
@@ -41,6 +42,8 @@ class WorkerChild:
     async def serve(self, connection: socket.socket) -> int:
         """Serve the host until the process is killed; return the exit code of a worker whose app cannot be indexed."""
         await asyncio.get_running_loop().create_unix_connection(lambda: self._channel, sock=connection)
+        self._log = WorkerLog(self._channel.send)
+        set_up_logging(self._log_level, self._log)
         try:
             functions = index(self._app, route_prefix=self._prefix)
         except AppIndexError as error:
@@ -64,6 +67,8 @@ class WorkerChild:
 
     async def _run(self, number: int, name: str, data: Any, metadata: Any, trace: Any) -> None:
         assert self._worker is not None
+        self._log.latest = number
+        invocation.set(number)
         if data[0] == "http" and isinstance(data[1][3], str):
             # One after the other: the function starts in the turn of the loop in which the body is here, so two wait in memory at most.
             async with self._loading:
@@ -89,10 +94,9 @@ def main() -> None:
     parser.add_argument("--log-level", default="INFO")
     parser.add_argument("--loop", default="asyncio")
     given = parser.parse_args()
-    set_up_logging(given.log_level)
 
     async def serve() -> int:
-        return await WorkerChild(given.app, given.prefix).serve(socket.socket(fileno=given.channel))
+        return await WorkerChild(given.app, given.prefix, given.log_level).serve(socket.socket(fileno=given.channel))
 
     sys.exit(asyncio.run(serve(), loop_factory=loop_factory(given.loop)))
 

@@ -99,6 +99,11 @@ class WorkerPool:
             worker.kill()
         return names
 
+    async def last_lines(self) -> None:
+        """Wait until everything that the ended processes have printed is shown."""
+        for worker in self._workers.values():
+            await worker.last_lines()
+
     def _worker(self, group: str) -> WorkerProcess:
         worker = self._workers.get(group)
         if worker is None:

@@ -8,18 +8,21 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from devhost.worker.channel import FrameChannel
+from devhost.worker.log_lines import ShownLines, read_lines
 from devhost.worker.model import AppIndexError, FunctionInfo, InvocationResult, Trace, TypedValue
 
 log = logging.getLogger("devhost.worker")
 
 RESTART_AFTER = 1.0
 """Seconds between the end of a worker and the start of the next; with the import of the app, the Functions host takes about 3 s."""
+LAST_LINES = 1.0
+"""Seconds after the end of a worker for what it has printed to be read; a process that it has begun may hold its output open."""
 RESTART_AGAIN = 5.0
 """Seconds until the next try when the app can no longer be indexed."""
 
@@ -34,6 +37,8 @@ class WorkerOptions:
     loop: str
     function_timeout: float | None
     """Seconds after which a running invocation makes the host kill the worker process (`functionTimeout` of host.json); None: never."""
+    log_levels: Mapping[str, int]
+    """Levels from which the host shows lines, by category (`host_levels.log_levels`)."""
 
 
 @dataclass
@@ -58,6 +63,8 @@ class WorkerProcess:
     def __init__(self, options: WorkerOptions, group: str, changed: Callable[[], None]) -> None:
         """group: the functions that it runs, for log lines. changed: called when an invocation has ended."""
         self._options, self._group, self._changed = options, group, changed
+        self._lines = ShownLines(options.log_levels)
+        self._readers: list[asyncio.Task[None]] = []
         self._calls: dict[int, _Call] = {}
         self._numbers = itertools.count(1)
         self._channel: FrameChannel | None = None
@@ -125,6 +132,11 @@ class WorkerProcess:
         for call in self._calls.values():
             call.end.cancel()
 
+    async def last_lines(self) -> None:
+        """Wait until everything that an ended process has printed is shown."""
+        if self._readers:
+            await asyncio.wait(self._readers, timeout=LAST_LINES)
+
     def _kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
@@ -157,8 +169,19 @@ class WorkerProcess:
         with theirs:
             # A session of its own: Ctrl-C in a terminal reaches the host, and the host decides what becomes of the worker.
             process = self._process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True, env=_environment()
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env=_environment(),
             )
+        assert process.stdout is not None and process.stderr is not None
+        self._readers = [
+            asyncio.create_task(read_lines(process.stdout, lambda line: self._lines.printed(line, error=False))),
+            asyncio.create_task(read_lines(process.stderr, lambda line: self._lines.printed(line, error=True))),
+        ]
         channel = FrameChannel(lambda message: self._received(message, found), lambda: None)
         self._watching = asyncio.create_task(self._watch(process, found))
         await loop.create_unix_connection(lambda: channel, sock=ours)
@@ -171,6 +194,11 @@ class WorkerProcess:
             found.set_result([FunctionInfo(name, tuple(bindings)) for name, bindings in message[1]])
         elif kind == "refused":
             found.set_exception(AppIndexError(message[1]))
+        elif kind == "log":
+            _, number, level, logger, text = message
+            called = self._calls.get(number)
+            if number is None or called is not None:
+                self._lines.logged(called.function if called is not None else None, level, logger, text)
         else:
             call = self._calls.get(kind)
             if call is not None and not call.end.done():

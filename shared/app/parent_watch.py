@@ -16,13 +16,17 @@ LOOK_EVERY: Final = 1.0
 """Seconds between two looks at the parent."""
 
 
+def started_by_host(arguments: Sequence[str]) -> bool:
+    """Return True if a Functions host has started the process with this command line."""
+    return any(argument.partition("=")[0].lower() in WORKER_OPTIONS for argument in arguments)
+
+
 class ParentWatch:
     """Knows the host that started this process. Made when the app is loaded, because a later parent would be the wrong one."""
 
     def __init__(self, arguments: Sequence[str], parent: Callable[[], int] = os.getppid) -> None:
         """arguments: the process's own command line."""
-        started_by_host = any(argument.partition("=")[0].lower() in WORKER_OPTIONS for argument in arguments)
-        self._parent, self._first = parent, parent() if started_by_host else 0
+        self._parent, self._first = parent, parent() if started_by_host(arguments) else 0
 
     @property
     def host_ended(self) -> bool:

@@ -11,6 +11,7 @@ from opentelemetry import context
 from opentelemetry._logs import Logger, LoggerProvider, LogRecord, SeverityNumber
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
 
+from .host_log import extra_fields
 from .log_filter import without_users_and_queries
 
 LEVELS: Final = {
@@ -20,8 +21,6 @@ LEVELS: Final = {
     logging.ERROR: SeverityNumber.ERROR,
     logging.CRITICAL: SeverityNumber.FATAL,
 }
-_OWN: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
-"""The fields of every record; any other field came with `extra`."""
 
 
 class OtelLogHandler(logging.Handler):
@@ -53,7 +52,7 @@ class OtelLogHandler(logging.Handler):
                 severity_number=LEVELS[level],
                 body=self._text(record.getMessage()),
                 attributes={
-                    **{name: self._plain(value) for name, value in vars(record).items() if name not in _OWN},
+                    **{name: self._plain(value) for name, value in extra_fields(record).items()},
                     **(self._exception(record.exc_info[1]) if record.exc_info and record.exc_info[1] is not None else {}),
                 },
             )

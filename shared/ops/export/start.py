@@ -27,6 +27,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core import tracing
 from ...core.clock import Millis
 from .early_lines import EarlyLines
+from .host_levels import CONSOLE, OVERRIDE, log_levels, lowest_level
+from .host_log import HostLog, enter_invocation
 from .log_filter import ExporterLogFilter, hidden, secrets
 from .service import Outlet
 
@@ -62,8 +65,9 @@ PATIENCE: Final = 10
 log = logging.getLogger(__name__)
 _ROOT = __name__.partition(".")[0]
 """The parent of all loggers of the service."""
-EXPORTED: Final = {_ROOT: logging.INFO, "azure": logging.WARNING, "aiohttp": logging.WARNING}
-"""The loggers whose lines are exported, with the lowest level that is exported."""
+EXPORTED: Final = {_ROOT: logging.INFO, "azure": logging.WARNING, "aiohttp": logging.WARNING, "asyncio": logging.WARNING}
+"""The loggers whose lines are exported, or printed for the host, with the lowest level."""
+TRACE: Final = "TOCSIN_TRACE"
 
 
 @dataclass(frozen=True)
@@ -107,14 +111,19 @@ class _Way:
 class Exporting:
     """The exporters that the environment configures, if any. Until `start` nothing of them is imported."""
 
-    def __init__(self, environ: MutableMapping[str, str]) -> None:
+    def __init__(self, environ: MutableMapping[str, str], app: Path | None = None) -> None:
+        """app: the folder of the app, with host.json, if a Functions host runs this process. Lines that no exporter takes are then written
+        where the host shows them, and lines that one takes do not reach the host."""
         self.outlets: list[Outlet] = []
         """The receivers of the metrics; empty until the start."""
         self._environ = environ
         self._ends: list[Callable[[], object]] = []
         self._complaints: ExporterLogFilter | None = None
         self._ways = _configured(environ)
-        self._lines = {name: EarlyLines(name, level) for name, level in EXPORTED.items()} if self._ways else {}
+        self._app = app
+        wanted = EXPORTED if self._ways or app is not None else {}
+        hosts = {name: HostLog(library=name != _ROOT) for name in wanted} if app is not None else {}
+        self._lines = {name: EarlyLines(name, level, hosts.get(name)) for name, level in wanted.items()}
         self._logging = False
         self._started = not self._ways
         self._lock = Lock()
@@ -129,9 +138,15 @@ class Exporting:
         if self._ways:
             # A process may end before the start.
             atexit.register(self.close)
+        else:
+            self._leave_lines_to_host()
 
     async def on_call(self) -> None:
         """Record spans from the first invocation of this process on, and plan the start of the exporters. Every call awaits this first."""
+        enter_invocation()
+        await self._plan()
+
+    async def _plan(self) -> None:
         if self._started:
             return
         if self._recording is None:
@@ -141,7 +156,7 @@ class Exporting:
 
     async def started(self) -> None:
         """Start the exporters now, if they have not started yet, and wait until they have. The loop goes on meanwhile."""
-        await self.on_call()
+        await self._plan()
         self._wanted.set()
         if self._starting is not None:
             await asyncio.shield(self._starting)
@@ -190,7 +205,7 @@ class Exporting:
         if ways:
             _tried("telemetry", lambda: _begin(self, ways, self._environ), self._environ)
         if not self._logging:
-            self._keep_no_lines()
+            self._leave_lines_to_host()
         if self._spans is not None:
             self._spans.pass_to(self._processors)
         # They live as long as the process.
@@ -237,9 +252,24 @@ class Exporting:
             lines.pass_to(own if name == _ROOT else libraries)
         self._logging = True
 
-    def _keep_no_lines(self) -> None:
+    def _leave_lines_to_host(self) -> None:
         for lines in self._lines.values():
-            lines.close()
+            lines.pass_to_host()
+        if self._app is None or _setting(self._environ, TRACE) in ("", "off"):
+            return
+        import orjson
+
+        try:
+            host = orjson.loads((self._app / "host.json").read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            # The host reads comments too. Whatever is in the file, the app runs.
+            host = {}
+        if lowest_level(log_levels(host, self._environ), CONSOLE) > logging.INFO:
+            text = (
+                "%s is on, but nobody sees the trace: no exporter takes it, and the host leaves out lines of %s below its level. "
+                "Name an exporter's endpoint, or set %s to Information."
+            )
+            log.warning(text, TRACE, CONSOLE, OVERRIDE + CONSOLE, extra={"action": "trace_unseen"})
 
     def measure(self, name: str, exporter: MetricExporter, totals: CounterForm, resource: Resource) -> None:
         """Send the metrics to this exporter too. Raises `ValueError` if the environment's period is not a whole number."""
@@ -248,14 +278,16 @@ class Exporting:
         self._ends.append(exporter.shutdown)
 
     def close(self) -> None:
-        """Send the remaining data and stop. Blocks for at most `CLOSING` seconds; data that cannot be sent by then is lost.
+        """Send the remaining data and stop; later lines go to the host, if one runs this process.
 
-        It runs when the process ends: the providers' own exit handlers may take a minute.
+        Blocks for at most `CLOSING` seconds; data that cannot be sent by then is lost. It runs when the process ends: the providers' own exit
+        handlers may take a minute.
         """
         atexit.unregister(self.close)
         if any(lines.kept for lines in self._lines.values()) or (self._spans is not None and self._spans.kept):
             self.start()
-        self._keep_no_lines()
+        for lines in self._lines.values():
+            lines.pass_to_host()
         ends, self._ends = self._ends, []
         # In parallel and in daemon threads: each exporter may take half a minute.
         threads = [Thread(target=end, daemon=True) for end in ends]

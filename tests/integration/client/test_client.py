@@ -96,6 +96,7 @@ def test_changes_are_made_only_to_the_version_that_was_seen(client: tocsin.Clien
     assert refused.value.code == "already-final"
 
 
+@pytest.mark.devhost("it shows failed deliveries in the terminal")
 async def test_dead_event_is_seen_in_the_terminal_found_and_brought_back(client: tocsin.Client, system: System, tenant: Tenant) -> None:
     tenant.receiver.script(tenant.path, status(422), status(204))
     event = client.schedule(1, delay=HOUR)

@@ -27,6 +27,7 @@ import pytest
 
 from bench.tools.machine import workers
 from devhost.azurite import ROOT, Azurite, free_ports
+from tests.any_host import START, AnyHost
 from tests.pages import read_pages
 from tests.starting import READY, ready
 from tests.waiting import DEADLINE, ended, eventually
@@ -232,7 +233,7 @@ class Tenant:
 
 
 class Host:
-    """`python -m devhost` on one port, which can be started again. The storage belongs to the caller."""
+    """`python -m devhost` on one port, or the host that HOST_START names. It can be started again. The storage belongs to the caller."""
 
     def __init__(self, folder: Path, storage: str, receiver: Receiver, sources: Path = ROOT, **environment: str) -> None:
         """sources: the repository to run, in a former version perhaps."""
@@ -253,7 +254,12 @@ class Host:
             "DEVHOST_GRACE": "10",
             **environment,
         }
-        self.process: subprocess.Popen[bytes] | None = None
+        self._other = AnyHost(self._port, self._output, self._environment) if START and sources == ROOT else None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        return self._process if self._other is None else self._other.process
 
     @property
     def url(self) -> str:
@@ -266,27 +272,36 @@ class Host:
 
     def start(self) -> Self:
         """Start, and wait for the line that says so."""
+        if self._other is not None:
+            self._other.start()
+            return self
         before = self.text.count(READY) if self._output.exists() else 0
         with self._output.open("ab") as file:
-            self.process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", "devhost", "--no-receiver"],
                 cwd=self._sources,
                 env=self._environment,
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )
-        ready(self.process, self._output, before)
+        ready(self._process, self._output, before)
         return self
 
     def kill(self) -> None:
         """SIGKILL of the host and of its workers, as when the machine fails."""
+        if self._other is not None:
+            self._other.kill()
+            return
         assert self.process is not None
         for pid in (self.process.pid, *workers(self.process.pid)):
             os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def terminate(self, deadline: float = DEADLINE) -> int:
-        """SIGTERM; the exit code."""
+        """SIGTERM; the exit code, 0 for any host but the devhost."""
+        if self._other is not None:
+            self._other.terminate(deadline)
+            return 0
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return ended(self.process, "the devhost", deadline, lambda: self.text)
@@ -295,8 +310,11 @@ class Host:
         """End it whatever its state, as Ctrl-C does; it must not have said anything unexpected."""
         if self.process is not None and self.process.poll() is None:
             try:
-                self.process.send_signal(signal.SIGINT)
-                assert ended(self.process, "the devhost", seen=lambda: self.text) == 0
+                if self._other is not None:
+                    self._other.terminate()
+                else:
+                    self.process.send_signal(signal.SIGINT)
+                    assert ended(self.process, "the devhost", seen=lambda: self.text) == 0
             finally:
                 if self.process.poll() is None:
                     self.kill()

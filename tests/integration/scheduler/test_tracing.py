@@ -72,6 +72,25 @@ async def test_log_lines_come_with_their_action(collector: Collector, tenant: Te
     assert attributes(line)["action"] == "shards_recalled" and line.severity_text == "INFO"
 
 
+async def test_a_line_after_the_answer_comes_once_and_not_by_the_host(collector: Collector, system: System, tenant: Tenant) -> None:
+    await tenant.channel("nowhere", type="http", url="http://127.0.0.1:9/")
+    for number in range(12):
+        await tenant.api.create(delay="PT0S", channel="nowhere", payload=number)
+    wanted = f"The breaker of {tenant.name}/nowhere opens"
+
+    def exported() -> list[str]:
+        return [line.body.string_value for line in list(collector.logs) if line.body.string_value.startswith(wanted)]
+
+    await eventually(exported, "the line about the breaker")
+    # A later line has come too, so a second copy would be here.
+    for change in ("pause", "resume"):
+        await tenant.admin.call("POST", f"tenants/{tenant.name}/channels/default/{change}")
+    later = f"shards of {tenant.name} were woken"
+    await eventually(lambda: any(later in line.body.string_value for line in list(collector.logs)), "a later line")
+    assert len(exported()) == 1
+    assert wanted not in system.host.text and later not in system.host.text
+
+
 async def test_an_event_that_another_process_fires_stays_in_the_trace_of_its_request(
     collector: Collector, system: System, tenant: Tenant
 ) -> None:

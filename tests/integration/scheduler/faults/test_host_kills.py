@@ -16,6 +16,7 @@ TAKEOVER = 20.0
 
 
 @pytest.mark.long
+@pytest.mark.devhost("`bench restarts` starts it; `make host-test` restarts any host")
 @pytest.mark.parametrize("way", WAYS)
 def test_events_of_a_process_that_ends_without_notice_are_delivered_within_the_promised_time(way: str) -> None:
     got = asyncio.run(restart(way, 250, 40.0))

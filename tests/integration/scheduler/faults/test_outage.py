@@ -293,8 +293,12 @@ def test_ids_and_minutes_that_were_refused_can_be_used_afterwards(story: Story) 
     assert {answer.status for answer in story.wanted_later} == {201}
 
 
-def test_timers_and_queues_come_back_by_themselves(story: Story) -> None:
+def test_timers_come_back_by_themselves(story: Story) -> None:
     assert story.ready_after["timers"]["scheduler_scan"]["age_s"] < 100
+
+
+@pytest.mark.devhost("it says when storage does not answer, and answers again")
+def test_queues_come_back_by_themselves(story: Story) -> None:
     for queue in ("tocsin-shards", "tocsin-retries"):
         assert f"queue {queue}: storage does not answer" in story.log
 

@@ -281,6 +281,7 @@ async def test_https_receiver_with_a_good_certificate_is_reached(tenant: Tenant,
     await eventually(lambda: [hit.id for hit in grid.at(f"/{tenant.name}/hook")] == [event_id], "the delivery")
 
 
+@pytest.mark.devhost("its fake identity gives tokens")
 async def test_deliveries_carry_a_token_of_entra_while_the_operator_lists_the_host(tenant: Tenant, grid: Receiver) -> None:
     path = f"/{tenant.name}/token"
     host = grid.url(path).partition("//")[2].partition("/")[0].replace("127.0.0.1", "localhost")
