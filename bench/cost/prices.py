@@ -26,7 +26,9 @@ class Prices:
 
     gb_second: Annotated[float, "price of a second of 1 GB of an on-demand instance while it executes", f"{_PRICING}/functions"] = 0.000026
     free_gb_seconds: Annotated[float, "GB-seconds free each month", f"{_PRICING}/functions"] = 100_000
-    always_ready_gb_second: Annotated[float, "price of a second of 1 GB of an always-ready instance; nothing is free", "second-hand"] = 0.000004
+    always_ready_gb_second: Annotated[float, "price of a second of 1 GB of an always-ready instance; nothing is free", "second-hand"] = (
+        0.000004
+    )
     always_executing_gb_second: Annotated[float, "further price of it while it executes", "second-hand"] = 0.000016
     million_executions: Annotated[float, "price of a million executions", f"{_PRICING}/functions"] = 0.40
     free_executions: Annotated[float, "executions free each month", f"{_PRICING}/functions"] = 250_000
