@@ -1,4 +1,5 @@
-"""`python -m bench`: the table of figures; `bench cost`: the costs on Azure; `bench cold`: the start of a process."""
+"""`python -m bench`: the table of figures; `bench cost`: the costs on Azure; `bench cold`: the start of a process;
+`bench flex`: lateness where instances go to zero."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from .tools import machine
 from .tools.stage import Run
 
 EPILOG = """\
-python -m bench cost computes what Azure would bill, and python -m bench cold what a process takes to start; see their own --help.
+python -m bench cost computes what Azure would bill, python -m bench cold what a process takes to start, and python -m bench flex how late
+events are where instances go to zero; see their own --help.
 --json prints an object: `machine`, and `figures`, a list of rows with `bench` (the NAME), `name`, `value` (null: not measured), `unit`,
 `target` ("" without one), `verdict` (reached, missed, not measured, failed; null without a target), `note` and `details`.
 
@@ -89,6 +91,10 @@ def main() -> int:
         from .cold import command as cold
 
         return cold.main(sys.argv[2:])
+    if sys.argv[1:2] == ["flex"]:
+        from .flex import command as flex
+
+        return flex.main(sys.argv[2:])
     given = parse(sys.argv[1:])
     warnings.simplefilter("ignore", ResourceWarning)
     logging.basicConfig(level=logging.WARNING)

@@ -24,8 +24,12 @@ _LISTENER: Final = "source of the queue listener; host.json"
 class Platform:
     """The parameters, each with its meaning and its source. Times in seconds unless said."""
 
-    poll: Annotated[float, "pause between two looks of the scale controller at a queue", "durable-extension#391: 10 s, written of other plans"] = 10
-    cold: Annotated[float, "start of an instance, until it polls its queue", "assumed; import of the app measured: 1.5 s of CPU at a quarter core"] = 6
+    poll: Annotated[
+        float, "pause between two looks of the scale controller at a queue", "durable-extension#391: 10 s, written of other plans"
+    ] = 10
+    cold: Annotated[
+        float, "start of an instance, until it polls its queue", "assumed; import of the app measured: 1.5 s of CPU at a quarter core"
+    ] = 6
     jitter: Annotated[float, "share by which a cold start is shorter or longer", "assumed"] = 0.2
     idle: Annotated[float, "pause after which an instance without work may go", "Azure-Functions#2581: anything beyond 30 s"] = 30
     timers: Annotated[
@@ -34,18 +38,30 @@ class Platform:
         "WebJobs SDK's TimerListener; azure-functions-host#11828, #11812",
     ] = "ahead"
     votes: Annotated[int, "looks of the controller without a visible message after which an instance goes; 0: no such rule", "assumed"] = 0
-    stuck: Annotated[float, "share of queue messages that are lost with an instance, and come back later", "azure-functions-host#10373: 0.5 %"] = 0.0
+    stuck: Annotated[
+        float, "share of queue messages that are lost with an instance, and come back later", "azure-functions-host#10373: 0.5 %"
+    ] = 0.0
     hidden: Annotated[float, "time after which such a message comes back", "source of the queue listener: its lease"] = 600
     first_poll: Annotated[float, "pause of the queue's listener after a message", _LISTENER] = 0.1
     longest_poll: Annotated[float, "longest pause; each is twice the one before", _LISTENER] = 2.0
-    per_instance: Annotated[int, "messages of a queue, hidden ones included, for which the controller wants an instance", "QueueTargetScaler: batchSize + newBatchThreshold"] = 64
-    first: Annotated[float, "further time of a process's first invocation", "measured: exporters and storage are opened, at a quarter core"] = 0.5
+    per_instance: Annotated[
+        int,
+        "messages of a queue, hidden ones included, for which the controller wants an instance",
+        "QueueTargetScaler: batchSize + newBatchThreshold",
+    ] = 64
+    first: Annotated[
+        float, "further time of a process's first invocation", "measured: exporters and storage are opened, at a quarter core"
+    ] = 0.5
     request: Annotated[float, "a request to storage", "estimated: 10 ms"] = 0.01
     look: Annotated[float, "reading the index", "estimated: 16 requests side by side at a quarter core"] = 0.1
     row: Annotated[float, "sending a shard's message", "estimated: three requests, 60 to 100 rows a second at a quarter core"] = 0.012
-    claim: Annotated[float, "taking a shard, loading and claiming its event", "estimated: 150 ms measured with a whole core, with reserve"] = 0.25
+    claim: Annotated[
+        float, "taking a shard, loading and claiming its event", "estimated: 150 ms measured with a whole core, with reserve"
+    ] = 0.25
     load_each: Annotated[float, "loading and claiming each further event", "measured with a whole core: timings.WAKE_EARLY_EACH"] = 0.0032
-    deliver: Annotated[float, "an instance's time for a delivery", "measured at a quarter core: 412 deliveries a second of 5,000 at one instant"] = 0.0024
+    deliver: Annotated[
+        float, "an instance's time for a delivery", "measured at a quarter core: 412 deliveries a second of 5,000 at one instant"
+    ] = 0.0024
     settle: Annotated[float, "storing the outcome and leaving the shard", "measured: bench cost, fire_shard"] = 0.25
     sweep: Annotated[float, "a sweep", "measured: bench cost, 0.2 to 0.9 s"] = 0.5
     post: Annotated[float, "a POST of an event", "measured: bench cost, events_create"] = 0.05

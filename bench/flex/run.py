@@ -57,7 +57,14 @@ def _fixed() -> tuple[Deployed, dict[str, float]]:
 
 
 def run(
-    load: str, platform: Platform, mode: str = "auto", ahead: Ahead = FAR, *, seconds: float | None = None, seed: int = 1, closed: bool = False
+    load: str,
+    platform: Platform,
+    mode: str = "auto",
+    ahead: Ahead = FAR,
+    *,
+    seconds: float | None = None,
+    seed: int = 1,
+    closed: bool = False,
 ) -> Result:
     """Run a load. closed: count only events that are due while wakes come closer together."""
     wakes, always = MODES[mode]
@@ -104,7 +111,7 @@ def result(service: Service, late: list[int], undelivered: int, length: float, *
     found = bill(usage, fixed, 512, prices)
     parts = dict(found.parts)
     if always:
-        parts["always ready"] = MONTH / 2 * prices.always_ready_gb_second + seconds["fire"] / 2 * prices.always_executing_gb_second
+        parts["always ready"] = MONTH / 2 * prices.ready_gb_second + seconds["fire"] / 2 * prices.ready_active_gb_second
     at = lambda part: float(late[min(len(late) - 1, int(part * len(late)))]) if late else 0.0  # noqa: E731
     return Result(
         events=len(late),
@@ -128,5 +135,7 @@ def result(service: Service, late: list[int], undelivered: int, length: float, *
 
 def _listened(instance: Instance, idle: float, length: float) -> float:
     """Return the seconds for which an instance polled its queue."""
-    end = length if instance.always or instance.running else min(instance.gone / 1000, max(instance.busy_until, instance.ready) / 1000 + idle)
+    end = (
+        length if instance.always or instance.running else min(instance.gone / 1000, max(instance.busy_until, instance.ready) / 1000 + idle)
+    )
     return max(0.0, min(length, end) - instance.ready / 1000)

@@ -6,9 +6,9 @@ the horizons of messages. The index and an owner's work are models, which keep w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
-from itertools import batched
+from itertools import batched, groupby
 from random import Random
 from typing import Any, Final
 
@@ -20,8 +20,8 @@ from shared.scheduler import timings
 from shared.scheduler.looks import SPREAD
 from shared.scheduler.protocol.dispatch import MOST_TOGETHER
 from shared.scheduler.rules import dispatch_decision, may_recover, opens_at, visible_at
-from shared.scheduler.wakes.protocol import ask_wake, parse_wake, read_plan, send_wakes, store_plan
-from shared.scheduler.wakes.rules import LOOK_FAR, LOOKED_OLD, Plan, after_wake, is_covered, planned_wakes
+from shared.scheduler.wakes.protocol import LookTimes, ask_wake, end_look, parse_wake, read_plan
+from shared.scheduler.wakes.rules import LOOK_FAR, LOOKED_OLD, Plan, is_covered
 from shared.scheduler.wakes.service import PLAN_READ_EVERY, Horizons, parse_setting
 from shared.scheduler.wakes.ticks import ASKED_EVERY, SWEEP_ROW, TICK_READ_EVERY, ask_sweep
 from shared.storage.names import PK_TICKS, QUEUE_SHARDS, SWEEPS
@@ -66,7 +66,6 @@ class Process:
     plan_read: int = -(10**9)
     ticks_read: int = -(10**9)
     silent: bool = False
-    looking: bool = False
 
 
 class Rows:
@@ -113,7 +112,7 @@ class Service:
         """For each delivered event: its due time, its lateness in milliseconds, and if wakes came closer together then."""
         self.close = False
         """True while wakes come closer together."""
-        self.tables, self.wakes, self.cold_wakes, self.swept = 0, 0, 0, 0
+        self.tables, self.wakes, self.swept = 0, 0, 0
         self.longest_wake = 0
         self.http = Group("http", self.line, platform, random, self._begun)
         self.timer = Group("sweep", self.line, platform, random, self._begun)
@@ -305,25 +304,15 @@ class Service:
             yield from self._dispatch(timings.DISPATCH_AHEAD)
             return
         process = self._processes[instance]
-        while process.looking:
-            yield 20
-        process.looking = True
         began = self.line.now
         yield self.platform.ms("look")
         messages, unsent = yield from self._dispatch(LOOK_FAR)
         alone = yield from self._check(instance)
         yield round(1000 * SPREAD * self.random.random())
         plan = yield from self._steps(read_plan())
-        now = self.line.now
-        if at is not None:
-            self.cold_wakes += process.started > plan.woke
-            plan = after_wake(plan, at, now, process.started)
-        self.close = now < plan.close_until
-        new = planned_wakes(plan, messages, unsent, now, self._gap or plan.gap(now), alive=at is not None, alone=alone)
-        taken = yield from self._steps(send_wakes(new))
-        plan = plan.with_wakes(taken, now)._replace(looked=began, woke=now if at is not None else plan.woke)
-        yield from self._steps(store_plan(plan))
-        process.looking = False
+        self.close = self.line.now < plan.close_until
+        times = LookTimes(began, self.line.now, at, process.started)
+        yield from self._steps(end_look(plan, messages, unsent, times, self._gap, alone=alone))
 
     def _dispatch(self, far: int) -> Generator[int, None, tuple[list[int], list[int]]]:
         """Send the messages that are due to be sent, in the order of wake-ups; return the message times as `IndexLook` does."""
@@ -344,14 +333,14 @@ class Service:
             if each.state != "sent" and todo.do != "send":
                 unsent.append(messages[-1])
         took = self.platform.ms("row")
-        for some in batched(sends, MOST_TOGETHER):
+        for some in _parts(sends):
             yield took * len(some)
             self.tables += 3 * len(some)
             groups: dict[int, list[Shard]] = {}
             # Another look may have sent some of them meanwhile: then they are sent twice, as by production's looks.
             for each in (each for each in some if each.number in self._shards):
                 if self.horizons.shares and len(each.dues) < timings.MANY_EVENTS:
-                    groups.setdefault(visible_at(each.wake, len(each.dues)) // timings.ANNOUNCE_TOGETHER, []).append(each)
+                    groups.setdefault(_period(each), []).append(each)
                 else:
                     self._send(each, len(each.dues))
                     each.state = "sent"
@@ -493,6 +482,24 @@ class Service:
             yield from self._steps(_answers(self.line.now))
             yield from self._swept(instance)
         self.soon.finished(instance)
+
+
+def _period(shard: Shard) -> int:
+    """Return the number of the period in which small shards share a message."""
+    return visible_at(shard.wake) // timings.ANNOUNCE_TOGETHER
+
+
+def _parts(shards: list[Shard]) -> Iterator[list[Shard]]:
+    """Return shards in the parts in which a look dispatches them: those of a period stay together if they fit."""
+    part: list[Shard] = []
+    for _, alike in groupby(shards, _period):
+        for some in batched(alike, MOST_TOGETHER):
+            if len(part) + len(some) > MOST_TOGETHER:
+                yield part
+                part = []
+            part += some
+    if part:
+        yield part
 
 
 def _begins(now: int) -> Steps[None]:

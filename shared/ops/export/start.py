@@ -280,8 +280,8 @@ class Exporting:
     def close(self) -> None:
         """Send the remaining data and stop; later lines go to the host, if one runs this process.
 
-        Blocks for at most `CLOSING` seconds; data that cannot be sent by then is lost. It runs when the process ends: the providers' own exit
-        handlers may take a minute.
+        Blocks for at most `CLOSING` seconds; data that cannot be sent by then is lost. It runs when the process ends: the providers' own
+        exit handlers may take a minute.
         """
         atexit.unregister(self.close)
         if any(lines.kept for lines in self._lines.values()) or (self._spans is not None and self._spans.kept):

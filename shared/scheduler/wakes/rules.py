@@ -193,13 +193,14 @@ def _between(near: Sequence[Millis], queued: Iterable[Millis], now: Millis, gap:
 def after_wake(plan: Plan, at: Millis, now: Millis, started: Millis) -> Plan:
     """Return the plan after a wake for the time `at` was taken by a process that started at `started`.
 
-    It remembers if the process began after the wake before it was served, although that was at most the gap ago: then its instance was
-    taken away in between. If that was so too often, the wakes come closer together for a day.
+    It remembers if the process began for this wake, although the wake before it was at most the gap ago: then the instance was taken away in
+    between. If that was so too often, the wakes come closer together for a day. A process that began before the wake's time is no sign of it:
+    the platform starts more of them for other messages.
     """
     gap = plan.gap(now)
     if not plan.woke <= at <= plan.woke + gap + 1_000:
         return plan
-    seen = (plan.seen + ("c" if started > plan.woke else "w"))[-WATCHED:]
+    seen = (plan.seen + ("c" if started > at else "w"))[-WATCHED:]
     if seen.count("c") > MOST_COLD and plan.close_until <= now:
         return plan._replace(seen="", close_until=now + CLOSE_FOR)
     return plan._replace(seen=seen)

@@ -221,8 +221,9 @@ def test_wakes_that_meet_cold_processes_come_closer_together_for_a_day() -> None
     plan, now = Plan(woke=NOW), NOW
     for _ in range(MOST_COLD + 1):
         assert plan.gap(now) == GAP
-        before, now = now, now + GAP
-        plan = after_wake(plan, now, now, started=before + 1)._replace(woke=now)
+        # The controller sees the message, and a process starts for it.
+        at, now = now + GAP, now + GAP + 12_000
+        plan = after_wake(plan, at, now, started=now - 1_000)._replace(woke=now)
 
     assert plan.gap(now) == GAP_CLOSE
     assert plan.gap(now + CLOSE_FOR) == GAP
@@ -233,6 +234,15 @@ def test_processes_that_live_leave_the_gap_as_it_is() -> None:
     for _ in range(100):
         now += GAP
         plan = after_wake(plan, now, now, started=NOW - 1)._replace(woke=now)
+
+    assert plan.gap(now) == GAP
+
+
+def test_further_processes_that_the_platform_starts_leave_the_gap_as_it_is() -> None:
+    plan, now = Plan(woke=NOW), NOW
+    for _ in range(100):
+        before, now = now, now + GAP
+        plan = after_wake(plan, now, now + 1_000, started=before + 1)._replace(woke=now)
 
     assert plan.gap(now) == GAP
 
