@@ -219,6 +219,7 @@ class Exporting:
             yield
         except Exception:
             log.critical("The app could not be imported; it has no functions", exc_info=True, extra={"action": "app_import_failed"})
+            self.start()
             self.close()
             raise
 
@@ -284,7 +285,8 @@ class Exporting:
         exit handlers may take a minute.
         """
         atexit.unregister(self.close)
-        if any(lines.kept for lines in self._lines.values()) or (self._spans is not None and self._spans.kept):
+        # A process that was called may end before the start. The lines of one that was never called go to the host.
+        if self._recorded and (any(lines.kept for lines in self._lines.values()) or (self._spans is not None and self._spans.kept)):
             self.start()
         for lines in self._lines.values():
             lines.pass_to_host()
