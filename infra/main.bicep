@@ -263,7 +263,7 @@ var allTables = [
   'TocsinMaintenance'
   'TocsinSweeps'
 ]
-// The poison queues too: a trigger that waits for a queue to appear looks for it ever more seldom.
+// The poison queues too: the host puts messages there, and the sweep reads them from the first minute on.
 var allQueues = [
   'tocsin-ingest'
   'tocsin-ingest-poison'

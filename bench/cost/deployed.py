@@ -40,6 +40,7 @@ def load(name: str = "defaults") -> Deployed:
         site_diagnostics=sites,
         service_diagnostics=len(copying) - sites,
         private_endpoints=kinds["Microsoft.Network/privateEndpoints"],
+        nat_gateways=kinds["Microsoft.Network/natGateways"],
     )
 
 

@@ -90,6 +90,8 @@ class Deployed:
     service_diagnostics: int = 0
     """Storage services and vaults whose platform metrics are copied to the logs."""
     private_endpoints: int = 0
+    nat_gateways: int = 0
+    """Each with a public address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +266,8 @@ def fixed_costs(deployed: Deployed, prices: Prices) -> dict[str, float]:
         "platform metrics": rows * prices.metric_row_bytes / 1e9 * prices.log_gb,
         "alert rules": alerts + deployed.metric_alerts * prices.metric_alert,
         "vault": deployed.secrets * prices.vault_reads_day * 30 * prices.vault_10k / 1e4,
-        "network": deployed.private_endpoints * prices.private_endpoint,
+        "network": deployed.private_endpoints * prices.private_endpoint
+        + deployed.nat_gateways * (prices.nat_gateway + prices.public_address),
     }
 
 

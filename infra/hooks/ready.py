@@ -86,4 +86,13 @@ def first_call(url: str) -> list[str]:
         lines = [f"$key = {key[shell]}", f'Invoke-RestMethod {url}/api/v1/tenants -Headers @{{Authorization = "Bearer $key"}}']
     else:
         lines = [f"key={key[shell]}", f"printf 'Authorization: Bearer %s\\n' \"$key\" | curl -s -H @- {url}/api/v1/tenants"]
-    return ["", about, "A first call, which lists no tenants yet:", "", *(f"  {line}" for line in lines), ""]
+    lines = [f"  {line}" for line in lines]
+    return [
+        "",
+        about,
+        "A first call, which lists no tenants yet:",
+        "",
+        *lines,
+        "",
+        "More: docs/how-to/deploy.md. To check all of it: tocsin check-deployment.",
+    ]

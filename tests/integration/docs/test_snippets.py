@@ -40,7 +40,7 @@ SHELL = ("export ", "tocsin ", "curl ", "api=", "A=", "say ", "see ", "printf ",
 ELSEWHERE = {
     "az ": "needs a subscription",
     "azd auth ": "needs a subscription",
-    "func ": "needs Core Tools",
+    "infra/hooks ": "needs a subscription; tests/unit/infra/test_hooks.py runs them",
     "unzip ": "needs a built wheel; tests/integration/wheel installs it",
     "npm install": "tests/integration/client runs the TypeScript client",
     "cookbook": "tests/integration/wheel runs the programs of the cookbook",
@@ -157,7 +157,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (library / "tocsin").symlink_to(ROOT / "shared")
     for name, text in {
         "python": f'PYTHONPATH="{library}:{ROOT}" exec "{sys.executable}" "$@"',
-        "azd": '[ "$*" = "env get-value TOCSIN_URL" ] && echo "$TOCSIN_URL"',
+        "azd": """case $* in
+  "env get-value TOCSIN_URL") echo "$TOCSIN_URL" ;;
+  "env config get infra.parameters.firstAdminKey") echo '"'$TOCSIN_ADMIN_KEY'"' ;;
+esac""",
         "search-ctl": """echo '{"role": "secondary", "applied": 7}'""",
     }.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")

@@ -128,13 +128,15 @@ def test_a_timer_that_is_too_rare_for_the_window() -> None:
 
 
 def test_fixed_costs() -> None:
-    made = Deployed({5: 11, 60: 1}, metric_alerts=3, secrets=2, site_diagnostics=1, service_diagnostics=4, private_endpoints=2)
+    made = Deployed(
+        {5: 11, 60: 1}, metric_alerts=3, secrets=2, site_diagnostics=1, service_diagnostics=4, private_endpoints=2, nat_gateways=1
+    )
     expected = {
         "alert rules": 11 * 1.50 + 0.50 + 0.30,
         # 54 values a minute of 400 bytes each, 43,200 minutes: 0.933 GB.
         "platform metrics": 54 * 43_200 * 400 / 1e9 * 2.76,
         "vault": 2 * 24 * 30 * 0.03 / 10_000,
-        "network": 14.60,
+        "network": 14.60 + 36.50,
     }
     assert fixed_costs(made, PRICES) == pytest.approx(expected)
 
@@ -148,7 +150,8 @@ def test_logs_and_what_is_stored() -> None:
 def test_fixed_costs_are_read_from_the_snapshots() -> None:
     found = deployed.load("defaults")
     assert found.secrets == 2 and found.private_endpoints == 0
-    assert deployed.load("everything").private_endpoints > 0
+    assert deployed.load("everything").private_endpoints > 0 and found.nat_gateways == 0
+    assert (deployed.load("everything").nat_gateways, deployed.load("mirrored").nat_gateways) == (2, 1), "one for each region"
     assert deployed.memory() in (512, 2048, 4096)
     assert "TOCSIN_BACKLOG_PER_SECOND" in deployed.settings() and "TOCSIN_ADMIN_KEY" not in deployed.settings()
 
