@@ -59,7 +59,7 @@ class Woken(World):
         chance = Random(f"{seed}/woken")
         self.settings = self.settings.model_copy(update={"wakes": chance.choice(("auto", "auto", "12", "60"))})
         self.timers_for: float = chance.choice((0.0, 0.0, 45.0, 130.0))
-        self.purged_at: float | None = chance.uniform(0.0, self.profile.window) if self.troubled and chance.random() < 0.25 else None
+        self.purged_at: float | None = chance.uniform(0.0, self.profile.window) if self.troubled and chance.random() < 0.5 else None
         self.host = WokenHost(self)
 
     async def sweep(self, instance: Instance) -> Counts:
@@ -114,13 +114,16 @@ def simulate_woken(seed: int, style: str | None = None) -> Report:
 
 
 def simulate_killed(seed: int, effect: int) -> Report:
-    """One history without other faults, in which a process is killed at an effect of that number: before it, or after it."""
+    """One history of an event that waits for minutes, without timers. A process is killed at the effect of that number, before it or after
+    it; nothing else goes wrong."""
     world = Woken(seed, "single")
     profile = world.profile
     profile.at, profile.crashes, profile.only = frozenset({effect}), 1, ("crash", "crash-applied")
+    profile.events, profile.tenants, profile.window, profile.horizon, profile.busy = 1, 1, 10.0, 400.0, 0.5
+    # Trouble goes on until the event is due, so that each effect of its wakes may be the one.
+    profile.trouble = 500.0
     profile.message_trouble = profile.timer_silent = profile.timer_doubled = profile.deploys = profile.impatient = 0.0
-    for name in profile.weights:
-        profile.weights[name] = (["crash", "crash-applied"], [1, 1])
-    world.purged_at = None
+    profile.weights = {name: (["crash", "crash-applied"], [1, 1]) for name in profile.weights}
+    world.timers_for, world.purged_at = 0.0, None
     with quietly(profile.group):
         return world.play()
