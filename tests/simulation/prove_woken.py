@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.proving import assert_found, assert_kept
-from tests.simulation.woken_planted import STYLES, WOKEN_PLANTED, woken_planted
-from tests.simulation.world.woken import simulate_killed, simulate_woken
+from tests.simulation.woken_planted import PLAYS, WOKEN_PLANTED, woken_planted
+from tests.simulation.world.woken import simulate_killed, simulate_purged, simulate_woken
 
 PARTS = 2
 CHUNK = 50
@@ -31,7 +31,12 @@ def test_nothing_is_lost_when_a_process_is_killed_at_any_step_of_a_wake() -> Non
     assert sum(each["crashes"] for each in counts) > EFFECTS * 0.9
 
 
+def test_a_process_that_starts_after_a_purge_of_the_queue_finds_what_is_stored() -> None:
+    counts = assert_kept(simulate_purged, range(40), "simulate_purged(N)")
+    assert all(each["purges"] == 1 for each in counts)
+
+
 @pytest.mark.parametrize("bug", WOKEN_PLANTED)
 def test_a_planted_bug_of_wakes_is_found(bug: str) -> None:
     with woken_planted(bug) as first:
-        assert_found(bug, lambda seed: simulate_woken(seed, STYLES.get(bug)), range(first, first + ENOUGH))
+        assert_found(bug, PLAYS.get(bug, simulate_woken), range(first, first + ENOUGH))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation.history import Report
-from tests.simulation.world.woken import simulate_killed, simulate_woken
+from tests.simulation.world.woken import simulate_killed, simulate_purged, simulate_woken
 
 
 def play(seeds: range, simulate: Callable[[int], Report]) -> list[Report]:
@@ -29,6 +29,6 @@ def test_nothing_is_lost_when_a_process_is_killed() -> None:
     assert sum(report.counts["crashes"] for report in reports) >= 8
 
 
-def test_what_histories_have_found() -> None:
-    """After a purge of the queue, a process that started trusted wakes that were in it no more."""
-    play(range(197, 198), simulate_woken)
+def test_a_process_that_starts_after_a_purge_of_the_queue_finds_what_is_stored() -> None:
+    """It trusted the wakes that the plan named, which were in the queue no more."""
+    play(range(6), simulate_purged)

@@ -12,6 +12,8 @@ from shared.scheduler import looks
 from shared.scheduler.wakes import protocol
 from shared.scheduler.wakes.rules import Plan
 from tests.model.checking.mutants import patched
+from tests.simulation.history import Report
+from tests.simulation.world.woken import simulate_purged, simulate_woken
 
 
 def nothing_sent(times: Sequence[Millis]) -> Steps[tuple[Millis, ...]]:
@@ -46,11 +48,14 @@ WOKEN_PLANTED: dict[str, tuple[int, list[tuple[Place, Callable[..., Any]]]]] = {
     "no wake is sent": (0, [((protocol, "send_wakes"), nothing_sent), ((looks, "send_wakes"), nothing_sent)]),
     "a wake does not look": (0, [((looks.Looks, "wake"), nothing_looked)]),
     "a look comes at the next time in any case": (45, [((protocol, "planned_wakes"), nothing_needed)]),
-    "a plan is trusted after a purge": (190, [((Plan, "trusted"), always_trusted)]),
+    "a plan is trusted after a purge": (0, [((Plan, "trusted"), always_trusted)]),
 }
 """By bug: the first seed to play, shortly before one that shows the bug, and what to patch."""
-STYLES = {"a look comes at the next time in any case": "none"}
-"""By bug: the kind of trouble in which it shows."""
+PLAYS: dict[str, Callable[[int], Report]] = {
+    "a look comes at the next time in any case": lambda seed: simulate_woken(seed, "none"),
+    "a plan is trusted after a purge": simulate_purged,
+}
+"""By bug: the histories in which it shows, if they are of a kind of their own."""
 
 
 @contextmanager
