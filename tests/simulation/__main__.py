@@ -23,6 +23,7 @@ from .world.labelled import simulate_labels
 from .world.overlapping import simulate_overlap
 from .world.pair import simulate_pair
 from .world.schedules import simulate_schedules
+from .world.woken import simulate_woken
 
 KINDS = {
     "pair": simulate_pair,
@@ -32,6 +33,7 @@ KINDS = {
     "labels": simulate_labels,
     "jobs": simulate_bulk,
     "fanouts": simulate_fanouts,
+    "wakes": simulate_woken,
 }
 """Histories of other kinds, by the option that asks for them."""
 COLLECT_EVERY = 50
@@ -56,6 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--fanouts", action="store_true", help="with fan-outs to several channels")
     parser.add_argument("--jobs", action="store_true", help="with bulk jobs of searchable labels")
     parser.add_argument("--labels", action="store_true", help="with searchable labels")
+    parser.add_argument("--wakes", action="store_true", help="with planned wakes and without timers")
     parser.add_argument("--planted", choices=PLANTED, metavar="BUG", help=f"with a known bug: {'; '.join(PLANTED)}")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first violation")
     parser.add_argument("--verbose", action="store_true", help="print the whole trace")

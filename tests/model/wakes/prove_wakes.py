@@ -21,7 +21,7 @@ EXPECTED = {
     "a wake that leaves its look to another one": ("P1", 9),
     "a plan that is read before the row is stored": ("P1", 13),
     "an old plan judged by the time of its reading": ("W2", 15),
-    "a message time that has come taken for a message": ("P1", 10),
+    "a message time that has come taken for a message": ("P1", 14),
     "a look that reads the index as far as it sends": ("W2", 18),
     "a next look in spite of what it must find": ("P1", 3),
     "pauses that nobody fills": ("W4", 3),

@@ -1,7 +1,7 @@
 """Planned wakes without timers: from some time on, often from the start, no timer runs any more, and nobody serves the sweeps that are
 asked for. What is stored is found by wakes, and by processes that start.
 
-An operator may purge the queue of the shards. Then nobody looks until a process starts, which one does two minutes and a half later.
+An operator may purge the queue of the shards. Then nobody looks until a process starts, which one does once the trouble is over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .instance import Instance
 from .machine import process_of
 
 STARTS_AFTER = 150.0
-"""Seconds after a purge until a process starts."""
+"""Least time in seconds from a purge until a process starts."""
 FOUND_WITHIN = 900.0
 """Seconds after the last fault and due time within which everything has ended: a message that was taken by a process that was killed comes
 back after ten minutes, the wakes of a silent timer come each minute, and each of three attempts of an event may fail."""
@@ -59,7 +59,7 @@ class Woken(World):
         chance = Random(f"{seed}/woken")
         self.settings = self.settings.model_copy(update={"wakes": chance.choice(("auto", "auto", "12", "60"))})
         self.timers_for: float = chance.choice((0.0, 0.0, 45.0, 130.0))
-        self.purged_at: float | None = chance.uniform(0.0, self.profile.window) if self.troubled and chance.random() < 0.25 else None
+        self.purged_at: float | None = chance.uniform(0.0, self.profile.window) if self.troubled and chance.random() < 0.5 else None
         self.host = WokenHost(self)
 
     async def sweep(self, instance: Instance) -> Counts:
@@ -74,14 +74,12 @@ class Woken(World):
         others[0].cancel()
 
     async def _purge(self, at: float) -> None:
-        """Remove all messages of shards, and start a process later."""
+        """Remove all messages of shards."""
         await asyncio.sleep(at)
         self.note(None, "the queues are purged", None)
         self.counts["purges"] += 1
         for queue in (QUEUE_SHARDS, QUEUE_RETRIES):
             self.queues._queue(queue).messages.clear()
-        await asyncio.sleep(STARTS_AFTER)
-        self.host.start()
 
     async def _count(self) -> None:
         """See that wakes do not become more and more."""
@@ -98,6 +96,10 @@ class Woken(World):
         return sum(parse_wake(each.text) is not None and not each.dequeue_count for each in found)
 
     async def operated(self) -> None:
+        if self.purged_at is not None:
+            # After the trouble: a look that fails is one fault more.
+            await asyncio.sleep(max(0.0, self.purged_at + STARTS_AFTER - self.loop.now))
+            self.host.start()
         self.counts["wakes taken"] = sum(each.app.scheduler.counters["wakes"] for each in (*self.host.instances, *self.host.graves))
 
     async def verdict(self, instance: Instance) -> None:
@@ -113,14 +115,32 @@ def simulate_woken(seed: int, style: str | None = None) -> Report:
         return world.play()
 
 
-def simulate_killed(seed: int, effect: int) -> Report:
-    """One history without other faults, in which a process is killed at an effect of that number: before it, or after it."""
+def _lone(seed: int) -> Woken:
+    """Return the history of one event that waits for minutes, without timers and without faults of chance."""
     world = Woken(seed, "single")
     profile = world.profile
-    profile.at, profile.crashes, profile.only = frozenset({effect}), 1, ("crash", "crash-applied")
+    profile.events, profile.tenants, profile.window, profile.horizon, profile.busy = 1, 1, 10.0, 400.0, 0.5
+    profile.at, profile.events_per_second, profile.open_events = frozenset(), None, None
     profile.message_trouble = profile.timer_silent = profile.timer_doubled = profile.deploys = profile.impatient = 0.0
-    for name in profile.weights:
-        profile.weights[name] = (["crash", "crash-applied"], [1, 1])
-    world.purged_at = None
+    world.timers_for, world.purged_at = 0.0, None
+    return world
+
+
+def simulate_killed(seed: int, effect: int) -> Report:
+    """One history of an event that waits for minutes. A process is killed at the effect of that number, before it or after it."""
+    world = _lone(seed)
+    profile = world.profile
+    profile.at, profile.crashes = frozenset({effect}), 1
+    profile.weights = {name: (["crash", "crash-applied"], [1, 1]) for name in profile.weights}
+    # Trouble goes on until the event is due, so that each effect of its wakes may be the one.
+    profile.trouble = 500.0
     with quietly(profile.group):
+        return world.play()
+
+
+def simulate_purged(seed: int) -> Report:
+    """One history of an event that waits for minutes. The queue is purged after its request, and later a process starts."""
+    world = _lone(seed)
+    world.purged_at = world.profile.window + 5.0
+    with quietly(world.profile.group):
         return world.play()
