@@ -46,6 +46,8 @@ class HostGroup:
         self.name, self.functions, self._parts, self._down, self._up = name, functions, parts, down, up
         self._hosts: dict[int, HostInstance] = {}
         self._starting: dict[int, asyncio.Task[None]] = {}
+        self._leaving: set[int] = set()
+        """Numbers of hosts that go away. Until then, another host must not have the name of their worker processes."""
         self._duties: set[asyncio.Task[None]] = set()
         self._cuts: set[asyncio.Task[None]] = set()
         self._awake = asyncio.Event()
@@ -148,9 +150,11 @@ class HostGroup:
         found = list(self._hosts.items())
         for number, host in found:
             if self._parts.flex is not None:
-                del self._hosts[number]
-                self._awake.clear()
-                await self._cut(host)
+                self._remove(number)
+                try:
+                    await self._cut(host)
+                finally:
+                    self._leaving.discard(number)
             else:
                 self._failed(number, host, "it was killed")
         return len(found)
@@ -190,12 +194,17 @@ class HostGroup:
             await asyncio.sleep(min(1.0, flex.idle / 10))
             for number, host in list(self._hosts.items()):
                 if goes_away(host.idle_for, host.running, flex):
-                    del self._hosts[number]
-                    if not self._hosts:
-                        self._awake.clear()
-                    self._begin(self._go_away(host))
+                    self._remove(number)
+                    self._begin(self._go_away(number, host))
 
-    async def _go_away(self, host: HostInstance) -> None:
+    def _remove(self, number: int) -> None:
+        """Let a host serve no more calls, because it goes away."""
+        del self._hosts[number]
+        self._leaving.add(number)
+        if not self._hosts:
+            self._awake.clear()
+
+    async def _go_away(self, number: int, host: HostInstance) -> None:
         """End an instance in order: what runs has a while to finish."""
         log.info("an instance of %s goes away after %.0f s without work", host.name, host.idle_for)
         try:
@@ -205,13 +214,14 @@ class HostGroup:
                     await host.settled()
         finally:
             await self._cut(host)
+            self._leaving.discard(number)
 
     def scale(self, wanted: int) -> None:
         """Start as many hosts as are missing."""
         for number in itertools.count(1):
             if self.wanted >= wanted or self._stopping:
                 return
-            if number not in self._hosts and number not in self._starting:
+            if number not in self._hosts and number not in self._starting and number not in self._leaving:
                 self._starting[number] = self._begin(self._start_cold(number))
 
     async def _start_cold(self, number: int) -> None:

@@ -1,5 +1,6 @@
 """Hosts that end and are started anew: because storage refuses connections, or because a group of functions has been idle."""
 
+import asyncio
 import base64
 import os
 import socket
@@ -15,8 +16,12 @@ from aiohttp import web
 from azure.storage.queue import QueueClient
 
 from devhost.azurite import Azurite, free_ports
+from devhost.flex import FlexRules
+from devhost.host.groups import HostGroup
+from devhost.host.instance import HostParts
 from devhost.host.queues import QueueFunctions, Refused
 from devhost.worker.model import FunctionInfo, InvocationResult, Invoker
+from devhost.worker.pool import WorkerPool
 from tests.waiting import eventually, wait_until
 
 from .conftest import Process, workers_of
@@ -241,6 +246,42 @@ def test_groups_begin_with_no_process_start_for_work_and_go_back_to_none(devhost
         wait_until(lambda: bodies(process) == ["one", "two"], "the second message in work")
         assert len({note["pid"] for note in process.notes("work")}) == 2
         assert process.notes("tick") == [], "no controller starts the group of the timer"
+
+
+class Pool:
+    """Stands for the worker processes; records which ended."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    async def ready(self, process: str) -> None:
+        """Start nothing."""
+
+    def end(self, process: str) -> list[str]:
+        self.ended.append(process)
+        return []
+
+
+async def nothing() -> None:
+    pass
+
+
+async def test_an_instance_that_goes_away_ends_its_own_process_and_not_that_of_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool()
+    parts = HostParts(cast(WorkerPool, pool), QUICK, None, FlexRules(idle=0.2), None)
+    group = HostGroup("g", [], parts, nothing, nothing)
+    await group.start()
+    group.scale(1)
+    [first] = await eventually(lambda: group.hosts, "an instance")
+    finished = asyncio.Event()
+    monkeypatch.setattr(first, "drain", finished.wait)
+    await eventually(lambda: not group.hosts, "the instance to go away")
+    group.scale(1)
+    [second] = await eventually(lambda: group.hosts, "its successor")
+    assert second.name != first.name and pool.ended == []
+    finished.set()
+    await eventually(lambda: first.name in pool.ended, "the end of its process")
+    await group.close()
 
 
 def test_an_instance_that_works_does_not_go_away_and_the_whole_length_wants_more_of_them(devhost: Start, azurite: Azurite) -> None:
