@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core import tracing
 from ...core.clock import Millis
 from .early_lines import EarlyLines
-from .host_levels import CONSOLE, OVERRIDE, log_levels, lowest_level
 from .host_log import HostLog, enter_invocation
 from .log_filter import ExporterLogFilter, hidden, secrets
 from .service import Outlet
@@ -259,6 +258,8 @@ class Exporting:
         if self._app is None or _setting(self._environ, TRACE) in ("", "off"):
             return
         import orjson
+
+        from .host_levels import CONSOLE, OVERRIDE, log_levels, lowest_level
 
         try:
             host = orjson.loads((self._app / "host.json").read_bytes())

@@ -179,16 +179,24 @@ def test_a_complaint_about_the_export_is_printed_too(begin: Begin, capsys: pytes
     assert "action=telemetry_complaint" in line
 
 
-def test_lines_beyond_those_that_are_kept_and_lines_of_a_process_that_is_never_called_are_printed(
+def test_lines_beyond_those_that_are_kept_for_the_exporter_are_printed(
     begin: Begin, environ: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     environ.setattr(early_lines, "MOST", 1)
-    found = begin(**{OTLP: NO_LISTENER})
+    begin(**{OTLP: NO_LISTENER})
     log.warning("kept")
     log.warning("beyond")
     assert capsys.readouterr().err == "WARNING shared.x: beyond\n"
-    found.close()
-    assert capsys.readouterr().err == "WARNING shared.x: kept\n"
+
+
+async def test_background_work_that_waits_for_the_exporters_is_no_invocation(begin: Begin, capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> None:
+        await found.started()
+        warn()
+
+    found = begin()
+    await asyncio.create_task(work())
+    assert capsys.readouterr().err == LINE
 
 
 @pytest.mark.parametrize(
