@@ -139,6 +139,28 @@ def test_a_queue_that_refuses_the_app_is_told_apart_from_silence() -> None:
     assert "refused" in line.means and "Storage Queue Data Contributor" in line.do and "AuthorizationPermissionMismatch" in line.found
 
 
+def test_a_queue_that_the_app_does_not_reach_is_no_missing_role() -> None:
+    found = seen(late={"far": None})
+    found.of("far")[0].error = "queue x cannot be reached"
+    line = lines(found)["due in 5 min"]
+    assert "did not reach" in line.means and "Contributor" not in line.do
+
+
+def test_a_service_that_has_ended_is_told_apart_from_a_lost_event() -> None:
+    gone = seen(late={"far": None}, looks=[look(0), look(310, 0)])
+    gone.of("far")[0].unread = "The app does not answer: no connection"
+    line = lines(gone)["due in 5 min"]
+    assert line.result == "bad" and "readyz" in line.do and "no connection" in line.found and "queue refused" not in line.means
+    away = lines(seen(late={"far": None}, looks=[look(0), look(310, 503, detail="Storage does not answer.")]))
+    assert "readyz" in away["due in 5 min"].do
+
+
+def test_events_are_not_judged_by_a_queue_that_cannot_be_read() -> None:
+    found = lines(seen(late={"far": None}, queue_error="storage did not answer: ConnectError"))
+    assert {name for name, line in found.items() if line.result == "bad"} == {"queue"}
+    assert "the queue" in found["due in 5 min"].do
+
+
 def test_one_event_that_did_not_arrive_is_a_fault_of_its_own() -> None:
     found = lines(seen(late={"far": None}))
     assert [name for name, line in found.items() if line.result == "bad"] == ["due in 5 min"]
