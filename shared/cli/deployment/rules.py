@@ -287,19 +287,21 @@ def _missing(check: str, probes: Sequence[Probe], missing: Sequence[Probe], seen
 def _reason(error: str, unread: str, seen: Seen) -> tuple[str, str]:
     """Return the meaning of events that did not arrive, and the advice. error: of their delivery. unread: why they could not be read."""
     arrived = {probe.kind for probe in seen.probes if probe.deliveries}
+    answers = not unread and not (seen.looks and not seen.looks[-1].status)
     if " refuses " in error:
         means = "The app tried to deliver, and the queue refused the message."
         return means, "The app's own identity needs Storage Queue Data Contributor on the home account: azd provision assigns it."
     if error:
         means = "The app tried to deliver, and did not reach the queue."
         return means, "Look at the storage account: its network rules, its metrics, and the app's log."
-    if unread or (seen.looks and seen.looks[-1].status != 200):
-        means = "The service did not answer, or was not ready, at the end of this run."
-        return means, "See the line about readyz. Run the command again once the service is ready."
-    if arrived & {"now", "background"} and not arrived - {"now", "background", "idle"}:
+    at_once = {"now", "background", "idle"}
+    if arrived & at_once and not arrived - at_once and answers:
         means = "Events that are due now arrive, and none that was stored ahead: the function fire_shard does not run."
         do = f"Look at the setting {_DISABLED.format('fire_shard')}, at the queue tocsin-shards, and at the app's log. Restart the app."
         return means, do
+    if not answers or (seen.looks and seen.looks[-1].status != 200):
+        means = "The service did not answer, or was not ready, at the end of this run."
+        return means, "See the line about readyz. Run the command again once the service is ready."
     if arrived:
         means = "Other events arrive. A message or a process was lost, and the service has not repaired that within this run."
         return means, f"Look at the app's log of that time, and run the command again; see {_OPERATIONS}."

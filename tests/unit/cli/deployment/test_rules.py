@@ -128,6 +128,14 @@ def test_a_fire_function_that_is_off_is_named_if_only_events_that_are_due_now_ar
     assert all("AzureWebJobs.fire_shard.Disabled" in found[name].do for name in faults)
 
 
+def test_a_fire_function_that_is_off_is_named_also_if_the_service_says_that_it_is_not_ready() -> None:
+    late: dict[str, int | None] = dict.fromkeys(("soon", "middle", "far", "batch"))
+    found = lines(seen(late=late, looks=[look(0, 503, detail="Settings of the host disable functions that must run.")]))
+    assert "AzureWebJobs.fire_shard.Disabled" in found["due in 10 s"].do
+    gone = lines(seen(late=late, looks=[look(0), look(310, 0)]))
+    assert "AzureWebJobs.fire_shard.Disabled" not in gone["due in 10 s"].do
+
+
 def test_a_queue_that_refuses_the_app_is_told_apart_from_silence() -> None:
     late: dict[str, int | None] = dict.fromkeys(("soon", "middle", "far", "batch", "now", "background", "idle"))
     silent, refused = seen(late=late), seen(late=late)
