@@ -273,24 +273,40 @@ def _events(check: str, probes: Sequence[Probe], bounds: Bounds, seen: Seen) -> 
 def _missing(check: str, probes: Sequence[Probe], missing: Sequence[Probe], seen: Seen, figures: Mapping[str, Any]) -> Line:
     state = next((probe.state for probe in missing if probe.state), "")
     error = next((probe.error for probe in missing if probe.error), "")
-    told = f" ({', '.join(filter(None, (state, error)))})" if state or error else ""
-    found = f"{len(missing)} of {len(probes)} did not arrive{told}"
-    if error:
-        means = "The app tried to deliver, and the queue refused the message."
-        do = "The app's own identity needs Storage Queue Data Contributor on the home account: azd provision assigns it."
-    elif any(probe.deliveries for probe in seen.probes):
-        at_once = any(probe.deliveries for probe in (*seen.of("now"), *seen.of("background")))
-        ahead = any(probe.deliveries for probe in seen.probes if probe.kind not in ("now", "background", "idle"))
-        if at_once and not ahead:
-            means = "Events that are due now arrive, and none that was stored ahead: the function fire_shard does not run."
-            do = f"Look at the setting {_DISABLED.format('fire_shard')}, at the queue tocsin-shards, and at the app's log. Restart the app."
-        else:
-            means = "Other events arrive. A message or a process was lost, and the service has not repaired that within this run."
-            do = f"Look at the app's log of that time, and run the command again; see {_OPERATIONS}."
-    else:
-        means = "No delivery at all has reached the queue."
-        do = f"Look at tocsin status, at the app's log, and at settings such as {_DISABLED.format('fire_shard')}."
+    unread = next((probe.unread for probe in missing if probe.unread), "")
+    told = ", ".join(filter(None, (state, error))) or unread
+    found = f"{len(missing)} of {len(probes)} did not arrive" + (f" ({told})" if told else "")
+    if seen.queue_error:
+        return Line(
+            check, "look", found, "The queue could not be read, so the event may have arrived.", "See the line about the queue.", figures
+        )
+    means, do = _reason(error, unread, seen)
     return Line(check, "bad", found, means, do, figures)
+
+
+def _reason(error: str, unread: str, seen: Seen) -> tuple[str, str]:
+    """Return the meaning of events that did not arrive, and the advice. error: of their delivery. unread: why they could not be read."""
+    arrived = {probe.kind for probe in seen.probes if probe.deliveries}
+    answers = not unread and not (seen.looks and not seen.looks[-1].status)
+    if " refuses " in error:
+        means = "The app tried to deliver, and the queue refused the message."
+        return means, "The app's own identity needs Storage Queue Data Contributor on the home account: azd provision assigns it."
+    if error:
+        means = "The app tried to deliver, and did not reach the queue."
+        return means, "Look at the storage account: its network rules, its metrics, and the app's log."
+    at_once = {"now", "background", "idle"}
+    if arrived & at_once and not arrived - at_once and answers:
+        means = "Events that are due now arrive, and none that was stored ahead: the function fire_shard does not run."
+        do = f"Look at the setting {_DISABLED.format('fire_shard')}, at the queue tocsin-shards, and at the app's log. Restart the app."
+        return means, do
+    if not answers or (seen.looks and seen.looks[-1].status != 200):
+        means = "The service did not answer, or was not ready, at the end of this run."
+        return means, "See the line about readyz. Run the command again once the service is ready."
+    if arrived:
+        means = "Other events arrive. A message or a process was lost, and the service has not repaired that within this run."
+        return means, f"Look at the app's log of that time, and run the command again; see {_OPERATIONS}."
+    do = f"Look at tocsin status, at the app's log, and at settings such as {_DISABLED.format('fire_shard')}."
+    return "No delivery at all has reached the queue.", do
 
 
 _LATE_DO: Final = {

@@ -141,7 +141,7 @@ class Run:
                 found = stage.session.get(api_path("events", probe.id))
                 probe.state, probe.error = str(found.get("state", "")), str(found.get("error") or "")
             except TocsinError as error:
-                probe.error = to_command_failure(error).title
+                probe.unread = to_command_failure(error).title
 
     def post(self, stage: Stage, kind: str, delay: float) -> Probe:
         """Store an event. A failure is kept with it."""

@@ -77,6 +77,8 @@ class Probe:
     """The reason why the event was not accepted or not cancelled, or the last error of its delivery."""
     state: str = ""
     """State of an event that did not arrive, by the service."""
+    unread: str = ""
+    """The reason why the service did not say that state."""
     deliveries: list[Delivered] = field(default_factory=list)
 
     @property

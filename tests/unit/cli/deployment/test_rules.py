@@ -128,6 +128,14 @@ def test_a_fire_function_that_is_off_is_named_if_only_events_that_are_due_now_ar
     assert all("AzureWebJobs.fire_shard.Disabled" in found[name].do for name in faults)
 
 
+def test_a_fire_function_that_is_off_is_named_also_if_the_service_says_that_it_is_not_ready() -> None:
+    late: dict[str, int | None] = dict.fromkeys(("soon", "middle", "far", "batch"))
+    found = lines(seen(late=late, looks=[look(0, 503, detail="Settings of the host disable functions that must run.")]))
+    assert "AzureWebJobs.fire_shard.Disabled" in found["due in 10 s"].do
+    gone = lines(seen(late=late, looks=[look(0), look(310, 0)]))
+    assert "AzureWebJobs.fire_shard.Disabled" not in gone["due in 10 s"].do
+
+
 def test_a_queue_that_refuses_the_app_is_told_apart_from_silence() -> None:
     late: dict[str, int | None] = dict.fromkeys(("soon", "middle", "far", "batch", "now", "background", "idle"))
     silent, refused = seen(late=late), seen(late=late)
@@ -137,6 +145,28 @@ def test_a_queue_that_refuses_the_app_is_told_apart_from_silence() -> None:
     refused.of("cancel")[0].error = ""
     line = lines(refused)["due now"]
     assert "refused" in line.means and "Storage Queue Data Contributor" in line.do and "AuthorizationPermissionMismatch" in line.found
+
+
+def test_a_queue_that_the_app_does_not_reach_is_no_missing_role() -> None:
+    found = seen(late={"far": None})
+    found.of("far")[0].error = "queue x cannot be reached"
+    line = lines(found)["due in 5 min"]
+    assert "did not reach" in line.means and "Contributor" not in line.do
+
+
+def test_a_service_that_has_ended_is_told_apart_from_a_lost_event() -> None:
+    gone = seen(late={"far": None}, looks=[look(0), look(310, 0)])
+    gone.of("far")[0].unread = "The app does not answer: no connection"
+    line = lines(gone)["due in 5 min"]
+    assert line.result == "bad" and "readyz" in line.do and "no connection" in line.found and "queue refused" not in line.means
+    away = lines(seen(late={"far": None}, looks=[look(0), look(310, 503, detail="Storage does not answer.")]))
+    assert "readyz" in away["due in 5 min"].do
+
+
+def test_events_are_not_judged_by_a_queue_that_cannot_be_read() -> None:
+    found = lines(seen(late={"far": None}, queue_error="storage did not answer: ConnectError"))
+    assert {name for name, line in found.items() if line.result == "bad"} == {"queue"}
+    assert "the queue" in found["due in 5 min"].do
 
 
 def test_one_event_that_did_not_arrive_is_a_fault_of_its_own() -> None:
