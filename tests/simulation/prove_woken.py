@@ -8,7 +8,7 @@ from tests.simulation.proving import assert_found, assert_kept
 from tests.simulation.woken_planted import PLAYS, WOKEN_PLANTED, woken_planted
 from tests.simulation.world.woken import simulate_killed, simulate_purged, simulate_woken
 
-PARTS = 2
+PARTS = 3
 CHUNK = 50
 ENOUGH = 60
 """Seeds within which every planted bug must be found."""
@@ -16,7 +16,7 @@ EFFECTS = 160
 """Effects from the first request to the delivery of an event that waits for minutes, those of its wakes among them."""
 
 
-@pytest.mark.parametrize("first", range(0, 300, CHUNK))
+@pytest.mark.parametrize("first", range(0, 200, CHUNK))
 def test_promises_are_kept_without_timers_whatever_goes_wrong(first: int) -> None:
     counts = assert_kept(simulate_woken, range(first, first + CHUNK), "python -m tests.simulation --wakes")
     assert sum(each["wakes taken"] for each in counts) > CHUNK
