@@ -47,6 +47,9 @@ class Looks:
         self._sweeps, self._wakes, self._runner, self._clock = sweeps, wakes, runner, clock
         self._counters, self._serves, self._chain = counters, serves, chain
         self._started = clock.now()
+        self._unnamed: tuple[Millis, ...] = ()
+        """Times of wakes that this process has sent, and that no stored plan names: otherwise each look would send them again, and the
+        looks of those would send more."""
 
     async def dispatch(self, now: Millis) -> Counter[str]:
         """Look for the timer, which makes the occurrences of schedules itself. Return the counts of `Sweeps.dispatch`."""
@@ -87,6 +90,8 @@ class Looks:
         await self._clock.sleep(self._chance() * SPREAD)
         plan = await self._runner.run(read_plan())
         times = LookTimes(now, self._clock.now(), at, self._started)
-        steps = end_look(plan, found.messages, found.unsent, times, wakes.fixed_gap, alone=alone)
-        self._counters["wakes_sent"] += await self._runner.run(steps)
+        plan = plan.with_wakes(self._unnamed, times.now)
+        end = await self._runner.run(end_look(plan, found.messages, found.unsent, times, wakes.fixed_gap, alone=alone))
+        self._unnamed = () if end.stored else (*(each for each in self._unnamed if each > times.now), *end.sent)
+        self._counters["wakes_sent"] += len(end.sent)
         return found.counts

@@ -124,10 +124,13 @@ def is_covered(plan: Plan, message: Millis, now: Millis, gap: Millis, *, sent: b
 
 
 def wakes_for(message: Millis, now: Millis, gap: Millis, *, sent: bool, warm: bool = False) -> tuple[Millis, ...]:
-    """Return the times of the wakes for a shard's message that is not covered. The parameters are those of `is_covered`."""
+    """Return the times of the wakes for a shard's message that is not covered. The parameters are those of `is_covered`.
+
+    The first comes within the time between two looks, because the plan names no other, and a queue hides no message for more than a week.
+    """
     # A wake finds the shard only if it comes before its message.
     last = message - DISPATCHED_WITHIN
-    first = max(now, message - LOOK_BEFORE, min(now + gap, last) if warm else now)
+    first = max(now, min(message - LOOK_BEFORE, now + LOOK_EVERY), min(now + gap, last) if warm else now)
     if sent and message <= first + gap + TAKEN_LATE:
         return (first,)
     # No later than the gap, so that the plan covers further messages of this time.

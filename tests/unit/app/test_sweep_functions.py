@@ -89,12 +89,12 @@ async def test_a_poison_message_that_cannot_be_handled_stays_and_does_not_hold_u
 async def test_a_sweep_that_makes_up_for_a_missed_tick_leaves_out_what_has_just_run(world: World) -> None:
     found = functions(world)
     await world.do(found["sweep"](TICK))
-    await world.clock.advance(20)
+    await world.clock.advance(8)
     await world.do(found["sweep"](PAST_DUE))
-    assert await ages(world) == dict.fromkeys(PERIODS, 20_000)
-    await world.clock.advance(20)
+    assert await ages(world) == dict.fromkeys(PERIODS, 8_000)
+    await world.clock.advance(8)
     await world.do(found["sweep"](PAST_DUE))
-    assert await ages(world) == dict.fromkeys(PERIODS, 0) | {"retention_scan": 40_000}
+    assert await ages(world) == dict.fromkeys(PERIODS, 0) | {"retention_scan": 16_000}
 
 
 async def test_a_sweep_with_nothing_stored_plans_no_further_run(world: World) -> None:
