@@ -80,3 +80,14 @@ async def test_what_became_due_during_a_failback_is_delivered_as_soon_as_the_fir
         state = status["mirror"]["state"] if status["mirror"]["active"] == "first" else ""
     await silent.run(10)
     assert silent.deliveries() == {due: 1}
+
+
+async def test_a_process_that_starts_looks_at_the_account_that_serves(silent: Silent) -> None:
+    await silent.fail_over()
+    due = await create(silent, "PT6M")
+    silent.second_queues._queues[QUEUE_SHARDS].messages.clear()
+    await silent.run(90)
+    await silent.start_again(wakes="auto")
+    silent._start(silent.app.recover())
+    await silent.run(400)
+    assert await lateness(silent, due) == 0
