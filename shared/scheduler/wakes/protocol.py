@@ -111,8 +111,9 @@ class LookTimes(NamedTuple):
 
 
 class LookEnd(NamedTuple):
-    """The end of a look. sent: times of the wakes that it has sent. stored: True if the stored plan names them."""
+    """The end of a look. plan: the new one. sent: times of the wakes that it has sent. stored: True if the plan is stored."""
 
+    plan: Plan
     sent: tuple[Millis, ...]
     stored: bool
 
@@ -131,4 +132,4 @@ def end_look(
     new = planned_wakes(plan, messages, unsent, now, gap or plan.gap(now), alive=alive, alone=alone)
     taken = yield from send_wakes(new)
     plan = plan.with_wakes(taken, now)._replace(looked=times.began, woke=now if alive else plan.woke)
-    return LookEnd(taken, (yield from store_plan(plan)))
+    return LookEnd(plan, taken, (yield from store_plan(plan)))

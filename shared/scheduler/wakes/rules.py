@@ -86,6 +86,10 @@ class Plan(NamedTuple):
         # The nearest ones: a plan that has no room for them would make each look send them again.
         return self._replace(wakes=(*last, *known[come : come + MOST_WAKES]))
 
+    def joined(self, other: Plan, now: Millis) -> Plan:
+        """Return the plan with what another one knows: a later look, and wakes that this one does not name."""
+        return self.with_wakes(other.wakes, now)._replace(looked=max(self.looked, other.looked), woke=max(self.woke, other.woke))
+
     def trusted(self, began: Millis, now: Millis) -> Plan:
         """Return the plan for a look that began then: without the wakes to come, if nobody has looked for `LOOKS_MISSING`.
 
