@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..core.clock import Clock, SystemClock
+from ..core.clock import Clock, Millis, SystemClock
 from ..core.errors import StorageError
 from ..core.ids import Ids, SystemIds
 from ..core.loop_stalls import StallWatch
@@ -82,9 +82,10 @@ class Application(Services):
             self.poison.join(second.poison)
         self.on_failover: Callable[[Side], Awaitable[None]] | None = None
         if second is not None and pair is not None:
-            takes = pair.waits.take + 1_000
+            # As `MirrorPair.wait` has it, only a take-over waits.
+            takes: dict[Side, Millis] = {"first": 1_000, "second": pair.waits.take + 1_000}
             wakes_of = {"first": self.scheduler.wakes, "second": second.scheduler.wakes}
-            self.on_failover = second.on_failover = lambda side: wakes_of[side].start(takes)
+            self.on_failover = second.on_failover = lambda side: wakes_of[side].start(takes[side])
             self.scheduler.serving = second.scheduler.serving = self._serving_scheduler
 
     @cached_property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,8 +66,9 @@ first three still run each minute meanwhile. All end well before the host's limi
 """
 MAX_STRETCH: Final = 2.0
 """Largest factor on the period of such a job while storage refuses requests. `readyz` allows three periods."""
-JUST_RUN: Final[Millis] = 30_000
-"""Age of a job's last run up to which a sweep that makes up for a missed tick leaves it out."""
+JUST_RUN: Final[Millis] = 10_000
+"""Age of a job's last run up to which a sweep that makes up for a missed tick leaves it out. Less than the pauses of `SOON`: where the
+instances of the timer go to zero, each tick is a missed one, and a run before it must not take its place."""
 _HOURLY_SLACK: Final[Millis] = 30_000
 """A job with a longer period than the sweep's runs up to this much early, so that it keeps its period although sweeps jitter."""
 
@@ -133,7 +134,7 @@ class Timers:
         if await self._forms.is_newer():
             return {}
         if job == TICKED:
-            await self._note_begin({"began": self._clock.now()})
+            await self._note_begin()
         run = await self._run(job)
         await self._store({job: run})
         if run.failed:
@@ -176,27 +177,35 @@ class Timers:
         after all have run if one failed. past_due: the host makes up for a tick that it has missed, perhaps right before or after another
         sweep: jobs that have just run are left out.
         """
-        await self._note_begin({"began": self._clock.now()})
+        await self._note_begin()
         return await self._sweep(past_due=past_due)
 
-    async def _note_begin(self, props: Props) -> None:
-        """Note that a sweep begins. Its start counts, and not its end: a sweep may take minutes."""
+    async def _note_begin(self) -> None:
+        """Note that the timer begins a sweep. Its start counts, and not its end: a sweep may take minutes."""
         try:
-            await self._tables.write(SWEEPS, PK_TICKS, (Upsert(SWEEP_ROW, props),))
+            await self._tables.write(SWEEPS, PK_TICKS, (Upsert(SWEEP_ROW, {"began": self._clock.now()}),))
         except StorageError as error:
             # Then somebody else asks for a sweep, which does no harm.
             log.debug("The start of a sweep could not be noted: %s", error, extra={"action": "sweep_start_unnoted"})
 
-    async def _sweep(self, *, past_due: bool = False, watched_after: float = WATCHED_AFTER) -> dict[str, Counts]:
+    async def _sweep(self, *, past_due: bool = False, asked: bool = False) -> dict[str, Counts]:
+        """Do what `sweep` does. asked: by a message, and not by the timer."""
         running: dict[str, asyncio.Task[JobRun]] = {}
         started, watched = self._clock.now(), False
+        watched_after = WATCHED_AFTER_MESSAGE if asked else WATCHED_AFTER
         ended: dict[str, JobRun] = {}
         loop = asyncio.get_running_loop()
         try:
-            due: Iterable[str] = await self._due(past_due=past_due)
+            due, just_run = await self._due(past_due=past_due)
             # The ticks show the number. If they cannot be read, the last look counts: another attempt would hold up the jobs.
             if self._forms.newer:
                 return {}
+            if left_out := [job for job in just_run if ends_within_sweep(job)]:
+                # Their runs before the next sweep are those of this one.
+                await self._plan(left_out, started, 0.0)
+                if self._wakes is not None:
+                    watched = True
+                    await self._watch_timer(started, watched_after)
             while due:
                 began, at = loop.time(), self._clock.now()
                 running |= {job: asyncio.create_task(self._run(job)) for job in due if job not in running}
@@ -211,7 +220,10 @@ class Timers:
                         watched = True
                         await self._watch_timer(started, watched_after)
                     left, first = began + SWEEP_PERIOD - loop.time(), True
-                due = list(filter(ends_within_sweep, self._jobs)) if running else ()
+                due = list(filter(ends_within_sweep, self._jobs)) if running else []
+                if due and not asked:
+                    # The timer does not overlap itself: it is not silent while a slow job keeps it from its next tick.
+                    await self._note_begin()
         finally:
             for task in running.values():
                 task.cancel()
@@ -223,16 +235,18 @@ class Timers:
         """Carry out a message of `sweep`. A failed job is logged, and not repeated: another run follows soon."""
         try:
             wanted = orjson.loads(text)
-            if "sweep" in wanted:
-                await self._sweep_asked(int(wanted["sweep"]))
-                return
-            if "watch" in wanted:
-                if self._wakes is not None:
-                    await self._wakes.ticks.check()
-                return
-            jobs, at = [str(job) for job in wanted["jobs"]], int(wanted["at"])
+            asked = int(wanted["sweep"]) if "sweep" in wanted else None
+            watch = asked is None and "watch" in wanted
+            jobs, at = ([str(job) for job in wanted["jobs"]], int(wanted["at"])) if asked is None and not watch else ([], 0)
         except (ValueError, KeyError, TypeError):
             log.warning("A message in %s is not one of the sweep: %.100r", QUEUE_SWEEPS, text, extra={"action": "sweep_message_bad"})
+            return
+        if asked is not None:
+            await self._sweep_asked(asked)
+            return
+        if watch:
+            if self._wakes is not None:
+                await self._wakes.ticks.check()
             return
         if await self._forms.is_newer():
             # The sweeps of newer processes plan runs of their own.
@@ -264,10 +278,11 @@ class Timers:
                 log.warning("The ends of %s could not be stored: %s", ", ".join(found), error, extra={"action": "ticks_unstored"})
         return found
 
-    async def _due(self, *, past_due: bool = False) -> list[str]:
-        """Return the jobs that are due: those of the sweep's period, and others whose last run is long enough ago.
+    async def _due(self, *, past_due: bool = False) -> tuple[list[str], list[str]]:
+        """Return the jobs that are due: those of the sweep's period, and others whose last run is long enough ago. And those that are left
+        out because they have just run, if this sweep is `past_due`.
 
-        While storage refuses requests, these others wait for up to `MAX_STRETCH` periods. past_due: leave out those that have just run.
+        While storage refuses requests, the others wait for up to `MAX_STRETCH` periods.
         """
         slow = [job for job in self._jobs if PERIODS.get(job, 0.0) > SWEEP_PERIOD]
         ticks: Mapping[str, Millis] = {}
@@ -280,10 +295,11 @@ class Timers:
             except StorageError as error:
                 # The other jobs log that storage does not answer, and one of several accounts may still answer them.
                 log.debug("The ticks could not be read: %s", error, extra={"action": "ticks_unread"})
-                return [job for job in self._swept() if job not in slow]
+                return [job for job in self._swept() if job not in slow], []
         now, factor = self._clock.now(), 1000 * min(self._stretch(), MAX_STRETCH)
         due = [job for job in self._swept() if job not in slow or not 0 <= now - ticks.get(job, 0) < factor * PERIODS[job] - _HOURLY_SLACK]
-        return [job for job in due if not (past_due and 0 <= now - ticks.get(job, 0) < JUST_RUN)]
+        just_run = [job for job in due if past_due and 0 <= now - ticks.get(job, 0) < JUST_RUN]
+        return [job for job in due if job not in just_run], just_run
 
     def _swept(self) -> list[str]:
         return [job for job in self._jobs if job not in KAFKA_SCHEDULES]
@@ -318,7 +334,7 @@ class Timers:
             row = await self._tables.get(SWEEPS, PK_TICKS, SWEEP_ROW)
             if row is not None:
                 await self._tables.write(SWEEPS, PK_TICKS, (Merge(SWEEP_ROW, {"answered": self._clock.now()}, row.etag),))
-            await self._sweep(watched_after=WATCHED_AFTER_MESSAGE)
+            await self._sweep(asked=True)
         except (SweepFailed, StorageError) as error:
             # Each failed part has its own line. The host must not repeat the message: the next one is a minute away.
             log.warning("The sweep by a message failed: %s", error, extra={"action": "sweep_by_message_failed"})

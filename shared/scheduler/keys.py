@@ -65,6 +65,11 @@ def shard_name(shard: str) -> str:
     return shard.split("-", 2)[1]
 
 
+def is_shard(text: str) -> bool:
+    """Return True for the partition of a shard, as far as its form shows it."""
+    return len(text) > 3 and text[2] == "-" and text[3] in PLACES and text.count("-") > 1
+
+
 def shard_tenant(shard: str) -> str:
     return shard.split("-", 2)[2]
 

@@ -17,7 +17,7 @@ from ..core.errors import StorageError
 from ..engine.async_runner import AsyncRunner
 from .sweeps import Sweeps
 from .wakes.protocol import LookTimes, end_look, read_plan, send_wakes
-from .wakes.rules import LOOK_EVERY_ALONE, LOOK_FAR
+from .wakes.rules import LOOK_EVERY_ALONE, LOOK_FAR, Plan
 from .wakes.service import Wakes
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,8 @@ class Looks:
         self._sweeps, self._wakes, self._runner, self._clock = sweeps, wakes, runner, clock
         self._counters, self._serves, self._chain = counters, serves, chain
         self._started = clock.now()
+        self._unstored = Plan()
+        """The plan of the last look, if it could not be stored: otherwise each look would send its wakes again, and they would multiply."""
 
     async def dispatch(self, now: Millis) -> Counter[str]:
         """Look for the timer, which makes the occurrences of schedules itself. Return the counts of `Sweeps.dispatch`."""
@@ -87,6 +89,8 @@ class Looks:
         await self._clock.sleep(self._chance() * SPREAD)
         plan = await self._runner.run(read_plan())
         times = LookTimes(now, self._clock.now(), at, self._started)
-        steps = end_look(plan, found.messages, found.unsent, times, wakes.fixed_gap, alone=alone)
-        self._counters["wakes_sent"] += await self._runner.run(steps)
+        plan = plan.joined(self._unstored, times.now)
+        end = await self._runner.run(end_look(plan, found.messages, found.unsent, times, wakes.fixed_gap, alone=alone))
+        self._unstored = Plan() if end.stored else end.plan
+        self._counters["wakes_sent"] += len(end.sent)
         return found.counts

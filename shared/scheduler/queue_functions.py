@@ -22,8 +22,8 @@ SECOND: Final = "_second"
 """Ends the names of the functions on the queues of the second account of a mirrored pair."""
 
 POISON_ACTS: tuple[tuple[str, Act], ...] = (
-    (f"{QUEUE_SHARDS}-poison", lambda scheduler, message, own: scheduler.firing.poisoned(message.text)),
-    (f"{QUEUE_RETRIES}-poison", lambda scheduler, message, own: scheduler.firing.poisoned(message.text)),
+    (f"{QUEUE_SHARDS}-poison", lambda scheduler, message, own: scheduler.poisoned_message(message.text)),
+    (f"{QUEUE_RETRIES}-poison", lambda scheduler, message, own: scheduler.poisoned_message(message.text)),
     (f"{QUEUE_INGEST}-poison", lambda scheduler, message, own: scheduler.intake.poisoned(message)),
 )
 """Queue and action of each queue into which the host puts messages that failed. The sweep takes them: each function would be a group of its

@@ -3,6 +3,7 @@ used: a process that serves shards starts without it."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
@@ -62,6 +63,9 @@ if TYPE_CHECKING:
     from .queries.stats import TenantStats
     from .queries.views import EventViews
     from .recurring.service import Recurring
+
+
+log = logging.getLogger(__name__)
 
 
 class Scheduler:
@@ -164,6 +168,14 @@ class Scheduler:
             await self.firing.serve(text)
         else:
             await self.looks.wake(at)
+
+    async def poisoned_message(self, text: str) -> None:
+        """Handle a message of the shards' queue, or of the retries', that failed five times."""
+        if parse_wake(text) is None:
+            await self.firing.poisoned(text)
+        else:
+            # The sweep that takes it looks itself, and sends the wakes that are missing.
+            log.info("A wake failed repeatedly", extra={"action": "wake_poisoned"})
 
     # Accepting events
 

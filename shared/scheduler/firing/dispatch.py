@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...core import tracing
-from ...core.errors import StorageError
+from ...core.errors import Rejected, StorageError
 from ...core.ids import Ids
 from ...core.process_identity import ProcessIdentity
 from ...core.settings import Settings
@@ -28,7 +28,7 @@ from .. import rules
 from ..event_clock import EventClock
 from ..facets.long_work.tokens import WorkTokens
 from ..key_lines import KeyLines
-from ..keys import MIRRORED, place_of, shard_tenant
+from ..keys import MIRRORED, is_shard, place_of, shard_tenant
 from ..mirror.pair import Mirror, MirrorGuard
 from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, ended_owner, parse_messages, postpone, send
@@ -342,11 +342,18 @@ class Firing:
         """
         try:
             messages = parse_messages(text)
+            if not all(is_shard(message.shard) for message in messages):
+                raise ValueError("not a shard's name")
         except ValueError:
             log.error("A message without a shard's name was dropped", extra={"action": "poison_dropped", "text": text[:200]})
             return
         for message in messages:
-            await self._poisoned(message)
+            try:
+                await self._poisoned(message)
+            except Rejected as refused:
+                # Its names are none that storage takes, so it has no index row.
+                extra = {"action": "poison_dropped", "text": text[:200]}
+                log.error("A message whose shard storage does not take was dropped: %s", refused, extra=extra)
 
     async def _poisoned(self, message: ShardMessage) -> None:
         rounds = await self._runner.run(postpone(message, self._clock.now()))

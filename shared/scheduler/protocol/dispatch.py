@@ -77,6 +77,8 @@ def parse_messages(text: str) -> list[ShardMessage]:
 def _message_of(found: Any) -> ShardMessage:
     if not isinstance(found, dict) or not isinstance(found.get("shard"), str) or not isinstance(found.get("index"), str):
         raise ValueError("not a shard message")
+    if not all(isinstance(found.get(name, 0), int | float) for name in ("wake", "passed", "load")):
+        raise ValueError("not a shard message: its numbers are none")
     return ShardMessage(
         found["shard"],
         found["index"],

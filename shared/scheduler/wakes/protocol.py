@@ -9,17 +9,21 @@ written on a condition but what a filer adds, and that only to forget no wake th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from ...core.clock import Millis
+from ...core.errors import StorageError
 from ...engine import effects
 from ...engine.effects import Steps, get, write
 from ...storage.names import QUEUE_SHARDS, SWEEPS
-from ...storage.ports import Insert, Replace, Row, Upsert
+from ...storage.ports import Applied, Insert, Op, Replace, Row, Upsert
 from .rules import PLAN, Plan, after_wake, is_covered, planned_wakes, wakes_for
+
+log = logging.getLogger(__name__)
 
 PK_PLAN: Final = "plan"
 PLAN_ROW: Final = "wakes"
@@ -39,7 +43,7 @@ def parse_wake(text: str) -> Millis | None:
     try:
         found: Any = orjson.loads(text)
         return int(found["at"]) if found["shard"] == NO_SHARD else None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
@@ -49,7 +53,7 @@ def plan_of(row: Row | None) -> Plan:
         return Plan()
     try:
         return PLAN.decode(row.props)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return Plan()
 
 
@@ -67,6 +71,18 @@ def send_wakes(times: Sequence[Millis]) -> Steps[tuple[Millis, ...]]:
     return taken
 
 
+def store_plan(plan: Plan, op: Op | None = None) -> Steps[bool]:
+    """Store the plan; return True if it is stored. op: the write, by default an unconditional one.
+
+    A plan that cannot be stored is no failure of those whose wakes it names: these are in the queue.
+    """
+    try:
+        return isinstance((yield from write(SWEEPS, PK_PLAN, op or Upsert(PLAN_ROW, PLAN.encode(plan)))), Applied)
+    except StorageError as error:
+        log.info("The plan of wakes could not be stored: %s", error, extra={"action": "plan_unstored"})
+        return False
+
+
 def ask_wake(message: Millis, now: Millis, gap: Millis | None, *, sent: bool, warm: bool = False) -> Steps[Plan]:
     """Make sure that wakes come before a shard's message, after its index row is stored; return the plan.
 
@@ -80,7 +96,7 @@ def ask_wake(message: Millis, now: Millis, gap: Millis | None, *, sent: bool, wa
     plan = plan.with_wakes((yield from send_wakes(wakes_for(message, now, pause, sent=sent, warm=warm))), now)
     op = Insert(PLAN_ROW, PLAN.encode(plan)) if row is None else Replace(PLAN_ROW, PLAN.encode(plan), row.etag)
     # If it is refused or lost, the wakes are in the queue nevertheless, and others who do not know of them send more.
-    yield from write(SWEEPS, PK_PLAN, op)
+    yield from store_plan(plan, op)
     return plan
 
 
@@ -94,13 +110,20 @@ class LookTimes(NamedTuple):
     started: Millis
 
 
+class LookEnd(NamedTuple):
+    """The end of a look. plan: the new one. sent: times of the wakes that it has sent. stored: True if the plan is stored."""
+
+    plan: Plan
+    sent: tuple[Millis, ...]
+    stored: bool
+
+
 def end_look(
     plan: Plan, messages: Sequence[Millis], unsent: Iterable[Millis], times: LookTimes, gap: Millis | None, *, alone: bool
-) -> Steps[int]:
+) -> Steps[LookEnd]:
     """End a look that has read the index, sent what is due, and read the plan: send the missing wakes, then store the plan.
 
-    gap: a fixed one; None for the plan's own. The other parameters are those of `rules.planned_wakes`. Returns the number of wakes that it
-    has sent.
+    gap: a fixed one; None for the plan's own. The other parameters are those of `rules.planned_wakes`.
     """
     now, alive = times.now, times.wake is not None
     if times.wake is not None:
@@ -109,5 +132,4 @@ def end_look(
     new = planned_wakes(plan, messages, unsent, now, gap or plan.gap(now), alive=alive, alone=alone)
     taken = yield from send_wakes(new)
     plan = plan.with_wakes(taken, now)._replace(looked=times.began, woke=now if alive else plan.woke)
-    yield from write(SWEEPS, PK_PLAN, Upsert(PLAN_ROW, PLAN.encode(plan)))
-    return len(taken)
+    return LookEnd(plan, taken, (yield from store_plan(plan)))

@@ -86,6 +86,10 @@ class Plan(NamedTuple):
         # The nearest ones: a plan that has no room for them would make each look send them again.
         return self._replace(wakes=(*last, *known[come : come + MOST_WAKES]))
 
+    def joined(self, other: Plan, now: Millis) -> Plan:
+        """Return the plan with what another one knows: a later look, and wakes that this one does not name."""
+        return self.with_wakes(other.wakes, now)._replace(looked=max(self.looked, other.looked), woke=max(self.woke, other.woke))
+
     def trusted(self, began: Millis, now: Millis) -> Plan:
         """Return the plan for a look that began then: without the wakes to come, if nobody has looked for `LOOKS_MISSING`.
 
@@ -124,10 +128,13 @@ def is_covered(plan: Plan, message: Millis, now: Millis, gap: Millis, *, sent: b
 
 
 def wakes_for(message: Millis, now: Millis, gap: Millis, *, sent: bool, warm: bool = False) -> tuple[Millis, ...]:
-    """Return the times of the wakes for a shard's message that is not covered. The parameters are those of `is_covered`."""
+    """Return the times of the wakes for a shard's message that is not covered. The parameters are those of `is_covered`.
+
+    The first comes within the time between two looks, because the plan names no other, and a queue hides no message for more than a week.
+    """
     # A wake finds the shard only if it comes before its message.
     last = message - DISPATCHED_WITHIN
-    first = max(now, message - LOOK_BEFORE, min(now + gap, last) if warm else now)
+    first = max(now, min(message - LOOK_BEFORE, now + LOOK_EVERY), min(now + gap, last) if warm else now)
     if sent and message <= first + gap + TAKEN_LATE:
         return (first,)
     # No later than the gap, so that the plan covers further messages of this time.

@@ -12,7 +12,7 @@ from ...core.errors import StorageError
 from ...engine.async_runner import AsyncRunner
 from ..timings import DISPATCH_AHEAD, SEND_AHEAD, SEND_ALONE
 from .protocol import ask_wake, read_plan, send_wakes
-from .rules import APART, Plan, is_covered
+from .rules import APART, Plan, is_covered, wakes_for
 from .ticks import TickWatch
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,9 @@ log = logging.getLogger(__name__)
 PLAN_READ_EVERY: Final = 10.0
 """Seconds for which the plan is used again: as long as it names a wake that is still to come, it is as good as a new one."""
 ASK_FOR: Final = 3.0
-"""Seconds after which a request no longer waits for its wake: the sweep finds the shard."""
+"""Seconds after which a request no longer waits for the plan."""
+SEND_FOR: Final = 1.0
+"""Seconds for which it then waits for wakes that no plan names. Without them the sweep finds the shard, perhaps too late."""
 
 
 class Horizons(NamedTuple):
@@ -84,16 +86,36 @@ class Wakes:
         if not self.on or self._is_covered(message, sent=sent, warm=warm):
             return
         try:
+            if not await self._ask(message, sent=sent, warm=warm):
+                async with asyncio.timeout(SEND_FOR):
+                    await self._send(message, sent=sent, warm=warm)
+        except (StorageError, TimeoutError) as error:
+            log.info("No wake could be asked for; the sweep finds the shard: %s", error, extra={"action": "wake_unasked"})
+        except Exception:
+            # The event is stored: a defect here must not make its request fail.
+            log.exception("No wake could be asked for; the sweep finds the shard", extra={"action": "wake_unasked"})
+
+    async def _ask(self, message: Millis, *, sent: bool, warm: bool) -> bool:
+        """Return True if the plan covers the message now; False if storage does not answer."""
+        try:
             # One after the other: the second of several finds what the first one has asked for.
             async with asyncio.timeout(ASK_FOR), self._turn:
                 if not self._is_covered(message, sent=sent, warm=warm):
                     self._plan = await self._runner.run(ask_wake(message, self._clock.now(), self.fixed_gap, sent=sent, warm=warm))
                     self._read = self._clock.monotonic()
         except (StorageError, TimeoutError) as error:
-            log.info("No wake could be asked for; the sweep finds the shard: %s", error, extra={"action": "wake_unasked"})
-        except Exception:
-            # The event is stored: a defect here must not make its request fail.
-            log.exception("No wake could be asked for; the sweep finds the shard", extra={"action": "wake_unasked"})
+            log.info("The plan of wakes does not answer: %s", error, extra={"action": "plan_unread"})
+            return False
+        return True
+
+    async def _send(self, message: Millis, *, sent: bool, warm: bool) -> None:
+        """Send wakes without the plan. For a moment this process knows of them, so that it sends no more for shards of the same time."""
+        if self._is_covered(message, sent=sent, warm=warm):
+            return
+        now = self._clock.now()
+        times = wakes_for(message, now, self.gap(self._plan, now), sent=sent, warm=warm)
+        self._plan = self._plan.with_wakes(await self._runner.run(send_wakes(times)), now)
+        self._read = self._clock.monotonic()
 
     def _is_covered(self, message: Millis, *, sent: bool, warm: bool) -> bool:
         """Return True if the wakes that this process knows of are enough."""

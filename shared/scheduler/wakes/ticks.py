@@ -50,13 +50,16 @@ def times_of(row: Row | None) -> SweepTimes:
     """Return the times of the row; zeros if there is none, or if it cannot be read."""
     try:
         return TIMES.decode(row.props) if row is not None else SweepTimes()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return SweepTimes()
 
 
 def is_silent(times: SweepTimes, now: Millis, since: Millis) -> bool:
-    """Return True if the timer has stopped. since: start of the process that asks, which counts while no sweep has ever begun."""
-    return now - (times.began or since) > SILENT_FROM
+    """Return True if the timer has stopped. since: start of the process that asks, which counts while no sweep has ever begun.
+
+    A start that far in the future is one by a wrong clock, and says nothing.
+    """
+    return abs(now - (times.began or since)) > SILENT_FROM
 
 
 def ask_sweep(now: Millis, since: Millis) -> Steps[bool]:
@@ -68,7 +71,7 @@ def ask_sweep(now: Millis, since: Millis) -> Steps[bool]:
         row = yield from get(SWEEPS, PK_TICKS, SWEEP_ROW)
     if not is_silent(times_of(row), now, since):
         return False
-    if now - times_of(row).asked >= ASKED_EVERY:
+    if abs(now - times_of(row).asked) >= ASKED_EVERY:
         claim = Insert(SWEEP_ROW, {"asked": now}) if row is None else Merge(SWEEP_ROW, {"asked": now}, row.etag)
         # Who loses the race, or the answer, leaves it to others: the next one asks a minute later.
         if isinstance((yield from write(SWEEPS, PK_TICKS, claim)), Applied):

@@ -12,6 +12,7 @@ import pytest
 from shared.app.timers import PERIODS
 from shared.app.triggers import queue_functions, timer_functions
 from shared.core.errors import Unavailable
+from shared.scheduler.wakes.protocol import wake_text
 from shared.storage.names import PK_TICKS, QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, QUEUE_SWEEPS, SWEEPS
 from tests.unit.scheduler.harness import World
 
@@ -86,15 +87,37 @@ async def test_a_poison_message_that_cannot_be_handled_stays_and_does_not_hold_u
     assert handled == ["good", "fine"] and await world.queues.length(f"{QUEUE_SHARDS}-poison") == 1
 
 
+@pytest.mark.parametrize("queue", [QUEUE_SHARDS, QUEUE_RETRIES])
+@pytest.mark.parametrize(
+    "text",
+    [
+        wake_text(1_800_000_000_000),
+        '{"shard":"~","index":"look"}',
+        '{"shard":"","index":""}',
+        '{"shard":"--","index":""}',
+        '{"shard":"x","index":"y"}',
+        '{"shard":"00-z-t","index":"y"}',
+        '{"shard":"00-0n-t","index":"a/b"}',
+        '{"shard":"00-0n-t","index":"y","wake":null}',
+        '{"shard":"00-0n-t","index":"y","wake":1e308}',
+        '{"more":[{"shard":"~","index":"look"}]}',
+    ],
+)
+async def test_a_poison_message_that_names_no_shard_is_taken_once(world: World, queue: str, text: str) -> None:
+    await world.queues.send(f"{queue}-poison", text)
+    await world.do(functions(world)["sweep"](TICK))
+    assert await world.queues.length(f"{queue}-poison") == 0
+
+
 async def test_a_sweep_that_makes_up_for_a_missed_tick_leaves_out_what_has_just_run(world: World) -> None:
     found = functions(world)
     await world.do(found["sweep"](TICK))
-    await world.clock.advance(20)
+    await world.clock.advance(8)
     await world.do(found["sweep"](PAST_DUE))
-    assert await ages(world) == dict.fromkeys(PERIODS, 20_000)
-    await world.clock.advance(20)
+    assert await ages(world) == dict.fromkeys(PERIODS, 8_000)
+    await world.clock.advance(8)
     await world.do(found["sweep"](PAST_DUE))
-    assert await ages(world) == dict.fromkeys(PERIODS, 0) | {"retention_scan": 40_000}
+    assert await ages(world) == dict.fromkeys(PERIODS, 0) | {"retention_scan": 16_000}
 
 
 async def test_a_sweep_with_nothing_stored_plans_no_further_run(world: World) -> None:

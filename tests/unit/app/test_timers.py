@@ -15,6 +15,7 @@ from shared.app.timers import PERIODS, SOON, SOON_LATEST, Job, SweepFailed, Time
 from shared.core.clock import Millis, SettableClock
 from shared.core.errors import Unavailable
 from shared.ops.health.rules import SILENT_PERIODS
+from shared.scheduler.wakes.ticks import SWEEP_ROW, times_of
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.names import ALL_QUEUES, ALL_TABLES, PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from shared.storage.ports import Upsert
@@ -187,6 +188,40 @@ async def test_a_job_that_takes_long_runs_again_too(monkeypatch: pytest.MonkeyPa
     await stage.clock.advance(60)
     found = [orjson.loads(message.text)["jobs"] for message in await stage.queues.receive(QUEUE_SWEEPS)]
     assert sorted(found) == [["lease_scan"]] * 3 + [["scheduler_scan"]] * 3
+
+
+async def test_a_sweep_right_after_a_run_in_between_plans_the_next_ones_in_its_place() -> None:
+    stage = await Stage({job: {"part": busy} for job in PERIODS}).open()
+    await stage.timers.sweep()
+    await stage.clock.advance(46)
+    for message in await stage.queues.receive(QUEUE_SWEEPS):
+        await stage.timers.run_soon(message.text)
+    await stage.clock.advance(9)
+    assert await stage.timers.sweep(past_due=True) == {"stale_scan": {"part": {"under_way": 1}}}
+    assert await stage.queues.length(QUEUE_SWEEPS) == 2 * len(SOON)
+
+
+async def test_the_timer_is_not_silent_while_a_slow_job_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timers, "SWEEP_PERIOD", 0.02)
+    released = asyncio.Event()
+
+    async def slow(now: Millis) -> Mapping[str, int]:
+        await released.wait()
+        return {}
+
+    stage = await Stage({"scheduler_scan": {"dispatch": idle}, "stale_scan": {"leases": slow}}).open()
+    monkeypatch.setattr(timers, "RUN_FOR", {"scheduler_scan": 0.01, "stale_scan": 300.0})
+    sweep = asyncio.create_task(stage.timers.sweep())
+    await asyncio.sleep(0)
+    await stage.clock.advance(120)
+
+    async def noted() -> bool:
+        row = await stage.tables.get(SWEEPS, PK_TICKS, SWEEP_ROW)
+        return row is not None and times_of(row).began == stage.clock.now()
+
+    await eventually(noted, "the start of the quick jobs' next run", pause=0.01)
+    released.set()
+    await sweep
 
 
 @pytest.mark.parametrize(("took", "waits"), [(0.0, [15, 30, 45]), (12.0, [15, 30, 45]), (20.0, [30]), (44.0, [45]), (50.0, [])])

@@ -74,7 +74,9 @@ async def test_poison_of_a_shard_that_was_served_since_is_no_alarm(world: World,
     assert world.app.scheduler.counters["poisoned"] == 0 and world.rows(SHARDS) == []
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"shard":1,"index":""}', "\ufffd", '{"shard":"a"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "null", '{"shard":1,"index":""}', "\ufffd", '{"shard":"a"}', '{"shard":"00-0-t","index":"i","wake":[]}']
+)
 async def test_poison_that_names_no_shard_is_reported_and_dropped(world: World, text: str, caplog: pytest.LogCaptureFixture) -> None:
     await world.app.scheduler.firing.poisoned(text)
     assert "without a shard's name" in caplog.text

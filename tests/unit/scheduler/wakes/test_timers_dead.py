@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import math
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
 
-from shared.core.clock import Millis
+from shared.core.clock import Millis, to_millis, to_text
 from shared.core.errors import Unavailable
-from shared.scheduler.wakes.protocol import parse_wake, wake_text
-from shared.scheduler.wakes.rules import GAP, LOOK_BEFORE
-from shared.storage.names import QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, QUEUE_SWEEPS
-from shared.storage.ports import Message
+from shared.scheduler.timings import DAY
+from shared.scheduler.wakes.protocol import PK_PLAN, PLAN_ROW, parse_wake, plan_of, wake_text
+from shared.scheduler.wakes.rules import APART, GAP, LOOK_BEFORE, LOOK_EVERY, Plan
+from shared.scheduler.wakes.ticks import SweepTimes, times_of
+from shared.storage.names import QUEUE_INGEST, QUEUE_RETRIES, QUEUE_SHARDS, QUEUE_SWEEPS, SWEEPS
+from shared.storage.ports import Applied, Message, Op, Row, Upsert, WriteRefused
 from tests.integration.api.fleets.nodes import WEB, Node, T
 from tests.unit.scheduler.harness import World
 
@@ -116,7 +120,7 @@ async def test_an_idle_installation_has_two_wakes_queued(world: Stopped) -> None
 
 async def test_no_pause_before_a_wake_up_is_longer_than_the_gap(world: Stopped) -> None:
     made = await world.demo.create(delay="PT10M")
-    due = world.now + 600_000
+    due = to_millis(datetime.fromisoformat(made["due"]))
     seen: set[Millis] = set()
     for _ in range(610):
         seen.update(world.wakes())
@@ -151,6 +155,65 @@ async def test_wakes_go_on_after_an_outage_of_the_tables_that_lasts_longer_than_
         assert 1 <= len(world.wakes()) <= 4
     await world.run(MINUTE * 31)
     assert await lateness(world, made["id"]) == 0
+
+
+async def test_wakes_do_not_multiply_while_the_plan_cannot_be_stored(world: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = await world.demo.create(delay="PT30M")
+    await world.demo.create(delay="PT4M")
+    await world.run(MINUTE * 3)
+    write = world.tables.write
+
+    async def refuse_plan(table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
+        if pk == PK_PLAN:
+            raise Unavailable("away")
+        return await write(table, pk, ops)
+
+    monkeypatch.setattr(world.tables, "write", refuse_plan)
+    for _ in range(10):
+        await world.run(MINUTE)
+        assert len(world.wakes()) <= 4
+    await world.run(MINUTE * 18)
+    assert await lateness(world, made["id"]) == 0
+
+
+@pytest.mark.parametrize("delay", ["PT40S", "PT85S"])
+async def test_an_event_is_punctual_although_the_plan_cannot_be_read_when_it_is_stored(
+    world: Stopped, monkeypatch: pytest.MonkeyPatch, delay: str
+) -> None:
+    get = world.tables.get
+
+    async def refuse_plan(table: str, pk: str, rk: str) -> Row | None:
+        if pk == PK_PLAN:
+            raise Unavailable("away")
+        return await get(table, pk, rk)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.tables, "get", refuse_plan)
+        ids = [(await world.demo.create(delay=delay))["id"] for _ in range(20)]
+        assert len(world.wakes()) == 2
+    await world.run(100)
+    assert [await lateness(world, each) for each in ids] == [0] * 20
+
+
+async def test_the_first_event_is_a_year_ahead_and_wakes_are_queued(world: Stopped) -> None:
+    await world.demo.create(due=to_text(world.now + 300 * DAY))
+    assert len(world.wakes()) == 2 and world.wakes()[1] <= world.now + LOOK_EVERY + APART
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, "x", 10**18, -(10**18)])
+async def test_a_plan_that_is_nonsense_delays_nothing(world: Stopped, value: float | str) -> None:
+    await world.demo.create(delay="PT10M")
+    broken = Upsert(PLAN_ROW, {"looked": value, "woke": value, "wakes": str(value), "seen": "c", "close_until": value})
+    await world.tables.write(SWEEPS, PK_PLAN, (broken,))
+    ids = [(await world.demo.create(delay=delay))["id"] for delay in ("PT50S", "PT3M", "PT10M")]
+    await world.run(MINUTE * 11)
+    assert [await lateness(world, each) for each in ids] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_a_number_without_end_counts_as_a_row_that_cannot_be_read(value: float) -> None:
+    row = Row("", "", {"looked": value, "woke": 0, "wakes": "", "seen": "", "close_until": 0, "began": value}, "", 0, 0)
+    assert plan_of(row) == Plan() and times_of(row) == SweepTimes()
 
 
 async def test_a_wake_that_neither_tables_nor_queue_answer_stays_in_the_queue(world: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
