@@ -193,9 +193,9 @@ def _between(near: Sequence[Millis], queued: Iterable[Millis], now: Millis, gap:
 def after_wake(plan: Plan, at: Millis, now: Millis, started: Millis) -> Plan:
     """Return the plan after a wake for the time `at` was taken by a process that started at `started`.
 
-    It remembers if the process began for this wake, although the wake before it was at most the gap ago: then the platform took the instance
-    away in between. If that happened too often, the wakes come closer together for a day. A process that began before the wake's time does
-    not count: the platform also starts processes for other messages.
+    It remembers if the process began for this wake, although the wake before it was at most the gap ago: then the platform took the
+    instance away in between. If that happened too often, the wakes come closer together for a day. A process that began before the wake's
+    time does not count: the platform also starts processes for other messages.
     """
     gap = plan.gap(now)
     if not plan.woke <= at <= plan.woke + gap + 1_000:
