@@ -27,7 +27,7 @@ LOOKS = 13
 
 @dataclass(frozen=True)
 class HostParts:
-    """What every instance gets. Times in seconds."""
+    """The objects and rules that every instance gets. Times in seconds."""
 
     pool: WorkerPool
     queues: QueueOptions
