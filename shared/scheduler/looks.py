@@ -49,7 +49,7 @@ class Looks:
         self._started = clock.now()
 
     async def dispatch(self, now: Millis) -> Counter[str]:
-        """Look for the timer, which makes the occurrences of schedules itself. Return the counts of `Sweeps.dispatch`."""
+        """Look in the timer's sweep, which makes the occurrences of schedules itself. Return the counts of `Sweeps.dispatch`."""
         return await self._look(now, None)
 
     async def wake(self, at: Millis) -> None:

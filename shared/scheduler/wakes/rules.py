@@ -61,7 +61,7 @@ CLOSE_FOR: Final[Millis] = DAY
 
 
 class Plan(NamedTuple):
-    """What is known of the wakes in the queue. A hint that saves messages: safety is in the index and in the queue itself.
+    """The wakes that are known to be queued. A hint that saves messages: safety is in the index and in the queue itself.
 
     looked: time of the last look. woke: time of the last look by a wake: an instance of the shards' queue was alive then. wakes: times of
     the wakes that were sent, in order. seen: the last wakes after a pause of at most the gap, `w` for a warm process and `c` for a cold
