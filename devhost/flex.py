@@ -23,7 +23,7 @@ class FlexRules:
     """The platform's rules for instances. Times in seconds."""
 
     idle: float = 30.0
-    """An instance that has run nothing for so long goes away."""
+    """Time without an invocation after which an instance goes away."""
     cold: float = 0.0
     """Time of a start, beside what the process itself takes."""
     poll: float = 10.0

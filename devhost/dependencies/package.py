@@ -39,10 +39,10 @@ print(json.dumps([names, took, sorted(each for each in files if "site-packages" 
 
 
 class Found(NamedTuple):
-    """What a bare Python found in an unpacked package."""
+    """The findings of a bare Python in an unpacked package."""
 
     names: list[str]
-    """Of the functions."""
+    """Names of the functions."""
     seconds: float
     """CPU time of the import."""
     strangers: list[str]

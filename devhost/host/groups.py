@@ -1,4 +1,5 @@
-"""The hosts of an app: one for all functions, one for each group that scales together on Flex Consumption, or what its controller wants.
+"""The hosts of an app: one for all functions, or one for each group that scales together on Flex Consumption, or as many as its controller
+wants.
 
 Each group has hosts (`devhost.host.instance`). A host that storage ends is followed by another after a while. By the rules of Flex
 (`devhost.flex`), a group begins with no host and goes back to none when it has been idle: a request, the controller's look at the queue, or
@@ -69,7 +70,7 @@ class HostGroup:
         return len(self._hosts.keys() | self._starting.keys())
 
     async def start(self) -> None:
-        """Start the first host, whose worker process its first call starts. By the rules of Flex, begin to watch instead."""
+        """Start the first host; its first call starts its worker process. By the rules of Flex, begin to watch instead."""
         flex = self._parts.flex
         if flex is None or self.name == HTTP:
             # By the rules of Flex too: the process that has indexed the app serves requests.
@@ -162,7 +163,7 @@ class HostGroup:
     # The rules of Flex
 
     async def _watch_queue(self, text: str, name: str, flex: FlexRules) -> None:
-        """The controller: look at a queue again and again, and start hosts for what it holds. text: its connection string."""
+        """The controller: look at a queue at regular times, and start hosts for its messages. text: its connection string."""
         options = self._parts.queues
         each = options.batch_size + options.new_batch_threshold
         await asyncio.sleep(random.uniform(0, flex.poll))
@@ -205,7 +206,7 @@ class HostGroup:
             self._awake.clear()
 
     async def _go_away(self, number: int, host: HostInstance) -> None:
-        """End an instance in order: what runs has a while to finish."""
+        """End an instance in order: running invocations have `DRAIN_FOR` to finish."""
         log.info("an instance of %s goes away after %.0f s without work", host.name, host.idle_for)
         try:
             with contextlib.suppress(TimeoutError):

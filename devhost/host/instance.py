@@ -27,7 +27,7 @@ LOOKS = 13
 
 @dataclass(frozen=True)
 class HostParts:
-    """What every instance gets. Times in seconds."""
+    """The objects and rules that every instance gets. Times in seconds."""
 
     pool: WorkerPool
     queues: QueueOptions
@@ -42,7 +42,7 @@ class HostInstance:
     """One process of the host; an `Invoker`. Ends once, and never starts again."""
 
     def __init__(self, name: str, functions: list[FunctionInfo], parts: HostParts, failed: Callable[["HostInstance", str], None]) -> None:
-        """name: of its worker process. failed: called at most once, when storage ends the host, with the reason."""
+        """name: name of its worker process. failed: called at most once, when storage ends the host, with the reason."""
         self.name, self._parts, self._failed = name, parts, failed
         self.running = 0
         self.idle_since = time.monotonic()

@@ -41,7 +41,7 @@ TAKEN_OVER = ("MessageNotFound", "PopReceiptMismatch")  # errors when the messag
 
 @dataclass(frozen=True)
 class Refused:
-    """What becomes of the host when an endpoint refuses connections."""
+    """The consequence for the host when an endpoint refuses connections."""
 
     ends: float
     """Seconds of refusals without an answer after which the host ends."""

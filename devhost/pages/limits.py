@@ -32,8 +32,6 @@ from shared.scheduler.model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MOST_CHANN
 from shared.scheduler.outcomes.callback_events import MOST_LABELS
 from shared.scheduler.outcomes.notice_rows import MOST_SUBJECTS, PERIOD
 from shared.scheduler.recurring.cron import MOST_DAYS, MOST_YEARS
-from shared.scheduler.recurring.timing import MOST_SKIPPED
-from shared.scheduler.rows import MOST_VALUES
 from shared.tenants.model import (
     MOST_AGENTS,
     MOST_FLEETS,
@@ -104,8 +102,6 @@ SECTIONS: Final[Mapping[str, tuple[LimitRow, ...]]] = {
         LimitRow("schedules of a tenant by default", MOST_SCHEDULES),
         LimitRow("search for a schedule's next occurrence", MOST_YEARS, "years"),
         LimitRow("days that this search looks at, in the months of a cron expression", MOST_DAYS),
-        LimitRow("excluded occurrences of `every` in this search", MOST_SKIPPED),
-        LimitRow("values of a payload that is compared by value, not as sent, when an `id` is repeated", MOST_VALUES),
     ),
     "Deliveries": (
         LimitRow("path of an event's target", MAX_PATH, "characters"),

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """What an application has beside its scheduler and its tenants. `Application` sets the attributes that are declared here."""
+    """The services of an application beside its scheduler and its tenants. `Application` sets the attributes that are declared here."""
 
     settings: Settings
     ports: Ports
@@ -67,14 +67,14 @@ class Services:
     directory: TenantDirectory
     scheduler: Scheduler
     runner: AsyncRunner
-    """On the account with the fleets."""
+    """Runs protocols on the account with the fleets."""
     home: Tables
     """The tables with the fleets: those of the first account, whichever side serves. Their servers know only that account."""
     pair: MirrorPair | None
     forms: StoredForms
     """The number of the stored forms of the account."""
     all_forms: Sequence[StoredForms]
-    """That of the account, or those of both accounts of a mirrored pair."""
+    """The same for each account of a mirrored pair; without one, `forms` alone."""
     began: Millis
     began_monotonic: float
     """The start of the application, by both clocks."""

@@ -91,8 +91,9 @@ def ends_within_sweep(job: str) -> bool:
 
 
 def runs_between(took: float) -> list[float]:
-    """Return the times of `SOON` at which a job runs again that took so many seconds: each run has ended before the next one if it takes as
-    long.
+    """Return the times of `SOON` at which a job runs again after a run of `took` seconds.
+
+    Each run ends before the next one begins, if it takes as long.
     """
     waits: list[float] = []
     for wait in SOON:

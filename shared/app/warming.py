@@ -37,7 +37,7 @@ LATER: Final = (
     "scheduler.recurring.chain",
     "scheduler.recurring.service",
 )
-"""What serving shards, wakes and the ingest queue may need, in an order in which each step is short."""
+"""Modules that shards, wakes and the ingest queue may need, in an order in which each step is short."""
 SWEPT: Final = (
     "leases.planner",
     "leases.service.takeover",

@@ -51,7 +51,7 @@ class Looks:
         """The plan of the last look, if it could not be stored: otherwise each look would send its wakes again, and they would multiply."""
 
     async def dispatch(self, now: Millis) -> Counter[str]:
-        """Look for the timer, which makes the occurrences of schedules itself. Return the counts of `Sweeps.dispatch`."""
+        """Look in the timer's sweep, which makes the occurrences of schedules itself. Return the counts of `Sweeps.dispatch`."""
         return await self._look(now, None)
 
     async def wake(self, at: Millis) -> None:

@@ -19,7 +19,7 @@ QUEUE_FUNCTIONS: tuple[tuple[str, str, Act], ...] = (
 )
 """Name, queue and action of each queue function. The test kit plays the host from the same table."""
 SECOND: Final = "_second"
-"""Ends the names of the functions on the queues of the second account of a mirrored pair."""
+"""The end of the names of the functions on the queues of the second account of a mirrored pair."""
 
 POISON_ACTS: tuple[tuple[str, Act], ...] = (
     (f"{QUEUE_SHARDS}-poison", lambda scheduler, message, own: scheduler.poisoned_message(message.text)),

@@ -236,7 +236,7 @@ class Scheduler:
 
     @cached_property
     def callbacks(self) -> CallbackWriter:
-        """Stores the events that tell of others' ends."""
+        """Stores the events that report how other events ended."""
         from .outcomes.callback_writer import CallbackWriter
 
         return CallbackWriter(self.writer, self.directory, self._tables, self._queued_ids, self.clock, self._notify)

@@ -80,7 +80,7 @@ BACKLOG_ROWS = 5_000
 
 
 class IndexLook(NamedTuple):
-    """What a look has found. messages: times at which messages of the shards' queue become visible, sent or not. unsent: message times of
+    """The findings of a look. messages: times at which messages of the shards' queue become visible, sent or not. unsent: message times of
     the shards whose message is left to a later look."""
 
     counts: Counter[str]
@@ -145,7 +145,7 @@ class Sweeps:
         return (await self.look(now, Horizons(), timings.DISPATCH_AHEAD)).counts
 
     async def look(self, now: Millis, horizons: Horizons, far: Millis) -> IndexLook:
-        """Do what `dispatch` does, as far ahead as `horizons` say, and tell of the shards that wake within `far`."""
+        """Do what `dispatch` does, as far ahead as `horizons` say, and return what was found of the shards that wake within `far`."""
         counts: Counter[str] = Counter()
         seen = IndexLook(counts, [], [])
         late: list[Row] = []

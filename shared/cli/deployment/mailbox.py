@@ -28,7 +28,7 @@ from .seen import Delivered, OffsetBounds
 _TIMEOUT: Final = 15.0
 """Seconds without a byte after which a request is given up."""
 _HIDDEN: Final = 60
-"""Seconds for which a message is hidden that is taken. It is deleted at once, unless another program has put it."""
+"""Seconds for which a taken message is hidden. It is deleted at once, unless another program has put it."""
 _PAGE: Final = 32
 _MOST_PAGES: Final = 40
 """Most pages of one look: a queue that another program fills may have no end."""

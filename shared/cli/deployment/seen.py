@@ -117,7 +117,7 @@ class Seen:
     by_login: bool = True
     """True if the queue is read with a token of `az login`."""
     left: list[str] = field(default_factory=list)
-    """What could not be removed, each with its reason."""
+    """Names of things that could not be removed, each with the reason."""
 
     def of(self, kind: str) -> list[Probe]:
         """Return the events of a check."""

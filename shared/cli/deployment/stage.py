@@ -19,11 +19,11 @@ from .rules import CHANNEL
 
 _NAME: Final = re.compile(r"tocsincheck-([0-9]{10})-[0-9a-f]{8}")
 FORGOTTEN: Final = 7_200.0
-"""Seconds after which a run has certainly ended. What it has left, because it was killed, is removed by the next one."""
+"""Seconds after which a run has certainly ended. The next run removes what a killed one has left."""
 
 
 class Stage:
-    """What one run creates. `remove` may be called at any time, and again."""
+    """The tenant, channel and queue of one run. `remove` may be called at any time, and again."""
 
     def __init__(self, admin: CommandSession, address: QueueAddress) -> None:
         """admin: a session without a tenant, whose key has the scope admin."""
@@ -82,7 +82,7 @@ class Stage:
         return left
 
     def remove_forgotten(self) -> list[str]:
-        """Remove what runs have left that were killed. Return what is left, each with the reason."""
+        """Remove what killed runs have left. Return what is left, each with the reason."""
         try:
             self._remove_forgotten()
         except TocsinError as error:

@@ -60,7 +60,7 @@ class HealthObservation(NamedTuple):
     newer: str = ""
     """The sentence that names stored forms of a newer version; '' if this process knows those of its storage."""
     sweeps: SweepTimes = SweepTimes()
-    """When sweeps began."""
+    """The times at which sweeps began."""
     looked: Millis | None = None
     """Time of the last look at coming events, by a sweep or a planned wake; 0 for never, None if wakes are off or storage is away."""
     unserved: str = ""

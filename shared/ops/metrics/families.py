@@ -72,7 +72,7 @@ class MetricsSnapshot:
     ticks: dict[str, Millis] = field(default_factory=dict)
     """The last tick by timer; for a timer without a tick, the start of this process."""
     sweeps: SweepTimes = field(default_factory=SweepTimes)
-    """When sweeps began."""
+    """The times at which sweeps began."""
     process: str = ""
     fleets: list[FleetFigures] = field(default_factory=list)
     turns: list[TurnFigures] = field(default_factory=list)

@@ -61,7 +61,7 @@ CLOSE_FOR: Final[Millis] = DAY
 
 
 class Plan(NamedTuple):
-    """What is known of the wakes in the queue. A hint that saves messages: safety is in the index and in the queue itself.
+    """The wakes that are known to be queued. A hint that saves messages: safety is in the index and in the queue itself.
 
     looked: time of the last look. woke: time of the last look by a wake: an instance of the shards' queue was alive then. wakes: times of
     the wakes that were sent, in order. seen: the last wakes after a pause of at most the gap, `w` for a warm process and `c` for a cold
@@ -200,9 +200,9 @@ def _between(near: Sequence[Millis], queued: Iterable[Millis], now: Millis, gap:
 def after_wake(plan: Plan, at: Millis, now: Millis, started: Millis) -> Plan:
     """Return the plan after a wake for the time `at` was taken by a process that started at `started`.
 
-    It remembers if the process began for this wake, although the wake before it was at most the gap ago: then the instance was taken away in
-    between. If that was so too often, the wakes come closer together for a day. A process that began before the wake's time is no sign of it:
-    the platform starts more of them for other messages.
+    It remembers if the process began for this wake, although the wake before it was at most the gap ago: then the platform took the
+    instance away in between. If that happened too often, the wakes come closer together for a day. A process that began before the wake's
+    time does not count: the platform also starts processes for other messages.
     """
     gap = plan.gap(now)
     if not plan.woke <= at <= plan.woke + gap + 1_000:

@@ -1,4 +1,4 @@
-"""The wakes of one process: what those call that file shards in the index."""
+"""The wakes of one process, for the code that files shards in the index."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Wakes:
         return known and is_covered(self._plan, message, now, self.gap(self._plan, now), sent=sent, warm=warm)
 
     async def start(self, after: Millis) -> None:
-        """Send wakes after so many milliseconds, because this account is about to serve. Without them it looks within `LOOK_EVERY`."""
+        """Send wakes `after` milliseconds from now, because this account is about to serve. Without them it looks within `LOOK_EVERY`."""
         if not self.on:
             return
         at = self._clock.now() + after
