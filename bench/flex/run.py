@@ -46,7 +46,7 @@ class Result:
     """Events that were due while wakes came closer together; then the other figures of lateness are theirs alone if this was asked for."""
     sweeps_a_minute: float
     first_instances: int
-    """Instances of the delivering function that the controller wants when the first message of a bulk becomes visible; 0 for other loads."""
+    """Instances that the controller wants for the delivering function at a bulk's first visible message; 0 for other loads."""
 
 
 @lru_cache(1)
