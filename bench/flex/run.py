@@ -12,7 +12,7 @@ from shared.scheduler import timings
 
 from ..cost import deployed, page
 from ..cost.prices import Prices
-from ..cost.rules import MONTH, Deployed, Usage, bill, periods, within
+from ..cost.rules import MONTH, Deployed, Usage, bill, periods, ready, within
 from .loads import FAR, LOADS, Ahead
 from .platform import Group, Instance, Platform
 from .service import Service
@@ -111,7 +111,7 @@ def result(service: Service, late: list[int], undelivered: int, length: float, *
     found = bill(usage, fixed, 512, prices)
     parts = dict(found.parts)
     if always:
-        parts["always ready"] = MONTH / 2 * prices.ready_gb_second + seconds["fire"] / 2 * prices.ready_active_gb_second
+        parts["always ready"] = ready(1, 512, seconds["fire"] / MONTH, prices)
     at = lambda part: float(late[min(len(late) - 1, int(part * len(late)))]) if late else 0.0  # noqa: E731
     return Result(
         events=len(late),
