@@ -41,7 +41,7 @@ MOST_STUCK_LATE: Final = 1.0
 MOST_STUCK_P99: Final = 100.0
 STUCK: Final = 0.005
 DEFAULTS: Final = Platform()
-SHARE: Final = 0.4
+SHARE: Final = 0.2
 """Length of a run on each of many platforms, as a share of the load's."""
 SHORT: Final = 20.0
 """Seconds without work after which an instance goes, on a platform for which wakes must come closer together."""
