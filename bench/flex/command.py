@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
-from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
 from rich.console import Console
@@ -20,12 +18,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from .. import report
 from ..report import Figure
 from ..tools import machine
+from . import page
 from .loads import FAR, LOADS, NEAR, Ahead
 from .platform import Platform
 from .run import MODES, Result, run
 
-RESULTS: Final = Path(__file__).parent / "results.json"
-"""The figures that the documentation shows."""
 POLLS: Final = (5.0, 10.0, 30.0)
 COLD: Final = (4.0, 6.0, 10.0, 15.0)
 IDLE: Final = (30.0, 60.0, 300.0)
@@ -190,7 +187,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="five platforms instead of 144: a minute")
     parser.add_argument("--jobs", type=int, default=2, help="number of processes (default: 2)")
     parser.add_argument("--json", action="store_true", help="print JSON, each run included")
-    parser.add_argument("--page", action="store_true", help="also write the figures into bench/flex/results.json")
+    parser.add_argument("--page", action="store_true", help="also write the figures into bench/flex/results.json and docs/explain/wakes.md")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="run the loads alone, with these parameters")
     given = parser.parse_args(arguments)
     if given.jobs < 1:
@@ -245,18 +242,9 @@ def main(arguments: list[str]) -> int:
     found = figures(run_all(work, given.jobs, Console(stderr=True)))
     about: Mapping[str, str] = machine.describe()
     if given.page:
-        RESULTS.write_text(json.dumps(as_results(found), indent=1) + "\n")
+        page.write(page.as_results(found, {name: value for name, value, _, _ in parameters()}))
     if given.json:
         print(report.as_json(found, about))
     else:
         report.print_table(found, about, Console(width=None if sys.stdout.isatty() else 200))
     return 0
-
-
-def as_results(found: Sequence[Figure]) -> dict[str, Any]:
-    """Return the figures as they are kept: without the single runs."""
-    rows = [
-        {"name": each.name, "value": each.value and round(each.value, 3), "unit": each.unit, "target": each.wanted, "note": each.note}
-        for each in found
-    ]
-    return {"parameters": {name: value for name, value, _, _ in parameters()}, "figures": rows}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.__main__ import main as bench
-from bench.flex import command
+from bench.flex import command, page
 from bench.flex.command import Task, cells, changed, figures, parameters, tasks
 from bench.flex.platform import Platform
 from bench.flex.run import Result, run
@@ -55,3 +55,9 @@ def test_json_has_each_figure_with_its_runs(monkeypatch: pytest.MonkeyPatch, cap
     found = json.loads(capsys.readouterr().out)["figures"]
     assert found[0]["name"] == "1 event an hour, auto: a month"
     assert found[-2]["details"]["runs"][0]["load"] == "hour"
+
+
+def test_the_page_shows_the_committed_figures() -> None:
+    text = page.PAGE.read_text()
+    assert page.updated(text, page.read()) == text
+    assert set(page.read()["parameters"]) == {name for name, *_ in parameters()}, "run python -m bench flex --page"
