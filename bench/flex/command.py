@@ -61,7 +61,7 @@ class Task:
 def cells(*, quick: bool) -> list[Platform]:
     """Return the platforms for which the targets hold."""
     sets = QUICK if quick else ((POLLS, COLD, IDLE, TIMERS),)
-    return [Platform(poll=poll, cold=cold, idle=idle, timers=timers) for each in sets for poll, cold, idle, timers in product(*each)]  # type: ignore[arg-type]
+    return [Platform(poll=poll, cold=cold, idle=idle, timers=timers) for each in sets for poll, cold, idle, timers in product(*each)]
 
 
 def tasks(names: Sequence[str], *, quick: bool) -> list[Task]:
@@ -71,7 +71,7 @@ def tasks(names: Sequence[str], *, quick: bool) -> list[Task]:
     found += [Task("cell", name, platform, share=SHARE) for name in timely for platform in cells(quick=quick)]
     # Whether the timer is late or stops half-way makes no difference for them.
     near = [platform for platform in cells(quick=quick) if platform.timers in ("ahead", "dead")]
-    found += [Task("near", name, platform, ahead=NEAR, share=SHARE) for name in timely for platform in near]
+    found += [Task("near", name, platform, ahead=NEAR, share=3 * SHARE) for name in timely for platform in near]
     found += [Task("short", name, replace(DEFAULTS, idle=SHORT), closed=True) for name in timely]
     found += [Task("stuck", name, replace(DEFAULTS, stuck=STUCK)) for name in timely]
     return found

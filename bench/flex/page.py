@@ -38,15 +38,18 @@ def read() -> dict[str, Any]:
 def block(results: Mapping[str, Any]) -> str:
     """Return the block of figures as Markdown."""
     figures = results["figures"]
-    lines = ["| load | USD a month | with `off` | % late | with `off` | % late, stored 25 to 120 s ahead |", "| --- |" + " ---: |" * 5]
-    for load in LOADS.values():
+    lines = ["| load | USD a month | `off` | % late | `off` | stored 25 to 120 s ahead |", "| --- |" + " ---: |" * 5]
+    for name, load in LOADS.items():
+        # A month of herds has no meaning.
+        if name == "herd":
+            continue
         auto, off = (figures.get(f"{load.title}, {mode}: a month") for mode in ("auto", "off"))
         if auto is None or off is None:
             continue
         far, near = (figures.get(f"{load.title}, stored {when} ahead: later than 100 ms") for when in ("2 to 15 min", "25 to 120 s"))
         late = far["value"] if far else 100 * auto["late"]
         cells = [f"{auto['value']:.2f}", f"{off['value']:.2f}", _share(late, load.title), _share(100 * off["late"], load.title)]
-        lines.append(f"| {load.title} | {' | '.join(cells)} | {f'up to {near["value"]:.1f}' if near else ''} |")
+        lines.append(f"| {load.title} | {' | '.join(cells)} | {_share(near['value'], load.title) if near else ''} |")
     return "\n".join(lines)
 
 

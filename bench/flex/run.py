@@ -112,12 +112,11 @@ def result(service: Service, late: list[int], undelivered: int, length: float, *
     parts = dict(found.parts)
     if always:
         parts["always ready"] = ready(1, 512, seconds["fire"] / MONTH, prices)
-    at = lambda part: float(late[min(len(late) - 1, int(part * len(late)))]) if late else 0.0  # noqa: E731
     return Result(
         events=len(late),
         late=sum(each > LATE for each in late) / len(late) if late else 0.0,
-        p50=at(0.5),
-        p99=at(0.99),
+        p50=_at(late, 0.5),
+        p99=_at(late, 0.99),
         longest=float(late[-1]) if late else 0.0,
         undelivered=undelivered,
         usd=sum(parts.values()),
@@ -131,6 +130,11 @@ def result(service: Service, late: list[int], undelivered: int, length: float, *
         sweeps_a_minute=service.swept / length * 60,
         first_instances=0,
     )
+
+
+def _at(late: list[int], part: float) -> float:
+    """Return the lateness below which this part of the events lies."""
+    return float(late[min(len(late) - 1, int(part * len(late)))]) if late else 0.0
 
 
 def _listened(instance: Instance, idle: float, length: float) -> float:

@@ -19,6 +19,7 @@ from shared.engine.effects import Steps
 from shared.scheduler import timings
 from shared.scheduler.looks import SPREAD
 from shared.scheduler.protocol.dispatch import MOST_TOGETHER
+from shared.scheduler.recovery import EMPTY_LOOKS
 from shared.scheduler.rules import dispatch_decision, may_recover, opens_at, visible_at
 from shared.scheduler.wakes.protocol import LookTimes, ask_wake, end_look, parse_wake, read_plan
 from shared.scheduler.wakes.rules import LOOK_FAR, LOOKED_OLD, Plan, is_covered
@@ -176,7 +177,9 @@ class Service:
             yield at - before
             before = at
             now = self.line.now
-            if instance.gone <= now or empty == 2:
+            for group in (self.http, self.timer, self.fire, self.soon):
+                group.alive()
+            if instance.gone <= now or empty == EMPTY_LOOKS:
                 return
             self.tables += 16
             first, last = now - timings.RECOVER_WITHIN, now + RECOVERED[-1] + timings.MINUTE
@@ -188,14 +191,11 @@ class Service:
 
     def _glance(self, instance: Instance) -> None:
         """Look at the timer beside other work."""
-        if self.on and self.line.now - self._processes[instance].ticks_read >= round(1000 * TICK_READ_EVERY):
-            self.line.start(self._ignoring(self._check(instance)))
-
-    @staticmethod
-    def _ignoring(task: Task[bool]) -> Task[None]:
-        yield from task
+        if self.on:
+            self.line.start(self._check(instance))
 
     def _check(self, instance: Instance) -> Task[bool]:
+        """Do what `TickWatch.check` does."""
         process = self._processes[instance]
         if self.line.now - process.ticks_read >= round(1000 * TICK_READ_EVERY):
             process.ticks_read = self.line.now
