@@ -190,6 +190,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--page", action="store_true", help="also write the figures into bench/flex/results.json and docs/explain/wakes.md")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="run the loads alone, with these parameters")
     given = parser.parse_args(arguments)
+    if given.page and (given.only or given.quick or given.set):
+        parser.error("--page keeps the figures of a whole run: leave out --only, --quick and --set")
     if given.jobs < 1:
         parser.error("--jobs must be 1 or more")
     try:

@@ -61,3 +61,11 @@ def test_the_page_shows_the_committed_figures() -> None:
     text = page.PAGE.read_text()
     assert page.updated(text, page.read()) == text
     assert set(page.read()["parameters"]) == {name for name, *_ in parameters()}, "run python -m bench flex --page"
+
+
+@pytest.mark.parametrize("part", [["--quick"], ["--only", "idle"], ["--set", "poll=5"]])
+def test_a_part_of_the_figures_never_replaces_the_page(part: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.parse(["--page", *part])
+    assert ended.value.code == 2
+    assert "--page" in capsys.readouterr().err
