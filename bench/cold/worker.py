@@ -17,7 +17,7 @@ from importlib import _bootstrap_external  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any
 
-FOLDER, STAGE, MESSAGE = [*sys.argv[1:], ""][:3]
+FOLDER, STAGE, MESSAGE = [*sys.argv[1:], "", "", ""][:3]
 _THIRD_PARTY = ("azure", "google", "opentelemetry")
 cpu: defaultdict[str, float] = defaultdict(float)
 """Seconds of each module's own code at its import."""
@@ -111,4 +111,5 @@ def main() -> None:
     os._exit(0)
 
 
-main()
+if __name__ == "__main__":
+    main()

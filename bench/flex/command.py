@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
+from math import inf
 from typing import Any, Final, get_args, get_type_hints
 
 from rich.console import Console
@@ -19,12 +18,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from .. import report
 from ..report import Figure
 from ..tools import machine
+from . import page
 from .loads import FAR, LOADS, NEAR, Ahead
 from .platform import Platform
 from .run import MODES, Result, run
 
-RESULTS: Final = Path(__file__).parent / "results.json"
-"""The figures that the documentation shows."""
 POLLS: Final = (5.0, 10.0, 30.0)
 COLD: Final = (4.0, 6.0, 10.0, 15.0)
 IDLE: Final = (30.0, 60.0, 300.0)
@@ -39,6 +37,9 @@ MOST_NEAR_LATE: Final = 5.0
 MOST_STUCK_LATE: Final = 1.0
 MOST_STUCK_P99: Final = 100.0
 STUCK: Final = 0.005
+DEFAULTS: Final = Platform()
+SHARE: Final = 0.2
+"""Length of a run on each of many platforms, as a share of the load's."""
 SHORT: Final = 20.0
 """Seconds without work after which an instance goes, on a platform for which wakes must come closer together."""
 
@@ -49,32 +50,36 @@ class Task:
 
     part: str
     load: str
-    platform: Platform = Platform()
+    platform: Platform = DEFAULTS
     mode: str = "auto"
     ahead: Ahead = FAR
     closed: bool = False
+    share: float = 1.0
+    """Length of the run as a share of the load's."""
 
 
 def cells(*, quick: bool) -> list[Platform]:
     """Return the platforms for which the targets hold."""
     sets = QUICK if quick else ((POLLS, COLD, IDLE, TIMERS),)
-    return [Platform(poll=poll, cold=cold, idle=idle, timers=timers) for each in sets for poll, cold, idle, timers in product(*each)]  # type: ignore[arg-type]
+    return [Platform(poll=poll, cold=cold, idle=idle, timers=timers) for each in sets for poll, cold, idle, timers in product(*each)]
 
 
 def tasks(names: Sequence[str], *, quick: bool) -> list[Task]:
     """Return all runs for some loads."""
     timely = [name for name in names if name in TIMELY]
     found = [Task("load", name, mode=mode) for name in names for mode in MODES if not (name == "bulk" and mode == "always-ready")]
-    found += [Task("cell", name, platform) for name in timely for platform in cells(quick=quick)]
-    found += [Task("near", name, platform, ahead=NEAR) for name in timely for platform in cells(quick=quick)]
-    found += [Task("short", name, replace(Platform(), idle=SHORT), closed=True) for name in timely]
-    found += [Task("stuck", name, replace(Platform(), stuck=STUCK)) for name in timely]
+    found += [Task("cell", name, platform, share=SHARE) for name in timely for platform in cells(quick=quick)]
+    # Whether the timer is late or stops half-way makes no difference for them.
+    near = [platform for platform in cells(quick=quick) if platform.timers in ("ahead", "dead")]
+    found += [Task("near", name, platform, ahead=NEAR, share=3 * SHARE) for name in timely for platform in near]
+    found += [Task("short", name, replace(DEFAULTS, idle=SHORT), closed=True) for name in timely]
+    found += [Task("stuck", name, replace(DEFAULTS, stuck=STUCK)) for name in timely]
     return found
 
 
 def carry_out(task: Task) -> Result:
     """Do one run."""
-    return run(task.load, task.platform, task.mode, task.ahead, closed=task.closed)
+    return run(task.load, task.platform, task.mode, task.ahead, seconds=LOADS[task.load].seconds * task.share, closed=task.closed)
 
 
 def named(platform: Platform) -> str:
@@ -182,9 +187,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="five platforms instead of 144: a minute")
     parser.add_argument("--jobs", type=int, default=2, help="number of processes (default: 2)")
     parser.add_argument("--json", action="store_true", help="print JSON, each run included")
-    parser.add_argument("--page", action="store_true", help="also write the figures into bench/flex/results.json")
+    parser.add_argument("--page", action="store_true", help="also write the figures into bench/flex/results.json and docs/explain/wakes.md")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="run the loads alone, with these parameters")
     given = parser.parse_args(arguments)
+    if given.page and (given.only or given.quick or given.set):
+        parser.error("--page keeps the figures of a whole run: leave out --only, --quick and --set")
     if given.jobs < 1:
         parser.error("--jobs must be 1 or more")
     try:
@@ -198,6 +205,7 @@ def changed(texts: Sequence[str]) -> Platform:
     """Return the platform with parameters of the form NAME=VALUE. Raises ValueError."""
     values: dict[str, Any] = {}
     known = {field.name: field.default for field in dataclasses.fields(Platform)}
+    hints = get_type_hints(Platform, include_extras=True)
     for text in texts:
         name, _, value = text.partition("=")
         if name not in known:
@@ -207,10 +215,11 @@ def changed(texts: Sequence[str]) -> Platform:
                 raise ValueError(f"timers must be one of {', '.join(TIMERS)}, such as timers=dead")
             values[name] = value
         else:
-            values[name] = type(known[name])(value)
-            if values[name] < 0 or (values[name] == 0 and name in ("poll", "per_instance", "longest_poll", "first_poll")):
-                raise ValueError(f"{name} must be more than 0, such as {name}={known[name]}")
-    return replace(Platform(), **values)
+            values[name] = get_args(hints[name])[0](value)
+            least = 0.001 if name in ("poll", "per_instance", "longest_poll", "first_poll") else 0
+            if not least <= values[name] < inf:
+                raise ValueError(f"{name} must be a number from {least:g}, such as {name}={known[name]}")
+    return replace(DEFAULTS, **values)
 
 
 def run_all(work: Sequence[Task], jobs: int, console: Console) -> list[tuple[Task, Result]]:
@@ -235,18 +244,9 @@ def main(arguments: list[str]) -> int:
     found = figures(run_all(work, given.jobs, Console(stderr=True)))
     about: Mapping[str, str] = machine.describe()
     if given.page:
-        RESULTS.write_text(json.dumps(as_results(found), indent=1) + "\n")
+        page.write(page.as_results(found, {name: value for name, value, _, _ in parameters()}))
     if given.json:
         print(report.as_json(found, about))
     else:
         report.print_table(found, about, Console(width=None if sys.stdout.isatty() else 200))
     return 0
-
-
-def as_results(found: Sequence[Figure]) -> dict[str, Any]:
-    """Return the figures as they are kept: without the single runs."""
-    rows = [
-        {"name": each.name, "value": each.value and round(each.value, 3), "unit": each.unit, "target": each.wanted, "note": each.note}
-        for each in found
-    ]
-    return {"parameters": {name: value for name, value, _, _ in parameters()}, "figures": rows}

@@ -12,7 +12,7 @@ from shared.scheduler import timings
 
 from ..cost import deployed, page
 from ..cost.prices import Prices
-from ..cost.rules import MONTH, Deployed, Usage, bill, periods, within
+from ..cost.rules import MONTH, Deployed, Usage, bill, periods, ready, within
 from .loads import FAR, LOADS, Ahead
 from .platform import Group, Instance, Platform
 from .service import Service
@@ -46,7 +46,7 @@ class Result:
     """Events that were due while wakes came closer together; then the other figures of lateness are theirs alone if this was asked for."""
     sweeps_a_minute: float
     first_instances: int
-    """Instances of the delivering function that the controller wants when the first message of a bulk becomes visible; 0 for other loads."""
+    """Instances that the controller wants for the delivering function at a bulk's first visible message; 0 for other loads."""
 
 
 @lru_cache(1)
@@ -111,13 +111,12 @@ def result(service: Service, late: list[int], undelivered: int, length: float, *
     found = bill(usage, fixed, 512, prices)
     parts = dict(found.parts)
     if always:
-        parts["always ready"] = MONTH / 2 * prices.ready_gb_second + seconds["fire"] / 2 * prices.ready_active_gb_second
-    at = lambda part: float(late[min(len(late) - 1, int(part * len(late)))]) if late else 0.0  # noqa: E731
+        parts["always ready"] = ready(1, 512, seconds["fire"] / MONTH, prices)
     return Result(
         events=len(late),
         late=sum(each > LATE for each in late) / len(late) if late else 0.0,
-        p50=at(0.5),
-        p99=at(0.99),
+        p50=_at(late, 0.5),
+        p99=_at(late, 0.99),
         longest=float(late[-1]) if late else 0.0,
         undelivered=undelivered,
         usd=sum(parts.values()),
@@ -131,6 +130,11 @@ def result(service: Service, late: list[int], undelivered: int, length: float, *
         sweeps_a_minute=service.swept / length * 60,
         first_instances=0,
     )
+
+
+def _at(late: list[int], part: float) -> float:
+    """Return the lateness below which this part of the events lies."""
+    return float(late[min(len(late) - 1, int(part * len(late)))]) if late else 0.0
 
 
 def _listened(instance: Instance, idle: float, length: float) -> float:

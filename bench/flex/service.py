@@ -1,7 +1,7 @@
 """The app on the platform, as far as wakes matter: what stores shards, what looks at the index, and what serves shards.
 
-The decisions are production's: the rules of dispatch and repair, the generators that read and store the plan and ask for wakes and sweeps, and
-the horizons of messages. The index and an owner's work are models, which keep what matters for the time of a message.
+The decisions are production's: the rules of dispatch and repair, the generators that read and store the plan and ask for wakes and
+sweeps, and the horizons of messages. The index and an owner's work are models, which keep what matters for the time of a message.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from shared.engine.effects import Steps
 from shared.scheduler import timings
 from shared.scheduler.looks import SPREAD
 from shared.scheduler.protocol.dispatch import MOST_TOGETHER
+from shared.scheduler.recovery import EMPTY_LOOKS
 from shared.scheduler.rules import dispatch_decision, may_recover, opens_at, visible_at
 from shared.scheduler.wakes.protocol import LookTimes, ask_wake, end_look, parse_wake, read_plan
 from shared.scheduler.wakes.rules import LOOK_FAR, LOOKED_OLD, Plan, is_covered
@@ -45,6 +46,8 @@ class Shard:
     number: int
     wake: int
     dues: list[int]
+    minute: int = 0
+    """The number of the minute of its events."""
     state: str = "pending"
     resent: int = 0
     rounds: int = 0
@@ -174,7 +177,9 @@ class Service:
             yield at - before
             before = at
             now = self.line.now
-            if instance.gone <= now or empty == 2:
+            for group in (self.http, self.timer, self.fire, self.soon):
+                group.alive()
+            if instance.gone <= now or empty == EMPTY_LOOKS:
                 return
             self.tables += 16
             first, last = now - timings.RECOVER_WITHIN, now + RECOVERED[-1] + timings.MINUTE
@@ -186,14 +191,11 @@ class Service:
 
     def _glance(self, instance: Instance) -> None:
         """Look at the timer beside other work."""
-        if self.on and self.line.now - self._processes[instance].ticks_read >= round(1000 * TICK_READ_EVERY):
-            self.line.start(self._ignoring(self._check(instance)))
-
-    @staticmethod
-    def _ignoring(task: Task[bool]) -> Task[None]:
-        yield from task
+        if self.on:
+            self.line.start(self._check(instance))
 
     def _check(self, instance: Instance) -> Task[bool]:
+        """Do what `TickWatch.check` does."""
         process = self._processes[instance]
         if self.line.now - process.ticks_read >= round(1000 * TICK_READ_EVERY):
             process.ticks_read = self.line.now
@@ -234,7 +236,7 @@ class Service:
         filled: dict[int, Shard] = {}
         opened: list[Shard] = []
         for due in dues:
-            shard = self._place(tenant, due)
+            shard = opened[-1] if opened and self._fits(opened[-1], due) else self._place(tenant, due)
             if shard is None:
                 shard = yield from self._open_shard(instance, tenant, due)
                 opened.append(shard)
@@ -252,13 +254,13 @@ class Service:
 
     def _place(self, tenant: int, due: int) -> Shard | None:
         """Return an open shard of the minute that the event fits."""
-        now = self.line.now
-        fits = [
-            each
-            for each in self._open.get((tenant, due // timings.MINUTE), ())
-            if each.wake <= due and len(each.dues) < FULL and not each.taken and now < each.visible + timings.MESSAGE_TAKEN_WITHIN
-        ]
+        fits = [each for each in self._open.get((tenant, due // timings.MINUTE), ()) if self._fits(each, due)]
         return max(fits, key=lambda each: each.wake, default=None)
+
+    def _fits(self, shard: Shard, due: int) -> bool:
+        """Return True if the event can still go into the shard."""
+        over = shard.taken or len(shard.dues) >= FULL or self.line.now >= shard.visible + timings.MESSAGE_TAKEN_WITHIN
+        return not over and shard.wake <= due and shard.minute == due // timings.MINUTE
 
     def _open_shard(self, instance: Instance, tenant: int, due: int) -> Generator[int, None, Shard]:
         now = self.line.now
@@ -267,7 +269,7 @@ class Service:
         part = timings.CROWDED_SLICE if full else timings.MINUTE
         open_now = [each for each in shards if not each.taken and len(each.dues) < FULL]
         self._count += 1
-        made = Shard(self._count, opens_at(due, now, part=part, others=len(open_now)), [])
+        made = Shard(self._count, opens_at(due, now, part=part, others=len(open_now)), [], due // timings.MINUTE)
         made.visible = visible_at(made.wake)
         near = made.wake <= now + self.horizons.alone
         if near:
@@ -320,26 +322,29 @@ class Service:
         # The index is read up to the end of a minute.
         end = (now + far + timings.MINUTE) // timings.MINUTE * timings.MINUTE
         rows = sorted((each for each in self._shards.values() if each.wake < end), key=lambda each: each.wake)
-        sends: list[Shard] = []
+        due: list[tuple[Shard, str]] = []
         messages, unsent = list[int](), list[int]()
         for each in rows:
             ahead = self.horizons.full if self._noted_full(each, now) else self.horizons.together
             todo = dispatch_decision(each.state, each.wake, each.resent, now, each.rounds, ahead=ahead)
-            if todo.do == "send":
-                sends.append(each)
-            elif todo.do == "inspect" and not each.owned:
-                self._send_again(each)
+            if todo.do != "nothing":
+                due.append((each, todo.do))
             messages.append(visible_at(each.wake))
-            if each.state != "sent" and todo.do != "send":
+            if each.state != "sent" and todo.do == "nothing":
                 unsent.append(messages[-1])
         took = self.platform.ms("row")
-        for some in _parts(sends):
+        for some in _parts(due):
             yield took * len(some)
             self.tables += 3 * len(some)
             groups: dict[int, list[Shard]] = {}
             # Another look may have sent some of them meanwhile: then they are sent twice, as by production's looks.
-            for each in (each for each in some if each.number in self._shards):
-                if self.horizons.shares and len(each.dues) < timings.MANY_EVENTS:
+            for each, do in some:
+                if each.number not in self._shards:
+                    continue
+                if do == "inspect":
+                    if not each.owned:
+                        self._send_again(each)
+                elif self.horizons.shares and len(each.dues) < timings.MANY_EVENTS:
                     groups.setdefault(_period(each), []).append(each)
                 else:
                     self._send(each, len(each.dues))
@@ -489,10 +494,10 @@ def _period(shard: Shard) -> int:
     return visible_at(shard.wake) // timings.ANNOUNCE_TOGETHER
 
 
-def _parts(shards: list[Shard]) -> Iterator[list[Shard]]:
+def _parts(due: list[tuple[Shard, str]]) -> Iterator[list[tuple[Shard, str]]]:
     """Return shards in the parts in which a look dispatches them: those of a period stay together if they fit."""
-    part: list[Shard] = []
-    for _, alike in groupby(shards, _period):
+    part: list[tuple[Shard, str]] = []
+    for _, alike in groupby(due, lambda each: _period(each[0])):
         for some in batched(alike, MOST_TOGETHER):
             if len(part) + len(some) > MOST_TOGETHER:
                 yield part

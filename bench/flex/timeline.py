@@ -23,11 +23,11 @@ class Timeline:
         """Call `do` at a time, or now if that is past."""
         heapq.heappush(self._heap, (max(time, self.now), next(self._count), do, given))
 
-    def start(self, task: Task[None]) -> None:
-        """Run a task from now on."""
+    def start(self, task: Task[Any]) -> None:
+        """Run a task from now on; nobody waits for its result."""
         self._go_on(task)
 
-    def _go_on(self, task: Task[None]) -> None:
+    def _go_on(self, task: Task[Any]) -> None:
         for wait in task:
             if wait > 0:
                 self.at(self.now + wait, self._go_on, task)
