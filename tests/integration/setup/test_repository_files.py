@@ -54,6 +54,8 @@ def test_the_host_file_holds_what_the_app_counts_on() -> None:
     assert levels["Azure.Core"] == "Error"
     # Two lines for each invocation that succeeds would cost more than the invocation. None of these levels hides an error.
     assert levels["Function"] == levels["Host.Triggers"] == "Warning" and levels["Host.Results"] == "Error"
+    # Printed lines, among them those of a trace, come as this category.
+    assert levels.pop("Host.Function.Console") == "Information"
     assert set(levels.values()) == {"Warning", "Error"}
     assert host["logging"]["applicationInsights"]["samplingSettings"] == {"isEnabled": False}
     assert host["extensionBundle"] == {"id": "Microsoft.Azure.Functions.ExtensionBundle", "version": "[4.*, 5.0.0)"}

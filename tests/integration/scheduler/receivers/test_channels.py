@@ -25,6 +25,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from shared.core.version import version
+
 from ..conftest import Api, System, Tenant, eventually, now_ms, text_of
 from ..receiver import Receiver, after, status
 
@@ -102,6 +104,7 @@ async def test_queue_channel_puts_a_cloudevent_as_json(tenant: Tenant, queue: Qu
     event = await tenant.api.ended(event_id, "delivered")
     [message] = events_in(queue)
     assert message["tocsinfired"] == event["attempts"][0]["at"] >= text_of(due)
+    assert message.pop("tocsinuptimems") >= 0 and message.pop("tocsinversion") == version()
     assert {name: value for name, value in message.items() if name not in ("tocsinfired", "tocsinlatems", "time")} == {
         "specversion": "1.0",
         "id": event_id,
