@@ -115,6 +115,8 @@ def local_settings(connection: str, receiver: str = "http://127.0.0.1:9/", accou
         "egress_allow": "localhost,127.0.0.0/8",
         "receiver": receiver,
         "accounts": json.dumps(list(accounts)),
+        # Processes of a benchmark live for all of it.
+        "wakes": "off",
     }
     return Settings(**given)
 

@@ -16,10 +16,10 @@ def lone(request: pytest.FixtureRequest) -> Figures:
     return play(request.param)
 
 
-def test_owner_of_a_lone_event_runs_for_a_second_and_a_half_on_average(lone: Figures) -> None:
+def test_owner_of_a_lone_event_runs_for_two_seconds_on_average(lone: Figures) -> None:
     assert lone.unfinished == 0 and len(lone.late) >= 90
     assert lone.per_event <= 1.0, "one execution serves it"
-    assert lone.mean_run * lone.per_event <= 1.5 and lone.busy / len(lone.late) <= 1.7
+    assert lone.mean_run * lone.per_event <= 2.1 and lone.busy / len(lone.late) <= 2.3
 
 
 def test_lone_event_is_punctual_and_never_early(lone: Figures) -> None:
@@ -28,7 +28,7 @@ def test_lone_event_is_punctual_and_never_early(lone: Figures) -> None:
 
 def test_owner_does_not_wait_for_an_event_that_is_due_much_later() -> None:
     found = play(Traffic(per_minute=4, minutes=10, lead=(90.0, 150.0)))
-    assert max(each.took for each in found.executions) < 15 and found.busy < 0.15 * found.seconds
+    assert max(each.took for each in found.executions) < 15 and found.busy < 0.17 * found.seconds
     assert found.late_at(0.9) <= 100 and min(found.late) >= 0
 
 

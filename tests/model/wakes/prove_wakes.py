@@ -33,7 +33,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", PLAYS)
 def test_a_wake_comes_before_each_shard_and_no_pause_is_too_long(name: str) -> None:
-    assert_play_holds("wake", name, WakeWorld(PLAYS[name](0)), more_states_than=200)
+    assert_play_holds("wake", name, WakeWorld(PLAYS[name](0)), more_states_than=150)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
