@@ -51,7 +51,7 @@ LABELS_PLANTED: dict[str, tuple[int, list[tuple[Place, Callable[..., Any]]]]] = 
     ),
     "moved events are not filed": (0, [((changing, "file_labels"), nothing_filed)]),
     "rows that lead to nothing are removed at once": (120, [((lookup, "remove_stale_label"), removed_at_once)]),
-    "a pass begins at once": (150, [((label_index, "_earliest"), begins_at_once)]),
+    "a pass begins at once": (80, [((label_index, "_earliest"), begins_at_once)]),
 }
 """By bug: the first seed to play, shortly before one that shows the bug, and what to patch."""
 

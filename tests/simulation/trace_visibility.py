@@ -39,7 +39,7 @@ SIMULATED: Final[dict[str, dict[str, VisibleBug | str]]] = {
         "what is being delivered may be cancelled": VisibleBug(1, "without the gate"),
         "shards are not filed": LISTS,
         "the gate is written unconditionally": VisibleBug(0, "whatever its ETag"),
-        "claims are unconditional": VisibleBug(21, "leaves the final state"),
+        "claims are unconditional": VisibleBug(19, "leaves the final state"),
         "a move points before it copies": COPIES,
         "an id is taken over unseen": LISTS,
         "a rest is refiled in two steps": LISTS,
