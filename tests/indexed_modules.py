@@ -1,4 +1,4 @@
-"""What the host's indexing of the app imports: tests/data/indexed_modules.txt, one module of the app or package of others a line.
+"""The modules that indexing the app imports: tests/data/indexed_modules.txt, one module of the app or package of others a line.
 
 A process that is started for one queue message imports all of it first, so nothing stands here that such a process does not need. What
 only calls, timers or some settings need is imported where it is used. `python -m tests.indexed_modules` writes the file.

@@ -34,7 +34,7 @@ class WorkerFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a part of a start takes. cpu: seconds. mb: memory. packages: modules and seconds of each package's imports."""
+    """The cost of a part of a start. cpu: seconds. mb: memory. packages: modules and seconds of each package's imports."""
 
     cpu: float
     modules: int

@@ -27,7 +27,7 @@ LOG_BYTES: Final = 255.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one run has found. Times of events in milliseconds; late: share of those later than `LATE`."""
+    """The result of one run. Times of events in milliseconds; late: share of those later than `LATE`."""
 
     events: int
     late: float

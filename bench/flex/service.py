@@ -62,7 +62,7 @@ class Shard:
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """What a process remembers. started: its start."""
+    """The memory of a process. started: its start."""
 
     started: int
     plan: Plan = field(default_factory=Plan)

@@ -1,4 +1,4 @@
-"""What indexing imports, which each cold process pays for before it serves its first message."""
+"""The imports of indexing, which each cold process pays for before it serves its first message."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Repository:
 
     @property
     def asked(self) -> list[str]:
-        """What pip was asked to install."""
+        """Return the requirements that pip was asked to install."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     def files(self, place: str) -> set[str]:
