@@ -2,7 +2,7 @@
 
 The schedules, their clients and promises are those of `schedules`. Further promises, of occurrences that were stored `STORED_BEFORE`
 ahead: no delivery begins while an earlier occurrence has not ended. With `skip`, no occurrence is delivered that became due while an
-earlier one had not ended, and none is skipped without such a one.
+earlier one had not ended, and none is skipped without such a one, or a later one that is under way because its own owner was held up.
 """
 
 from __future__ import annotations
@@ -93,8 +93,11 @@ class OverlapWorld(ScheduledWorld):
 
         def is_reason(each: Props) -> bool:
             due, ended = int(each["due"]), int(each.get("ended", until))
+            # One whose owner was held up finds a later one under way: its turn has come meanwhile.
+            overtaken = at < due <= until and ended >= until - self.slack and not each.get(SKIPPED)
             # One that was stored late also finds others under way, and later ones whose turn has come.
-            return (due < at and ended >= at - self.slack) or (late and due <= until + CLAIMED and ended >= created - self.slack)
+            found_late = late and due <= until + CLAIMED and ended >= created - self.slack
+            return (due < at and ended >= at - self.slack) or overtaken or found_late
 
         return [each for each in events if is_reason(each)]
 
