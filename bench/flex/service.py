@@ -19,7 +19,7 @@ from shared.engine.effects import Steps
 from shared.scheduler import timings
 from shared.scheduler.looks import SPREAD
 from shared.scheduler.protocol.dispatch import MOST_TOGETHER
-from shared.scheduler.recovery import EMPTY_LOOKS
+from shared.scheduler.recovery import EMPTY_LOOKS, recovers_from
 from shared.scheduler.rules import dispatch_decision, may_recover, opens_at, visible_at
 from shared.scheduler.wakes.protocol import LookTimes, ask_wake, end_look, parse_wake, read_plan
 from shared.scheduler.wakes.rules import LOOK_FAR, LOOKED_OLD, Plan, is_covered
@@ -36,6 +36,8 @@ FULL: Final = 990
 """Events of a full shard."""
 SWEEP_EVERY: Final = 60_000
 NOTED_AFTER: Final = round(1000 * timings.NOTE_AFTER)
+LOOKS_AGAIN: Final = 20
+"""Milliseconds after which a look that waits for another one of its process tries again."""
 RECOVERED: Final = tuple(round(1000 * each) for each in timings.RECOVER_AT)
 
 
@@ -69,6 +71,8 @@ class Process:
     plan_read: int = -(10**9)
     ticks_read: int = -(10**9)
     silent: bool = False
+    looks: bool = False
+    """True while it looks: its looks come one after the other."""
 
 
 class Rows:
@@ -172,7 +176,7 @@ class Service:
             yield from self._look(instance, None)
 
     def _recover(self, instance: Instance) -> Task[None]:
-        began, empty, before = self.line.now, 0, 0
+        began, empty, before, idle_until = self.line.now, 0, 0, 0
         for at in RECOVERED:
             yield at - before
             before = at
@@ -181,10 +185,12 @@ class Service:
                 group.alive()
             if instance.gone <= now or empty == EMPTY_LOOKS:
                 return
+            if now < idle_until:
+                continue
             self.tables += 16
             first, last = now - timings.RECOVER_WITHIN, now + RECOVERED[-1] + timings.MINUTE
             rows = [each for each in self._shards.values() if each.state == "sent" and first <= each.wake <= last]
-            empty = 0 if rows else empty + 1
+            empty, idle_until = 0 if rows else empty + 1, recovers_from([each.wake for each in rows])
             for each in rows:
                 if not each.owned and may_recover(each.state, each.wake, each.resent, now, each.rounds, ended=False, began=began):
                     self._send_again(each)
@@ -306,6 +312,9 @@ class Service:
             yield from self._dispatch(timings.DISPATCH_AHEAD)
             return
         process = self._processes[instance]
+        while process.looks:
+            yield LOOKS_AGAIN
+        process.looks = True
         began = self.line.now
         yield self.platform.ms("look")
         messages, unsent = yield from self._dispatch(LOOK_FAR)
@@ -315,6 +324,7 @@ class Service:
         self.close = self.line.now < plan.close_until
         times = LookTimes(began, self.line.now, at, process.started)
         yield from self._steps(end_look(plan, messages, unsent, times, self._gap, alone=alone))
+        process.looks = False
 
     def _dispatch(self, far: int) -> Generator[int, None, tuple[list[int], list[int]]]:
         """Send the messages that are due to be sent, in the order of wake-ups; return the message times as `IndexLook` does."""

@@ -60,13 +60,13 @@ class PoisonQueues:
                     await act(side.scheduler, message, True)
                     await side.queues.delete(queue, message)
                     counts["taken"] += 1
-                except (StorageError, Problem) as error:
+                except Exception as error:
                     # It stays, and is visible again for the next run.
                     counts["failed"] += 1
-                    log.warning("A message of %s could not be handled: %s", queue, error, extra={"action": "poison_kept", "queue": queue})
-                except Exception:
-                    counts["failed"] += 1
-                    log.exception("A message of %s could not be handled", queue, extra={"action": "poison_kept", "queue": queue})
+                    expected = isinstance(error, StorageError | Problem)
+                    extra = {"action": "poison_kept", "queue": queue}
+                    level = logging.WARNING if expected else logging.ERROR
+                    log.log(level, "A message of %s could not be handled: %s", queue, error, exc_info=not expected, extra=extra)
             if not messages:
                 return
 

@@ -49,10 +49,11 @@ class Looks:
         self._started = clock.now()
         self._unstored = Plan()
         """The plan of the last look, if it could not be stored: otherwise each look would send its wakes again, and they would multiply."""
+        self._turn = asyncio.Lock()
 
     async def dispatch(self, now: Millis) -> Counter[str]:
         """Look in the timer's sweep, which makes the occurrences of schedules itself. Return the counts of `Sweeps.dispatch`."""
-        return await self._look(now, None)
+        return await self._look(None) if self._wakes.on else await self._sweeps.dispatch(now)
 
     async def wake(self, at: Millis) -> None:
         """Serve a wake for the time `at`.
@@ -61,7 +62,7 @@ class Looks:
         wake takes its place; if the queue does not take that one, the error is raised, so that the host keeps this message.
         """
         self._counters["wakes"] += 1
-        look, chain = await asyncio.gather(self._look(self._clock.now(), at), self._make_occurrences(), return_exceptions=True)
+        look, chain = await asyncio.gather(self._look(at), self._make_occurrences(), return_exceptions=True)
         for error in (look, chain):
             if isinstance(error, StorageError):
                 log.info("A wake could not do its work; the next one tries again: %s", error, extra={"action": "wake_failed"})
@@ -76,11 +77,17 @@ class Looks:
         if await self._serves():
             await self._chain(self._clock.now())
 
-    async def _look(self, now: Millis, at: Millis | None) -> Counter[str]:
-        """Look at the index, and send wakes. at: time of the wake that looks; None for the timer."""
+    async def _look(self, at: Millis | None) -> Counter[str]:
+        """Look at the index, and send wakes. at: time of the wake that looks; None for the timer.
+
+        Looks of one process come one after the other: those of the same time would send the same shards. Each reads the index in its own
+        turn, because a filer may have trusted the wake that it serves.
+        """
+        async with self._turn:
+            return await self._look_alone(self._clock.now(), at)
+
+    async def _look_alone(self, now: Millis, at: Millis | None) -> Counter[str]:
         wakes = self._wakes
-        if not wakes.on:
-            return await self._sweeps.dispatch(now)
         # While the other account serves, its index tells what is due. A few wakes go on here, for the time after that.
         serves = await self._serves()
         found = await self._sweeps.look(now, wakes.horizons, LOOK_FAR) if serves else self._sweeps.nothing_found()

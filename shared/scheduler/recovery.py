@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..core.clock import Clock, Millis
@@ -67,6 +67,8 @@ class ShardRecovery:
         self._leaving = False
         self._began: Millis = 0
         """Time at which the process began to look."""
+        self._idle_until: Millis = 0
+        """Time before which no shard of the last look can be asked for."""
 
     def leave(self) -> None:
         """Look no more, because the process stops working."""
@@ -75,7 +77,8 @@ class ShardRecovery:
     async def run(self) -> None:
         """Look at the times of `RECOVER_AT`, counted from this call.
 
-        Stop after two looks in a row that find no shard: a process that died before this one has left none.
+        Stop after two looks in a row that find no shard: a process that died before this one has left none. Leave looks out as long as
+        none of the shards that were found can need one.
         """
         began, empty = self._clock.monotonic(), 0
         self._began = self._clock.now()
@@ -83,6 +86,8 @@ class ShardRecovery:
             await self._clock.sleep(max(0.0, began + at - self._clock.monotonic()))
             if self._leaving:
                 return
+            if self._clock.now() < self._idle_until:
+                continue
             try:
                 seen = await self.run_once(self._clock.now())
                 empty = 0 if seen["rows"] or seen["unread"] else empty + 1
@@ -96,17 +101,21 @@ class ShardRecovery:
     async def run_once(self, now: Millis) -> Counter[str]:
         """Ask for every shard that was lost with a process. Return counts by result."""
         counts: Counter[str] = Counter()
-        looks = (self._partition(partition, now) for partition in self._partitions)
+        self._idle_until, wakes = 0, list[Millis]()
+        looks = (self._partition(partition, now, wakes) for partition in self._partitions)
         for found in await asyncio.gather(*looks, return_exceptions=True):
             if isinstance(found, BaseException):
                 raise found
             counts.update(found)
+        if not counts["unread"]:
+            self._idle_until = recovers_from(wakes)
         if counts["resent"]:
             extra = {"action": "shards_recovered", "count": counts["resent"]}
             log.info("%d shards had lost their process or their message; their messages were sent again", counts["resent"], extra=extra)
         return counts
 
-    async def _partition(self, partition: str, now: Millis) -> Counter[str]:
+    async def _partition(self, partition: str, now: Millis, wakes: list[Millis]) -> Counter[str]:
+        """Ask for the lost shards of a partition; add the wake-ups of its rows to `wakes`. Return counts by result."""
         try:
             rows = await self._rows(partition, now)
         except StorageError as error:
@@ -122,6 +131,7 @@ class ShardRecovery:
         unknown.sort(key=lambda row: row.rk, reverse=True)
         found = Counter(await asyncio.gather(*(self._one(row, now, kept) for row in unknown[:MOST_GATES])))
         found["rows"] = len(rows)
+        wakes += [int(row.props["wake"]) for row in rows]
         return found
 
     async def _rows(self, partition: str, now: Millis) -> list[Row]:
@@ -178,6 +188,12 @@ class ShardRecovery:
 
     def _has_ended(self, name: str) -> bool:
         return self._process is not None and name != "" and self._process.has_ended(name)
+
+
+def recovers_from(wakes: Sequence[Millis]) -> Millis:
+    """Return the time from which a shard with one of these wake-ups can be asked for; 0 if there is none. Until then no look need be made:
+    the shards of processes that end meanwhile are found by the process that follows, or by the sweep."""
+    return min(wakes, default=timings.WAKE_EARLIEST) - timings.WAKE_EARLIEST
 
 
 def _is_late(row: Row, now: Millis) -> bool:

@@ -53,7 +53,7 @@ CLAIM_AHEAD: Millis = 3_000
 REST_BEYOND: Millis = 4_000
 """An owner stays with its shard while the next event is due within this time; otherwise the shard rests.
 
-An instance is billed while a function runs, and a new owner runs for about a second and a half, because it comes before its event. Waiting
+An instance is billed while a function runs, and a new owner runs for about two seconds, because it comes before its event. Waiting
 for less than that costs less than a new owner, waiting for much longer costs more. At least `CLAIM_AHEAD`.
 """
 REST_BEYOND_BUSY: Millis = 20_000
