@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
-from ..core.errors import OutcomeUnknown, Unavailable
-from ..engine.conflicts import CONFLICT, WriteConflict, retry_steps
+from ..engine.conflicts import CONFLICT, WriteConflict, give_up, retry_steps, write_for
 from ..engine.effects import LOST, Steps, get, load, write
 from ..leases.rows import FLEET, Fleet, parse_fleet
 from ..storage.names import FLEETS, TURNS
@@ -44,6 +43,8 @@ from .turns import NO_PENDING, PendingImpact, TurnSettings, TurnStep, is_free
 GONE: Final = ":gone"
 """A partition with the last turn of each ended fleet. A new fleet of the same name continues from it."""
 TRIES: Final = 10
+TURN_OF_FLEET: Final = "the fleet's turn"
+"""What other processes keep changing, for errors."""
 _BATCH: Final = 100
 
 
@@ -109,15 +110,10 @@ def report(
             answer = yield from write(TURNS, INDEX, Upsert(key, {"at": seen.now}))
             if answer is LOST:
                 return WriteConflict(answer)
-        answer = yield from write(TURNS, key, *ops)
-        if isinstance(answer, Applied):
-            return accepted
-        return WriteConflict(answer)
+        return (yield from write_for(accepted, TURNS, key, *ops))
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, WriteConflict):
-        raise _given_up(ended.answer)
-    return ended
+    return give_up(ended, TURN_OF_FLEET) if isinstance(ended, WriteConflict) else ended
 
 
 def scan(key: str, draw: float, pending: Mapping[str, PendingImpact] = NO_PENDING) -> Steps[TurnStep | Literal["missing"] | None]:
@@ -160,15 +156,10 @@ def publish(
             ops.append(Replace(ended_key(epoch), done.past.props(), past_etag))
         if not ops:
             return done
-        answer = yield from write(TURNS, key, *ops)
-        if isinstance(answer, Applied):
-            return done
-        return WriteConflict(answer)
+        return (yield from write_for(done, TURNS, key, *ops))
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, WriteConflict):
-        raise _given_up(ended.answer)
-    return ended
+    return give_up(ended, TURN_OF_FLEET) if isinstance(ended, WriteConflict) else ended
 
 
 def revoke(key: str, epoch: int, note: str, author: str) -> Steps[Revoked | Literal["missing", "already-ended"]]:
@@ -181,15 +172,10 @@ def revoke(key: str, epoch: int, note: str, author: str) -> Steps[Revoked | Lite
         done = rules.revoke(seen.view, epoch, note, author, seen.now)
         if isinstance(done, str) or done.turn is None:
             return done
-        answer = yield from write(TURNS, key, _put(seen, TURN, replace(seen.view.group, turn=done.turn)))
-        if isinstance(answer, Applied):
-            return done
-        return WriteConflict(answer)
+        return (yield from write_for(done, TURNS, key, _put(seen, TURN, replace(seen.view.group, turn=done.turn))))
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, WriteConflict):
-        raise _given_up(ended.answer)
-    return ended
+    return give_up(ended, TURN_OF_FLEET) if isinstance(ended, WriteConflict) else ended
 
 
 def forget_claim(key: str) -> Steps[Group | None]:
@@ -206,15 +192,10 @@ def forget_claim(key: str) -> Steps[Group | None]:
         after = rules.forget_claim(before)
         if after is before:
             return None
-        answer = yield from write(TURNS, key, _put(seen, TURN, after))
-        if isinstance(answer, Applied):
-            return before
-        return WriteConflict(answer)
+        return (yield from write_for(before, TURNS, key, _put(seen, TURN, after)))
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, WriteConflict):
-        raise _given_up(ended.answer)
-    return ended
+    return give_up(ended, TURN_OF_FLEET) if isinstance(ended, WriteConflict) else ended
 
 
 # -- ending and forgetting
@@ -255,8 +236,8 @@ def end(key: str) -> Steps[None]:
         return WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, WriteConflict):
-        raise _given_up(ended.answer)
+    if ended is not None:
+        give_up(ended, TURN_OF_FLEET)
 
 
 def tidy(key: str) -> Steps[int]:
@@ -309,9 +290,3 @@ def _stepped(seen: StoredTurns, group: Group, over: TurnRow | None) -> list[Op]:
 def _put(seen: StoredTurns, key: str, value: Group | ReplicaRow | LatestCheckpoint) -> Op:
     etag = seen.etags.get(key)
     return Insert(key, value.props()) if etag is None else Replace(key, value.props(), etag)
-
-
-def _given_up(answer: object) -> Exception:
-    if answer is LOST:
-        return OutcomeUnknown("answers of table storage keep getting lost")
-    return Unavailable("other processes keep changing the fleet's turn")

@@ -7,9 +7,11 @@ begins with a new read. The number of attempts is bounded.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
-from .effects import Steps, Written
+from ..core.errors import OutcomeUnknown, Unavailable
+from ..storage.ports import Applied, Op
+from .effects import LOST, Steps, Written, write
 
 
 class WriteConflict(NamedTuple):
@@ -49,3 +51,19 @@ def retry_steps[T](attempt: Callable[[], Steps[T]], tries: int) -> Steps[T | Wri
         if result.answer is not None:
             answer = result.answer
     return WriteConflict(answer)
+
+
+def give_up(conflict: WriteConflict, what: str) -> NoReturn:
+    """Raise the error of a change that has used up its attempts: `OutcomeUnknown` if the last answer was lost, else `Unavailable`.
+
+    what: what other processes keep changing.
+    """
+    if conflict.answer is LOST:
+        raise OutcomeUnknown("answers of table storage keep getting lost")
+    raise Unavailable(f"other processes keep changing {what}")
+
+
+def write_for[T](result: T, table: str, pk: str, *ops: Op) -> Steps[T | WriteConflict]:
+    """Return `result` once the transaction is applied, otherwise a conflict with the answer."""
+    answer = yield from write(table, pk, *ops)
+    return result if isinstance(answer, Applied) else WriteConflict(answer)

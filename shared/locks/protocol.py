@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
-from ..core.errors import OutcomeUnknown, Unavailable
-from ..engine.conflicts import WriteConflict, retry_steps
-from ..engine.effects import LOST, Steps, get, load_first, write
+from ..engine.conflicts import WriteConflict, give_up, retry_steps, write_for
+from ..engine.effects import Steps, get, load_first, write
 from ..storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, Replace, Row
 from . import rules
 from .rows import RENEWED, TABLE, LockRow, parse_lock
@@ -52,9 +51,7 @@ def ask(pk: str, name: str, request: LockRequest, wall: Millis, *, create: bool)
         return AskResult(decided, answer.etags[0]) if isinstance(answer, Applied) else WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, RENEWAL_TRIES if request.token else TRIES)
-    if isinstance(ended, WriteConflict):
-        raise _failure(ended)
-    return ended
+    return give_up(ended, "the lock") if isinstance(ended, WriteConflict) else ended
 
 
 def look(pk: str, name: str, request: LockRequest) -> Steps[AskResult | None]:
@@ -109,9 +106,7 @@ def release(
         return Released(before, before is not None and (after.state != before.state or after.waiters != before.waiters))
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, WriteConflict):
-        raise _failure(ended)
-    return ended
+    return give_up(ended, "the lock") if isinstance(ended, WriteConflict) else ended
 
 
 def revoke(pk: str, name: str, note: str, author: str) -> Steps[tuple[LockRow, LockRevoked] | None]:
@@ -125,13 +120,10 @@ def revoke(pk: str, name: str, note: str, author: str) -> Steps[tuple[LockRow, L
         done = rules.revoke(before, note, author, row.read_at)
         if done.lock is None:
             return before, done
-        answer = yield from write(TABLE, pk, Replace(name, done.lock.props(), row.etag))
-        return (before, done) if isinstance(answer, Applied) else WriteConflict(answer)
+        return (yield from write_for((before, done), TABLE, pk, Replace(name, done.lock.props(), row.etag)))
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, WriteConflict):
-        raise _failure(ended)
-    return ended
+    return give_up(ended, "the lock") if isinstance(ended, WriteConflict) else ended
 
 
 def remove(pk: str, rows: Iterable[Row]) -> Steps[int]:
@@ -157,11 +149,4 @@ def forget(pk: str) -> Steps[None]:
 
     ended = yield from retry_steps(attempt, TRIES)
     if ended is not None:
-        raise _failure(ended)
-
-
-def _failure(conflict: WriteConflict) -> Exception:
-    """Return the error of a call that has used up its attempts."""
-    if conflict.answer is LOST:
-        return OutcomeUnknown("answers of table storage keep getting lost")
-    return Unavailable("other processes keep changing the lock")
+        give_up(ended, "the lock")

@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown
-from ...engine.conflicts import WriteConflict, retry_steps
+from ...engine.conflicts import WriteConflict, retry_steps, write_for
 from ...engine.effects import LOST, Steps, get, load, write
 from ...storage.names import FLEETS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row
@@ -172,8 +172,7 @@ def beat(
                 return ServerRejected("full")
             new = yield from _newcomer(key, name, heartbeat, fleet, found, now)
             entry = Insert(server_key(name), new) if row is None else Replace(server_key(name), new, row.etag)
-            answer = yield from write(FLEETS, key, entry)
-            return WriteConflict(answer)
+            return WriteConflict((yield from write(FLEETS, key, entry)))
         assert row is not None and found is not None
         if fleet is not None and not _stands(found, fleet):
             yield from write(FLEETS, key, Merge(row.rk, {"state": "dead"}, row.etag))
@@ -195,14 +194,11 @@ def beat(
         if heartbeat.loads is not None:
             report["loads"] = reported_loads(found, heartbeat.loads, (row.read_at - row.timestamp) / 1000, now)
         if heartbeat.keep:
-            answer = yield from write(FLEETS, key, Merge(row.rk, {**report, "kept": True}, row.etag))
-            return HeartbeatAccepted(server) if isinstance(answer, Applied) else WriteConflict(answer)
+            return (yield from write_for(HeartbeatAccepted(server), FLEETS, key, Merge(row.rk, {**report, "kept": True}, row.etag)))
         owes = yield from _owes(key, row, found, now)
         if owes == "overdue":
-            answer = yield from write(FLEETS, key, Merge(row.rk, {"state": "draining", "evicted": True}, row.etag))
-            if isinstance(answer, Applied):
-                return ServerRejected("evicted")
-            return WriteConflict(answer)
+            evicted: Props = {"state": "draining", "evicted": True}
+            return (yield from write_for(ServerRejected("evicted"), FLEETS, key, Merge(row.rk, evicted, row.etag)))
         mine: Props = {**report, **owes}
         if found.generation > found.http.mapped_generation and not found.http.held:
             # Nothing is left of the former generation: this heartbeat switches to the new one.
@@ -211,15 +207,10 @@ def beat(
                 return ServerRejected("missing")
             mine["spread"] = spread(parse_fleet(of_fleet.props))
             server = replace(server, http=replace(server.http, spread=str(mine["spread"])))
-        answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag))
-        if isinstance(answer, Applied):
-            return HeartbeatAccepted(server)
-        return WriteConflict(answer)
+        return (yield from write_for(HeartbeatAccepted(server), FLEETS, key, Merge(row.rk, mine, row.etag)))
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, WriteConflict):
-        return _given_up(ended.answer)
-    return ended
+    return _given_up(ended) if isinstance(ended, WriteConflict) else ended
 
 
 def claim(
@@ -276,15 +267,10 @@ def claim(
             return done
         mine: Props = {"held": join_held(sorted(held.items())), "take": join_numbers(p for p in found.take if p not in held)}
         # Writing its own row too makes the store refuse a server that has been fenced.
-        answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag), *ops)
-        if isinstance(answer, Applied):
-            return done
-        return WriteConflict(answer)
+        return (yield from write_for(done, FLEETS, key, Merge(row.rk, mine, row.etag), *ops))
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, WriteConflict):
-        return _given_up(ended.answer)
-    return ended
+    return _given_up(ended) if isinstance(ended, WriteConflict) else ended
 
 
 def release(
@@ -316,9 +302,7 @@ def release(
         if of_partition is None and (number, epoch) in found.http.held:
             # The partition's row is missing: when it is restored (`repair`), it has no owner.
             answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag))
-            if isinstance(answer, Applied):
-                return "released"
-            return WriteConflict(answer)
+            return "released" if isinstance(answer, Applied) else WriteConflict(answer)
         if of_partition is None and answer is LOST:
             return "released"
         if of_partition is None:
@@ -334,14 +318,10 @@ def release(
         closed = partition.closed or partition.generation < newer
         free = replace(partition, owner="", incarnation="", since=now, generation=newer, closed=closed)
         answer = yield from write(FLEETS, key, Merge(row.rk, mine, row.etag), Replace(of_partition.rk, free.props(), of_partition.etag))
-        if isinstance(answer, Applied):
-            return "released"
-        return WriteConflict(answer)
+        return "released" if isinstance(answer, Applied) else WriteConflict(answer)
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, WriteConflict):
-        return _given_up(ended.answer)
-    return ended
+    return _given_up(ended) if isinstance(ended, WriteConflict) else ended
 
 
 def _owes(key: str, row: Row, server: Server, now: Millis) -> Steps[Props | Literal["overdue"]]:
@@ -422,7 +402,8 @@ def _stands(server: Server, fleet: Fleet) -> bool:
     return server.http.terms == terms(fleet) and not (fleet.closed and server.beat == 1)
 
 
-def _given_up(answer: object) -> ServerRejected:
-    if answer is LOST:
+def _given_up(conflict: WriteConflict) -> ServerRejected:
+    """Return the rejection of a request that has used up its attempts. Raises `OutcomeUnknown` if the last answer was lost."""
+    if conflict.answer is LOST:
         raise OutcomeUnknown("the answers of table storage were lost repeatedly, so the outcome is unknown; repeat the request")
     return ServerRejected("contended")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ...core.clock import Millis
-from ...engine.conflicts import WriteConflict, retry_steps
+from ...engine.conflicts import WriteConflict, retry_steps, write_for
 from ...engine.effects import MAX_LOST, Steps, get, load, write
 from ...storage.names import FLEETS
 from ...storage.ports import MAX_EGT_ROWS, Applied, Insert, Merge, Props, Replace
@@ -80,15 +80,10 @@ def begin(key: str, partitions: int, now: Millis) -> Steps[ResizeOutcome]:
         wanted = replace(fleet, partitions=partitions, former=fleet.partitions, generation=fleet.generation + 1, changes=fleet.changes + 1)
         yield from _insert(key, wanted)
         props: Props = {"partitions": partitions, "former": wanted.former, "generation": wanted.generation, "changes": wanted.changes}
-        answer = yield from write(FLEETS, key, Merge(FLEET, props, row.etag))
-        if isinstance(answer, Applied):
-            return ResizeBegun(wanted)
-        return WriteConflict(answer)
+        return (yield from write_for(ResizeBegun(wanted), FLEETS, key, Merge(FLEET, props, row.etag)))
 
     ended = yield from retry_steps(attempt, MAX_LOST)
-    if isinstance(ended, WriteConflict):
-        return "contended"
-    return ended
+    return "contended" if isinstance(ended, WriteConflict) else ended
 
 
 def _insert(key: str, wanted: Fleet) -> Steps[None]:

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from ...core.clock import Clock, Millis
 from ...engine.async_runner import AsyncRunner
-from ...engine.conflicts import WriteConflict, retry_steps
-from ...engine.effects import Steps, load, write
+from ...engine.conflicts import WriteConflict, retry_steps, write_for
+from ...engine.effects import Steps, load
 from ...storage.names import FLEETS
-from ...storage.ports import ANY, Applied, Delete, Merge, Op, Props, Upsert
+from ...storage.ports import ANY, Delete, Merge, Op, Props, Upsert
 from ..rows import FLEET, INTENTS, SERVERS, Intent, event_fields, maintenance_note
 from ..timings import INTENT_LIFETIME
 from .planning import Planning
@@ -88,15 +88,11 @@ def write_intents(key: str, nodes: Mapping[str, bool], now: Millis, events: Mapp
         if not ops:
             return None
         count: Props = {"changes": seen.fleet.changes + 1}
-        answer = yield from write(FLEETS, key, Merge(FLEET, count, seen.etag), *ops)
-        if isinstance(answer, Applied):
-            return WrittenIntents(any(isinstance(op, Upsert) for op in ops), any(server.scans for server in seen.living))
-        return WriteConflict(answer)
+        done = WrittenIntents(any(isinstance(op, Upsert) for op in ops), any(server.scans for server in seen.living))
+        return (yield from write_for(done, FLEETS, key, Merge(FLEET, count, seen.etag), *ops))
 
     ended = yield from retry_steps(attempt, TRIES)
-    if isinstance(ended, WriteConflict):
-        return None
-    return ended
+    return None if isinstance(ended, WriteConflict) else ended
 
 
 def may_change(seen: FleetSummary, nodes: Mapping[str, bool], now: Millis) -> bool:
