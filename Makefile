@@ -9,6 +9,7 @@
 #   bench, host-test, demo, demo-maintenance, demo-owners  ARGS (their options: ARGS=--help lists them)
 #   all    DEVHOST_LOOP=asyncio (the event loop; uvloop by default, as in production)
 #   setup  PYTHON=/path/to/python3.13
+#   wheel  PYTHON=/path/to/python3
 
 PY := .venv/bin/python
 # The tools of .venv first, `node` among them: on a machine without Node it is the only one.
@@ -99,10 +100,8 @@ demo-maintenance: setup  ## five nodes, three fault domains, a rolling host upda
 demo-owners: setup  ## five servers, kill -9, and a counter for each key that is exact at the end, in two minutes
 	$(IN_VENV) $(PY) -m devhost.demo.owners $(ARGS)
 
-wheel: setup  ## build the package for nodes into dist/, the only one there
-	@rm -f dist/tocsin-*.whl
-	@$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
-	@ls dist/tocsin-*.whl
+wheel:  ## build the package into dist/, the only one there; it needs no set-up, only Python 3.12 or newer with pip
+	@devhost/wheel.sh
 
 docs: setup  ## build the pages of docs/ as a searchable site in build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -50,6 +51,17 @@ def chosen(path: Path) -> list[Requirement]:
         elif line and not line.startswith("#"):
             found.append(Requirement(line))
     return found
+
+
+NODE_EXTRAS = ("cli", "node")
+"""The extras of the wheel that nodes get: the command, which runs the agent, and the lease keeper. `make lock` names them too."""
+
+
+def chosen_on_nodes(pyproject: Path) -> list[Requirement]:
+    """Return what the wheel requires on a node, by its metadata."""
+    project = tomllib.loads(pyproject.read_text())["project"]
+    lines = [*project["dependencies"], *(line for extra in NODE_EXTRAS for line in project["optional-dependencies"][extra])]
+    return list(dict.fromkeys(Requirement(line) for line in lines))
 
 
 def _statements(text: str) -> list[str]:

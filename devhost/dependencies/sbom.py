@@ -28,7 +28,7 @@ from packaging.utils import canonicalize_name
 
 from shared.core.version import version
 
-from .locks import LINUX, Environment, chosen, pins_of, requires
+from .locks import LINUX, Environment, chosen, chosen_on_nodes, pins_of, requires
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "build" / "sbom"
@@ -60,7 +60,7 @@ def of_the_app() -> Bom:
 
 def of_the_agent() -> Bom:
     """Return what the installer puts on a node, with the Python of Ubuntu 24.04."""
-    return _bom(ComponentType.LIBRARY, ROOT / "requirements-agent.txt", [Requirement(line) for line in _project()["dependencies"]], "3.12")
+    return _bom(ComponentType.LIBRARY, ROOT / "requirements-agent.txt", chosen_on_nodes(ROOT / "pyproject.toml"), "3.12")
 
 
 def written(bom: Bom) -> str:
@@ -74,18 +74,13 @@ def written(bom: Bom) -> str:
     return text
 
 
-def _project() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return found
-
-
 def _bom(kind: ComponentType, lock: Path, wanted: list[Requirement], python: str) -> Bom:
     """Return the wanted packages and all that they require, with the dependencies between them."""
     environment = Environment(python, LINUX)
     pins = {name: pin for name, pin in pins_of(lock.read_text()).items() if environment.takes(pin.requirement.marker)}
     components = {name: _library(name, pin.version, pin.hashes) for name, pin in pins.items()}
-    about = _project()
-    root = Component(name="tocsin", version=version(), type=kind, bom_ref="tocsin", description=str(about["description"]))
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    root = Component(name="tocsin", version=version(), type=kind, bom_ref="tocsin", description=about["description"])
     root.licenses.add(DisjunctiveLicense(id="MIT"))
     bom = Bom(components=components.values())
     bom.metadata.component = root

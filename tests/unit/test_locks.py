@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from devhost.dependencies.locks import Environment, LockError, chosen, pins_of, requires
+from devhost.dependencies.locks import Environment, LockError, chosen, chosen_on_nodes, pins_of, requires
 from tests.paths import ROOT
 
 PLATFORMS = [
@@ -36,7 +36,7 @@ def chosen_in(name: str) -> list[Requirement]:
     """Return the requirements that the file names."""
     if name != "pyproject.toml":
         return chosen(ROOT / name)
-    return [Requirement(line) for line in tomllib.loads((ROOT / name).read_text())["project"]["dependencies"]]
+    return chosen_on_nodes(ROOT / name)
 
 
 def problems(text: str, wanted: Iterable[Requirement], where: Iterable[Environment], left_out: frozenset[str] = frozenset()) -> set[str]:
@@ -72,6 +72,7 @@ LOCKS = {
     "requirements.txt": ("requirements.in", environments("3.13"), frozenset[str]()),
     "requirements-dev.txt": ("requirements-dev.in", environments("3.13"), frozenset({"pip"})),
     "requirements-agent.txt": ("pyproject.toml", environments("3.12", "3.13", "3.14"), frozenset[str]()),
+    "requirements-build.txt": ("requirements-build.in", environments("3.12", "3.13", "3.14"), frozenset[str]()),
     "requirements-generators.txt": ("requirements-generators.in", environments("3.13"), frozenset(_BESIDE)),
     "requirements-nodejs.txt": ("requirements-nodejs.in", environments("3.13"), frozenset[str]()),
 }
@@ -122,7 +123,7 @@ def test_a_choice_that_the_pin_does_not_satisfy_is_noticed() -> None:
 
 def test_what_is_tested_is_what_is_deployed_and_what_nodes_get() -> None:
     tested = pins_of((ROOT / "requirements-dev.txt").read_text())
-    for lock in ("requirements.txt", "requirements-agent.txt"):
+    for lock in ("requirements.txt", "requirements-agent.txt", "requirements-build.txt"):
         for name, pin in pins_of((ROOT / lock).read_text()).items():
             assert pin.version == tested[name].version and set(tested[name].hashes) <= set(pin.hashes), f"{lock}: {name}"
 
@@ -140,4 +141,4 @@ def test_a_library_with_a_build_for_each_platform_has_the_hashes_of_several(lock
 
 def test_the_wheel_is_built_with_the_pinned_tool() -> None:
     [builder] = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-    assert builder in (ROOT / "requirements-dev.in").read_text().splitlines()
+    assert builder in (ROOT / "requirements-build.in").read_text().splitlines()

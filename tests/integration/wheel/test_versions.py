@@ -28,6 +28,9 @@ def run(*command: str | Path, cwd: Path, **more: str) -> str:
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone with the part of the package that has the version, and two commits after the first."""
     folder = tmp_path_factory.mktemp("clone")
+    hook = "devhost/dependencies/wheel_metadata.py"
+    (folder / hook).parent.mkdir(parents=True)
+    shutil.copy(ROOT / hook, folder / hook)
     for name in NEEDED:
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "shared" / "core", folder / "shared" / "core", ignore=shutil.ignore_patterns("__pycache__"))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from packaging.metadata import Metadata, parse_email
 
 from devhost.azurite import ROOT, Azurite
 from shared.extras.emulator import Emulator, scenario_of
@@ -145,7 +146,7 @@ def python(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest
     folder = tmp_path_factory.mktemp("venv")
     run(interpreter, "-m", "venv", "--without-pip", folder, cwd=folder)
     if request.param == "this Python":
-        install(folder / "bin" / "python", wheel)
+        install(folder / "bin" / "python", f"{wheel}[cli,node]")
     else:
         install(folder / "bin" / "python", "--require-hashes", "--only-binary", ":all:", "-r", ROOT / "requirements-agent.txt")
         install(folder / "bin" / "python", "--no-deps", "--no-index", wheel)
@@ -259,7 +260,7 @@ def test_extra_for_tests_runs_the_examples_with_plain_pytest(python_313: Path, w
 def test_extras_and_the_apps_requirements_name_the_same_libraries() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {line for lines in (project["dependencies"], *project["optional-dependencies"].values()) for line in lines}
-    ranges = dict(re.fullmatch(r"([a-z-]+)(>=.*)", line).groups() for line in named if "[" not in line)  # type: ignore[union-attr]
+    ranges = dict(re.fullmatch(r"([a-z-]+)(>=\S*)( ; .*)?", line).groups()[:2] for line in named if "[" not in line)  # type: ignore[union-attr]
     pins = dict(re.findall(r"^([a-z-]+)==(\S+)$", (ROOT / "requirements.in").read_text(), re.MULTILINE))
     # The worker is the platform's, not the code's; the client, the command and what nodes run are not the app's.
     assert pins.keys() - ranges.keys() == {"azure-functions-runtime"}
@@ -290,3 +291,25 @@ def test_requirements_of_a_receiver_name_the_wheel_that_is_built_and_the_pins_th
     tested = (ROOT / "requirements.in").read_text() + (ROOT / "requirements-dev.in").read_text()
     given = [line for line in lines if not line.startswith("#")]
     assert [line for line in given if line not in tested.splitlines()] == ["-r wheel.txt"]
+
+
+def test_metadata_names_the_project_and_no_link_of_the_description_is_relative(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata, unread = parse_email(archive.read(name))
+    assert unread == {}
+    Metadata.from_raw(metadata, validate=True)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    repository = project["tool"]["tocsin"]["repository"]
+    assert metadata["author"] == "The Tocsin authors"
+    assert metadata["license_expression"] == "MIT" and metadata["license_files"] == ["LICENSE"]
+    assert metadata["keywords"] and "Typing :: Typed" in metadata["classifiers"]
+    assert {"Homepage", "Documentation", "Source", "Issues", "Changelog"} <= metadata["project_urls"].keys()
+    assert all(url.startswith(repository) for url in metadata["project_urls"].values())
+    files = {path.removeprefix(f"{repository}/blob/main/") for path in metadata["project_urls"].values() if "/blob/" in path}
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+    assert metadata["description_content_type"] == "text/markdown"
+    targets = re.findall(r"\]\(([^)\s]+)\)", metadata["description"])
+    assert len(targets) > 20 and [each for each in targets if not each.startswith(("https://", "http://", "#"))] == []
+    local = [each.removeprefix(repository).split("/", 3)[3].partition("#")[0] for each in targets if each.startswith(repository)]
+    assert [each for each in local if not (ROOT / each).exists()] == []
