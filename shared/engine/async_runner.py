@@ -13,7 +13,7 @@ from ..core.errors import OutcomeUnknown, Rejected, StorageError, Unavailable
 from ..storage.ports import Applied, Queues, Row, Tables
 from .effects import LOST, Effect, Get, Load, LoadFirst, Receiving, Send, Sending, Steps, Write, Written
 from .moments import ReceivedAt, SentAt
-from .queries import load_rows
+from .queries import first_rows, load_rows
 
 log = logging.getLogger(__name__)
 
@@ -127,16 +127,8 @@ class AsyncRunner:
                 raise TypeError(f"not an effect that this runner carries out: {effect!r}")
 
     async def _load_first(self, effect: LoadFirst) -> list[Row]:
-        rows: list[Row] = []
-        cursor: str | None = None
-        while True:
-            page = await self._tables.query(
-                effect.table, effect.pk, first=effect.first, end=effect.end, limit=effect.most - len(rows), cursor=cursor
-            )
-            rows += page.rows
-            cursor = page.next
-            if cursor is None or len(rows) >= effect.most:
-                return rows
+        rows, _ = await first_rows(self._tables, effect.table, effect.pk, effect.most, first=effect.first, end=effect.end)
+        return rows
 
     async def _send(self, queues: Queues, effect: Send) -> bool:
         try:

@@ -1,27 +1,90 @@
-"""Reads that may take several pages."""
+"""Reads of a partition that may take several pages. Each raises `StorageError`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
-from ..storage.ports import Row, Tables, Where
-
-
-async def load_rows(tables: Tables, table: str, pk: str, first: str, end: str, select: Sequence[str] | None = None) -> list[Row]:
-    """Return all rows with `first` <= key < `end`, page after page. Raises `StorageError`."""
-    page = await tables.query(table, pk, first=first, end=end, select=select)
-    rows = page.rows
-    while page.next is not None:
-        page = await tables.query(table, pk, first=first, end=end, select=select, cursor=page.next)
-        rows.extend(page.rows)
-    return rows
+from ..storage.ports import MAX_PAGE, Page, Row, Tables, Where
 
 
-async def has_rows(tables: Tables, table: str, partition: str, where: Sequence[Where] = ()) -> bool:
-    """Return True if the partition has a row that meets `where`. Raises `StorageError`."""
+async def each_page(
+    tables: Tables,
+    table: str,
+    pk: str,
+    *,
+    first: str = "",
+    end: str | None = None,
+    where: Sequence[Where] = (),
+    select: Sequence[str] | None = None,
+    limit: int = MAX_PAGE,
+) -> AsyncIterator[Page]:
+    """Yield all pages of a `Tables.query`; each is asked for when the one before it has been used.
+
+    Read to the end: a reader that stops early asks with `first_rows`, or walks by itself.
+    """
     cursor: str | None = None
     while True:
-        page = await tables.query(table, partition, where=where, limit=1, cursor=cursor)
+        page = await tables.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
+        yield page
         cursor = page.next
-        if page.rows or cursor is None:
-            return bool(page.rows)
+        if cursor is None:
+            return
+
+
+async def each_row(
+    tables: Tables,
+    table: str,
+    pk: str,
+    *,
+    first: str = "",
+    end: str | None = None,
+    where: Sequence[Where] = (),
+    select: Sequence[str] | None = None,
+    limit: int = MAX_PAGE,
+) -> AsyncIterator[Row]:
+    """Yield all rows of a `Tables.query`, page after page."""
+    async for page in each_page(tables, table, pk, first=first, end=end, where=where, select=select, limit=limit):
+        for row in page.rows:
+            yield row
+
+
+async def load_rows(
+    tables: Tables,
+    table: str,
+    pk: str,
+    first: str = "",
+    end: str | None = None,
+    select: Sequence[str] | None = None,
+    where: Sequence[Where] = (),
+) -> list[Row]:
+    """Return all rows with `first` <= key < `end`."""
+    return [row async for row in each_row(tables, table, pk, first=first, end=end, where=where, select=select)]
+
+
+async def first_rows(
+    tables: Tables,
+    table: str,
+    pk: str,
+    most: int,
+    *,
+    first: str = "",
+    end: str | None = None,
+    where: Sequence[Where] = (),
+    select: Sequence[str] | None = None,
+) -> tuple[list[Row], bool]:
+    """Return the first rows, at most `most`, and True if there may be more. A page may be short, even empty, without being the last."""
+    found: list[Row] = []
+    cursor: str | None = None
+    while True:
+        limit = min(MAX_PAGE, most - len(found))
+        page = await tables.query(table, pk, first=first, end=end, where=where, select=select, limit=limit, cursor=cursor)
+        found += page.rows
+        cursor = page.next
+        if cursor is None or len(found) >= most:
+            return found, cursor is not None
+
+
+async def has_rows(tables: Tables, table: str, pk: str, where: Sequence[Where] = ()) -> bool:
+    """Return True if the partition has a row that meets `where`."""
+    found, _ = await first_rows(tables, table, pk, 1, where=where)
+    return bool(found)

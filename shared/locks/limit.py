@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ..core.clock import Clock
 from ..engine.async_runner import AsyncRunner
-from ..engine.queries import load_rows
+from ..engine.queries import each_page, load_rows
 from ..storage.ports import Tables
 from ..tenants.model import MOST_LOCKS, Limits
 from ..web.problem import too_many
@@ -66,12 +66,8 @@ class LockLimit:
         self._counts.pop(tenant, None)
 
     async def _count(self, tenant: str, number: int) -> int:
-        count, cursor = 0, None
-        while True:
-            page = await self._tables.query(TABLE, partition_at(tenant, number), first="", end="~", select=("token",), cursor=cursor)
-            count, cursor = count + len(page.rows), page.next
-            if cursor is None:
-                return count
+        found = each_page(self._tables, TABLE, partition_at(tenant, number), end="~", select=("token",))
+        return sum([len(page.rows) async for page in found])
 
     async def _remove_old(self, tenant: str) -> int:
         removed = sum(await asyncio.gather(*(self._remove_in(partition_at(tenant, number)) for number in range(len(PARTITIONS)))))

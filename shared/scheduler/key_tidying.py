@@ -8,6 +8,7 @@ from collections import Counter
 from ..core.clock import Millis
 from ..core.errors import StorageError
 from ..engine.async_runner import AsyncRunner
+from ..engine.queries import each_row
 from ..storage.names import LIMITS
 from ..storage.ports import Delete, Merge, Op, Row, Tables
 from ..tenants.store import TenantDirectory
@@ -38,14 +39,8 @@ class KeyTidying:
         counts: Counter[str] = Counter()
         first = now // OLD * PARTS
         for number in range(first, first + PARTS):
-            cursor: str | None = None
-            while True:
-                page = await self._tables.query(LIMITS, f"key:{number % PARTITIONS:02x}", cursor=cursor)
-                for row in page.rows:
-                    counts[await self._one(row, now)] += 1
-                cursor = page.next
-                if cursor is None:
-                    break
+            async for row in each_row(self._tables, LIMITS, f"key:{number % PARTITIONS:02x}"):
+                counts[await self._one(row, now)] += 1
         return counts
 
     async def _one(self, row: Row, now: Millis) -> str:

@@ -17,7 +17,7 @@ from ..core.errors import StorageError
 from ..core.pressure import PressureGauge
 from ..engine.async_runner import AsyncRunner
 from ..engine.effects import Steps
-from ..engine.queries import load_rows
+from ..engine.queries import each_page, load_rows
 from ..storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ..storage.ports import ANY, Applied, Delete, Merge, Row, Tables, Where, WriteRefused
 from . import timings
@@ -247,9 +247,7 @@ class Sweeps:
         """Read a partition page by page; add its rows to `late` and `punctual`."""
         counts: Counter[str] = Counter()
         kept = 0
-        cursor: str | None = None
-        while True:
-            page = await self._tables.query(SHARDS, partition, end=end, cursor=cursor)
+        async for page in each_page(self._tables, SHARDS, partition, end=end):
             counts["seen"] += len(page.rows)
             backlog = [row for row in page.rows if pacing.is_late(row, now)][: BACKLOG_ROWS - kept]
             late += backlog
@@ -258,9 +256,7 @@ class Sweeps:
             counts["overdue"] += sum(int(row.props["wake"]) + timings.OWNER_SILENT <= now for row in page.rows)
             # Their owners, or their messages, may be lost at any moment: while there are such shards, the job runs again within seconds.
             counts["under_way"] += sum(int(row.props["wake"]) <= now for row in page.rows)
-            cursor = page.next
-            if cursor is None:
-                return counts
+        return counts
 
     async def _drain(self, late: list[Row], now: Millis) -> Counter[str]:
         """Hand out as many shards of the backlog as the set rate allows. Return counts by result."""
@@ -405,16 +401,10 @@ class Sweeps:
 
     async def _remove_answers(self, side: str, shard: str) -> None:
         """Remove a shard's rows with answers: before its event rows, which show that there are any."""
-        cursor: str | None = None
-        while True:
-            page = await self._tables.query(
-                side + EVENTS, shard, first=FIRST_ANSWER, end=END_ANSWERS, select=("at",), limit=DELETES, cursor=cursor
-            )
+        found = each_page(self._tables, side + EVENTS, shard, first=FIRST_ANSWER, end=END_ANSWERS, select=("at",), limit=DELETES)
+        async for page in found:
             if page.rows:
                 await self._tables.write(side + EVENTS, shard, tuple(Delete(row.rk, ANY) for row in page.rows))
-            cursor = page.next
-            if cursor is None:
-                return
 
     async def _linked(self, rows: Iterable[Row], now: Millis) -> bool:
         """Return True if one of these events has moved on and is still to be found.

@@ -20,8 +20,9 @@ import orjson
 from ..core.clock import Clock, Millis, to_text
 from ..core.errors import Unavailable
 from ..core.ids import SystemIds
+from ..engine.queries import first_rows
 from ..storage.names import SECOND, TENANTS
-from ..storage.ports import ANY, MAX_PAGE, Applied, Delete, Insert, Merge, Props, Row, Tables, Upsert, Where
+from ..storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row, Tables, Upsert, Where
 from ..web.audited import Change, Outcome
 from ..web.problem import invalid
 from ..web.routes import Call
@@ -111,19 +112,12 @@ class AuditRecords:
         conditions = [Where(name, "eq", value) for name, value in where.items()]
         while month >= earliest:
             after = max(begin, f"{start.row}!") if start is not None and start.month == month else begin
-            cursor: str | None = None
-            while True:
-                wanted = min(MAX_PAGE, limit + 1 - len(found))
-                page = await self._tables.query(
-                    TENANTS, _partition(month), first=after, end=stop, where=conditions, limit=wanted, cursor=cursor
-                )
-                found += page.rows
-                if len(found) > limit:
-                    last = found[limit - 1]
-                    return [_shown(row) for row in found[:limit]], Position(last.pk.partition(":")[2], last.rk)
-                cursor = page.next
-                if cursor is None:
-                    break
+            wanted = limit + 1 - len(found)
+            rows, _ = await first_rows(self._tables, TENANTS, _partition(month), wanted, first=after, end=stop, where=conditions)
+            found += rows
+            if len(found) > limit:
+                last = found[limit - 1]
+                return [_shown(row) for row in found[:limit]], Position(last.pk.partition(":")[2], last.rk)
             month = _before(month)
         return [_shown(row) for row in found], None
 

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from ..core.clock import Millis
 from ..core.errors import OutcomeUnknown
+from ..engine.queries import first_rows
 from ..engine.row_codec import Format, RowCodec
 from ..storage.names import TENANTS
 from ..storage.ports import Applied, Op, Props, Row, Tables, WriteRefused
@@ -142,14 +143,6 @@ async def listed(tables: Tables, pk: str, prefix: str, after: str, limit: int) -
     # `!` sorts before every character of a name, so this is the first key after `after`.
     first = f"{prefix}{after}!" if after else prefix
     end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None
-    rows: list[Row] = []
-    cursor: str | None = None
-    while True:
-        # One row more than requested shows that the list continues. A page may be short, even empty, without being the last.
-        page = await tables.query(TENANTS, pk, first=first, end=end, limit=min(1000, limit + 1 - len(rows)), cursor=cursor)
-        rows += page.rows
-        cursor = page.next
-        if len(rows) > limit:
-            return rows[:limit], rows[limit - 1].rk.removeprefix(prefix)
-        if cursor is None:
-            return rows, None
+    # One row more than requested shows that the list continues.
+    rows, _ = await first_rows(tables, TENANTS, pk, limit + 1, first=first, end=end)
+    return rows[:limit], rows[limit - 1].rk.removeprefix(prefix) if len(rows) > limit else None

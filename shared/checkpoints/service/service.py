@@ -14,10 +14,10 @@ from ...core.pressure import PressureGauge
 from ...engine.async_runner import AsyncRunner
 from ...engine.fleet_cursor import FleetCursor, VisitFleet
 from ...engine.postponement import RUNS_A_SWEEP, SCAN_PERIOD, Postponement
-from ...engine.queries import load_rows
+from ...engine.queries import first_rows, load_rows
 from ...leases.rows import fleet_key
 from ...storage.names import TURNS
-from ...storage.ports import MAX_PAGE, Delete, Row, Tables
+from ...storage.ports import Delete, Row, Tables
 from ...tenants.cache import Cached
 from ...web.problem import conflict, not_found
 from .. import protocol
@@ -166,15 +166,9 @@ class CheckpointService:
         now = seen.view.group.turn
         found = [now] if before is None or now.epoch < before else []
         first = min(now.epoch, before) if before is not None else now.epoch
-        cursor: str | None = None
-        while len(found) <= limit:
-            page = await self._tables.query(
-                TURNS, key, first=ended_key(first - 1), end=ENDED[1], limit=min(MAX_PAGE, limit + 1 - len(found)), cursor=cursor
-            )
-            found += [parse_turn(row.props) for row in page.rows]
-            cursor = page.next
-            if cursor is None:
-                break
+        if len(found) <= limit:
+            rows, _ = await first_rows(self._tables, TURNS, key, limit + 1 - len(found), first=ended_key(first - 1), end=ENDED[1])
+            found += [parse_turn(row.props) for row in rows]
         return [turn_out(turn) for turn in found[:limit]], found[limit - 1].epoch if len(found) > limit else None
 
     async def latest(self, tenant: str, fleet: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from itertools import batched
 from typing import Final
 
 from ...core.clock import Millis
-from ...engine.queries import load_rows
+from ...engine.queries import each_page, load_rows
 from ...leases.rows import FLEET, Fleet, parse_fleet
 from ...storage.names import FLEETS, MAINTENANCE
 from ...storage.ports import ANY, MAX_EGT_ROWS, Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Tables, Upsert, Where
@@ -192,13 +192,11 @@ class MaintenanceStore:
 
     async def _rows(self, key: str, first: str, end: str, where: Sequence[Where]) -> tuple[list[Row], Millis]:
         rows: list[Row] = []
-        cursor: str | None = None
-        while True:
-            page = await self._tables.query(MAINTENANCE, key, first=first, end=end, where=where, cursor=cursor)
+        read_at = 0
+        async for page in each_page(self._tables, MAINTENANCE, key, first=first, end=end, where=where):
             rows += page.rows
-            cursor = page.next
-            if cursor is None:
-                return rows, page.read_at
+            read_at = page.read_at
+        return rows, read_at
 
 
 def changed_events(view: FleetEvents, events: Mapping[str, EventRow]) -> dict[str, MaintenanceRow]:

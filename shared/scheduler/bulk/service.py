@@ -21,7 +21,7 @@ from ...core.clock import Clock, Millis, to_text
 from ...core.errors import StorageError
 from ...core.ids import Ids
 from ...engine.async_runner import AsyncRunner
-from ...engine.queries import load_rows
+from ...engine.queries import each_row, load_rows
 from ...storage.names import PK_TICKS, QUEUE_SWEEPS, SWEEPS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Queues, Row, Tables, Upsert
 from ...web.problem import conflict, not_found, too_many
@@ -314,15 +314,9 @@ class BulkJobs:
 
     async def _counted(self, partition: str, job_id: str) -> set[Address]:
         """Return the events that the job has counted."""
-        found: set[Address] = set()
-        cursor: str | None = None
         first = counted_key(job_id, 0).rpartition(":")[0]
-        while True:
-            page = await self._tables.query(SWEEPS, partition, first=f"{first}:", end=f"{first};", cursor=cursor)
-            found |= {address for each in page.rows for address in addresses_of(each)}
-            cursor = page.next
-            if cursor is None:
-                return found
+        counted = each_row(self._tables, SWEEPS, partition, first=f"{first}:", end=f"{first};")
+        return {address async for each in counted for address in addresses_of(each)}
 
     async def _forget(self, tenant: str, row: Row) -> None:
         """Remove a job that has ended, with everything that belongs to it."""

@@ -18,7 +18,7 @@ import orjson
 
 from ...core.clock import Clock, Millis, to_text
 from ...core.errors import Problem
-from ...engine.queries import has_rows
+from ...engine.queries import first_rows, has_rows
 from ...storage.names import LEDGER
 from ...storage.ports import ANY, Delete, Props, Row, Tables, Upsert, Where
 from ...web.etag import check_if_match, etag_of
@@ -141,17 +141,8 @@ class Rejects:
         """
         begin = max(_time_key(first) if first is not None else "", f"{after}!" if after else "")
         last = _time_key(end) if end is not None else None
-        rows: list[Row] = []
-        cursor: str | None = None
-        while True:
-            wanted = min(1000, limit + 1 - len(rows))
-            page = await self._tables.query(LEDGER, _partition(tenant), first=begin, end=last, limit=wanted, cursor=cursor)
-            rows += page.rows
-            cursor = page.next
-            if len(rows) > limit:
-                return [_shown(tenant, row) for row in rows[:limit]], rows[limit - 1].rk
-            if cursor is None:
-                return [_shown(tenant, row) for row in rows], None
+        rows, _ = await first_rows(self._tables, LEDGER, _partition(tenant), limit + 1, first=begin, end=last)
+        return [_shown(tenant, row) for row in rows[:limit]], rows[limit - 1].rk if len(rows) > limit else None
 
     async def any(self, tenant: str) -> bool:
         """Return True if any are stored. Raises `StorageError`."""

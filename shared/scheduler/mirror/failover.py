@@ -345,15 +345,7 @@ class Failover:
         return 0 if back is None else max(0, back.read_at - back.timestamp)
 
     async def _ended(self, tenant: str, since: Millis) -> list[Row]:
-        rows: list[Row] = []
-        cursor: str | None = None
-        while True:
-            where = (Where("ended", "ge", since),)
-            page = await self._tables.query(SECOND + LEDGER, tenant, end=NEWS, where=where, cursor=cursor)
-            rows += page.rows
-            cursor = page.next
-            if cursor is None:
-                return rows
+        return await load_rows(self._tables, SECOND + LEDGER, tenant, end=NEWS, where=(Where("ended", "ge", since),))
 
     async def _shard(self, shard: str, way: Way, now: Millis) -> str:
         async with self._in_flight:

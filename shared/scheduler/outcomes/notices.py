@@ -11,7 +11,7 @@ from ...core.clock import Clock, Millis
 from ...core.errors import Rejected, StorageError
 from ...delivery.notices import ABOUT_CHANNELS, NoticeKind
 from ...engine.async_runner import AsyncRunner
-from ...engine.queries import load_rows
+from ...engine.queries import each_row, load_rows
 from ...storage.names import SWEEPS
 from ...storage.ports import ANY, Delete, Tables, Where
 from ...tenants.store import TenantDirectory
@@ -145,16 +145,11 @@ class Notices:
         if now >= self._noted + LOOK_EVERY and now < self._looked + LOOK_EVERY:
             return counts
         self._looked = now
-        cursor: str | None = None
-        while True:
-            page = await self._tables.query(SWEEPS, PARTITION, where=(Where("open", "eq", True),), select=("seq",), cursor=cursor)
-            for row in page.rows:
-                tenant, _, kind = row.rk.partition(":")
-                counts["open"] += 1
-                self._start((tenant, cast(NoticeKind, kind)))
-            cursor = page.next
-            if cursor is None:
-                return counts
+        async for row in each_row(self._tables, SWEEPS, PARTITION, where=(Where("open", "eq", True),), select=("seq",)):
+            tenant, _, kind = row.rk.partition(":")
+            counts["open"] += 1
+            self._start((tenant, cast(NoticeKind, kind)))
+        return counts
 
     async def forget(self, tenant: str) -> None:
         """Remove what is noted for a tenant that is being deleted. Raises `StorageError`."""

@@ -12,7 +12,7 @@ from ...core.clock import Clock, Millis
 from ...core.errors import StorageError
 from ...delivery.channels.answer_heads import AnswerHead
 from ...engine.async_runner import AsyncRunner
-from ...engine.queries import load_rows
+from ...engine.queries import each_row, load_rows
 from ...storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import MAX_PAGE, Row, Tables, Where
 from ..answer_rows import heads_by_time, places_of, range_of
@@ -318,12 +318,5 @@ class EventLookup:
         async for row in self._range(LEDGER, tenant, begin, last + ";" if last else NEWS, ()):
             yield ListPosition(LEDGER_PHASE, 0, row.rk, ""), str(row.props["shard"])
 
-    async def _range(self, table: str, partition: str, first: str, end: str | None, where: Sequence[Where]) -> AsyncIterator[Row]:
-        cursor: str | None = None
-        while True:
-            page = await self._tables.query(table, partition, first=first, end=end, where=where, limit=INDEX_PAGE, cursor=cursor)
-            for row in page.rows:
-                yield row
-            cursor = page.next
-            if cursor is None:
-                return
+    def _range(self, table: str, partition: str, first: str, end: str | None, where: Sequence[Where]) -> AsyncIterator[Row]:
+        return each_row(self._tables, table, partition, first=first, end=end, where=where, limit=INDEX_PAGE)

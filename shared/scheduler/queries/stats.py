@@ -15,9 +15,9 @@ from ...core.clock import Clock, Millis, to_text
 from ...core.durations import MAX_TIME
 from ...core.loop_turns import LoopTurns
 from ...delivery.flow.rules import Block
-from ...engine.queries import has_rows, load_rows
+from ...engine.queries import first_rows, has_rows, load_rows
 from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
-from ...storage.ports import MAX_PAGE, Row, Tables, Where
+from ...storage.ports import Row, Tables, Where
 from ..end_notes import read_ends
 from ..keys import (
     END_EVENTS,
@@ -285,16 +285,7 @@ class TenantStats:
 
     async def _held_rows(self, partition: str) -> tuple[list[Row], bool]:
         """Return the held rows of a partition, `HELD_ROWS` at most, and True if there are more."""
-        rows: list[Row] = []
-        cursor: str | None = None
-        while len(rows) < HELD_ROWS:
-            most = min(MAX_PAGE, HELD_ROWS - len(rows))
-            page = await self._tables.query(SWEEPS, partition, first=f"{HELD}:", end=f"{HELD};", select=(HELD,), limit=most, cursor=cursor)
-            rows += page.rows
-            cursor = page.next
-            if cursor is None:
-                return rows, False
-        return rows, True
+        return await first_rows(self._tables, SWEEPS, partition, HELD_ROWS, first=f"{HELD}:", end=f"{HELD};", select=(HELD,))
 
     async def _redriven(self, rows: Mapping[str, Row], gates: Mapping[str, tuple[Counts, bool]]) -> Counter[str]:
         """Return the redriven events of unfinished shards, by name. rows: their index rows. Reads the dead rows of shards that have

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...core.clock import Millis
 from ...core.loop_turns import LoopTurns
-from ...engine.queries import load_rows
+from ...engine.queries import each_page, load_rows
 from ...storage.names import SCHEDULES
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Page, Replace, Row, Tables, Upsert
 from ..keys import MINUTE, minute_text
@@ -133,17 +133,9 @@ class ScheduleDefinitions:
                     yield row.rk.split(":", 2)[2], parse_spec(str(row.props["spec"])), int(row.props["created"])
                     await turns.spend(ROW_COST + content_size(row))
 
-    async def heads(self, partition: str) -> AsyncIterator[Page]:
+    def heads(self, partition: str) -> AsyncIterator[Page]:
         """Yield pages of all definitions with only the tenant's uid and the release of the zone data."""
-        cursor: str | None = None
-        while True:
-            page = await self._tables.query(
-                SCHEDULES, partition, first=DEFINITION, end=DEFINITION[:-1] + ";", select=("uid", "zone_data"), cursor=cursor
-            )
-            yield page
-            cursor = page.next
-            if cursor is None:
-                return
+        return each_page(self._tables, SCHEDULES, partition, first=DEFINITION, end=DEFINITION[:-1] + ";", select=("uid", "zone_data"))
 
 
 def content_size(row: Row) -> int:
