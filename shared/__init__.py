@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .client.locking.concurrent import AsyncLock
     from .client.model import Batch, BatchLine, Event, NewEvent, Schedule, Stats
     from .client.receiving import Delivery, verify
+    from .client.resources.model import Calendar, Channel, Fleet, Key, NewKey, OwnKey, RotatedSecret, Tenant
     from .client.work import Work, WorkState
     from .core.errors import TocsinError
 
@@ -50,23 +51,31 @@ __all__ = [
     "Batch",
     "BatchLine",
     "BatchStopped",
+    "Calendar",
     "Changed",
+    "Channel",
     "Client",
     "Conflict",
     "Delivery",
     "Event",
     "Fault",
+    "Fleet",
     "Forbidden",
     "Invalid",
+    "Key",
     "Lock",
     "LockHeld",
     "LockLost",
     "NewEvent",
+    "NewKey",
     "NotFound",
+    "OwnKey",
     "Refused",
+    "RotatedSecret",
     "Schedule",
     "ServerFailed",
     "Stats",
+    "Tenant",
     "TocsinError",
     "TooMany",
     "Unauthenticated",
@@ -84,6 +93,7 @@ _HOMES = {
     "AsyncLock": "client.locking.concurrent",
     "TocsinError": "core.errors",
     **dict.fromkeys(("Batch", "BatchLine", "Event", "NewEvent", "Schedule", "Stats"), "client.model"),
+    **dict.fromkeys(("Calendar", "Channel", "Fleet", "Key", "NewKey", "OwnKey", "RotatedSecret", "Tenant"), "client.resources.model"),
     **dict.fromkeys(("Delivery", "verify"), "client.receiving"),
     **dict.fromkeys(("Work", "WorkState"), "client.work"),
 }

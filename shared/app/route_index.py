@@ -74,6 +74,7 @@ INDEX: Final = (
     Indexed("storage_forms", "GET", "v1/storage/forms", 65536, ("stored_forms",)),
     Indexed("storage_forms_raise", "POST", "v1/storage/forms/raise", 65536, ("stored_forms",)),
     Indexed("metrics", "GET", "metrics", 65536, ("figures",)),
+    Indexed("tenants_overview", "GET", "v1/tenant-overview", 65536, ("tenant_overview",)),
     Indexed("fleets_get", "GET", "v1/fleets/{fleet}", 65536, ("fleets",)),
     Indexed("fleets_list", "GET", "v1/fleets", 65536, ("fleets",)),
     Indexed("fleets_put", "PUT", "v1/fleets/{fleet}", 65536, ("fleets",)),

@@ -107,6 +107,12 @@ def _figures(routes: Table) -> None:
     routes.add(figures, lambda app: app.metrics)
 
 
+def _tenant_overview(routes: Table) -> None:
+    from ..ops.tenant_overview import tenant_overview
+
+    routes.add(tenant_overview, lambda app: app.tenant_overview)
+
+
 def _fleets(routes: Table) -> None:
     from ..fleets.routes import fleets, nodes
 
@@ -199,6 +205,7 @@ _ORDER: Final[tuple[Callable[[Table], None], ...]] = (
     _storage,
     _stored_forms,
     _figures,
+    _tenant_overview,
     _fleets,
     _overview,
     _leases,

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ..ops.health.service import HealthProbe
     from ..ops.metrics.service import Metrics
     from ..ops.stored_forms import StoredFormsService
+    from ..ops.tenant_overview import TenantOverview
     from ..scheduler.ingest.internal_events import InternalEvents
     from ..scheduler.mirror.failover import Failover
     from ..scheduler.mirror.pair import MirrorPair
@@ -335,6 +336,13 @@ class Services:
             self.longest_stall,
             self.began,
         )
+
+    @cached_property
+    def tenant_overview(self) -> TenantOverview:
+        """All tenants at a glance."""
+        from ..ops.tenant_overview import TenantOverview
+
+        return TenantOverview(self.storage.tables, self.home, self.clock, self.metrics)
 
     # By methods and not by the services' own: to make one service does not make another.
 

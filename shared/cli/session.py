@@ -22,6 +22,7 @@ from .terminal.output import Screen, printable
 if TYPE_CHECKING:
     from ..client.blocking import Client
     from ..client.exchange import ApiCall, ApiReply
+    from ..client.resources.changes import Stored
 
 REFRESH_TIMEOUT: Final = 10.0
 """Seconds without a byte after which a refresh gives up. It is not retried: the next refresh is the retry."""
@@ -68,6 +69,20 @@ class CommandSession:
         """Run a call of `client.calls` and return its answer."""
         with self.activity.during():
             return self.client._do(call)
+
+    def change[T](
+        self,
+        read: ApiCall[Stored],
+        write: Callable[[Mapping[str, Any], str], ApiCall[T]],
+        change: Callable[[dict[str, Any]], Mapping[str, Any]],
+    ) -> T:
+        """Change a stored definition as the client's `set` does; see `client.resources.changes`."""
+        import random
+
+        from ..client.resources.changes import change_stored
+
+        with self.activity.during():
+            return self.client._run(change_stored(read, write, change, self.client._retry_settings, random.random))
 
     def get(self, path: str, **query: Any) -> Any:
         """Return the JSON object at a path made by `api_path`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self, Unpack
 
 import httpx
@@ -32,6 +32,8 @@ from .model import (
     ScheduleOptions,
     Stats,
 )
+from .resources.blocking import Calendars, Channels, Fleets, Keys, Tenants
+from .resources.calls import change, path
 
 
 class Client:
@@ -73,6 +75,16 @@ class Client:
         """Fan-outs: the events of several channels with a common id."""
         self.jobs = Jobs(self)
         """Bulk jobs: change all events that match a filter."""
+        self.channels = Channels(self)
+        """Channels of the client's tenant. Needs an admin key, as `tenants` and `keys` do."""
+        self.tenants = Tenants(self)
+        """Tenants of the app."""
+        self.keys = Keys(self)
+        """Keys of the client's tenant."""
+        self.calendars = Calendars(self)
+        """Calendars: days that schedules exclude."""
+        self.fleets = Fleets(self)
+        """Definitions of fleets."""
 
     def __repr__(self) -> str:
         return f"Client({str(self._http.base_url)!r})"
@@ -226,11 +238,19 @@ class Schedules:
     """Recurring schedules of a `Client`."""
 
     def __init__(self, client: Client) -> None:
-        self._do, self._pages = client._do, client._pages
+        self._do, self._pages, self._run, self._retry_settings = client._do, client._pages, client._run, client._retry_settings
 
     def put(self, id: str, payload: Any, *, if_match: str | None = None, **options: Unpack[ScheduleOptions]) -> Schedule:
         """Create or replace the schedule."""
         return self._do(calls.put_schedule(id, payload, if_match, options))
+
+    def set(self, id: str, **changes: Any) -> Schedule:
+        """Change the named fields, such as `cron` or `payload`, and keep all others. None resets a field.
+
+        Raises `Changed` if five times another call has changed the schedule in between.
+        """
+        steps: CallSteps[Schedule] = change("schedule", path("schedules", id), changes, self._retry_settings, random.random)
+        return self._run(steps)
 
     def get(self, id: str) -> Schedule:
         """Return the schedule."""
@@ -262,18 +282,6 @@ class Schedules:
         name: the same call with the same name creates nothing twice. spread: time over which the events are delivered.
         """
         return self._do(calls.backfill(id, since, until, name=name, spread=spread))
-
-    def put_calendar(self, name: str, dates: Iterable[date]) -> None:
-        """Create a calendar, or replace its dates. The schedules that name it follow it."""
-        self._do(calls.put_calendar(name, dates))
-
-    def delete_calendar(self, name: str) -> None:
-        """Delete a calendar that no schedule names."""
-        self._do(calls.delete_calendar(name))
-
-    def calendars(self) -> dict[str, tuple[date, ...]]:
-        """Return the dates of all calendars by name."""
-        return self._do(calls.calendars())
 
     def preview(self, id: str, n: int = 10) -> tuple[Occurrence, ...]:
         """Return the next `n` occurrences, with a reason for each that a clock change moves."""

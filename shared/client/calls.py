@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Unpack
 from urllib.parse import parse_qsl, quote
 
@@ -40,15 +40,12 @@ _OCCURRENCES = json_reader(AnswerPage[Occurrence].model_validate)
 _LOADS = json_reader(AnswerPage[MinuteLoad].model_validate)
 _HEARTBEAT = json_reader(Heartbeat.model_validate)
 _BACKFILL = json_reader(Backfill.model_validate)
-_CALENDARS = json_reader(
-    lambda document: {each["name"]: tuple(date.fromisoformat(day) for day in each["dates"]) for each in document["items"]}
-)
 _ONE_EVENT = json_reader(Event.model_validate, tagged=True)
 _FANOUT = json_reader(Fanout.model_validate)
 _REPORT = json_reader(FanoutReport.model_validate)
 _ONE_JOB = json_reader(BulkJob.model_validate)
 _JOBS = json_reader(AnswerPage[BulkJob].model_validate)
-_ONE_SCHEDULE = json_reader(Schedule.model_validate, tagged=True)
+ONE_SCHEDULE = json_reader(Schedule.model_validate, tagged=True)
 _LINES: TypeAdapter[tuple[BatchLine, ...]] = TypeAdapter(tuple[BatchLine, ...])
 _NAME = re.compile(r"[A-Za-z0-9_:@~.-]{1,200}")
 _OPTIONS = EventOptions.__optional_keys__ | EventOptions.__required_keys__
@@ -247,11 +244,11 @@ def put_schedule(id: str, payload: Any, if_match: str | None, options: ScheduleO
         raise TypeError(f"no such option: {', '.join(sorted(unknown))}")
     body = encode({**to_json_fields(**options), "payload": payload})
     repeatable = if_match is None
-    return ApiCall("PUT", f"schedules/{_name(id)}", _ONE_SCHEDULE, body=body, headers=_if_match(if_match), repeatable=repeatable)
+    return ApiCall("PUT", f"schedules/{_name(id)}", ONE_SCHEDULE, body=body, headers=_if_match(if_match), repeatable=repeatable)
 
 
 def get_schedule(id: str) -> ApiCall[Schedule]:
-    return ApiCall("GET", f"schedules/{_name(id)}", _ONE_SCHEDULE)
+    return ApiCall("GET", f"schedules/{_name(id)}", ONE_SCHEDULE)
 
 
 def delete_schedule(id: str, if_match: str | None, keep_overdue: bool) -> ApiCall[None]:
@@ -264,7 +261,7 @@ def schedules(*, cursor: str | None) -> ApiCall[AnswerPage[Schedule]]:
 
 
 def pause_schedule(id: str, *, paused: bool) -> ApiCall[Schedule]:
-    return ApiCall("POST", f"schedules/{_name(id)}/{'pause' if paused else 'resume'}", _ONE_SCHEDULE)
+    return ApiCall("POST", f"schedules/{_name(id)}/{'pause' if paused else 'resume'}", ONE_SCHEDULE)
 
 
 def trigger(id: str) -> ApiCall[Event]:
@@ -290,19 +287,6 @@ def heartbeat(name: str, within: timedelta, channel: str | None, payload: Any) -
 
 def end_heartbeat(name: str) -> ApiCall[None]:
     return ApiCall("DELETE", f"heartbeats/{quote(name)}", read_empty, repeatable=False)
-
-
-def put_calendar(name: str, dates: Iterable[date]) -> ApiCall[None]:
-    body = encode({"dates": [each.isoformat() for each in dates]})
-    return ApiCall("PUT", f"calendars/{quote(name)}", json_reader(lambda _: None), body=body, slow=True)
-
-
-def delete_calendar(name: str) -> ApiCall[None]:
-    return ApiCall("DELETE", f"calendars/{quote(name)}", read_empty, repeatable=False)
-
-
-def calendars() -> ApiCall[dict[str, tuple[date, ...]]]:
-    return ApiCall("GET", "calendars", _CALENDARS)
 
 
 def raw(method: str, path: str, body: Any = None) -> ApiCall[Any]:

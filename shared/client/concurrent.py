@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self, Unpack
 
 import httpx
@@ -31,6 +31,8 @@ from .model import (
     ScheduleOptions,
     Stats,
 )
+from .resources.calls import change, path
+from .resources.concurrent import AsyncCalendars, AsyncChannels, AsyncFleets, AsyncKeys, AsyncTenants
 
 
 class AsyncClient:
@@ -71,6 +73,16 @@ class AsyncClient:
         """Fan-outs: the events of several channels with a common id."""
         self.jobs = AsyncJobs(self)
         """Bulk jobs: change all events that match a filter."""
+        self.channels = AsyncChannels(self)
+        """Channels of the client's tenant. Needs an admin key, as `tenants` and `keys` do."""
+        self.tenants = AsyncTenants(self)
+        """Tenants of the app."""
+        self.keys = AsyncKeys(self)
+        """Keys of the client's tenant."""
+        self.calendars = AsyncCalendars(self)
+        """Calendars: days that schedules exclude."""
+        self.fleets = AsyncFleets(self)
+        """Definitions of fleets."""
 
     def __repr__(self) -> str:
         return f"AsyncClient({str(self._http.base_url)!r})"
@@ -230,11 +242,19 @@ class AsyncSchedules:
     """Recurring schedules of an `AsyncClient`."""
 
     def __init__(self, client: AsyncClient) -> None:
-        self._do, self._pages = client._do, client._pages
+        self._do, self._pages, self._run, self._retry_settings = client._do, client._pages, client._run, client._retry_settings
 
     async def put(self, id: str, payload: Any, *, if_match: str | None = None, **options: Unpack[ScheduleOptions]) -> Schedule:
         """Create or replace the schedule."""
         return await self._do(calls.put_schedule(id, payload, if_match, options))
+
+    async def set(self, id: str, **changes: Any) -> Schedule:
+        """Change the named fields, such as `cron` or `payload`, and keep all others. None resets a field.
+
+        Raises `Changed` if five times another call has changed the schedule in between.
+        """
+        steps: CallSteps[Schedule] = change("schedule", path("schedules", id), changes, self._retry_settings, random.random)
+        return await self._run(steps)
 
     async def get(self, id: str) -> Schedule:
         """Return the schedule."""
@@ -268,18 +288,6 @@ class AsyncSchedules:
         name: the same call with the same name creates nothing twice. spread: time over which the events are delivered.
         """
         return await self._do(calls.backfill(id, since, until, name=name, spread=spread))
-
-    async def put_calendar(self, name: str, dates: Iterable[date]) -> None:
-        """Create a calendar, or replace its dates. The schedules that name it follow it."""
-        await self._do(calls.put_calendar(name, dates))
-
-    async def delete_calendar(self, name: str) -> None:
-        """Delete a calendar that no schedule names."""
-        await self._do(calls.delete_calendar(name))
-
-    async def calendars(self) -> dict[str, tuple[date, ...]]:
-        """Return the dates of all calendars by name."""
-        return await self._do(calls.calendars())
 
     async def preview(self, id: str, n: int = 10) -> tuple[Occurrence, ...]:
         """Return the next `n` occurrences, with a reason for each that a clock change moves."""

@@ -6,6 +6,7 @@ It reads what the inspections of the last minute have stored: three requests for
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -114,12 +115,8 @@ class Overview:
 
     async def page(self, tenant: str, limit: int, start: int, *, names: bool = False) -> FleetOverview:
         """Return a page of the fleets that need a person, after the first `start`. names: list all fleets too. Raises `StorageError`."""
-        places = ((FLEETS, FLEET_INDEX), (SWEEPS, WATCHED), (MAINTENANCE, MAINTENANCE_INDEX))
-        found = await asyncio.gather(*(load_rows(self._tables, table, pk, f"{tenant}:", f"{tenant};") for table, pk in places))
-        index, watched, care = ({row.rk: row for row in rows} for rows in found)
-        states: dict[str, WatchState] = {key: _state(watched.get(key)) for key in index}
-        cares = {key: parse_care(care.get(key)) for key in index}
-        fleets = ranked((key, needs_of(states[key], cares[key])) for key in index)
+        found, cares = await _read_all(self._tables, f"{tenant}:", f"{tenant};")
+        fleets = ranked(found.items())
         items = [
             FleetNeeds(
                 fleet=key.partition(":")[2],
@@ -142,9 +139,30 @@ class Overview:
         ]
         more = encode_cursor(_LIST, start + limit) if len(fleets) > start + limit else None
         busy = sum(1 for each in cares.values() if each.open)
-        listed = [key.partition(":")[2] for key in index] if names else None
-        quiet = len(index) - len(fleets)
-        return FleetOverview(items=items, next=more, fleets=len(index), quiet=quiet, in_maintenance=busy, names=listed)
+        listed = [key.partition(":")[2] for key in found] if names else None
+        quiet = len(found) - len(fleets)
+        return FleetOverview(items=items, next=more, fleets=len(found), quiet=quiet, in_maintenance=busy, names=listed)
+
+
+async def count_needy(tables: Tables) -> tuple[Counter[str], Counter[str]]:
+    """Return the fleets that need a person by tenant, and those of them that need one at once. Raises `StorageError`."""
+    found, _ = await _read_all(tables, "", "~")
+    needy, urgent = Counter[str](), Counter[str]()
+    for key, needs in ranked(found.items()):
+        tenant = key.partition(":")[0]
+        needy[tenant] += 1
+        urgent[tenant] += needs[0].rank == 0
+    return needy, urgent
+
+
+async def _read_all(tables: Tables, first: str, end: str) -> tuple[dict[str, list[Need]], dict[str, MaintenanceCare]]:
+    """Return what the fleets with `first` <= key < `end` need, and their maintenance."""
+    places = ((FLEETS, FLEET_INDEX), (SWEEPS, WATCHED), (MAINTENANCE, MAINTENANCE_INDEX))
+    index, watched, care = (
+        {row.rk: row for row in rows} for rows in await asyncio.gather(*(load_rows(tables, *at, first, end) for at in places))
+    )
+    cares = {key: parse_care(care.get(key)) for key in index}
+    return {key: needs_of(_state(watched.get(key)), cares[key]) for key in index}, cares
 
 
 def _state(row: Row | None) -> WatchState:

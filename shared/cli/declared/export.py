@@ -9,13 +9,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from ...client.resources.definitions import definition
 from ...core.readable import count_of
 from ..commands import add_commands
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession
 from .references import MASK, escaped, reference_name
-from .resources import Address, definition, to_file
+from .resources import Address, to_file
 from .stored import read_parts, read_tenants
 from .yaml_text import to_yaml
 

@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ...client.errors import Changed, NotFound
+from ...client.errors import NotFound
+from ...client.resources.definitions import definition
 from ..session import CommandSession
 from ..terminal.output import printable
-from .plan import AppReply, FieldChange, call, differences
+from .plan import AppReply, FieldChange, call, differences, read_reply, request
 from .references import leaves
-from .resources import Address, definition
+from .resources import Address
 
-_TRIES: Final = 5
-_WHOLE: Final = frozenset({"retry", "per_key"})
-"""Objects whose members belong together, so that they are replaced as a whole."""
-
-
-def merged(stored: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored definition with the named fields. Objects are merged member by member, and null removes (RFC 7396)."""
-    found = dict(stored)
-    for name, value in named.items():
-        before = found.pop(name, None)
-        if isinstance(value, dict) and name not in _WHOLE:
-            inside = before if isinstance(before, dict) else {}
-            if name == "headers":
-                # The case of their names does not matter.
-                given = {each.lower() for each in value}
-                inside = {each: text for each, text in inside.items() if each.lower() not in given}
-            found[name] = merged(inside, value)
-        elif value is not None:
-            found[name] = value
-    return found
+if TYPE_CHECKING:
+    from ...client.exchange import ApiCall, ApiReply
 
 
 def change_fields(session: CommandSession, address: Address, change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> Any:
@@ -42,15 +25,16 @@ def change_fields(session: CommandSession, address: Address, change: Callable[[d
 
     Raises `TocsinError`: `NotFound` if there is none.
     """
-    for tries in range(1, _TRIES + 1):
-        now = call(session, "GET", address)
-        body = change(definition(address.kind, now.document))
-        try:
-            return call(session, "PUT", address, body, if_match=now.etag).document
-        except Changed:
-            if tries == _TRIES:
-                raise
-    raise AssertionError("unreachable")
+    from ...client.resources.changes import Stored
+
+    def read(reply: ApiReply) -> Stored:
+        found = read_reply(reply)
+        return Stored(definition(address.kind, found.document), found.etag)
+
+    def write(body: Mapping[str, Any], tag: str) -> ApiCall[AppReply]:
+        return request("PUT", address, read_reply, body, if_match=tag)
+
+    return session.change(request("GET", address, read), write, change).document
 
 
 def replace_all(session: CommandSession, address: Address, body: Any, *, yes: bool, **query: str) -> Any:

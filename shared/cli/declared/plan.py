@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from ...client.errors import Invalid, NotFound, Refused
+from ...client.resources.definitions import definition
 from ..exits import Exit
 from ..failures import CommandFailed, to_command_failure
 from ..session import CommandSession, with_query, without_fields
 from ..terminal.documents import dump, parse, to_json
 from .references import MASK, leaves, resolve
-from .resources import Address, definition
+from .resources import Address
 
 if TYPE_CHECKING:
-    from ...client.exchange import ApiReply
+    from ...client.exchange import ApiCall, ApiReply
 
 MOST_TEXT: Final = 80
 """Characters of a value that a difference shows."""
@@ -64,18 +65,26 @@ class AppReply(NamedTuple):
 
 def call(session: CommandSession, method: str, address: Address, body: Any = None, *, if_match: str = "", **query: str) -> AppReply:
     """Send a call about a resource. Raises `TocsinError`."""
+    made = request(method, address, read_reply, body, if_match=if_match, **query)
+    # Two equal PUTs or DELETEs have the effect of one, but the second is refused if the tag names what the first has replaced.
+    return session.do(replace(made, repeatable=method == "GET" or (method == "PUT" and not if_match)))
+
+
+def request[T](
+    method: str, address: Address, read: Callable[[ApiReply], T], body: Any = None, *, if_match: str = "", **query: str
+) -> ApiCall[T]:
+    """Return a call about a resource."""
     from ...client import calls
     from ...client.exchange import ApiCall
 
     made = calls.raw(method, with_query(address.path, {**address.query, **query}))
     headers = {"if-match": if_match} if if_match else {}
     content = b"" if body is None else dump(body)
-    # Two equal PUTs or DELETEs have the effect of one, but the second is refused if the tag names what the first has replaced.
-    repeatable = method == "GET" or (method == "PUT" and not if_match)
-    return session.do(ApiCall(method, made.path, _read_reply, query=made.query, body=content, headers=headers, repeatable=repeatable))
+    return ApiCall(method, made.path, read, query=made.query, body=content, headers=headers)
 
 
-def _read_reply(reply: ApiReply) -> AppReply:
+def read_reply(reply: ApiReply) -> AppReply:
+    """Read any successful answer."""
     return AppReply(reply.status, reply.headers.get("etag", ""), parse(reply.body) if reply.body else None)
 
 

@@ -11,14 +11,6 @@ KINDS: Final = ("tenant", "channel", "calendar", "fleet", "schedule")
 """In the order in which they are created: fleets name channels, and schedules also calendars. The opposite order is that of removal."""
 SECTIONS: Final = {"channels": "channel", "calendars": "calendar", "fleets": "fleet", "schedules": "schedule"}
 """Members of a tenant in the file that declare something of their own; the other members are the tenant's settings."""
-_STATE: Final = {
-    "tenant": {"name", "uid", "created"},
-    "channel": {"name", "created", "paused", "reason", "paused_at", "flow", "rotated_at", "previous_until", "secret"},
-    "calendar": {"name"},
-    "fleet": {"name", "created", "generation", "resizing"},
-    "schedule": {"id", "tenant", "created", "paused", "revision", "next", "last"},
-}
-"""Members of an answer that are no part of the definition."""
 
 
 class Address(NamedTuple):
@@ -48,11 +40,6 @@ class Address(NamedTuple):
     def query(self) -> dict[str, str]:
         """The query parameters of each call: an admin key acts for the tenant."""
         return {} if self.kind in ("tenant", "channel") else {"tenant": self.tenant}
-
-
-def definition(kind: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the definition that an answer of the API shows, without its state."""
-    return {name: value for name, value in answer.items() if name not in _STATE[kind]}
 
 
 def parse_declared(document: Any) -> dict[Address, dict[str, Any]]:

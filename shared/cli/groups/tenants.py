@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ...client.resources.definitions import merged
 from ..commands import Yes, add_commands
-from ..declared.fields import change_fields, merged, replace_all
+from ..declared.fields import change_fields, replace_all
 from ..declared.resources import Address
 from ..exits import Exit
 from ..failures import CommandFailed

@@ -68,6 +68,10 @@ class MetricsSnapshot:
     """The number of them whose counts were read."""
     unread: int = 0
     """Index partitions whose account did not answer."""
+    with_dead: list[str] = field(default_factory=list)
+    """Unfinished shards that have dead events."""
+    partial: bool = False
+    """True if more shards are unfinished than were counted."""
     queues: dict[str, int] = field(default_factory=dict)
     ticks: dict[str, Millis] = field(default_factory=dict)
     """The last tick by timer; for a timer without a tick, the start of this process."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from prometheus_client import Metric
@@ -30,7 +30,7 @@ from ...scheduler.timings import OWNER_SILENT, STUCK_ROUNDS
 from ...scheduler.wakes.ticks import SWEEP_ROW, times_of
 from ...storage import Storage
 from ...storage.names import ALL_QUEUES, EVENTS, PK_TICKS, POISON_QUEUES, SHARDS, SWEEPS, TENANTS
-from ...storage.ports import Row
+from ...storage.ports import MAX_PAGE, Row
 from ...tenants.cache import Cached
 from ...tenants.rows import PK_TENANTS, PREFIX_CHANNEL, of_tenant
 from .families import MOST_TENANTS, MetricsSnapshot, TenantFigures, collected, exposition
@@ -95,6 +95,12 @@ class Metrics:
         """Return the same figures as data. Raises `StorageError`."""
         return collected((await self._cached()).seen)
 
+    async def open_of(self, tenants: Iterable[str]) -> MetricsSnapshot:
+        """Return the figures of the tenants' unfinished shards, read now. Raises `StorageError`."""
+        seen = MetricsSnapshot(self._clock.now(), tenants={name: TenantFigures() for name in tenants})
+        await self._unfinished(seen)
+        return seen
+
     async def _cached(self) -> RenderedMetrics:
         rendered = await self._cache.get("metrics")
         assert rendered is not None
@@ -109,7 +115,7 @@ class Metrics:
         (ticks, seen.fleets, seen.turns, seen.maintenance), _, _, _, _ = await asyncio.gather(
             asyncio.gather(load_rows(self._tables, SWEEPS, PK_TICKS, "", "~"), self._fleets(), self._turns(), self._maintenance()),
             self._finished(seen),
-            self._unfinished(seen),
+            self._open(seen),
             self._blocked(seen),
             self._queues(seen),
         )
@@ -129,12 +135,17 @@ class Metrics:
         async with self._in_flight:
             await self.totals.fold(tenant)
 
-    async def _unfinished(self, seen: MetricsSnapshot) -> None:
+    async def _open(self, seen: MetricsSnapshot) -> None:
+        await self._working(seen, await self._unfinished(seen))
+
+    async def _unfinished(self, seen: MetricsSnapshot) -> list[Row]:
+        """Add the figures of unfinished shards; return the index rows of those with events that retry."""
         (ends, _), found_rows = await asyncio.gather(
             read_ends(self._tables, pages=MOST_PAGES), asyncio.gather(*map(self._filed, index_partitions(self._storage.places)))
         )
         seen.unread = found_rows.count(None)
         rows = [row for found in found_rows for row in found or ()]
+        seen.partial = any(found is not None and len(found) >= MOST_PAGES * MAX_PAGE for found in found_rows)
         retrying: list[Row] = []
         seen.shards.update(str(row.props["state"]) for row in rows)
         left = []
@@ -149,10 +160,13 @@ class Metrics:
                 alike[str(row.props["tenant"]), counts] += 1
                 if counts.retrying:
                     retrying.append(row)
+                if counts.dead:
+                    seen.with_dead.append(index_shard(row.rk))
         seen.read += alike.total()
         for (name, counts), number in alike.items():
             if (tenant := seen.tenants.get(name)) is not None:
                 _add_unfinished(tenant, counts, number)
+        seen.partial |= len(left) > MOST_GATES
         nearest = {index_shard(row.rk): row for row in sorted(left, key=lambda row: int(row.props["wake"]))[:MOST_GATES]}
         for (shard, row), found in zip(nearest.items(), await asyncio.gather(*map(self._gate, nearest)), strict=True):
             seen.read += found != "away"
@@ -165,10 +179,12 @@ class Metrics:
             _add_unfinished(tenant, counts)
             if counts.retrying:
                 retrying.append(row)
+            if counts.dead:
+                seen.with_dead.append(shard)
             if not served and int(row.props["wake"]) + OWNER_SILENT <= seen.now:
                 tenant.overdue += counts.open
                 tenant.stuck += counts.open if rounds_of(row) >= STUCK_ROUNDS else 0
-        await self._working(seen, retrying)
+        return retrying
 
     async def _working(self, seen: MetricsSnapshot, rows: list[Row]) -> None:
         """Count the events that receivers work on. rows: the index rows of shards with events that retry.

@@ -48,6 +48,7 @@ GET /history
 GET /storage
 GET /audit
 GET /fleet-overview
+GET /tenant-overview
 POST /storage/failover
 POST /storage/failback
 POST /jobs

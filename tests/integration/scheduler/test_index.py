@@ -86,7 +86,7 @@ TIMERS = {"sweep": "0 * * * * *"}
 
 # What api.md names and other parts of the house add.
 MORE_ROUTES = re.compile(
-    r"v1/(fleets|fleet-overview|locks|schedules|calendars|heartbeats|limits|load|storage|audit)(/.*)?|bigben/.*|dashboard|metrics"
+    r"v1/(fleets|fleet-overview|tenant-overview|locks|schedules|calendars|heartbeats|limits|load|storage|audit)(/.*)?|bigben/.*|dashboard|metrics"
 )
 
 type Functions = dict[str, list[dict[str, Any]]]

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from shared.cli.declared.fields import merged
 from shared.cli.exits import Exit
+from shared.cli.session import CommandSession
+from shared.client.resources.definitions import merged
 from shared.core.settings import LOCAL_ADMIN_KEY
 
 from .conftest import Command
@@ -63,19 +64,18 @@ def test_set_changes_the_named_fields_of_a_channel_and_keeps_the_others_and_its_
 
 
 def test_set_begins_again_if_somebody_else_has_changed_the_channel_meanwhile(shop: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shared.cli.declared import fields
+    plain, met = CommandSession.change, []
 
-    plain, met = fields.call, []
+    def meeting(session: CommandSession, read: Any, write: Any, change: Any) -> Any:
+        def after_another(stored: dict[str, Any]) -> Any:
+            if not met:
+                met.append(True)
+                session.client.call("PUT", read.path, {"type": "http", "url": "http://receiver.test/x", "timeout": "PT11S"})
+            return change(stored)
 
-    def call(session: Any, method: str, address: Any, *given: Any, **options: Any) -> Any:
-        found = plain(session, method, address, *given, **options)
-        if method == "GET" and not met:
-            met.append(True)
-            body = {"type": "http", "url": "http://receiver.test/x", "timeout": "PT11S"}
-            plain(session, "PUT", address, body)
-        return found
+        return plain(session, read, write, after_another)
 
-    monkeypatch.setattr(fields, "call", call)
+    monkeypatch.setattr(CommandSession, "change", meeting)
     shop.ok("tenants", "channels", "set", "shop", "default", "--to", "http://receiver.test/z")
     found = channel_of(shop)
     assert (found["url"], found["timeout"]) == ("http://receiver.test/z", "PT11S")

@@ -21,6 +21,8 @@ from shared.app.routes import build_routes
 from shared.client.blocking import Fanouts, Jobs, Schedules
 from shared.client.concurrent import AsyncFanouts, AsyncJobs, AsyncSchedules
 from shared.client.http import OF_NO_TENANT, to_failure
+from shared.client.resources import blocking as blocking_resources
+from shared.client.resources import concurrent as concurrent_resources
 from shared.core.clock import SettableClock
 from shared.core.settings import LOCAL_ADMIN_KEY
 from shared.testing import Tocsin
@@ -49,6 +51,9 @@ def respond(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json={"id": "x", "changed": 1, "results": LINES})
     if request.method == "DELETE":
         return httpx.Response(204)
+    if (found := resource(path)) is not None:
+        listed = {"items": [found], "next": None}
+        return httpx.Response(200, json=listed if "limit" in request.url.params else found, headers={"etag": '"v1"'})
     if path == "events/batch":
         results = [{"index": n, "status": 201, "id": f"s{n}"} for n, _ in enumerate(request.content.split(b"\n"))]
         return httpx.Response(200, json={"results": results})
@@ -61,8 +66,6 @@ def respond(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json={"items": [item], "next": None if last else "more"})
     if path == "heartbeats/backup":
         return httpx.Response(200, json={"name": "backup", "state": "alive", "due": TIME})
-    if path == "calendars":
-        return httpx.Response(200, json={"items": [{"name": "holidays", "dates": ["2030-01-01"]}], "next": None})
     if path.endswith("backfill"):
         return httpx.Response(202, json={"id": "day", "created": 1, "existing": 0})
     if path == "load":
@@ -74,9 +77,31 @@ def respond(request: httpx.Request) -> httpx.Response:
     if path == "dead-letters/redrive":
         return httpx.Response(202, json={"redriven": 4})
     if path.startswith("schedules/") and not path.endswith("trigger"):
-        return httpx.Response(200, json={"id": "daily", "cron": "0 9 * * *", "every": "PT1H", "paused": True})
+        return httpx.Response(200, json={"id": "daily", "cron": "0 9 * * *", "every": "PT1H", "paused": True}, headers={"etag": '"v1"'})
     return httpx.Response(200, json=EVENT, headers={"etag": '"v1"'})
 
+
+def resource(path: str) -> dict[str, Any] | None:
+    """A channel, tenant, key, calendar or fleet."""
+    if path == "key":
+        return {"prefix": "tsn_a", "tenant": "demo", "scopes": ["events"]}
+    if path.startswith("tenants/shop/keys"):
+        return {"prefix": "tsn_a", "scopes": ["read"], "created": TIME, "last_used": "2030-01-01", "key": "tsn_a_secret"}
+    if path.endswith("rotate"):
+        return {"secret": "whsec_new", "previous_until": TIME}
+    if path.startswith("tenants/shop/channels"):
+        flow = {"breaker": "closed"}
+        return {"name": "hook", "type": "http", "url": "https://x.example/", "created": TIME, "paused": False, "flow": flow}
+    if path.startswith("tenants"):
+        return {"name": "shop", "uid": "u1", "created": TIME, "limits": {"open_events": 9}}
+    if path.startswith("calendars"):
+        return {"name": "holidays", "dates": ["2030-01-01"]}
+    if path.startswith("fleets"):
+        return {"name": "web", "partitions": 16, "generation": 1, "created": TIME, "resizing": {"from": 8, "closed": 1, "opened": 2}}
+    return None
+
+
+RESOURCES = ("Channels", "Tenants", "Keys", "Calendars", "Fleets")
 
 type Verb = Callable[[Any], Any]
 VERBS: dict[str, Verb] = {
@@ -100,6 +125,7 @@ VERBS: dict[str, Verb] = {
     "load": lambda c: c.load(DUE, DUE + timedelta(hours=1)),
     "call": lambda c: c.call("PUT", "tenants/shop", {}),
     "schedules.put": lambda c: c.schedules.put("daily", 1, cron="0 9 * * *", timezone="Europe/Berlin"),
+    "schedules.set": lambda c: c.schedules.set("daily", cron="0 10 * * *", payload={"timeout": 1}),
     "schedules.get": lambda c: c.schedules.get("daily"),
     "schedules.list": lambda c: c.schedules.list(),
     "schedules.delete": lambda c: c.schedules.delete("daily", if_match='"v1"'),
@@ -110,15 +136,38 @@ VERBS: dict[str, Verb] = {
     "heartbeat": lambda c: c.heartbeat("backup", within=timedelta(minutes=10), channel="ops", payload=1),
     "end_heartbeat": lambda c: c.end_heartbeat("backup"),
     "schedules.backfill": lambda c: c.schedules.backfill("daily", DUE, DUE + timedelta(days=1), name="day", spread=timedelta(minutes=5)),
-    "schedules.put_calendar": lambda c: c.schedules.put_calendar("holidays", [DUE.date()]),
-    "schedules.delete_calendar": lambda c: c.schedules.delete_calendar("holidays"),
-    "schedules.calendars": lambda c: c.schedules.calendars(),
     "schedules.preview": lambda c: c.schedules.preview("daily", 2),
     "jobs.prepare": lambda c: c.jobs.prepare("move", labels={"order": "17"}, later=timedelta(hours=1)),
     "jobs.get": lambda c: c.jobs.get("j1"),
     "jobs.list": lambda c: c.jobs.list(),
     "jobs.confirm": lambda c: c.jobs.confirm("j1", "3-abc"),
     "jobs.cancel": lambda c: c.jobs.cancel("j1"),
+    "channels.put": lambda c: c.channels.put("hook", type="http", url="https://x.example/", timeout=timedelta(seconds=9)),
+    "channels.set": lambda c: c.channels.set("hook", limits={"concurrency": 5}, per_key=None),
+    "channels.get": lambda c: c.channels.get("hook"),
+    "channels.list": lambda c: c.channels.list(),
+    "channels.delete": lambda c: c.channels.delete("hook", if_match='"v1"'),
+    "channels.pause": lambda c: c.channels.pause("hook", reason="it moves"),
+    "channels.resume": lambda c: c.channels.resume("hook"),
+    "channels.rotate": lambda c: c.channels.rotate("hook"),
+    "tenants.put": lambda c: c.tenants.put("shop", inherit=True, retry={"schedule": [timedelta(minutes=1)]}),
+    "tenants.set": lambda c: c.tenants.set("shop", searchable=["order"]),
+    "tenants.get": lambda c: c.tenants.get("shop"),
+    "tenants.list": lambda c: c.tenants.list(),
+    "tenants.delete": lambda c: c.tenants.delete("shop"),
+    "keys.create": lambda c: c.keys.create(["read"], note="the web shop", expires=DUE),
+    "keys.list": lambda c: c.keys.list(),
+    "keys.revoke": lambda c: c.keys.revoke("tsn_a"),
+    "keys.own": lambda c: c.keys.own(),
+    "calendars.put": lambda c: c.calendars.put("holidays", [DUE.date()]),
+    "calendars.get": lambda c: c.calendars.get("holidays"),
+    "calendars.list": lambda c: c.calendars.list(),
+    "calendars.delete": lambda c: c.calendars.delete("holidays"),
+    "fleets.put": lambda c: c.fleets.put("web", partitions=16, profile="fast", if_match='"v1"'),
+    "fleets.set": lambda c: c.fleets.set("web", servers={"minimum": 2}),
+    "fleets.get": lambda c: c.fleets.get("web"),
+    "fleets.list": lambda c: c.fleets.list(),
+    "fleets.delete": lambda c: c.fleets.delete("web"),
 }
 SENT = {
     "schedule": "POST /api/v1/events",
@@ -141,6 +190,7 @@ SENT = {
     "load": "GET /api/v1/load?from=2030-01-01T00%3A00%3A00.000Z&to=2030-01-01T01%3A00%3A00.000Z",
     "call": "PUT /api/v1/tenants/shop",
     "schedules.put": "PUT /api/v1/schedules/daily",
+    "schedules.set": "GET /api/v1/schedules/daily",
     "schedules.get": "GET /api/v1/schedules/daily",
     "schedules.list": "GET /api/v1/schedules?limit=1000",
     "schedules.delete": "DELETE /api/v1/schedules/daily",
@@ -151,15 +201,38 @@ SENT = {
     "heartbeat": "POST /api/v1/heartbeats/backup",
     "end_heartbeat": "DELETE /api/v1/heartbeats/backup",
     "schedules.backfill": "POST /api/v1/schedules/daily/backfill",
-    "schedules.put_calendar": "PUT /api/v1/calendars/holidays",
-    "schedules.delete_calendar": "DELETE /api/v1/calendars/holidays",
-    "schedules.calendars": "GET /api/v1/calendars",
     "schedules.preview": "GET /api/v1/schedules/daily/preview?n=2",
     "jobs.prepare": "POST /api/v1/jobs",
     "jobs.get": "GET /api/v1/jobs/j1",
     "jobs.list": "GET /api/v1/jobs?limit=1000",
     "jobs.confirm": "POST /api/v1/jobs/j1/confirm",
     "jobs.cancel": "POST /api/v1/jobs/j1/cancel",
+    "channels.put": "PUT /api/v1/tenants/shop/channels/hook",
+    "channels.set": "GET /api/v1/tenants/shop/channels/hook",
+    "channels.get": "GET /api/v1/tenants/shop/channels/hook",
+    "channels.list": "GET /api/v1/tenants/shop/channels?limit=1000",
+    "channels.delete": "DELETE /api/v1/tenants/shop/channels/hook",
+    "channels.pause": "POST /api/v1/tenants/shop/channels/hook/pause",
+    "channels.resume": "POST /api/v1/tenants/shop/channels/hook/resume",
+    "channels.rotate": "POST /api/v1/tenants/shop/channels/hook/secret/rotate",
+    "tenants.put": "PUT /api/v1/tenants/shop?inherit=true",
+    "tenants.set": "GET /api/v1/tenants/shop",
+    "tenants.get": "GET /api/v1/tenants/shop",
+    "tenants.list": "GET /api/v1/tenants?limit=1000",
+    "tenants.delete": "DELETE /api/v1/tenants/shop",
+    "keys.create": "POST /api/v1/tenants/shop/keys",
+    "keys.list": "GET /api/v1/tenants/shop/keys?limit=1000",
+    "keys.revoke": "DELETE /api/v1/tenants/shop/keys/tsn_a",
+    "keys.own": "GET /api/v1/key",
+    "calendars.put": "PUT /api/v1/calendars/holidays?tenant=shop",
+    "calendars.get": "GET /api/v1/calendars/holidays?tenant=shop",
+    "calendars.list": "GET /api/v1/calendars?limit=1000&tenant=shop",
+    "calendars.delete": "DELETE /api/v1/calendars/holidays?tenant=shop",
+    "fleets.put": "PUT /api/v1/fleets/web?tenant=shop",
+    "fleets.set": "GET /api/v1/fleets/web?tenant=shop",
+    "fleets.get": "GET /api/v1/fleets/web?tenant=shop",
+    "fleets.list": "GET /api/v1/fleets?limit=1000&tenant=shop",
+    "fleets.delete": "DELETE /api/v1/fleets/web?tenant=shop",
 }
 
 
@@ -202,23 +275,30 @@ async def awaited(found: Any) -> Any:
 @pytest.mark.parametrize("name", VERBS)
 async def test_both_send_and_read_the_same(name: str) -> None:
     one, other = Wire(), Wire()
-    found = VERBS[name](one.blocking())
+    tenant = "shop" if name.partition(".")[0] in ("channels", "tenants", "keys", "calendars", "fleets") else None
+    found = VERBS[name](one.blocking(tenant=tenant))
     if inspect.isgenerator(found):
         found = list(found)
-    assert await awaited(VERBS[name](other.concurrent())) == found
+    assert await awaited(VERBS[name](other.concurrent(tenant=tenant))) == found
     for wire in (one, other):
         request = wire.requests[0]
         assert f"{request.method} {request.url.raw_path.decode()}" == SENT[name]
         assert request.headers["authorization"] == f"Bearer {KEY}" and request.headers["user-agent"].startswith("tocsin-python/")
         assert ("content-type" in request.headers) == bool(request.content)
         assert "transfer-encoding" not in request.headers
-    first, second = one.requests[0], other.requests[0]
-    assert (first.content, first.headers.get("if-match")) == (second.content, second.headers.get("if-match"))
+    first, second = ([(each.method, each.content, each.headers.get("if-match")) for each in wire.requests] for wire in (one, other))
+    assert first == second
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(tocsin.Client, tocsin.AsyncClient), (Schedules, AsyncSchedules), (Jobs, AsyncJobs), (Fanouts, AsyncFanouts)],
+    [
+        (tocsin.Client, tocsin.AsyncClient),
+        (Schedules, AsyncSchedules),
+        (Jobs, AsyncJobs),
+        (Fanouts, AsyncFanouts),
+        *((getattr(blocking_resources, name), getattr(concurrent_resources, f"Async{name}")) for name in RESOURCES),
+    ],
 )
 def test_both_have_the_same_operations_with_the_same_arguments(one: type, other: type) -> None:
     def operations(kind: type) -> dict[str, list[str]]:
@@ -226,7 +306,7 @@ def test_both_have_the_same_operations_with_the_same_arguments(one: type, other:
         return {name: list(inspect.signature(function).parameters) for name, function in found if not name.startswith("_")}
 
     assert operations(one) == operations(other)
-    prefix = {Schedules: "schedules.", Jobs: "jobs.", Fanouts: "fanouts."}.get(one, "")
+    prefix = "" if one is tocsin.Client else f"{one.__name__.lower()}."
     assert {prefix + name for name in operations(one)} - {"close", "lock"} <= VERBS.keys()
 
 

@@ -1,0 +1,39 @@
+"""Definitions: the part of an answer that a PUT takes, and named fields merged into it. Pure; the command uses the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+_STATE: Final = {
+    "tenant": {"name", "uid", "created"},
+    "channel": {"name", "created", "paused", "reason", "paused_at", "flow", "rotated_at", "previous_until", "secret"},
+    "calendar": {"name"},
+    "fleet": {"name", "created", "generation", "resizing"},
+    "schedule": {"id", "tenant", "created", "paused", "revision", "next", "last", "missed", "skipped"},
+}
+"""Members of an answer that are no part of the definition."""
+_WHOLE: Final = frozenset({"retry", "per_key", "payload"})
+"""Objects whose members belong together, so that they are replaced as a whole; a payload is the user's."""
+
+
+def definition(kind: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the definition that an answer of the API shows, without its state."""
+    return {name: value for name, value in answer.items() if name not in _STATE[kind]}
+
+
+def merged(stored: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stored definition with the named fields. Objects are merged member by member, and null removes (RFC 7396)."""
+    found = dict(stored)
+    for name, value in named.items():
+        before = found.pop(name, None)
+        if isinstance(value, dict) and name not in _WHOLE:
+            inside = before if isinstance(before, dict) else {}
+            if name == "headers":
+                # The case of their names does not matter.
+                given = {each.lower() for each in value}
+                inside = {each: text for each, text in inside.items() if each.lower() not in given}
+            found[name] = merged(inside, value)
+        elif value is not None:
+            found[name] = value
+    return found
