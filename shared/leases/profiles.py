@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-DRIFT: Final = 0.01
-"""Maximum relative error of a clock's speed."""
+from ..engine.validity import DRIFT, outlasting
+
 MARGIN: Final = 1.0
 """Seconds between the last act of an owner and the first act of its successor."""
 
@@ -50,7 +50,7 @@ def unsafe_reason(profile: Profile, drain: float = 0.0, *, name: str = "") -> st
     h, v, t = profile.beat, profile.validity, profile.takeover
     if not (0 < h < float("inf") and 0 < v < float("inf") and 0 < t < float("inf")):
         return f"beat, validity and takeover must be positive: {h:g}, {v:g}, {t:g}"
-    least = v * (1 + DRIFT) / (1 - DRIFT) + MARGIN
+    least = outlasting(v) + MARGIN
     if t < least:
         return f"takeover >= validity * {1 + DRIFT:g}/{1 - DRIFT:g} + {MARGIN:g} does not hold: {t:g} < {least:.4g}"
     times = 1.5 if name == "seed" else 3

@@ -11,7 +11,8 @@ from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
 from ..engine.moments import ReceivedAt, SentAt
-from .profiles import DRIFT, Profile
+from ..engine.validity import outlasting
+from .profiles import Profile
 from .rows import ActiveIntents, Expected, Fleet, Partition, Server
 
 # -- decisions of an owner
@@ -134,7 +135,7 @@ def quarantine_end(noticed: float, profile: Profile) -> float:
 
     Servers that have not noticed it may act until the end of their validity on partitions that the stored rows no longer give them.
     """
-    return noticed + profile.validity * (1 + DRIFT) / (1 - DRIFT)
+    return noticed + outlasting(profile.validity)
 
 
 ROW_KEPT: Final = 3600.0

@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from ..core.clock import Millis
+from ..engine.validity import outlasting
 from .rows import EndedAttempt, LockRow, Waiter, mark_of
 from .timings import (
     ASKED_STORED,
-    DRIFT,
     ENDED_KEPT,
     FIRST_RETRY,
     KEPT,
@@ -68,7 +68,7 @@ NO_HOLDER: Final = ""
 def reuse_delay(ttl: Millis) -> Millis:
     """Return the milliseconds from the write of a grant until another caller can get the lock: its holder has stopped by then, however
     large the drift."""
-    return math.ceil(ttl * (1 + DRIFT) / (1 - DRIFT)) + MARGIN
+    return math.ceil(outlasting(ttl)) + MARGIN
 
 
 def free_at(lock: LockRow) -> Millis:

@@ -6,8 +6,6 @@ from typing import Final
 
 from ..core.clock import Millis
 
-DRIFT: Final = 0.01
-"""Largest relative error of a clock's speed: of the holder's and of the storage service's."""
 MARGIN: Final[Millis] = 2000
 """Time between the end of a grant for its holder and for everybody else, beyond drift. The times of storage that are compared may come from
 two of its machines, and `Date` has whole seconds; they are trusted to agree within this."""

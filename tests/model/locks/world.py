@@ -20,16 +20,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from shared.engine.effects import LOST, Get, Write
+from shared.engine.validity import outlasting
 from shared.locks import protocol
 from shared.locks.rows import LockRow, parse_lock
 from shared.locks.rules import Held, LockRequest, Waiting, is_over
-from shared.locks.timings import DRIFT
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Row, WriteRefused
 from tests.model.checking.checker import FROM_HERE, Violation
 from tests.model.checking.machine import Machines
 
 WAIT: Final = 4000
-SLOWEST: Final = (1 + DRIFT) / (1 - DRIFT)
+SLOWEST: Final = outlasting(1)
 """Seconds of storage's clock in a second of the slowest holder's."""
 WALL: Final = 10**9
 """The time of storage at the start of a play, in milliseconds."""

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from shared.engine.thread_runner import ThreadRunner
-from shared.leases.profiles import DRIFT, MARGIN, Profile
+from shared.engine.validity import DRIFT, outlasting
+from shared.leases.profiles import MARGIN, Profile
 from shared.leases.protocol import takeover
 from shared.leases.rows import FLEET, Fleet, Intent, MoveLimits, fleet_key
 from shared.leases.scan_rules import LOOK_WITHIN
@@ -55,7 +56,7 @@ class History:
         stormy = style == "stormy"
         beat = dice.choice((1.0, 1.0, 2.0))
         validity = beat * dice.choice((3.0, 3.0, 4.0))
-        self.profile = Profile(beat, validity, validity * (1 + DRIFT) / (1 - DRIFT) + MARGIN)
+        self.profile = Profile(beat, validity, outlasting(validity) + MARGIN)
         self.partitions = dice.randint(1, 5) if style != "single" else dice.randint(2, 8)
         self.drain = validity * dice.choice((0.2, 0.5, 0.9))
         page_rows = dice.choice((None, None, 1, 2, 3)) if stormy else None

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from shared.leases.profiles import DRIFT, Profile
+from shared.engine.validity import DRIFT
+from shared.leases.profiles import Profile
 from shared.leases.rows import PARTITIONS, parse_partition
 from shared.storage.blocking import run_through
 from shared.storage.names import FLEETS

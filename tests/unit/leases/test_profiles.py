@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from mypy import api
 
 from shared.engine.moments import ReceivedAt, SentAt
+from shared.engine.validity import DRIFT
 from shared.leases import rules
-from shared.leases.profiles import DRIFT, PROFILES, Profile, unsafe_reason
+from shared.leases.profiles import PROFILES, Profile, unsafe_reason
 from tests.paths import ROOT
 
 
