@@ -46,7 +46,8 @@ class MirrorTimeouts:
     stop: seconds after the SEND of its last look at the fence within which an overtaken process has stopped. take: milliseconds after which
     the other side serves, counted from the fence row's own time.
 
-    Safe while `take` is longer than `outlasting(stop)` (`engine/validity.py`). `MirrorPair.wait` adds a second, because the store's time has whole seconds.
+    Safe while `take` is longer than `outlasting(stop)` (`engine/validity.py`). `MirrorPair.wait` adds a second, because the store's time
+    has whole seconds.
     """
 
     stop: float = OWNER_MAY_START
