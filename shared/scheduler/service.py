@@ -40,6 +40,7 @@ from .outcomes.notices import Notices
 from .protocol.mirroring import FIRST, SECOND, Side
 from .recovery import ShardRecovery
 from .shard.queued_ids import QueuedIds
+from .shard_services import ShardServices
 from .state_pass import StatePass
 from .sweeps import Sweeps
 from .wakes.protocol import parse_wake
@@ -124,29 +125,14 @@ class Scheduler:
             return await (await self.serving()).callbacks(rows)
 
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters, notify)
-        counters = self.counters
-        self.firing = Firing(
-            self.runner,
-            clock,
-            ids,
-            settings,
-            directory,
-            senders,
-            counters,
-            self.flow,
-            tell,
-            mirror,
-            process,
-            self.lines,
-            owners,
-            self.wakes,
+        self._services = services = ShardServices(
+            self.runner, tables, clock, ids, settings, self.counters, self.label_index.searchable, self.lines, self.wakes, mirror
         )
+        self.firing = Firing(services, directory, senders, self.flow, tell, owners, process)
         self.express = Express(self.firing, self.runner, clock, ids, settings, self.flow, storage.fresh)
         # On the second account of a pair all events are mirrored, and these need a writer that copies them.
         express = self.express.store if settings.express_events and side == "first" else None
-        self.writer = Writer(
-            self.runner, clock, ids, settings, storage.fresh, mirror, express, self.label_index.searchable, self.lines, self.wakes
-        )
+        self.writer = Writer(services, storage.fresh, express)
         self.notices = Notices(self.runner, tables, clock, directory, self.writer, queued_ids)
         self.end_notes = EndNotes(self.runner, tables, clock, storage.places)
         self.sweeps = Sweeps(self.runner, tables, clock, settings.backlog_per_second, storage.places, mirror, storage.pressure)
@@ -288,21 +274,8 @@ class Scheduler:
         """Changes of single events."""
         from .changes.verbs import Changes
 
-        return Changes(
-            self.runner,
-            self._tables,
-            self.lookup,
-            self.writer,
-            self.clock,
-            self._ids,
-            self._arrivals,
-            self.end_notes,
-            self._mirror,
-            self.label_index.searchable,
-            self.lines,
-            self.firing.serve_now if self._settings.express_events else None,
-            self.wakes,
-        )
+        serve_now = self.firing.serve_now if self._settings.express_events else lambda message: False
+        return Changes(self._services, self.lookup, self.writer, self._arrivals, self.end_notes, serve_now)
 
     @cached_property
     def collapsing(self) -> Collapsing:
@@ -325,7 +298,7 @@ class Scheduler:
         """Calls of receivers that work for long."""
         from .long_work.service import LongWorkCalls
 
-        return LongWorkCalls(self.runner, self.clock, self.firing, self.lines, self.end_notes, self.counters, self._mirror, self.wakes)
+        return LongWorkCalls(self._services, self.firing, self.end_notes)
 
     @cached_property
     def bulk(self) -> BulkJobs:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
-from ...core.clock import Clock, Millis
+from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown, Problem, StorageError
-from ...core.ids import Ids
 from ...core.packing import packs
 from ...delivery.channels.event_target import STORED
-from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
 from ...storage.names import IDS
-from ...storage.ports import Merge, Props, Row, Tables
+from ...storage.ports import Merge, Props, Row
 from ...web.arrivals import Arrivals
 from ...web.etag import check_if_match
 from ...web.problem import conflict, not_found
 from ..end_notes import EndNotes
 from ..facets.fanouts.names import id_names
 from ..ingest.writer import Writer
-from ..key_lines import KeyLines
 from ..keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, parse_address, place_of, shard_tenant
-from ..mirror.pair import Mirror
 from ..model import EventPatch
 from ..protocol.changing import (
     WINDOW,
@@ -55,8 +51,8 @@ from ..receipts import MEMBERS, Received
 from ..rows import COLLAPSE, etag_of_row, withdrawn
 from ..rules import may_change, visible_at
 from ..shard.queued_ids import Queued
+from ..shard_services import ShardServices
 from ..timings import EXPRESS_AHEAD, REDRIVE_FOR, SERVED_WITHIN, WAKE_EARLY
-from ..wakes.service import Wakes
 
 log = logging.getLogger(__name__)
 
@@ -80,29 +76,17 @@ class Changes:
 
     def __init__(
         self,
-        runner: AsyncRunner,
-        tables: Tables,
+        services: ShardServices,
         lookup: EventLookup,
         writer: Writer,
-        clock: Clock,
-        ids: Ids,
         arrivals: Arrivals,
         notes: EndNotes,
-        mirror: Mirror | None = None,
-        searchable: Callable[[str], Awaitable[Collection[str]]] | None = None,
-        lines: KeyLines | None = None,
-        serve_now: Callable[[ShardMessage], bool] | None = None,
-        wakes: Wakes | None = None,
+        serve_now: Callable[[ShardMessage], bool],
     ) -> None:
-        """arrivals: numbers the requests of this process. searchable: returns the names of the labels that a tenant searches by.
-        lines: the lines of ordering keys. serve_now: serves a shard in this process; False if its message must do it, as it always must
-        without this argument. wakes: asked for before the wake-ups of new shards; by default none.
-        """
-        self._wakes = wakes or Wakes(runner, clock)
-        self._serve_now = serve_now or (lambda message: False)
-        self._lines, self._arrivals = lines, arrivals
-        self._mirror, self._searchable = mirror, searchable
-        self._runner, self._tables, self._lookup, self._writer, self._clock, self._ids = runner, tables, lookup, writer, clock, ids
+        """arrivals: numbers the requests of this process. serve_now: serves a shard in this process; False if its message must do it."""
+        self._runner, self._tables, self._clock, self._ids = services.runner, services.tables, services.clock, services.ids
+        self._wakes, self._lines, self._mirror, self._searchable = services.wakes, services.lines, services.mirror, services.searchable
+        self._lookup, self._writer, self._arrivals, self._serve_now = lookup, writer, arrivals, serve_now
         self.notes = notes
         """Takes the ends of events that these changes make."""
 
@@ -135,8 +119,7 @@ class Changes:
                 if answer != "missing":
                     ended = await self._done(tenant, event_id, answer)
                     self.notes.ended(ended)
-                    if self._lines is not None:
-                        await self._lines.left(ended)
+                    await self._lines.left(ended)
                     return
             waiting = self._lookup.queued(tenant, event_id)
             if waiting is None:
@@ -190,9 +173,9 @@ class Changes:
     @asynccontextmanager
     async def _in_line(self, seen: Row | None, due: Millis | None, change: Props) -> AsyncIterator[None]:
         """Give an event with an ordering key its new place in the line before it is changed, and take its former place afterwards."""
-        leaves = seen is not None and self._lines is not None and await self._lines.moving(seen, due, change)
+        leaves = seen is not None and await self._lines.moving(seen, due, change)
         yield
-        if leaves and seen is not None and self._lines is not None:
+        if leaves and seen is not None:
             await self._lines.left(seen)
 
     async def move(
@@ -273,7 +256,7 @@ class Changes:
 
     async def _label(self, tenant: str, row: Row) -> None:
         """File the label rows of a moved event that was stored before its tenant declared the label: its copy has none."""
-        if self._searchable is None or "labels" not in row.props or MARK in row.props:
+        if "labels" not in row.props or MARK in row.props:
             return
         if digests := digests_of(row.props, await self._searchable(tenant)):
             await self._runner.run(file_digests(row.pk, minute_text(moved_wake(row.props, int(row.props["due"]))), digests))

@@ -162,3 +162,10 @@ class Arrivals:
 def _tell(arrival: Arrival, result: str | StorageError | None) -> None:
     if not arrival.result.done():
         arrival.result.set_result(result)
+
+
+def no_arrivals(shard: str) -> Arrivals:
+    """Return the arrivals of a shard at which none arrive: this process did not open it."""
+    none = Arrivals(shard, 0, 0, ())
+    none.close()
+    return none

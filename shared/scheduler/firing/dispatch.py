@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, nullcontext
 from functools import partial
@@ -12,31 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import tracing
 from ...core.errors import Rejected, StorageError
-from ...core.ids import Ids
 from ...core.process_identity import ProcessIdentity
-from ...core.settings import Settings
 from ...delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
-from ...delivery.fleet_owners.model import NoFleets
 from ...delivery.fleet_owners.routing import OwnerRouting
 from ...delivery.flow.service import Flow
-from ...engine.async_runner import AsyncRunner
 from ...engine.leaving import end_within
 from ...storage.ports import Row
 from ...tenants.model import Retry
 from ...tenants.store import TenantDirectory
 from .. import rules
-from ..event_clock import EventClock
 from ..facets.long_work.tokens import WorkTokens
-from ..key_lines import KeyLines
 from ..keys import MIRRORED, is_shard, place_of, shard_tenant
-from ..mirror.pair import Mirror, MirrorGuard
+from ..mirror.pair import MirrorGuard
 from ..protocol import owning
 from ..protocol.dispatch import ShardMessage, ended_owner, parse_messages, postpone, send
 from ..shard.gate import parse_gate, read_gate
 from ..shard.ledger import entry_for
 from ..shard.retries import RetryPolicy, policy_of
+from ..shard_services import ShardServices
 from ..timings import BUSY_OWNERS, MIRROR_ASKED_AGAIN_AFTER, TAKEN_WITHIN
-from ..wakes.service import Wakes
 from .arrivals import Arrivals
 from .attempt import DeliveryAttempts, TenantDelivery
 from .bursts import Bursts
@@ -85,35 +78,27 @@ class Firing:
 
     def __init__(
         self,
-        runner: AsyncRunner,
-        clock: EventClock,
-        ids: Ids,
-        settings: Settings,
+        services: ShardServices,
         directory: TenantDirectory,
         senders: Mapping[str, Sender],
-        counters: Counter[str],
         flow: Flow,
         tell: TellOutcomes,
-        mirror: Mirror | None = None,
-        process: ProcessIdentity | None = None,
-        lines: KeyLines | None = None,
-        owners: OwnerRouting | None = None,
-        wakes: Wakes | None = None,
+        owners: OwnerRouting,
+        process: ProcessIdentity | None,
     ) -> None:
-        """tell: does what is owed to ended events, such as their callbacks. process: names this process in the gates that it holds. None:
-        the owners' process is not known. lines: the lines of ordering keys. owners: the owners of partitions, for fleet channels. wakes:
-        asked for when a shard rests; by default none.
+        """tell: does what is owed to ended events, such as their callbacks. owners: the owners of partitions, for fleet channels. process:
+        names this process in the gates that it holds; None: the owners' process is not known.
         """
-        self._wakes = wakes or Wakes(runner, clock)
-        self._runner, self._clock, self._ids, self._directory = runner, clock, ids, directory
-        self._senders, self._counters, self._flow, self._mirror = senders, counters, flow, mirror
-        self._process, self._tell, self._lines = process, tell, lines
-        self._owners = owners or OwnerRouting(NoFleets(), clock)
+        runner, clock, ids, settings = services.runner, services.clock, services.ids, services.settings
+        self._runner, self._clock, self._ids, self._counters = runner, clock, ids, services.counters
+        self._wakes, self._lines, self._mirror = services.wakes, services.lines, services.mirror
+        self._directory, self._senders, self._flow, self._tell = directory, senders, flow, tell
+        self._owners, self._process = owners, process
         small = round(settings.fire_bytes * SMALL_SHARE)
         self._budget = Budget(settings.fire_bytes - small)
         self._shared = SharedInvocation(clock, small)
         self.tokens = WorkTokens(settings.master_key, settings.base_url)
-        self._bursts = Bursts(runner, clock, ids, counters)
+        self._bursts = Bursts(runner, clock, ids, services.counters)
         self._at_once: set[asyncio.Task[Exception | None]] = set()
         self._tracing = False
         """True if deliveries are traced."""

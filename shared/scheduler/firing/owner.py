@@ -38,7 +38,7 @@ from ..timings import (
     SETTLE_WITHIN,
 )
 from ..wakes.service import Wakes
-from .arrivals import Arrivals
+from .arrivals import Arrivals, no_arrivals
 from .attempt import DeliveryAttempts, unclaimed
 from .due_times import DueTimes
 from .keyed import KeyedEvents
@@ -69,18 +69,18 @@ class Owner:
         clock: Clock,
         flow: Flow,
         tell: TellOutcomes,
-        leaving: Callable[[], bool] = lambda: False,
-        busy: Callable[[], bool] = lambda: False,
-        arrivals: Arrivals | None = None,
-        lines: KeyLines | None = None,
-        wakes: Wakes | None = None,
+        leaving: Callable[[], bool],
+        busy: Callable[[], bool],
+        arrivals: Arrivals | None,
+        lines: KeyLines,
+        wakes: Wakes,
     ) -> None:
         """leaving: returns True when the process is about to end and owners must release their shards. busy: returns True while the process
         serves `BUSY_OWNERS` shards or more, so that waiting for an event costs nothing. arrivals: the events that this process stores
         in the shard while it serves it, for a shard that it has opened (express delivery). lines: the lines of ordering keys.
-        wakes: asked for when the shard rests; by default none.
+        wakes: asked for when the shard rests.
         """
-        self._wakes = wakes or Wakes(runner, clock)
+        self._wakes = wakes
         self._session, self._attempts, self._permission = session, attempts, attempts.permission
         self._runner, self._clock, self._flow, self._leaving, self._busy = runner, clock, flow, leaving, busy
         self._tenant = shard_tenant(session.shard)
@@ -100,12 +100,12 @@ class Owner:
         """Monotonic time at which the oldest of the outcomes came."""
         self._woken = asyncio.Event()
         self._owed = OwedOutcomes(clock, tell, self._add_outcome)
-        waits = attempts.waits
-        self._keyed = KeyedEvents(session, self._tenant, lines, clock, waits, self._woken.set) if lines is not None else None
+        self._keyed = KeyedEvents(session, self._tenant, lines, clock, attempts.waits, self._woken.set)
         self._unowned = UnownedEvents(attempts, clock, succeeds=session.epoch > 1 and not session.succeeds_lost)
-        self._arrivals = arrivals
-        if arrivals is not None:
-            arrivals.running, arrivals.wake_owner = self._running, self._woken.set
+        self._express = arrivals is not None
+        """True for a shard that this process has opened."""
+        self._arrivals = arrivals = arrivals or no_arrivals(session.shard)
+        arrivals.running, arrivals.wake_owner = self._running, self._woken.set
 
     async def run(self) -> None:
         """Serve until the shard rests, is finished, or is lost. Raises `StorageError` if storage stays away; a sweep then repairs."""
@@ -114,7 +114,7 @@ class Owner:
             # Before anything is started: this observes the fence, and copies the new ownership.
             if not await permission.confirm_side():
                 return
-            if self._arrivals is None:
+            if not self._express:
                 # Storage that refuses for a moment costs no take-over, while this owner may still start deliveries.
                 began = self._clock.monotonic()
                 permission.ended = not await self._runner.insist(lambda: owning.load(self._session), permission.covers_now)
@@ -128,8 +128,7 @@ class Owner:
             permission.cancel_watch()
             await self._abandon()
             await permission.watch_ended()
-            if self._keyed is not None:
-                self._keyed.leave()
+            self._keyed.leave()
 
     async def _turn(self) -> bool:
         """Run one round of the loop; return False when the owner is done with the shard."""
@@ -144,14 +143,13 @@ class Owner:
         outcomes = self._take_outcomes(todo)
         room = owning.MAX_CHANGES - owning.rows_of(outcomes)
         arrivals = self._arrivals
-        if arrivals is not None:
-            if going:
-                arrivals.close()
-            room -= len(arrivals.take(room))
+        if going:
+            arrivals.close()
+        room -= len(arrivals.take(room))
         claims = [] if going else todo.claim[:room]
-        if arrivals is not None and outcomes and not claims and self._is_last(arrivals, outcomes):
+        if self._express and outcomes and not claims and self._is_last(arrivals, outcomes):
             return await self._settle_all(arrivals, outcomes)
-        if outcomes or claims or (arrivals is not None and arrivals.storing) or self._permission.heartbeat_due():
+        if outcomes or claims or arrivals.storing or self._permission.heartbeat_due():
             if not await self._step(outcomes, claims):
                 return False
             rows, epoch = self._session.rows, self._session.epoch
@@ -159,12 +157,12 @@ class Owner:
             if owning.rows_of(outcomes) + len(claims) < owning.MAX_CHANGES and not left and self._running:
                 await self._pause(todo)
             return True
-        if todo.finished and not self._running and not (arrivals is not None and arrivals.stays(self._clock.monotonic())):
-            self._close_arrivals()
+        if todo.finished and not self._running and not arrivals.stays(self._clock.monotonic()):
+            self._arrivals.close()
             await self._finish()
             return False
         if not self._running and (todo.rest is not None or going):
-            self._close_arrivals()
+            self._arrivals.close()
             await self._rest(self._clock.now() if going else todo.rest, todo)
             return False
         await self._pause(todo)
@@ -180,11 +178,9 @@ class Owner:
         self._holds = None if going else FREE
         blocked: dict[str, Millis] = {}
         skips: Mapping[str, rules.RowOutcome] = {}
-        if self._keyed is not None:
-            self._keyed.begin()
+        self._keyed.begin()
         if todo.claim and not going:
             blocked = await self._unowned.blocked(self._session.rows, todo.claim)
-        if self._keyed is not None and todo.claim and not going:
             # Those that wait for an owner ask for no turn, which they could not use.
             blocked |= await self._keyed.blocked([rk for rk in todo.claim if rk not in blocked], self._outcomes)
             skips = await self._keyed.skips()
@@ -206,7 +202,7 @@ class Owner:
                 todo = rules.agenda(rows, self._session.epoch, self._clock.now(), policy, holds, patience, blocked)
         todo.settle.update({rk: silence(rows[rk], policy(rows[rk]), self._clock.now()) for rk in todo.silent})
         todo.settle.update(skips)
-        if self._keyed is not None and todo.claim:
+        if todo.claim:
             # Time has passed since the turns were asked for: an event that can be claimed only now has none.
             todo = todo._replace(claim=[rk for rk in todo.claim if self._keyed.considered(rk)])
         return todo
@@ -257,27 +253,26 @@ class Owner:
 
     async def _step(self, outcomes: Mapping[str, rules.RowOutcome], claims: list[str]) -> bool:
         sent = self._clock.monotonic()
-        entries = self._arrivals.entries if self._arrivals is not None else ()
+        entries = self._arrivals.entries
         rows = self._session.rows
-        keyed = {rk: rows[rk] for rk in outcomes if rk in rows and has_line(rows[rk].props)} if self._keyed is not None else {}
+        keyed = {rk: rows[rk] for rk in outcomes if rk in rows and has_line(rows[rk].props)}
         try:
             serving = await self._runner.insist(lambda: owning.step(self._session, outcomes, claims, entries), self._permission.covers_now)
         except Rejected as error:
-            if self._arrivals is None or not entries:
+            if not entries:
                 raise
             # One event that storage refuses must not fail the others.
             self._arrivals.fail(error)
             self._outcomes = {**outcomes, **self._outcomes}
             return True
-        if self._arrivals is not None:
-            self._arrivals.settle(self._session.rows)
+        self._arrivals.settle(self._session.rows)
         if not serving:
             return self._lose()
         # Validity counts from the SEND; a step that had to fence and try again only makes this earlier than necessary.
         self._permission.renew(sent)
         self._attempts.waits.storage(sent)
         self._start_claimed()
-        if keyed and self._keyed is not None:
+        if keyed:
             # Only now: whoever gets the turn finds the outcome stored.
             await self._keyed.settled(outcomes, keyed)
         return True
@@ -307,10 +302,6 @@ class Owner:
         await self._runner.run(express.close_done(self._session, entry, self._permission.before_end(entry)))
         return False
 
-    def _close_arrivals(self) -> None:
-        if self._arrivals is not None:
-            self._arrivals.close()
-
     def _start_claimed(self) -> None:
         """Start a task for each event with a stored claim."""
         # An event that ended during the transaction is still claimed until the next one settles it: it must not start a second time.
@@ -319,14 +310,13 @@ class Owner:
             lane = self._flow.lanes.lane(self._tenant, str(row.props["channel"]))
             lane.enter(self)
             self._running[rk] = lane
-            start = self._keyed.start_of(rk) if self._keyed is not None else 0
-            self._due_times.add(max(int(row.props["due"]), int(row.props.get("next", 0)), start), (row, lane))
+            start = max(int(row.props["due"]), int(row.props.get("next", 0)), self._keyed.start_of(rk))
+            self._due_times.add(start, (row, lane))
         self._recount()
 
     def _recount(self) -> None:
         """Bring the totals of express delivery up to date."""
-        if self._arrivals is not None:
-            self._arrivals.recount()
+        self._arrivals.recount()
 
     def _begin(self, event: tuple[Row, Lane]) -> None:
         """Attempt the delivery of a claimed event, which is due."""
@@ -360,8 +350,8 @@ class Owner:
         if todo.look is not None and not self._running:
             until = min(max(0.001, (todo.look - self._clock.now()) / 1000), HEARTBEAT_EVERY)
         ends = self._clock.monotonic() + until
-        while not self._all_ended() and not (self._arrivals is not None and self._arrivals.pending):
-            if self._keyed is not None and self._keyed.woken:
+        while not self._all_ended() and not self._arrivals.pending:
+            if self._keyed.woken:
                 return
             if self._outcomes:
                 # Later than the tick too: outcomes that come soon after the first one share its transaction, and so do the next claims.
@@ -379,16 +369,16 @@ class Owner:
 
     def _settles_within(self) -> float:
         """Return the seconds after which the oldest outcome is stored."""
-        if self._arrivals is not None:
+        if self._express:
             return EXPRESS_LINGER
-        return KEYED_SETTLE if self._keyed is not None and self._keyed.urgent else SETTLE_WITHIN
+        return KEYED_SETTLE if self._keyed.urgent else SETTLE_WITHIN
 
     def _all_ended(self) -> bool:
         """Return True if outcomes are to be settled before the tick because nothing else runs.
 
         While deliveries run, they go first and are settled together.
         """
-        if self._arrivals is not None and self._arrivals.lingers:
+        if self._arrivals.lingers:
             return False
         return bool(self._outcomes) and not self._running
 
@@ -417,8 +407,7 @@ class Owner:
         open_rows = [row for row in session.rows.values() if row.props["state"] not in rules.FINAL]
         retries = todo.retries if wake == todo.rest else all(row.props["state"] == "retrying" for row in open_rows)
         near = wake <= now + self._wakes.horizons.alone
-        if self._keyed is not None:
-            await self._keyed.give_back()
+        await self._keyed.give_back()
         # Again, because a shard that is not released must wait until its owner counts as gone.
         held = self._held()
         rested = await self._runner.insist(
@@ -428,14 +417,14 @@ class Owner:
         first = sum(wake <= rules.due_at(row.props) <= wake + CLAIM_AHEAD for row in open_rows)
         if rested and (not near or not retries):
             # Express delivery runs in a process that answers requests, and keeps no instance of the shards' queue alive.
-            await self._wakes.ask(rules.visible_at(wake, first), sent=near, warm=self._arrivals is None)
+            await self._wakes.ask(rules.visible_at(wake, first), sent=near, warm=not self._express)
         if rested and near:
             message = ShardMessage(session.shard, session.held.gate.index)
             await self._runner.run(announce(message, rules.visible_at(wake, first), retries_only=retries))
         # A user who resumed the channel before the index row said that the shard rests has not woken this shard.
         if self._paused and await self._flow.resumed(self._tenant, self._paused):
             await self._runner.run(send(ShardMessage(session.shard, session.held.gate.index), now, retries_only=True))
-        if self._keyed is not None and self._keyed.woken:
+        if self._keyed.woken:
             # A turn has come free while the shard was being released.
             await self._runner.run(send(ShardMessage(session.shard, session.held.gate.index), now))
         await self._permission.confirm_side()

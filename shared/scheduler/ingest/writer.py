@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from ...core import backoff
-from ...core.clock import Clock, Millis
+from ...core.clock import Millis
 from ...core.errors import StorageError, Unavailable
-from ...core.ids import Ids
 from ...core.loop_turns import EVENTS, LoopTurns
-from ...core.settings import Settings
-from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Props, Row
 from ..facets.fanouts.names import MADE
-from ..key_lines import KeyLines
-from ..keys import HOME, Address, server_id
-from ..mirror.pair import Mirror
+from ..keys import Address, server_id
 from ..overlap import has_line
 from ..protocol.changing import find
 from ..protocol.ingest import Entry, FreshId, KnownId, known_id, register_id
@@ -30,7 +25,7 @@ from ..protocol.label_rows import mark_of
 from ..protocol.mirroring import mirror_event, mirror_id
 from ..protocol.reusing import reuse_id
 from ..rows import FANOUT, EventToStore
-from ..wakes.service import Wakes
+from ..shard_services import ShardServices
 from .account_rotation import AccountRotation
 from .announcer import Announcer
 from .open_shards import FillingShard, FillingShards, PendingEntry, Sink
@@ -74,36 +69,19 @@ type StoreExpress = Callable[[str, Sequence[EventToStore]], Awaitable[list[Store
 class Writer:
     """Stores events. One per process; belongs to one event loop."""
 
-    def __init__(
-        self,
-        runner: AsyncRunner,
-        clock: Clock,
-        ids: Ids,
-        settings: Settings,
-        fresh: Sequence[str] = (HOME,),
-        mirror: Mirror | None = None,
-        express: StoreExpress | None = None,
-        searchable: Callable[[str], Awaitable[Collection[str]]] | None = None,
-        lines: KeyLines | None = None,
-        wakes: Wakes | None = None,
-    ) -> None:
-        """fresh: the places that take new shards. mirror: for mirrored events, if there is a second account. express: takes the events that
-        this process delivers itself. searchable: returns the names of the labels that a tenant searches by.
-        lines: the lines of ordering keys. wakes: asked for before each shard's wake-up; by default none.
-        """
-        self._lines = lines
-        self._searchable = searchable
+    def __init__(self, services: ShardServices, fresh: Sequence[str], express: StoreExpress | None) -> None:
+        """fresh: the places that take new shards. express: takes the events that this process delivers itself; None: it delivers none."""
+        self._lines, self._mirror, self._searchable = services.lines, services.mirror, services.searchable
+        self._runner, self._clock, self._ids = runner, clock, ids = services.runner, services.clock, services.ids
         self._express = express
-        self._mirror = mirror
-        self._runner, self._clock, self._ids = runner, clock, ids
         self.announcer = Announcer(runner, clock)
         """Sends the messages of its shards."""
         rota = AccountRotation(fresh, clock)
-        self._fillings = FillingShards(ids, settings, rota)
+        self._fillings = FillingShards(ids, services.settings, rota)
         self._naming: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
         self._filler = ShardFiller(
-            runner, clock, rota, self.announcer, mirror, self._in_flight, self._fillings.most, wakes or Wakes(runner, clock)
+            runner, clock, rota, self.announcer, services.mirror, self._in_flight, self._fillings.most, services.wakes
         )
 
     async def store(self, tenant: str, events: Sequence[EventToStore], *, posted: bool = False) -> list[Stored | StorageError]:
@@ -114,7 +92,7 @@ class Writer:
         results: list[Stored | StorageError | None] = [None] * len(events)
         turns = LoopTurns(MANY)
         await turns.spend(len(events))
-        if self._searchable is not None and (labelled := [event for event in events if "labels" in event.props]):
+        if labelled := [event for event in events if "labels" in event.props]:
             # Here, because an event may have waited in the ingest queue since before its label was declared.
             searchable = await self._searchable(tenant)
             for event in labelled:
@@ -270,7 +248,7 @@ class Writer:
             if events[number].id is None:
                 events[number].props["id"] = server_id(filling.opened.shard, row)
             await turns.spend()
-        if self._lines is not None and any(has_line(events[number].props) for number, *_ in places):
+        if any(has_line(events[number].props) for number, *_ in places):
             # Before they are stored: whoever finds a later event of the key finds the ticket of this one.
             try:
                 await self._lines.line_up(tenant, [(events[each].props, Address(into.opened.shard, row)) for each, into, row in places])

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from ...core.clock import Clock, Millis, to_text
+from ...core.clock import Millis, to_text
 from ...core.errors import Problem, StorageError
-from ...engine.async_runner import AsyncRunner
 from ...engine.effects import Steps
 from ...storage.ports import Props
 from ...web.problem import conflict, too_many
 from ..end_notes import EndNotes
 from ..facets.long_work.rules import HeldToken, completed, failed, heard, refusal
 from ..firing.dispatch import Firing
-from ..key_lines import KeyLines
 from ..keys import MIRRORED, Address, index_key, parse_server_id, place_of, shard_tenant
-from ..mirror.pair import Mirror
 from ..protocol.completing import WorkSettled, extend_work, settle_work
 from ..protocol.dispatch import ShardMessage, send
 from ..protocol.mirroring import mirror_event
 from ..rows import shown_state
 from ..rules import RowOutcome, is_over, visible_at
 from ..shard.owed import OWED
-from ..wakes.service import Wakes
+from ..shard_services import ShardServices
 from ..work_rows import noted_work, work_of
 from .call_rates import CallRates
 from .model import FailIn
@@ -49,22 +45,11 @@ _GONE = "The event is no longer stored."
 class LongWorkCalls:
     """The calls about long work. One per process."""
 
-    def __init__(
-        self,
-        runner: AsyncRunner,
-        clock: Clock,
-        firing: Firing,
-        lines: KeyLines,
-        notes: EndNotes,
-        counters: Counter[str],
-        mirror: Mirror | None = None,
-        wakes: Wakes | None = None,
-    ) -> None:
-        """wakes: asked for where the work's shard needs an owner later; by default none."""
-        self._wakes = wakes or Wakes(runner, clock)
-        self._lines, self._notes = lines, notes
-        self._runner, self._clock, self._firing, self._counters, self._mirror = runner, clock, firing, counters, mirror
-        self._rates = CallRates(clock)
+    def __init__(self, services: ShardServices, firing: Firing, notes: EndNotes) -> None:
+        self._wakes, self._lines, self._mirror = services.wakes, services.lines, services.mirror
+        self._runner, self._clock, self._counters = services.runner, services.clock, services.counters
+        self._firing, self._notes = firing, notes
+        self._rates = CallRates(services.clock)
         self._announced: dict[str, Millis] = {}
         """Times for which this process has asked for owners of shards, by shard."""
 

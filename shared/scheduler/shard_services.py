@@ -1,0 +1,35 @@
+"""What every part of the scheduler that stores, serves or changes shards works with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection
+from typing import NamedTuple
+
+from ..core.ids import Ids
+from ..core.settings import Settings
+from ..engine.async_runner import AsyncRunner
+from ..storage.ports import Tables
+from .event_clock import EventClock
+from .key_lines import KeyLines
+from .mirror.pair import Mirror
+from .wakes.service import Wakes
+
+
+class ShardServices(NamedTuple):
+    """One for each process and account.
+
+    searchable: returns the names of the labels that a tenant searches by. lines: the lines of ordering keys. wakes: asked for before each
+    shard's wake-up. mirror: for mirrored events; None without a second account.
+    """
+
+    runner: AsyncRunner
+    tables: Tables
+    clock: EventClock
+    ids: Ids
+    settings: Settings
+    counters: Counter[str]
+    searchable: Callable[[str], Awaitable[Collection[str]]]
+    lines: KeyLines
+    wakes: Wakes
+    mirror: Mirror | None
