@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from ..core.durations import Duration
+from ..web.fields.durations import Duration
 from ..web.fields.types import Maybe, Strict
 
 DAY = 86_400_000

@@ -10,8 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any, Unpack
 from urllib.parse import parse_qsl, quote
 
-from pydantic import TypeAdapter
-
 from ..core.label_text import labels_text
 from .exchange import ApiCall, ApiReply, Recovery, json_reader, read_empty, refusal
 from .model import (
@@ -33,20 +31,21 @@ from .model import (
     to_json_fields,
     to_json_value,
 )
+from .reading import reader_of
 
-_EVENTS = json_reader(AnswerPage[Event].model_validate)
-_SCHEDULES = json_reader(AnswerPage[Schedule].model_validate)
-_OCCURRENCES = json_reader(AnswerPage[Occurrence].model_validate)
-_LOADS = json_reader(AnswerPage[MinuteLoad].model_validate)
-_HEARTBEAT = json_reader(Heartbeat.model_validate)
-_BACKFILL = json_reader(Backfill.model_validate)
-_ONE_EVENT = json_reader(Event.model_validate, tagged=True)
-_FANOUT = json_reader(Fanout.model_validate)
-_REPORT = json_reader(FanoutReport.model_validate)
-_ONE_JOB = json_reader(BulkJob.model_validate)
-_JOBS = json_reader(AnswerPage[BulkJob].model_validate)
-ONE_SCHEDULE = json_reader(Schedule.model_validate, tagged=True)
-_LINES: TypeAdapter[tuple[BatchLine, ...]] = TypeAdapter(tuple[BatchLine, ...])
+_EVENTS = json_reader(reader_of(AnswerPage[Event]))
+_SCHEDULES = json_reader(reader_of(AnswerPage[Schedule]))
+_OCCURRENCES = json_reader(reader_of(AnswerPage[Occurrence]))
+_LOADS = json_reader(reader_of(AnswerPage[MinuteLoad]))
+_HEARTBEAT = json_reader(reader_of(Heartbeat))
+_BACKFILL = json_reader(reader_of(Backfill))
+_ONE_EVENT = json_reader(reader_of(Event), tagged=True)
+_FANOUT = json_reader(reader_of(Fanout))
+_REPORT = json_reader(reader_of(FanoutReport))
+_ONE_JOB = json_reader(reader_of(BulkJob))
+_JOBS = json_reader(reader_of(AnswerPage[BulkJob]))
+ONE_SCHEDULE = json_reader(reader_of(Schedule), tagged=True)
+_LINES = reader_of(tuple[BatchLine, ...])
 _NAME = re.compile(r"[A-Za-z0-9_:@~.-]{1,200}")
 _OPTIONS = EventOptions.__optional_keys__ | EventOptions.__required_keys__
 _RECURRENCE = ScheduleOptions.__optional_keys__ | ScheduleOptions.__required_keys__
@@ -114,7 +113,7 @@ def redrive_fanout(id: str) -> ApiCall[FanoutReport]:
 
 
 def batch(lines: Sequence[bytes], *, repeatable: bool) -> ApiCall[tuple[BatchLine, ...]]:
-    read = json_reader(lambda document: _LINES.validate_python(document["results"]))
+    read = json_reader(lambda document: _LINES(document["results"]))
     return ApiCall("POST", "events/batch", read, body=b"\n".join(lines), media="application/x-ndjson", repeatable=repeatable, slow=True)
 
 
@@ -228,11 +227,11 @@ def cancel_job(id: str) -> ApiCall[BulkJob]:
 
 
 def sizes() -> ApiCall[Sizes]:
-    return ApiCall("GET", "limits", json_reader(Sizes.model_validate))
+    return ApiCall("GET", "limits", json_reader(reader_of(Sizes)))
 
 
 def stats() -> ApiCall[Stats]:
-    return ApiCall("GET", "stats", json_reader(Stats.model_validate))
+    return ApiCall("GET", "stats", json_reader(reader_of(Stats)))
 
 
 def load(since: datetime | None, until: datetime | None) -> ApiCall[tuple[MinuteLoad, ...]]:

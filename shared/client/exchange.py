@@ -20,12 +20,10 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-from pydantic_core import from_json
-
 from ..core import backoff
 from .errors import Fault, Refused, Unreachable, Unreadable, kind_of
 from .model import Event
+from .reading import Misfit, read_json
 
 _SURELY_UNCHANGED = (409, 425, 429)
 _MAYBE = (502, 503, 504)
@@ -187,7 +185,7 @@ def _faults(found: Any) -> list[Fault]:
 
 def _json(body: bytes) -> Any:
     try:
-        return from_json(body)
+        return read_json(body)
     except ValueError:
         return None
 
@@ -204,14 +202,13 @@ def json_reader[T](shape: Callable[[Any], T], *, tagged: bool = False) -> Callab
 
     def read(reply: ApiReply) -> T:
         try:
-            document = from_json(reply.body)
+            document = read_json(reply.body)
             if tagged:
                 document["etag"] = reply.headers.get("etag")
             return shape(document)
         except (ValueError, TypeError, LookupError, AttributeError) as wrong:
-            # The message names fields only: pydantic's own message would repeat values, which may be secret.
-            names = sorted({str(error["loc"][0]) for error in wrong.errors() if error["loc"]}) if isinstance(wrong, ValidationError) else []
-            where = f": {', '.join(names)}" if names else ""
+            # The message names fields only: values may be secret.
+            where = f": {wrong}" if isinstance(wrong, Misfit) else ""
             raise Unreadable(f"status {reply.status}, but the body does not fit this API{where}") from None
 
     return read

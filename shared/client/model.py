@@ -6,13 +6,13 @@ Answers are read with tolerance: unknown fields of a newer service are ignored, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Any, Literal, Required, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from ..core.clock import to_millis, to_text
 from ..core.durations import format_duration
+from .reading import answer
 
 FINAL = frozenset({"delivered", "dead", "cancelled", "lapsed"})
 """States that an event does not leave, except by the redrive of a dead one."""
@@ -84,11 +84,8 @@ class NewEvent(EventOptions, total=False):
     """Instead of `channel`: 2 to 10 channels, each of which gets an event. Its `BatchLine` names the fan-out."""
 
 
-class _AnswerModel(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class ReceiverAnswer(_AnswerModel):
+@answer
+class ReceiverAnswer:
     """The head of a receiver's answer, with the channel's secrets masked."""
 
     content_type: str | None = None
@@ -100,7 +97,8 @@ class ReceiverAnswer(_AnswerModel):
     """None unless the channel keeps them."""
 
 
-class Attempt(_AnswerModel):
+@answer
+class Attempt:
     """One attempt to deliver an event."""
 
     at: datetime
@@ -113,7 +111,8 @@ class Attempt(_AnswerModel):
     """Only of an event that was read by its id, and only if the channel keeps it: by default, of failed attempts."""
 
 
-class LateReason(_AnswerModel):
+@answer
+class LateReason:
     """A part of an event's lateness."""
 
     reason: str
@@ -122,7 +121,8 @@ class LateReason(_AnswerModel):
     text: str
 
 
-class EventRetry(_AnswerModel):
+@answer
+class EventRetry:
     """The parts of its tenant's retry policy that an event overrides; None for the others."""
 
     attempts: int | None = None
@@ -132,7 +132,8 @@ class EventRetry(_AnswerModel):
     schedule: tuple[timedelta, ...] | None = None
 
 
-class ChannelHold(_AnswerModel):
+@answer
+class ChannelHold:
     """The reason why an event that is due is not delivered."""
 
     reason: str
@@ -148,7 +149,8 @@ class ChannelHold(_AnswerModel):
     """With `partition-owner`: the reason why the partition cannot be delivered to."""
 
 
-class ReceiverWork(_AnswerModel):
+@answer
+class ReceiverWork:
     """The work of a receiver that completes the event later."""
 
     attempt: int
@@ -162,16 +164,18 @@ class ReceiverWork(_AnswerModel):
     last_heartbeat: datetime | None = None
 
 
-class EventTarget(_AnswerModel):
+@answer
+class EventTarget:
     """What an event changes of the requests to its http channel."""
 
     path: str | None = None
-    query: Mapping[str, str] = Field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
     method: str = "POST"
-    headers: Mapping[str, str] = Field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Event(_AnswerModel):
+@answer
+class Event:
     """The present state of an event."""
 
     id: str
@@ -187,7 +191,7 @@ class Event(_AnswerModel):
     flex: timedelta | None = None
     durability: str = "standard"
     retry: EventRetry | None = None
-    labels: Mapping[str, str] = Field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     ordering_key: str | None = None
     fanout: str | None = None
     """The id of the fan-out that the event is one of."""
@@ -224,7 +228,8 @@ class Event(_AnswerModel):
         return self.state in FINAL
 
 
-class Fanout(_AnswerModel):
+@answer
+class Fanout:
     """A fan-out: the events that one request made, one for each of its channels."""
 
     id: str
@@ -239,7 +244,8 @@ class Fanout(_AnswerModel):
         return all(event.final for event in self.events)
 
 
-class FanoutLine(_AnswerModel):
+@answer
+class FanoutLine:
     """What a change did to one event of a fan-out."""
 
     id: str
@@ -251,7 +257,8 @@ class FanoutLine(_AnswerModel):
     problem: Mapping[str, Any] | None = None
 
 
-class FanoutReport(_AnswerModel):
+@answer
+class FanoutReport:
     """What a change did to each event of a fan-out."""
 
     id: str
@@ -264,7 +271,8 @@ class FanoutReport(_AnswerModel):
         return tuple(line for line in self.results if line.problem is not None)
 
 
-class BatchLine(_AnswerModel):
+@answer
+class BatchLine:
     """The result of one event of a batch."""
 
     index: int
@@ -280,7 +288,8 @@ class BatchLine(_AnswerModel):
         return self.status < 300
 
 
-class Batch(_AnswerModel):
+@answer
+class Batch:
     """The results of a batch, one line per event, in their order."""
 
     results: tuple[BatchLine, ...] = ()
@@ -296,7 +305,8 @@ class Batch(_AnswerModel):
         return tuple(line for line in self.results if not line.ok)
 
 
-class Lateness(_AnswerModel):
+@answer
+class Lateness:
     """Lateness of deliveries in milliseconds; None if there were no deliveries."""
 
     p50: int | None = None
@@ -304,7 +314,8 @@ class Lateness(_AnswerModel):
     max: int | None = None
 
 
-class ChannelStats(_AnswerModel):
+@answer
+class ChannelStats:
     """The figures of one channel."""
 
     state: str = ""
@@ -316,7 +327,8 @@ class ChannelStats(_AnswerModel):
     late_ms: Lateness = Lateness()
 
 
-class Stats(_AnswerModel):
+@answer
+class Stats:
     """Numbers of a tenant's events: open ones now, ended ones of the last day."""
 
     open: int
@@ -341,10 +353,11 @@ class Stats(_AnswerModel):
     mirror_lag_ms: int | None = None
     """Delay of the copies in the second account, in milliseconds; None if nothing is mirrored."""
     late_ms: Lateness = Lateness()
-    channels: Mapping[str, ChannelStats] = Field(default_factory=dict)
+    channels: Mapping[str, ChannelStats] = field(default_factory=dict)
 
 
-class Sizes(_AnswerModel):
+@answer
+class Sizes:
     """The sizes that the app accepts, in bytes unless the name says otherwise."""
 
     batch_bytes: int
@@ -353,28 +366,32 @@ class Sizes(_AnswerModel):
     payload_bytes: int
 
 
-class MinuteLoad(_AnswerModel):
+@answer
+class MinuteLoad:
     """The number of events that are due in one minute."""
 
     minute: datetime
     scheduled: int
 
 
-class CatchUp(_AnswerModel):
+@answer
+class CatchUp:
     """The occurrences that fire late if the app missed them in an outage: none, last or all, up to `within` ago."""
 
     policy: str
     within: timedelta | None = None
 
 
-class SkippedOccurrences(_AnswerModel):
+@answer
+class SkippedOccurrences:
     """The occurrences of a schedule that were skipped, because the one before had not ended. last: due time of the last of them."""
 
     count: int
     last: datetime
 
 
-class Schedule(_AnswerModel):
+@answer
+class Schedule:
     """The present state of a recurring schedule."""
 
     id: str
@@ -441,7 +458,8 @@ class ScheduleOptions(TypedDict, total=False):
     """Channel that gets a callback of each occurrence that is dead or lapsed."""
 
 
-class Heartbeat(_AnswerModel):
+@answer
+class Heartbeat:
     """A heartbeat monitor. state: `alive`, or `silent` if no call came in time. due: when the next call must have come."""
 
     name: str
@@ -451,7 +469,8 @@ class Heartbeat(_AnswerModel):
     event: str | None = None
 
 
-class Backfill(_AnswerModel):
+@answer
+class Backfill:
     """The events of a backfill. existing: those that an earlier call with this id made."""
 
     id: str
@@ -459,7 +478,8 @@ class Backfill(_AnswerModel):
     existing: int
 
 
-class Occurrence(_AnswerModel):
+@answer
+class Occurrence:
     """A coming occurrence of a schedule."""
 
     at: datetime
@@ -469,7 +489,8 @@ class Occurrence(_AnswerModel):
     """`gap` or `fold` if a clock change moved the occurrence from the time that the expression gives."""
 
 
-class BulkJob(_AnswerModel):
+@answer
+class BulkJob:
     """A bulk job, with its count, its progress and its report."""
 
     id: str
@@ -486,7 +507,7 @@ class BulkJob(_AnswerModel):
     skipped: int = 0
     """Events that no longer matched when the job came to them."""
     failed: int = 0
-    reasons: Mapping[str, int] = Field(default_factory=dict)
+    reasons: Mapping[str, int] = field(default_factory=dict)
     failures: tuple[Mapping[str, Any], ...] = ()
     """The first failed events, each with `id` and `reason`."""
     created: datetime
@@ -494,7 +515,8 @@ class BulkJob(_AnswerModel):
     ended: datetime | None = None
 
 
-class AnswerPage[T](_AnswerModel):
+@answer
+class AnswerPage[T]:
     """A page of a list."""
 
     items: tuple[T, ...]

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import from_json
-
 from ..core import long_work, signing
 from ..core.clock import Clock, SystemClock, to_datetime
 from ..core.durations import parse_time
 from .errors import BadDelivery
+from .reading import read_json
 
 if TYPE_CHECKING:
     from .work import Work
@@ -92,7 +91,7 @@ def _read(headers: Mapping[str, str], body: bytes) -> Delivery:
         late=timedelta(milliseconds=int(headers["ce-tocsinlatems"])),
         tenant=source[1],
         channel=source[2],
-        payload=from_json(body),
+        payload=read_json(body),
         body=body,
         work=_work(headers),
     )

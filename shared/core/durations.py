@@ -1,4 +1,4 @@
-"""ISO 8601 durations and RFC 3339 times as the API speaks them, and pydantic types for both.
+"""ISO 8601 durations and RFC 3339 times as the API speaks them.
 
 Durations are exact: weeks, days, hours, minutes, seconds (with a fraction down to a millisecond). Years and months are refused, for
 they have no fixed length.
@@ -9,11 +9,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
-
-from .clock import Millis, to_millis, to_text
+from .clock import Millis, to_millis
 
 _DURATION = re.compile(
     r"P(?:(?P<w>\d{1,6})W)?(?:(?P<d>\d{1,7})D)?(?:T(?:(?P<h>\d{1,8})H)?(?:(?P<m>\d{1,9})M)?(?:(?P<s>\d{1,11})(?:[.,](?P<f>\d{1,3}))?S)?)?"
@@ -82,36 +79,6 @@ def parse_time(text: str) -> Millis:
     if not MIN_TIME <= millis <= MAX_TIME:
         raise ValueError("not within the years 1 to 9999 in UTC")
     return millis
-
-
-def _duration(value: Any) -> Millis:
-    if not isinstance(value, str):
-        raise ValueError("a duration is a string like PT30S")
-    return parse_duration(value)
-
-
-def _time(value: Any) -> Millis:
-    if not isinstance(value, str):
-        raise ValueError("a time is a string like 2026-11-21T10:21:55.250Z")
-    return parse_time(value)
-
-
-Duration = Annotated[
-    int,
-    BeforeValidator(_duration),
-    PlainSerializer(format_duration, return_type=str),
-    # No format: that of JSON Schema refuses weeks beside days, which are taken.
-    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["PT30S"]}),
-]
-"""Milliseconds inside, ISO 8601 outside."""
-
-Time = Annotated[
-    int,
-    BeforeValidator(_time),
-    PlainSerializer(to_text, return_type=str),
-    WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-11-21T10:21:55.250Z"]}),
-]
-"""Milliseconds since 1970 inside, RFC 3339 outside (UTC, milliseconds, `Z`)."""
 
 
 def retry_after_of(header: str | None, now: Millis, longest: float) -> float | None:

@@ -8,13 +8,13 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from ..checkpoints.model import ReplicaOut
 from ..checkpoints.settings import DAY, FleetCheckpoints
-from ..core.durations import Duration
 from ..leases.model import IntentOut
 from ..leases.profiles import PROFILES, Profile, unsafe_reason
 from ..leases.rows import MAX_PARTITIONS, ServerState
 from ..leases.service.resize.model import ResizingOut
 from ..maintenance.model import NodeMaintenance
 from ..maintenance.settings import FleetMaintenance
+from ..web.fields.durations import Duration
 from ..web.fields.types import Maybe, Name, Stamp, Strict
 
 DEFAULT_DRAIN = 10_000

@@ -77,6 +77,11 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     own = _OWN_NAMES.get(name, name)
-    found = getattr(import_module(_HOMES.get(own, ".node.keeper"), __name__), own)
+    try:
+        found = getattr(import_module(_HOMES.get(own, ".node.keeper"), __name__), own)
+    except ModuleNotFoundError as missing:
+        from ..core.errors import missing_extra
+
+        raise missing_extra(f"tocsin.leases.{name}", missing, "node") from missing
     globals()[name] = found
     return found

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from ..core.durations import Duration, Time
+from ..web.fields.durations import Duration, Time
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.types import Maybe, NodeName, Note, Stamp, Strict
 from .decisions.approvals import ApprovalOutcome

@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from ..core.clock import Millis
-from ..core.durations import MAX_TIME, Duration, Time
+from ..core.durations import MAX_TIME
 from ..core.label_text import parse_labels
 from ..delivery.channels.event_target import EventTarget
 from ..delivery.flow.rules import HoldReason
 from ..delivery.notices import NoticeKind
 from ..tenants.model import Durability, LabelName, Pauses, refuse_two_kinds
+from ..web.fields.durations import Duration, Time
 from ..web.fields.error_texts import TEXT, Shaped
 from ..web.fields.params import Flag, Moment, NotBeforeFrom, Paging, Query
 from ..web.fields.types import Maybe, Name, Stamp, Strict, removable

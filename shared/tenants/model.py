@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Protocol, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from ..core.clock import Millis
-from ..core.durations import Duration, Time
 from ..delivery.entra.grants import MOST_AUDIENCES, EntraAudience
 from ..delivery.notices import KINDS, NoticeKind
+from ..web.fields.durations import Duration, Time
 from ..web.fields.error_texts import Shaped
 from ..web.fields.types import Maybe, Name, NodeName, Note, Stamp, Strict
 

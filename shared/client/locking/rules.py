@@ -17,13 +17,12 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from pydantic_core import from_json
-
 from ...core import backoff
 from ...core.durations import format_duration
 from ..calls import encode
 from ..errors import LockHeld, Refused, Unreachable, Unreadable
 from ..exchange import ApiCall, ApiReply, CallSteps, ConnectionFailure, RetrySettings, SendCall, Sleep, exchange, read_empty, refusal
+from ..reading import read_json
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +198,7 @@ def _grant(reply: ApiReply, sent: float) -> LockGrant:
 
 def _document(reply: ApiReply, *names: str) -> dict[str, Any]:
     try:
-        found = from_json(reply.body)
+        found = read_json(reply.body)
     except ValueError:
         found = None
     if not isinstance(found, dict) or not found.keys() >= set(names):

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self, get_args
 from pydantic import Field, StringConstraints, model_validator
 
 from ...core.clock import Millis
-from ...core.durations import Duration
+from ...web.fields.durations import Duration
 from ...web.fields.error_texts import Shaped
 from ...web.fields.types import Maybe, Strict
 from ..entra.grants import Audience

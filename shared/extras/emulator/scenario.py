@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, JsonValue, StringConstraints, TypeAdapter, ValidationError, model_validator
 
-from ...core.durations import Duration, parse_duration
+from ...core.durations import parse_duration
 from ...core.errors import Problem, TocsinError
 from ...maintenance.agent.config.config import BadConfig, parse
+from ...web.fields.durations import Duration
 from ...web.fields.error_texts import Shaped
 from ...web.fields.types import Strict
 from ...web.parsing import MAX_ERRORS, content_problem

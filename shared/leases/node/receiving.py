@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
-
-import orjson
 
 from ...client.receiving import CLOCK
 from ...core import owner_header, signing
@@ -37,7 +36,7 @@ class OwnedDelivery(NamedTuple):
     @property
     def payload(self) -> Any:
         """The parsed JSON of the body."""
-        return orjson.loads(self.body)
+        return json.loads(self.body)
 
 
 class RefusedDelivery(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from ...core.durations import Duration, Time
 from ...tenants.model import LabelName
+from ...web.fields.durations import Duration, Time
 from ...web.fields.error_texts import Shaped
 from ...web.fields.params import NotBeforeFrom
 from ...web.fields.types import Maybe, Name, Stamp, Strict

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from ...core.durations import Duration
+from ...web.fields.durations import Duration
 from ...web.fields.error_texts import TEXT, Shaped
 from ...web.fields.types import Maybe, Stamp, Strict
 

@@ -8,9 +8,10 @@ import orjson
 from pydantic import Field
 
 from ...core.clock import Millis, to_text
-from ...core.durations import MAX_DURATION, Duration, format_duration
+from ...core.durations import MAX_DURATION, format_duration
 from ...core.errors import Problem
 from ...storage.ports import Row
+from ...web.fields.durations import Duration
 from ...web.fields.types import Maybe, Name, Stamp, Strict
 from ...web.problem import conflict, not_found
 from ...web.routes import Answer, Call, RouteGroup

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from ...core.durations import Time
+from .durations import Time
 from .error_texts import Shaped
 
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)

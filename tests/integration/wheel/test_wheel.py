@@ -61,20 +61,29 @@ def test_wheel_holds_the_package_under_its_name_and_nothing_else(wheel: Path) ->
         assert archive.read("tocsin/requirements.txt") == (ROOT / "requirements-agent.txt").read_bytes()
 
 
+# The modules that are loaded, without those of the standard library.
 LOADED = """
 import json, sys
+before = set(sys.modules)
+def loaded():
+    return sorted(name for name in set(sys.modules) - before if name.partition(".")[0] not in sys.stdlib_module_names)
 import tocsin
-bare = sorted({name.partition(".")[0] for name in sys.modules} & {"httpx", "pydantic", "aiohttp", "azure", "orjson"})
+bare = loaded()
 from tocsin import verify
-receiving = sorted({name.partition(".")[0] for name in sys.modules} & {"httpx", "aiohttp", "azure"})
-from tocsin import Client, AsyncClient
-calling = sorted({name.partition(".")[0] for name in sys.modules} & {"aiohttp", "azure"})
+receiving = loaded()
+from tocsin import Client
+calling = loaded()
 missing = [name for name in tocsin.__all__ if not hasattr(tocsin, name)]
+from tocsin.checkpoints import CheckpointParticipant
+from tocsin.leases import OwnerGuard, partition_of_key
+from tocsin.maintenance.agent import service
 from importlib.metadata import distributions
-print(json.dumps([bare, receiving, calling, missing, tocsin.__file__, [each.name for each in distributions()]]))
+installed = sorted(each.name for each in distributions())
+print(json.dumps([bare, receiving, calling, loaded(), missing, tocsin.__file__, installed]))
 """
+MOST_MODULES = 150
 
-# What an application and a node do with the bare package.
+# What an application does with the bare package.
 USED = """
 import base64, hmac, time
 from datetime import timedelta
@@ -98,17 +107,40 @@ with tocsin.Client("https://app.example", "a-demo-key", transport=transport) as 
 
 from tocsin.checkpoints import CheckpointParticipant, Health, TurnLost
 CheckpointParticipant("search", "s7", "https://app.example", "a-demo-key", health=Health, folder=".")
+print("used")
+"""
 
+# What a node does with the extra `node`.
+KEPT_LEASES = """
 from tocsin.leases import FencedBatch, HttpTables, LeaseKeeper
 tables = HttpTables.from_connection_string("UseDevelopmentStorage=true")
 keeper = LeaseKeeper("search", "s7", tables, tenant="demo", folder=".")
 tables.close()
+print("kept")
+"""
 
-try:
+# What is missing, and how it is installed.
+WITHOUT_EXTRAS = """
+import sys
+
+def asked(action):
+    try:
+        action()
+    except ImportError as missing:
+        return str(missing)
+
+def keeper():
+    from tocsin.leases import LeaseKeeper
+
+def testing():
     import tocsin.testing
-except ImportError as missing:
-    assert 'pip install "$(ls dist/tocsin-*.whl)[testing]"' in str(missing)
-    print("used")
+
+assert asked(keeper).startswith("tocsin.leases.LeaseKeeper needs orjson: install the wheel with its extra `node`"), asked(keeper)
+if sys.version_info >= (3, 13):
+    assert 'pip install "$(ls dist/tocsin-*.whl)[testing]"' in asked(testing)
+else:
+    assert asked(testing) == "tocsin.testing needs Python 3.13 or newer, and this is Python 3.12"
+print("asked")
 """
 
 
@@ -137,28 +169,40 @@ with tocsin.Client(os.environ["TOCSIN_URL"], os.environ["TOCSIN_KEY"]) as client
 """
 
 
-@pytest.fixture(scope="module", params=["this Python", "Python 3.12"])
-def python(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has the bare package and what it needs: on this Python as an application installs it, on 3.12 as a node does."""
-    interpreter = sys.executable if request.param == "this Python" else oldest()
+def environment(which: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the interpreter of a new, empty virtual environment."""
+    interpreter = sys.executable if which == "this Python" else oldest()
     if interpreter is None:
         pytest.skip("no Python 3.12 on PATH or among pyenv's versions: what users install was not run on it")
     folder = tmp_path_factory.mktemp("venv")
     run(interpreter, "-m", "venv", "--without-pip", folder, cwd=folder)
-    if request.param == "this Python":
-        install(folder / "bin" / "python", f"{wheel}[cli,node]")
-    else:
-        install(folder / "bin" / "python", "--require-hashes", "--only-binary", ":all:", "-r", ROOT / "requirements-agent.txt")
-        install(folder / "bin" / "python", "--no-deps", "--no-index", wheel)
     return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module", params=["this Python", "Python 3.12"])
+def bare(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has the package without extras."""
+    python = environment(request.param, tmp_path_factory)
+    install(python, wheel)
+    return python
+
+
+@pytest.fixture(scope="module", params=["this Python", "Python 3.12"])
+def python(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter for the command and for nodes: on this Python as users install it, on 3.12 as the agent's installer does."""
+    python = environment(request.param, tmp_path_factory)
+    if request.param == "this Python":
+        install(python, f"{wheel}[cli,node]")
+    else:
+        install(python, "--require-hashes", "--only-binary", ":all:", "-r", ROOT / "requirements-agent.txt")
+        install(python, "--no-deps", "--no-index", wheel)
+    return python
 
 
 @pytest.fixture(scope="module")
 def python_313(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter for the extras that need 3.13."""
-    folder = tmp_path_factory.mktemp("venv")
-    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
-    return folder / "bin" / "python"
+    return environment("this Python", tmp_path_factory)
 
 
 def install(python: Path, *what: str | Path) -> None:
@@ -166,15 +210,34 @@ def install(python: Path, *what: str | Path) -> None:
     run(*PIP, "--python", python, "install", "--no-compile", *what, cwd=python.parent)
 
 
-def test_bare_package_is_small_and_serves_clients_receivers_and_nodes(python: Path, tmp_path: Path) -> None:
-    bare, receiving, calling, missing, home, installed = json.loads(run(python, "-c", LOADED, cwd=tmp_path))
-    assert (bare, receiving, calling, missing) == ([], [], [], [])
-    assert str(python.parents[1]) in home
-    assert {"tocsin", "httpx", "orjson", "pydantic"} <= set(installed) and len(installed) <= 24, installed
-    assert run(python, "-W", "error", "-c", USED, cwd=tmp_path) == "used\n"
+def test_bare_package_needs_httpx_alone_and_loads_little(bare: Path, tmp_path: Path) -> None:
+    alone, receiving, calling, everything, missing, home, installed = json.loads(run(bare, "-c", LOADED, cwd=tmp_path))
+    assert missing == [] and str(bare.parents[1]) in home
+    assert alone == ["tocsin"]
+    assert {name.partition(".")[0] for name in receiving} == {"tocsin"}
+    assert "httpx" in calling and len(calling) <= MOST_MODULES, calling
+    assert {"tocsin.checkpoints.node.participant", "tocsin.leases.node.receiving", "tocsin.maintenance.agent.service"} <= set(everything)
+    # httpx and what it requires. typing-extensions: of anyio, on 3.12.
+    assert set(installed) - {"typing_extensions"} == {"anyio", "certifi", "h11", "httpcore", "httpx", "idna", "tocsin"}
 
 
-def test_command_comes_with_the_bare_package(python: Path, wheel: Path, tmp_path: Path) -> None:
+def test_bare_package_serves_clients_and_receivers(bare: Path, tmp_path: Path) -> None:
+    assert run(bare, "-W", "error", "-c", USED, cwd=tmp_path) == "used\n"
+
+
+def test_bare_package_says_which_extra_is_missing(bare: Path, tmp_path: Path) -> None:
+    assert run(bare, "-W", "error", "-c", WITHOUT_EXTRAS, cwd=tmp_path) == "asked\n"
+    done = subprocess.run([bare.parent / "tocsin", "status"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("tocsin: the command needs typer: install the wheel with its extra `cli`: pip install ")
+
+
+def test_nodes_keep_leases_with_their_extra(python: Path, tmp_path: Path) -> None:
+    assert run(python, "-W", "error", "-c", KEPT_LEASES, cwd=tmp_path) == "kept\n"
+
+
+def test_command_comes_with_its_extra(python: Path, wheel: Path, tmp_path: Path) -> None:
     tocsin = python.parent / "tocsin"
     assert run(tocsin, "--version", cwd=tmp_path) == f"tocsin {wheel.name.split('-')[1]}\n"
     assert "--fleet" in run(tocsin, "checkpoint", "run", "--help", cwd=tmp_path)

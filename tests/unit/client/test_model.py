@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 import pytest
 from pydantic import BaseModel
 
@@ -22,5 +25,5 @@ from shared.scheduler.recurring import model as recurring
         (recurring.OccurrenceOut, model.Occurrence),
     ],
 )
-def test_client_reads_every_member_that_the_service_sends(theirs: type[BaseModel], ours: type[BaseModel]) -> None:
-    assert theirs.model_fields.keys() - ours.model_fields.keys() == set()
+def test_client_reads_every_member_that_the_service_sends(theirs: type[BaseModel], ours: type[Any]) -> None:
+    assert theirs.model_fields.keys() - {each.name for each in fields(ours)} == set()

@@ -8,7 +8,6 @@ import pytest
 from pydantic import Field
 
 from shared.core.clock import SettableClock, SystemClock
-from shared.core.durations import Duration, Time
 from shared.core.errors import OutcomeUnknown, Problem, Rejected, Unavailable
 from shared.core.settings import Settings
 from shared.storage.memory import MemoryTables
@@ -20,6 +19,7 @@ from shared.web import openapi
 from shared.web.arrivals import Arrivals
 from shared.web.auth import bound_to
 from shared.web.etag import check_if_match, etag_of
+from shared.web.fields.durations import Duration, Time
 from shared.web.fields.params import Flag, Moment, Paging, Query
 from shared.web.fields.types import Name, Strict
 from shared.web.local_client import LocalClient

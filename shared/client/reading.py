@@ -1,0 +1,176 @@
+"""Reads answers into dataclasses, with the standard library alone.
+
+Reading is tolerant: unknown fields of a newer service are ignored. A field has one of these types: `str`, `int`, `float`, `bool`, `date`,
+`datetime`, `timedelta`, `Any`, a class made with `answer`, or `X | None`, `tuple[X, ...]` or `Mapping[str, X]` of such a type.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import date, datetime, timedelta
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, cast, dataclass_transform, get_args, get_origin, get_type_hints
+
+from ..core.durations import parse_duration
+
+
+class Misfit(ValueError):
+    """A document does not fit a class. names: the fields at fault. The message holds no value, which may be secret."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(", ".join(names))
+        self.names = names
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def answer[T](cls: type[T]) -> type[T]:
+    """Make the class an immutable record, whose fields are given by name."""
+    return dataclass(frozen=True, kw_only=True)(cls)
+
+
+def read_json(text: bytes) -> Any:
+    """Return the document. Raises ValueError for what is no JSON text, is nested too deeply or holds a lone surrogate."""
+    try:
+        found = json.loads(text)
+        if b"\\u" in text:
+            # Half of a pair has no encoding: the text could be neither printed nor sent.
+            json.dumps(found, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return found
+
+
+def reader_of[T](shape: type[T]) -> Callable[[Any], T]:
+    """Return the function that makes a value of the type from a part of a document. It raises ValueError or TypeError if it does not fit.
+
+    The type is looked at with the first document: a program uses few of them.
+    """
+
+    def read(document: Any) -> T:
+        value: T = _reader(cast(Any, shape))(document)
+        return value
+
+    return read
+
+
+@cache
+def _reader(shape: Any) -> Callable[[Any], Any]:
+    if shape is Any:
+        return lambda value: value
+    if shape in _PLAIN:
+        return _PLAIN[shape]
+    origin, arguments = get_origin(shape), get_args(shape)
+    if origin in (Union, UnionType):
+        return _optional(*[each for each in arguments if each is not NoneType])
+    if origin is tuple:
+        return _sequence(arguments[0])
+    if origin is Mapping:
+        return _mapping(arguments[1])
+    if is_dataclass(origin or shape):
+        return _record(origin or shape, arguments)
+    raise TypeError(f"answers have no fields of type {shape}")
+
+
+def _record(cls: Any, arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
+    given = dict(zip(cls.__type_params__, arguments, strict=True))
+    hints = get_type_hints(cls)
+    known = {each.name: _reader(_resolved(hints[each.name], given)) for each in fields(cls)}
+    required = frozenset(each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING)
+
+    def read(document: Any) -> Any:
+        if not isinstance(document, dict):
+            raise TypeError("not an object")
+        values, wrong = {}, []
+        for name, value in document.items():
+            if (part := known.get(name)) is not None:
+                try:
+                    values[name] = part(value)
+                except (ValueError, TypeError):
+                    wrong.append(name)
+        wrong += required - document.keys()
+        if wrong:
+            raise Misfit(sorted(wrong))
+        return cls(**values)
+
+    return read
+
+
+def _resolved(hint: Any, given: Mapping[Any, Any]) -> Any:
+    """Return the type of a field of a generic class for the given arguments."""
+    if hint in given:
+        return given[hint]
+    arguments = tuple(_resolved(each, given) for each in get_args(hint))
+    origin: Any = get_origin(hint)
+    return (Union if origin is UnionType else origin)[arguments] if given and arguments else hint
+
+
+def _optional(shape: Any) -> Callable[[Any], Any]:
+    read = _reader(shape)
+    return lambda value: None if value is None else read(value)
+
+
+def _sequence(shape: Any) -> Callable[[Any], Any]:
+    read = _reader(shape)
+
+    def read_all(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise TypeError("not an array")
+        return tuple([read(each) for each in value])
+
+    return read_all
+
+
+def _mapping(shape: Any) -> Callable[[Any], Any]:
+    read = _reader(shape)
+
+    def read_all(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise TypeError("not an object")
+        return {name: read(each) for name, each in value.items()}
+
+    return read_all
+
+
+def _plain[T](shape: type[T]) -> Callable[[Any], T]:
+    def read(value: Any) -> T:
+        # True and False are whole numbers to Python.
+        if type(value) is not shape:
+            raise TypeError(f"not of type {shape.__name__}")
+        return value
+
+    return read
+
+
+def _int(value: Any) -> int:
+    if type(value) is float and value.is_integer():
+        return int(value)
+    return _plain(int)(value)
+
+
+def _float(value: Any) -> float:
+    return float(value) if type(value) is int else _plain(float)(value)
+
+
+def _time(value: Any) -> datetime:
+    found = datetime.fromisoformat(value)
+    if found.utcoffset() is None:
+        raise ValueError("no time zone")
+    return found
+
+
+def _duration(value: Any) -> timedelta:
+    return timedelta(milliseconds=parse_duration(_plain(str)(value)))
+
+
+_PLAIN: dict[Any, Callable[[Any], Any]] = {
+    str: _plain(str),
+    bool: _plain(bool),
+    int: _int,
+    float: _float,
+    datetime: _time,
+    date: date.fromisoformat,
+    timedelta: _duration,
+}
