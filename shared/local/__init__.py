@@ -1,0 +1,1 @@
+"""The service on one machine."""
