@@ -1,4 +1,4 @@
-"""The service in one process on one machine, without the Functions host: for `tocsin dev` on real time, for `tocsin.testing` on virtual time.
+"""The service in one process, without the Functions host: for `tocsin dev` on real time, for `tocsin.testing` on virtual time.
 
     demo           tenant, keys and settings
     api            answers API calls: finds the route, serves it

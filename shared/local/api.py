@@ -23,7 +23,10 @@ class LocalApi:
         self._calls = HostCalls(find_route, get_app)
 
     async def answer(self, method: str, url: str, path: str, headers: Mapping[str, str], body: bytes) -> ApiResponse:
-        """Return the answer to a call. path: that of `url`, not decoded. headers: with lower-case names. Raises nothing but cancellation."""
+        """Return the answer to a call. path: that of `url`, not decoded. headers: with names in lower case.
+
+        Raises nothing but cancellation.
+        """
         arrived = steady()
         if path.startswith(PREFIX):
             rest = path.removeprefix(PREFIX)

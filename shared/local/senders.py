@@ -16,6 +16,8 @@ class WatchedSenders(dict[str, Sender]):
     def __init__(self, senders: Mapping[str, Sender], on_attempt: OnAttempt) -> None:
         super().__init__()
         self._senders, self._on_attempt = senders, on_attempt
+        # An empty mapping would count as none.
+        _ = self["http"]
 
     def __missing__(self, channel_type: str) -> Sender:
         made = self[channel_type] = _WatchedSender(self._senders[channel_type], self._on_attempt)
