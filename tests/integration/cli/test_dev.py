@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import stat
 from pathlib import Path
 
 import httpx
@@ -15,7 +14,11 @@ from tests.waiting import ended, run, wait_until
 
 from .dev import COMMAND, LocalProcess, post
 
-OWN = {"TOCSIN_ADMIN_KEY": "an-admin-key-of-my-own", "TOCSIN_SIGNING_KEY": "a-signing-key-of-my-own", "TOCSIN_KEY": "a-tenants-key-of-my-own"}
+OWN = {
+    "TOCSIN_ADMIN_KEY": "an-admin-key-of-my-own",
+    "TOCSIN_SIGNING_KEY": "a-signing-key-of-my-own",
+    "TOCSIN_KEY": "a-tenants-key-of-my-own",
+}
 
 
 def test_the_printed_call_is_delivered_to_the_receiver_and_shown_in_the_terminal(tmp_path: Path) -> None:
@@ -82,7 +85,8 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "own", [{}, OWN | {"TOCSIN_KEY": "local-demo-key-of-mine"}, OWN | {"TOCSIN_KEY": OWN["TOCSIN_ADMIN_KEY"]}, OWN | {"TOCSIN_KEY": "short"}]
+    "own",
+    [{}, OWN | {"TOCSIN_KEY": "local-demo-key-of-mine"}, OWN | {"TOCSIN_KEY": OWN["TOCSIN_ADMIN_KEY"]}, OWN | {"TOCSIN_KEY": "short"}],
 )
 def test_an_address_of_other_machines_is_refused_without_keys_of_ones_own(own: dict[str, str], tmp_path: Path) -> None:
     with LocalProcess(tmp_path, "--host", "0.0.0.0", environment=own) as service:
@@ -92,7 +96,10 @@ def test_an_address_of_other_machines_is_refused_without_keys_of_ones_own(own: d
 
 
 def test_with_keys_of_ones_own_the_public_keys_open_nothing(tmp_path: Path) -> None:
-    with LocalProcess(tmp_path, "--host", "0.0.0.0", environment=OWN) as service, httpx.Client(base_url=service.url, trust_env=False) as client:
+    with (
+        LocalProcess(tmp_path, "--host", "0.0.0.0", environment=OWN) as service,
+        httpx.Client(base_url=service.url, trust_env=False) as client,
+    ):
         for key in ("local-demo-key", "local-admin-key"):
             assert client.get("/api/v1/events", headers={"authorization": f"Bearer {key}"}).status_code == 401
         assert client.get("/receiver").status_code == 401
