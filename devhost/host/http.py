@@ -20,6 +20,8 @@ from devhost.host.routes import RouteTable, compile_route
 from devhost.host.settings import SettingsError
 from devhost.worker.model import FunctionInfo, InvocationResult, Invoker
 from shared.core.answered_hosts import AnsweredHosts
+from shared.local import http_requests
+from shared.local.http_requests import FRAMING, body_length, joined_headers, make_request, read_body, send_continue
 
 log = logging.getLogger("devhost.http")
 
@@ -35,8 +37,6 @@ LISTEN_AGAIN = 1.0
 SPOOLED = 256 * 1024
 """Bodies over this many bytes wait on disk until they have arrived: the host's share of memory stays small."""
 _CHUNK = 64 * 1024
-# The server computes these from the body; a second opinion of the app would break the framing.
-_FRAMING = frozenset(("content-length", "transfer-encoding", "connection"))
 
 type HostPage = Callable[[web.BaseRequest], Awaitable[web.Response | None]]
 """Answers requests for the host's own pages; None for all others."""
@@ -67,7 +67,7 @@ class HttpFunctions:
         self._hosts = hosts or AnsweredHosts()
         self._spooling = asyncio.Lock()
         # The host hands bodies over as they came, compressed ones too.
-        self._server = web.Server(self._handle, request_factory=_request, access_log=None, auto_decompress=False, lingering_time=LINGER)
+        self._server = web.Server(self._handle, request_factory=make_request, access_log=None, auto_decompress=False, lingering_time=LINGER)
         # Time for answers that are being written after the invocations have ended.
         self._runner = web.ServerRunner(self._server, shutdown_timeout=2.0)
         self._site: web.TCPSite | None = None
@@ -149,7 +149,7 @@ class HttpFunctions:
         if found is None:
             page = await self._host_page(request) if self._host_page is not None else None
             return page or web.Response(status=404)
-        length = _length(request)
+        length = body_length(request)
         if length > self._body_limit:
             # The rest of the body is not read, so the connection cannot be used again.
             refused = web.Response(status=500)
@@ -158,7 +158,7 @@ class HttpFunctions:
         try:
             # Small bodies are the rule; their path stays short.
             if length <= SPOOLED:
-                return await self._invoke(request, found, raw_query, await _body(request))
+                return await self._invoke(request, found, raw_query, await read_body(request))
             path = await self._spool(request)
             try:
                 return await self._invoke(request, found, raw_query, path)
@@ -171,7 +171,7 @@ class HttpFunctions:
     async def _invoke(self, request: web.BaseRequest, found: Any, raw_query: str, body: bytes | str) -> web.Response:
         """body: the body, or the path of the file that holds it."""
         name, parameters = found
-        headers = _headers(request)
+        headers = joined_headers(request)
         url = f"{request.scheme}://{request.host}{request.raw_path}"
         data = "http", (request.method, url, headers, body, parameters, _query(raw_query) if raw_query else {})
         trace = None
@@ -181,7 +181,7 @@ class HttpFunctions:
 
     async def _spool(self, request: web.BaseRequest) -> str:
         """Write the body to a file and return its path. Raises as `_body` does."""
-        await _continue(request)
+        await send_continue(request)
         descriptor, path = tempfile.mkstemp(prefix="devhost-body-")
         try:
             with open(descriptor, "wb", buffering=0) as file:  # noqa: ASYNC230  writes of this size go to the page cache, in microseconds
@@ -198,13 +198,7 @@ class HttpFunctions:
 
 def refusal(request: web.BaseRequest, hosts: AnsweredHosts) -> web.Response | None:
     """Return the answer to a request for another host; None if the request is to be answered. The body is not read."""
-    given = request.headers.getall("Host", [])
-    if hosts.includes(given):
-        return None
-    text = f"The local host does not answer for {', '.join(given)!r}. Use localhost, or name the host in DEVHOST_HOSTS.\n"
-    refused = web.Response(status=403, text=text)
-    refused.force_close()
-    return refused
+    return http_requests.refusal(request, hosts, "Use localhost, or name the host in DEVHOST_HOSTS.")
 
 
 def body_limit(environ: Mapping[str, str]) -> int:
@@ -215,40 +209,8 @@ def body_limit(environ: Mapping[str, str]) -> int:
     return int(given or MAX_BODY)
 
 
-def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-    return web.BaseRequest(message, payload, protocol, writer, task, task.get_loop(), client_max_size=0)
-
-
 def _remove(path: str) -> None:
     os.unlink(path)
-
-
-def _length(request: web.BaseRequest) -> int:
-    # The real host reads a body only when Content-Length announces one: chunked bodies arrive empty.
-    return int(request.headers.get("Content-Length", "0"))
-
-
-async def _body(request: web.BaseRequest) -> bytes:
-    if _length(request) == 0:
-        return b""
-    await _continue(request)
-    return await request.read()
-
-
-async def _continue(request: web.BaseRequest) -> None:
-    if request.headers.get("Expect", "").lower() == "100-continue":
-        # aiohttp answers this in its router, which is not used here; curl would wait a second for it.
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0
-
-
-def _headers(request: web.BaseRequest) -> dict[str, str]:
-    # As the host does: names in lower case, headers of one name joined by commas.
-    headers: dict[str, str] = {}
-    for name, value in request.headers.items():
-        name = name.lower()
-        headers[name] = f"{headers[name]},{value}" if name in headers else value
-    return headers
 
 
 def _query(raw_query: str) -> dict[str, str]:
@@ -268,7 +230,7 @@ def _response(outcome: InvocationResult) -> web.Response:
         return web.Response(text=value if kind == "string" else "")
     status, given, body, cookies = value
     headers = CIMultiDict(given)
-    for name in _FRAMING.intersection(map(str.lower, headers)):
+    for name in FRAMING.intersection(map(str.lower, headers)):
         del headers[name]
     for cookie in cookies:
         headers.add("Set-Cookie", cookie)

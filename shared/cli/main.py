@@ -16,6 +16,7 @@ from .exits import SIGNALLED, Exit
 from .failures import CommandFailed, to_command_failure
 
 GROUPS: Final = {
+    "dev": "dev",
     "status": "groups.status",
     "events": "groups.events",
     "jobs": "groups.jobs",

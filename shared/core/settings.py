@@ -27,6 +27,8 @@ MAX_ACCOUNTS = 15
 
 LOCAL_ADMIN_KEY = "local-admin-key"
 LOCAL_SIGNING_KEY = "local-signing-key"
+LOCAL_DEMO_KEY = "local-demo-key"
+"""The public key of the tenant `demo`."""
 
 LEAST_BODY_LIMIT = 1_000_000
 """Least value of `Settings.body_limit`: clients send batches up to this size without asking for the limit."""

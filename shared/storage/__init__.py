@@ -3,10 +3,12 @@
     ports             the ports `Tables` and `Queues`, and the values they return
     names             the names of Tocsin's tables and queues
     memory            the in-memory twin with the same behaviour, for tests, the simulator and users' own tests
+    sqlite            the twin that keeps rows and messages in a folder, for one process
+    twins             decisions that both twins share
     blocking          tables for threads, for programs that run on nodes
     server_time       bounds of the service's time, from the ETags of writes
     transition_trace  the log lines of gates, leases and turns, for `tocsin verify-trace`
-    limits            the service's limits, checked by the twin and by the adapters
+    limits            the service's limits, checked by the twins and by the adapters
     azure/tables      the adapters: Azure Storage and its emulator over HTTP
     azure/queues
     azure/transport   timeouts, retries, and the meaning of a failure

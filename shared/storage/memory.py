@@ -11,40 +11,14 @@ import heapq
 import itertools
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from operator import ge, gt, le, lt, ne
-from typing import Any, NamedTuple, assert_never
+from collections.abc import Iterator, Sequence
 
-from ..core.clock import Clock, Millis, to_datetime, to_text
+from ..core.clock import Clock, Millis, to_text
 from ..core.errors import Rejected
 from . import limits
-from .azure import wire
-from .ports import (
-    ANY,
-    MAX_EGT_BYTES,
-    MAX_PAGE,
-    Applied,
-    Delete,
-    Insert,
-    Merge,
-    Message,
-    Op,
-    Page,
-    Props,
-    Replace,
-    Row,
-    Upsert,
-    Where,
-    WriteRefused,
-)
+from .ports import MAX_PAGE, Applied, Message, Op, Page, Row, Where, WriteRefused
 from .server_time import ServerTimeEstimator, time_etag
-
-
-class _Stored(NamedTuple):
-    rk: str
-    props: Props
-    etag: str
-    timestamp: Millis
+from .twins import StoredRow, check_transaction, holding, order, plan_write, taken_message
 
 
 class _Partition:
@@ -53,10 +27,10 @@ class _Partition:
     __slots__ = ("keys", "rows")
 
     def __init__(self) -> None:
-        self.rows: dict[str, _Stored] = {}
+        self.rows: dict[str, StoredRow] = {}
         self.keys: list[str] | None = None
 
-    def put(self, key: str, row: _Stored) -> None:
+    def put(self, key: str, row: StoredRow) -> None:
         if self.keys is not None and key not in self.rows:
             if not self.keys or key > self.keys[-1]:
                 self.keys.append(key)
@@ -73,48 +47,6 @@ class _Partition:
         if self.keys is None:
             self.keys = sorted(self.rows)
         return self.keys
-
-
-def _order(text: str) -> str:
-    """Return a string that sorts by code point as the service sorts `text`, by UTF-16 unit."""
-    if text.isascii() or max(text) < "\ud800":
-        return text
-    raw = text.encode("utf-16-be", "surrogatepass")
-    return "".join(chr(raw[i] << 8 | raw[i + 1]) for i in range(0, len(raw), 2))
-
-
-def _plain(value: Any) -> Any:
-    """Return the plain value of a StrEnum or IntEnum: a store returns what is on the wire."""
-    for kind in (bool, str, int, float):
-        if isinstance(value, kind):
-            return value if type(value) is kind else kind(value)
-    return value
-
-
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {"ne": ne, "lt": lt, "le": le, "gt": gt, "ge": ge}
-
-
-def _holds(where: Sequence[Where]) -> Callable[[Props], bool]:
-    """Return the conjunction of `where` as a function. A row without the property, or with one of another type, does not match."""
-    tests = []
-    for prop, op, value in where:
-        limits.check_name(prop)
-        limits.check_value(prop, value)
-        bound = _plain(value)
-        tests.append((prop, op, type(bound), _order(bound) if isinstance(bound, str) else bound))
-
-    def holds(props: Props) -> bool:
-        for prop, op, kind, bound in tests:
-            have = props.get(prop)
-            if type(have) is not kind:
-                return False
-            if isinstance(have, str):
-                have = _order(have)
-            if (have != bound) if op == "eq" else not _COMPARE[op](have, bound):
-                return False
-        return True
-
-    return holds
 
 
 class MemoryTables:
@@ -150,7 +82,7 @@ class MemoryTables:
         limits.check_key("RowKey", rk)
         self.transactions["get"] += 1
         partition = self._table(table).get(pk)
-        found = partition.rows.get(_order(rk)) if partition else None
+        found = partition.rows.get(order(rk)) if partition else None
         if found is None:
             return None
         self.transactions["rows_read"] += 1
@@ -171,7 +103,7 @@ class MemoryTables:
         """One page of the partition, see `ports.Tables.query`. Raises `Rejected`."""
         limits.check_limit(limit)
         limits.check_key("PartitionKey", pk)
-        holds = _holds(where) if where else None
+        holds = holding(where) if where else None
         for name in select or ():
             limits.check_name(name)
         self.transactions["query"] += 1
@@ -182,8 +114,8 @@ class MemoryTables:
         if partition is None:
             return Page([], None, read_at)
         keys = partition.ordered()
-        at = bisect_left(keys, _order(first)) if first else 0
-        stop = len(keys) if end is None else bisect_left(keys, _order(end))
+        at = bisect_left(keys, order(first)) if first else 0
+        stop = len(keys) if end is None else bisect_left(keys, order(end))
         if cursor is not None:
             at = max(at, bisect_left(keys, cursor[1:]))
         looked = stop if self._page_rows is None else min(stop, at + self._page_rows)
@@ -201,47 +133,18 @@ class MemoryTables:
 
     async def write(self, table: str, pk: str, ops: Sequence[Op]) -> Applied | WriteRefused:
         """Apply all of `ops` or none, see `ports.Tables.write`. Raises `Rejected`."""
-        plain, bound = limits.check_ops(pk, ops)
-        if bound > MAX_EGT_BYTES:
-            limits.check_payload(len(wire.batch_body("https://account.table.core.windows.net", table, pk, ops)))
+        plain = check_transaction(table, pk, ops)
         self.transactions["write"] += 1
         partitions = self._table(table)
         partition = partitions.get(pk) or _Partition()
         sent = self.server_time.elapsed() if self.server_time is not None else 0.0
         now = self._clock.now()
-        text = to_text(now)
-        # Decide everything first: row keys are distinct, so no operation sees another's effect.
-        planned: list[tuple[str, _Stored | None]] = []
-        for index, op in enumerate(ops):
-            key = _order(op.rk)
-            old = partition.rows.get(key)
-            props: Props
-            match op:
-                case Insert():
-                    if old is not None:
-                        return WriteRefused(index, "exists")
-                    props = dict(op.props)
-                case Upsert():
-                    props = dict(op.props)
-                case Merge() | Replace() | Delete():
-                    if old is None:
-                        return WriteRefused(index, "missing")
-                    if op.etag != ANY and op.etag != old.etag:
-                        return WriteRefused(index, "changed")
-                    if isinstance(op, Delete):
-                        planned.append((key, None))
-                        continue
-                    if isinstance(op, Merge):
-                        props = {**old.props, **op.props}
-                        limits.check_entity(pk, op.rk, props)
-                    else:
-                        props = dict(op.props)
-                case _:
-                    assert_never(op)
-            if not plain:
-                props = {name: _plain(value) for name, value in props.items()}
-            planned.append((key, _Stored(op.rk, props, self._new_etag(text, op.rk), now)))
-        for key, row in planned:
+        keys = [order(op.rk) for op in ops]
+        text, stored = to_text(now), partition.rows
+        planned = plan_write(pk, ops, [stored.get(key) for key in keys], lambda rk: self._new_etag(text, rk), now, plain=plain)
+        if isinstance(planned, WriteRefused):
+            return planned
+        for key, row in zip(keys, planned, strict=True):
             if row is None:
                 partition.drop(key)
             else:
@@ -251,7 +154,7 @@ class MemoryTables:
         else:
             partitions.pop(pk, None)
         self.transactions["rows_written"] += len(ops)
-        etags = [row.etag if row is not None else "" for _, row in planned]
+        etags = [row.etag if row is not None else "" for row in planned]
         if self.server_time is not None:
             self.server_time.note(sent, self.server_time.elapsed(), etags)
         return Applied(etags)
@@ -269,7 +172,7 @@ class MemoryTables:
 
         def rows(pk: str, partition: _Partition) -> Iterator[Row]:
             keys = partition.ordered()
-            for at in range(bisect_left(keys, _order(first)), len(keys)):
+            for at in range(bisect_left(keys, order(first)), len(keys)):
                 found = partition.rows[keys[at]]
                 yield Row(pk, found.rk, found.props, found.etag, found.timestamp, read_at)
 
@@ -344,12 +247,7 @@ class MemoryQueues:
             number = next(self._numbers)
             sent.visible, sent.receipt, sent.dequeue_count = until, f"r{number}", sent.dequeue_count + 1
             heapq.heappush(found.due, (until, number, key))
-            meta = {
-                "InsertionTime": _http_date(sent.inserted),
-                "ExpirationTime": "Fri, 31 Dec 9999 23:59:59 GMT",
-                "TimeNextVisible": _http_date(until),
-            }
-            taken.append(Message(sent.id, sent.receipt, sent.text, sent.dequeue_count, sent.inserted - sent.inserted % 1000, meta))
+            taken.append(taken_message(sent.id, sent.receipt, sent.text, sent.dequeue_count, sent.inserted, until))
         self.transactions["messages_received"] += len(taken)
         return taken
 
@@ -401,7 +299,3 @@ class MemoryQueues:
 
     async def close(self) -> None:
         """Nothing to release; the messages stay."""
-
-
-def _http_date(millis: Millis) -> str:
-    return to_datetime(millis).strftime("%a, %d %b %Y %H:%M:%S GMT")

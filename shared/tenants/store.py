@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from ..core.clock import Clock, Millis, to_text
 from ..core.errors import Problem, StorageError
-from ..core.settings import Settings
+from ..core.settings import LOCAL_DEMO_KEY, Settings
 from ..delivery.channels.model import HttpChannel
 from ..delivery.channels.ports import Target
 from ..delivery.client_certificates.sources import parse_certificates
@@ -401,10 +401,14 @@ def contended() -> Problem:
 
 
 async def seed_local(directory: TenantDirectory, settings: Settings) -> None:
-    """Create the local default: tenant `demo`, key `local-demo-key` (events, fleets), channel `default` to the receiver. Safe to repeat."""
-    if not settings.local:
-        return
+    """Create the local default: tenant `demo` with the public key, and channel `default` to the receiver. Safe to repeat."""
+    if settings.local:
+        await seed_demo(directory, LOCAL_DEMO_KEY, settings.receiver)
+
+
+async def seed_demo(directory: TenantDirectory, key: str, receiver: str) -> None:
+    """Create tenant `demo` with a key (events, fleets), and channel `default` to the receiver's URL. Safe to repeat."""
     if await directory.tenant("demo") is None:
         await directory.put("demo", Tenant(), inherit=True)
-    await directory.keys.plant("demo", "local-demo-key", KeyIn(scopes=["events", "fleets"], note="the local default"))
-    await directory.channels.plant("demo", "default", HttpChannel(type="http", url=settings.receiver))
+    await directory.keys.plant("demo", key, KeyIn(scopes=["events", "fleets"], note="the local default"))
+    await directory.channels.plant("demo", "default", HttpChannel(type="http", url=receiver))

@@ -13,8 +13,9 @@ import httpx
 
 from ..client.blocking import Client
 from ..core.settings import LOCAL_ADMIN_KEY
+from ..local.demo import KEY
 from .handling import DeliveryHandler, WebApp
-from .kit import ADDRESS, KEY, START, Tocsin
+from .kit import ADDRESS, START, Tocsin
 from .receiver import Received, Receiver
 
 

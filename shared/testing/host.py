@@ -13,12 +13,12 @@ from typing import Any
 from ..app.application import Application
 from ..app.timers import PERIODS
 from ..core.clock import Millis, SettableClock
+from ..local.invocations import ACTS, invoke
 from ..scheduler.keys import MINUTE, minute_of
 from ..scheduler.protocol.dispatch import decide
-from ..scheduler.queue_functions import QUEUE_FUNCTIONS, Act
 from ..scheduler.timings import DISPATCH_AHEAD, OCCURRENCES_AHEAD
 from ..storage.memory import MemoryQueues, MemoryTables
-from ..storage.names import ALL_QUEUES, QUEUE_SWEEPS, SCHEDULES, SHARDS
+from ..storage.names import QUEUE_SWEEPS, SCHEDULES, SHARDS
 from ..storage.ports import Message
 
 SCAN: Millis = 15_000
@@ -47,7 +47,6 @@ class VirtualHost:
     ) -> None:
         self._app, self._clock, self._tables, self._queues = app, clock, tables, queues
         self._wait_for_handlers = wait_for_handlers
-        self._acts: dict[str, Act] = {queue: act for _, queue, act in QUEUE_FUNCTIONS if queue in ALL_QUEUES}
         self._context: Context = copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticking: set[str] = set()
@@ -137,27 +136,17 @@ class VirtualHost:
         """Start the queue functions for all visible messages. Returns True if there were any."""
         started = False
         now = self._clock.now()
-        visible = self._queues.next_visible(QUEUE_SWEEPS)
-        if visible is not None and visible <= now:
-            for message in await self._queues.receive(QUEUE_SWEEPS):
-                started = True
-                self._start(self._sweep_soon(message))
-        for queue, act in self._acts.items():
+        for queue in (QUEUE_SWEEPS, *ACTS):
             visible = self._queues.next_visible(queue)
             if visible is not None and visible <= now:
                 for message in await self._queues.receive(queue):
                     started = True
-                    self._start(self._invoke(queue, act, message))
+                    self._start(self._invoke(queue, message))
         return started
 
-    async def _invoke(self, queue: str, act: Act, message: Message) -> None:
-        if not await self._app.leave_to_newer(queue, message):
-            await act(self._app.scheduler, message, True)
+    async def _invoke(self, queue: str, message: Message) -> None:
+        await invoke(self._app, queue, message)
         await self._queues.delete(queue, message)
-
-    async def _sweep_soon(self, message: Message) -> None:
-        await self._app.timers.run_soon(message.text)
-        await self._queues.delete(QUEUE_SWEEPS, message)
 
     def _tick(self) -> bool:
         """Start the timers that are due. Returns True if there were any."""
@@ -198,7 +187,7 @@ class VirtualHost:
         """Return the seconds to the next instant at which something happens, or None."""
         now = self._clock.now()
         waits = [] if (step := self._clock.next_wake()) is None else [step]
-        visible = [at for queue in self._acts if (at := self._queues.next_visible(queue)) is not None]
+        visible = [at for queue in ACTS if (at := self._queues.next_visible(queue)) is not None]
         ticks = [self._next_tick(name, now) for name in PERIODS if name not in self._ticking]
         waits += [max(at - now, 1) / 1000 for at in visible + ticks]
         return min(waits, default=None)

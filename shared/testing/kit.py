@@ -9,28 +9,25 @@ from typing import Any, Self, cast
 import httpx
 
 from ..app.application import Application
-from ..app.routes import build_routes
 from ..client.concurrent import AsyncClient
 from ..core.clock import Millis, to_datetime, to_millis
 from ..core.ids import SeededIds
-from ..core.settings import LOCAL_ADMIN_KEY, LOCAL_SIGNING_KEY, GivenSettings
+from ..core.settings import LOCAL_ADMIN_KEY, GivenSettings
 from ..delivery.channels.fake import DELIVERED, FakeReceiver
 from ..delivery.channels.fleet import http_target
 from ..delivery.channels.model import CHANNEL_TYPES
 from ..delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
 from ..delivery.egress_guard import Egress
+from ..local import demo
+from ..local.api import LocalApi
+from ..local.demo import CHANNEL, KEY, TENANT
 from ..storage import memory_storage
 from ..storage.memory import MemoryQueues, MemoryTables
-from ..web import templates
-from ..web.routes import Routes
-from ..web.serve import ApiRequest, ApiResponse, serve
+from ..web.serve import ApiResponse
 from .handling import DeliveryHandler, HandlerRunner, HandlingClock, WebApp, waiting_for_clock
 from .host import VirtualHost
 from .receiver import Received, Receiver
 
-TENANT = "demo"
-KEY = "local-demo-key"
-CHANNEL = "default"
 ADDRESS = "http://tocsin.test"
 START = datetime(2027, 1, 15, 8, tzinfo=UTC)
 
@@ -70,9 +67,7 @@ class Tocsin:
         """The service's clock. Code under test may use it too."""
         host = httpx.URL(url).host
         given: dict[str, Any] = {
-            "storage": "UseDevelopmentStorage=true",
-            "admin_key": LOCAL_ADMIN_KEY,
-            "signing_key": LOCAL_SIGNING_KEY,
+            **demo.SETTINGS,
             "local": True,
             "egress_allow": f"localhost, 127.0.0.0/8, {host}",
             "receiver": url,
@@ -87,7 +82,7 @@ class Tocsin:
         self.receiver = Receiver(self._deliveries)
         """Records every attempt, and answers as scripted: `receiver.script(id, Verdict("retry", 503), ...)`."""
         self._handlers: HandlerRunner | None = None
-        self._routes = build_routes()
+        self._api = LocalApi(self._application)
         self._transport = _KitTransport(self)
         self.client = self.client_with(KEY)
         """A client of tenant `demo` for the service in this process."""
@@ -120,6 +115,9 @@ class Tocsin:
             return handlers.deliver(target, delivery) if target.spec.type == "http" else DELIVERED
 
         self._deliveries.otherwise = answer
+
+    async def _application(self) -> Application:
+        return self.app
 
     async def _wait_for_handlers(self) -> bool:
         return self._handlers is not None and await self._handlers.wait_briefly()
@@ -173,7 +171,9 @@ class Tocsin:
 
     async def answer(self, request: httpx.Request) -> ApiResponse:
         """Return the service's answer to a request, for transports. The request's body must have been read."""
-        return await self._run_with_clock(_answer(self._routes, self.app, request))
+        path = request.url.raw_path.decode().partition("?")[0]
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        return await self._run_with_clock(self._api.answer(request.method, str(request.url), path, headers, request.content))
 
     async def wait(self, seconds: float) -> None:
         """Return after `seconds` of the clock. Moves the clock if no other call moves it."""
@@ -215,16 +215,3 @@ class _KitTransport(httpx.AsyncBaseTransport):
         await request.aread()
         status, headers, content = await self._kit.answer(request)
         return httpx.Response(status, headers=headers, content=content)
-
-
-async def _answer(routes: Routes, app: Application, request: httpx.Request) -> ApiResponse:
-    async def get_app() -> Application:
-        return app
-
-    path = request.url.raw_path.decode().partition("?")[0].removeprefix("/api/")
-    headers = {name.lower(): value for name, value in request.headers.items()}
-    for route in routes:
-        if route.method == request.method and (params := templates.match(route.template, path)) is not None:
-            return await serve(route, get_app, ApiRequest(request.method, str(request.url), headers, {}, params, request.content))
-    # The host's answer if no route matches.
-    return ApiResponse(404, {}, b"")

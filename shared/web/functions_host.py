@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import azure.functions as func
 
+from ..core.clock import steady
 from .indexed import Indexed
 
 if TYPE_CHECKING:
@@ -49,7 +50,13 @@ def bind(
 
 def _function(indexed: Indexed, calls: Callable[[], HostCalls]) -> HttpFunction:
     async def handler(req: func.HttpRequest) -> func.HttpResponse:
-        return await calls().answer(indexed, req)
+        arrived = steady()
+        found = calls()
+        from .serve import ApiRequest
+
+        request = ApiRequest(req.method, req.url, req.headers, req.params, req.route_params, req.get_body(), arrived)
+        status, headers, body = await found.answer(indexed, request)
+        return func.HttpResponse(body, status_code=status, headers=headers)
 
     # Set by hand: `functools.wraps` would show the worker another signature and break indexing.
     handler.__name__ = indexed.name

@@ -31,16 +31,32 @@ def program_environment(app: Connection, **more: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "TOCSIN_KEY" and value != app.key} | more
 
 
-async def run_until_signal(work: Coroutine[Any, Any, int], report: Callable[[int], None]) -> int:
-    """Return the exit code of `work`, or that of the signal that ended it, which is passed to `report`."""
+def _nothing(_: int) -> None:
+    """Do nothing about a signal."""
+
+
+async def run_until_signal(
+    work: Coroutine[Any, Any, int],
+    report: Callable[[int], None],
+    *,
+    on_first: Callable[[int], None] = _nothing,
+    again: Callable[[int], None] = _nothing,
+) -> int:
+    """Return the exit code of `work`, or that of the signal that ended it, which is passed to `report`.
+
+    on_first: called with the first signal, before `work` ends. again: called with the exit code at a further one, while it ends.
+    """
     received: list[int] = []
     task = asyncio.current_task()
     assert task is not None
 
     def end(number: int) -> None:
-        if not received:
-            task.cancel()
+        if received:
+            again(SIGNALLED + number)
+            return
         received.append(number)
+        on_first(number)
+        task.cancel()
 
     with _signals(end):
         try:

@@ -1,0 +1,37 @@
+"""Answers API calls as the Functions host and the app do together, without the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..app.route_index import INDEX
+from ..app.routes import find_route
+from ..core.clock import steady
+from ..web import templates
+from ..web.host_calls import HostCalls
+from ..web.serve import ApiRequest, ApiResponse, GetApp
+
+PREFIX = "/api/"
+"""The start of the path of every route."""
+
+
+class LocalApi:
+    """Finds the route of a call and answers it. Handlers are imported when they are called first."""
+
+    def __init__(self, get_app: GetApp) -> None:
+        """get_app: returns the application; awaited on every call."""
+        self._calls = HostCalls(find_route, get_app)
+
+    async def answer(self, method: str, url: str, path: str, headers: Mapping[str, str], body: bytes) -> ApiResponse:
+        """Return the answer to a call. path: that of `url`, not decoded. headers: with names in lower case.
+
+        Raises nothing but cancellation.
+        """
+        arrived = steady()
+        if path.startswith(PREFIX):
+            rest = path.removeprefix(PREFIX)
+            for route in INDEX:
+                if route.method == method and (params := templates.match(route.template, rest)) is not None:
+                    return await self._calls.answer(route, ApiRequest(method, url, headers, {}, params, body, arrived))
+        # The host's answer if no route matches.
+        return ApiResponse(404, {}, b"")

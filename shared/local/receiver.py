@@ -1,0 +1,92 @@
+"""A receiver for deliveries, and the page that shows them as they arrive.
+
+It answers 204, and below `status/` the status that the path names: a channel with the URL `http://localhost:7071/receiver/status/503`
+always fails. GET shows the last hundred deliveries: a browser gets the page, others get JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+
+from .http_requests import send_continue
+
+KEPT: Final = 100
+"""Deliveries that are shown."""
+BODY_SHOWN: Final = 2_000
+"""Characters of a body that are kept."""
+LINE_SHOWN: Final = 200
+"""Characters of a body in one line."""
+MAX_BODY: Final = 4 * 1024 * 1024
+"""Largest body in bytes."""
+PAGE: Final = Path(__file__).parent / "page"
+_MEDIA: Final = {"page.css": "text/css", "page.js": "text/javascript"}
+_HEADERS: Final = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+_STATUS: Final = re.compile(r"/status/([2-5][0-9]{2})(?:/.*)?")
+
+
+class ReceivedDeliveries:
+    """Answers deliveries, and remembers the last ones."""
+
+    def __init__(self, on_delivery: Callable[[dict[str, Any]], object] = lambda delivery: None) -> None:
+        """on_delivery: called with each delivery, as `deliveries` has it."""
+        self.deliveries: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._on_delivery = on_delivery
+
+    async def answer(self, request: web.BaseRequest, path: str, base: str) -> web.Response:
+        """Answer a request. path: what follows the receiver's own path, '' or from a slash on. base: where the page's files are."""
+        if request.method in ("GET", "HEAD"):
+            return self._shown(request, path.removeprefix("/"), base)
+        await send_continue(request)
+        body = bytearray()
+        async for chunk in request.content.iter_any():
+            body += chunk
+            if len(body) > MAX_BODY:
+                refused = web.Response(status=413)
+                refused.force_close()
+                return refused
+        text = body.decode(errors="replace")
+        asked = _STATUS.fullmatch(path)
+        status = int(asked[1]) if asked else 204
+        headers = request.headers
+        delivery = {
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "path": path or "/",
+            "id": headers.get("ce-id"),
+            "late_ms": headers.get("ce-tocsinlatems"),
+            "attempt": headers.get("ce-tocsinattempt"),
+            "headers": dict(headers),
+            "body": text[:BODY_SHOWN],
+            "status": status,
+        }
+        self.deliveries.append(delivery)
+        self._on_delivery(delivery)
+        return web.Response(status=status)
+
+    def _shown(self, request: web.BaseRequest, name: str, base: str) -> web.Response:
+        if name in _MEDIA:
+            return web.Response(body=(PAGE / name).read_bytes(), content_type=_MEDIA[name], charset="utf-8", headers=_HEADERS)
+        if "text/html" in request.headers.get("Accept", ""):
+            page = (PAGE / "index.html").read_text("utf-8").replace("{base}", base)
+            return web.Response(text=page, content_type="text/html", headers=_HEADERS)
+        return web.Response(
+            text=json.dumps(list(self.deliveries), indent=2) + "\n", content_type="application/json", headers={"cache-control": "no-store"}
+        )
+
+
+def one_line(body: str) -> str:
+    """Return the start of a body as one line."""
+    return " ".join(body[:LINE_SHOWN].split()) + " ..." * (len(body) > LINE_SHOWN)

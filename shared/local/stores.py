@@ -1,0 +1,35 @@
+"""The storage of a local service: in memory, in a folder, or an account."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.clock import Clock
+from ..core.settings import Settings
+from ..storage import Storage, memory_storage, open_storage
+from . import demo
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChoice:
+    """folder: keeps the data. connection: that of an emulator or an account. account: name of an account. All empty: in memory."""
+
+    folder: Path | None = None
+    connection: str = ""
+    account: str = ""
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return the settings that name the storage."""
+        if self.account:
+            return {f"{kind}_uri": f"https://{self.account}.{kind}.core.windows.net" for kind in ("table", "queue")}
+        return {"storage": self.connection or demo.SETTINGS["storage"]}
+
+
+async def open_store(choice: StoreChoice, settings: Settings, clock: Clock) -> Storage:
+    """Open the storage. Raises `FolderInUse`, `UnsafeSettings`, `StorageError`."""
+    if choice.connection or choice.account:
+        return open_storage(settings, clock)
+    return memory_storage(clock)
