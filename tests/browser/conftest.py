@@ -5,7 +5,11 @@ Where there is no Chromium these tests are left out, and a line at the end of th
 
 from __future__ import annotations
 
+import functools
+import sys
+import threading
 from collections.abc import AsyncIterator, Generator, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,9 +20,11 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from devhost.azurite import Azurite
 from devhost.starting import DidNotStart
+from tests import waiting
 from tests.conftest import CHROMIUM
 from tests.integration.scheduler.conftest import System
 from tests.integration.scheduler.receiver import Receiver
+from tests.paths import ROOT
 from tests.waiting import ran_out
 
 from .page import TIMEOUT, Look
@@ -103,3 +109,24 @@ async def look(browser: Browser, stage: Stage) -> AsyncIterator[Look]:
     await page.page.unroute_all(behavior="ignoreErrors")
     await context.close()
     page.was_clean()
+
+
+@pytest.fixture(scope="package")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the site that `make docs` builds."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    done = waiting.run(command, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    serving.join()
+    server.server_close()

@@ -22,8 +22,8 @@ FLEET_PANELS = ("fleets", "leases", "turns", "maintenance")
 """The panels that are there only for tenants with fleets."""
 
 
-_AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
-_FAULTS = """axe.run(document, { resultTypes: ["violations"] }).then((found) =>
+AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+FAULTS = """axe.run(document, { resultTypes: ["violations"] }).then((found) =>
   found.violations.flatMap((each) => each.nodes.map((node) => `${each.id}: ${node.target.join(" ")} ${node.failureSummary}`)))"""
 _UNFIT = """(width) => {
   const bad = document.documentElement.scrollWidth > width ? [`the page is ${document.documentElement.scrollWidth} wide`] : [];
@@ -125,8 +125,8 @@ class Look:
     async def fits(self, state: str) -> None:
         """Assert that axe finds no fault, that nothing is clipped, and that on a phone nothing but the page and a dialog scrolls."""
         if not await self.reads("'axe' in window"):
-            await self.page.evaluate(_AXE.read_text())
-        assert await self.reads(_FAULTS) == [], state
+            await self.page.evaluate(AXE.read_text())
+        assert await self.reads(FAULTS) == [], state
         assert self.page.viewport_size
         assert await self.page.evaluate(_UNFIT, self.page.viewport_size["width"]) == [], state
 

@@ -73,7 +73,7 @@ def commands(page: Path) -> Iterator[str]:
         if kind in ("sh", "bash", "console"):
             yield fenced
         elif indented and not kind and indented.strip().startswith((*SHELL, *ELSEWHERE, *LEFT_OUT)):
-            yield re.sub(r"^ {4,7}(?=\S)", "", indented, flags=re.MULTILINE)
+            yield re.sub(r"^ {4,8}(?=\S)", "", indented, flags=re.MULTILINE)
 
 
 def script(page: Path) -> str:
