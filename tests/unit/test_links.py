@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.paths import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "UPGRADING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / ".github").rglob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
