@@ -70,6 +70,7 @@ BENCHES: Final[dict[str, Bench]] = {
     "due-now-5": Bench("5 such events a second", due_now.five),
     "due-now-50": Bench("50 such events a second", due_now.fifty),
     "lone-transactions": Bench("storage transactions of a lone event that is due when it is posted", due_now.transactions),
+    "due-now-asked": Bench("events that are fired, triggered or redriven, and callbacks: one at a time", due_now.asked),
     "due-now-executions": Bench("queue executions that express events cause, in normal running", due_now.executions),
     # Many tenants, moved events
     "tenants-300": Bench("lateness of 30 single events a second of 300 tenants", sparse_tenants.tenants_300),

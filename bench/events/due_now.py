@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from shared.app.application import Application
 from shared.scheduler.model import EventIn
@@ -19,6 +20,7 @@ from ..report import Figure
 from ..tools.receiver import Arrivals, Connection
 from ..tools.stage import KEY, TENANT, Host, Run, application, devhost, emulator, payload, requests_of
 
+ADMIN = "local-admin-key"
 HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
 LONE_EVERY = 5.0
 """Seconds between two lone events."""
@@ -104,6 +106,108 @@ async def five(run: Run) -> list[Figure]:
 async def fifty(run: Run) -> list[Figure]:
     """Measure 50 events a second."""
     return await _paced(run, "due now, 50/s", run.pick(2_000, 300), 1 / 50, 15, 60)
+
+
+async def asked(run: Run) -> list[Figure]:
+    """Measure what is due because somebody asks: events that are fired, occurrences that are triggered, dead events that are redriven, and
+    callbacks. From the start of the request to the arrival; callbacks from the event's arrival to their own."""
+    each = run.pick(40, 8)
+    found: dict[str, list[float]] = {}
+    with emulator() as azurite:
+        async with _receiving() as (arrivals, url), _refusing() as refused, devhost(azurite.connection_string, url) as host:
+            await _lone_post(host, arrivals, {})
+            for path, body in (
+                (f"tenants/{TENANT}/channels/mended", {"type": "http", "url": refused}),
+                ("schedules/daily", {"cron": "0 0 1 1 *", "timezone": "UTC", "payload": {}}),
+            ):
+                await _called(host, "PUT", path, body)
+            later = [await _called(host, "POST", "events", {"delay": "P1D", "payload": {}}) for _ in range(each)]
+            dead = [await _called(host, "POST", "events", {"delay": "PT0S", "channel": "mended", "payload": {}}) for _ in range(each)]
+            for event in dead:
+                await _dead(host, event["id"])
+            await _called(host, "PUT", f"tenants/{TENANT}/channels/mended", {"type": "http", "url": url})
+            # A cached channel is used again for some seconds.
+            await asyncio.sleep(10.0)
+            for number in range(each):
+                for kind, path in (
+                    ("fire", f"events/{later[number]['id']}/fire"),
+                    ("trigger", "schedules/daily/trigger"),
+                    ("redrive", f"events/{dead[number]['id']}/redrive"),
+                ):
+                    start = time.monotonic()
+                    answer = await _called(host, "POST", path)
+                    found.setdefault(kind, []).append(1000 * (await _arrival(arrivals, answer["id"]) - start))
+                    await asyncio.sleep(LONE_EVERY / 4)
+                found.setdefault("callback", []).append(await _lone_post(host, arrivals, {"on_delivered": "default"}))
+                run.report_progress("due because somebody asks", number + 1, each)
+    return [
+        Figure(
+            f"{kind}: to arrival, p99",
+            sorted(took)[min(len(took) - 1, len(took) * 99 // 100)],
+            "ms",
+            "<=",
+            100,
+            f"{len(took)}, one at a time; p50 {statistics.median(took):.0f} ms",
+            {"milliseconds": sorted(took)},
+        )
+        for kind, took in found.items()
+    ]
+
+
+async def _called(host: Host, method: str, path: str, body: object = None) -> dict[str, Any]:
+    headers = {**HEADERS, "authorization": f"Bearer {ADMIN if path.startswith('tenants/') else KEY}"}
+    async with host.session.request(method, f"{host.url}/api/v1/{path}", data=json.dumps(body or {}), headers=headers) as answer:
+        document: dict[str, Any] = json.loads(await answer.read())
+        assert answer.status < 300, document
+    return document
+
+
+async def _dead(host: Host, event: str) -> None:
+    """Wait until an event is dead."""
+    for _ in range(200):
+        if (await _called(host, "GET", f"events/{event}"))["state"] == "dead":
+            return
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"{event} was not dead after 20 s")
+
+
+async def _arrival(arrivals: NotedArrivals, event: str) -> float:
+    """Return the first arrival of an event once it has come."""
+    for _ in range(20_000):
+        if event in (came := arrivals.by_id()):
+            return came[event]
+        await asyncio.sleep(0.001)
+    raise TimeoutError(f"{event} did not come within 20 s")
+
+
+async def _lone_post(host: Host, arrivals: NotedArrivals, more: dict[str, str]) -> float:
+    """Post an event that is due now; return the milliseconds from its arrival to that of its callback, if it has one, else 0."""
+    before = len(arrivals.seen)
+    document = await _called(host, "POST", "events", {"delay": "PT0S", "payload": {}, **more})
+    at = await _arrival(arrivals, document["id"])
+    if not more:
+        return 0.0
+    for _ in range(20_000):
+        if len(arrivals.seen) > before + 1:
+            return max(0.0, 1000 * (max(arrivals.by_id().values()) - at))
+        await asyncio.sleep(0.001)
+    raise TimeoutError("the callback did not come within 20 s")
+
+
+@asynccontextmanager
+async def _refusing() -> AsyncIterator[str]:
+    """Give the URL of a receiver that refuses each delivery for good."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    finally:
+        server.close()
 
 
 async def transactions(run: Run) -> list[Figure]:
