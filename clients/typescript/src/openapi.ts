@@ -662,6 +662,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/tenant-overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List all tenants, those that need a person first
+         * @description The figures are at most 10 s old, with a thousand tenants 30 s. `incomplete` says that some could not be counted.
+         */
+        get: operations["tenants_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/tenants": {
         parameters: {
             query?: never;
@@ -987,6 +1007,11 @@ export interface components {
             load: number;
             /** @description true: the server runs the library and can scan the others. false: it speaks HTTP. */
             scans: boolean;
+        };
+        /** @description A channel that delivers nothing. */
+        BlockedOut: {
+            channel: string;
+            state: components["schemas"]["HoldReason"];
         };
         /** @enum {string} */
         BulkAction: "cancel" | "move" | "redrive" | "fire";
@@ -2852,6 +2877,44 @@ export interface components {
              */
             created: string;
         };
+        /** @description All tenants, those that need a person first, the worst of them first. Only `items` is paged. */
+        TenantOverviewOut: {
+            items: components["schemas"]["TenantSummary"][];
+            next: string | null;
+            tenants: number;
+            /** @description Tenants that need nobody. */
+            quiet: number;
+            /**
+             * Format: date-time
+             * @description When the figures were read.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            read_at: string;
+            /** @description True if not everything was counted: figures may be too low. Otherwise left out. */
+            incomplete?: boolean;
+        };
+        /** @description A tenant at a glance. */
+        TenantSummary: {
+            tenant: string;
+            /** @description `urgent`: events are overdue or a fleet is in trouble; `soon`: dead events or a blocked channel; `later`: a fleet whose needs can wait. */
+            urgency: components["schemas"]["Urgency"];
+            /** @description Overdue events whose shard was requested several times without success. */
+            stuck: number;
+            /** @description Open events past their due time whose shard has no owner. */
+            overdue: number;
+            /** @description Dead events of the last day that were not redriven. */
+            dead: number;
+            /** @description Channels that are paused or whose circuit breaker is not closed. */
+            blocked_channels: number;
+            /** @description The first 5 of them. */
+            blocked: components["schemas"]["BlockedOut"][];
+            /** @description Fleets that need a person. */
+            fleets: number;
+            /** @description Those of them that need one at once. */
+            urgent_fleets: number;
+            retrying: number;
+            open: number;
+        };
         /** @description Timeout of a turn: of the first one, and the bounds within which the service adapts it. */
         TurnTimeout: {
             /**
@@ -2870,6 +2933,8 @@ export interface components {
              */
             max?: string;
         };
+        /** @enum {string} */
+        Urgency: "urgent" | "soon" | "later" | "none";
         /** @description The work of a receiver that has accepted the event, to complete it later. */
         WorkOut: {
             attempt: number;
@@ -4357,6 +4422,31 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["StatsOut"];
+                };
+            };
+        };
+    };
+    tenants_overview: {
+        parameters: {
+            query?: {
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantOverviewOut"];
                 };
             };
         };
