@@ -3,7 +3,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import openapiTS, { astToString } from "openapi-typescript";
 
-const TAGS = new Set(["events", "dead letters", "schedules", "jobs", "locks", "long work"]);
+const TAGS = new Set(["events", "dead letters", "schedules", "jobs", "locks", "long work", "tenants", "channels", "fleets"]);
 const HEAD = "// Written by `make openapi` from docs/reference/openapi.json. Do not edit it.\n\n";
 
 const here = new URL(".", import.meta.url);

@@ -25,7 +25,7 @@ ALLOW_PLAIN_HTTP: Final = "TOCSIN_ALLOW_PLAIN_HTTP"
 """The environment variable that allows keys to travel over plain http to other machines: 1, true, yes or on."""
 
 
-OF_NO_TENANT: Final = frozenset({"key", "storage", "tenants", "work"})
+OF_NO_TENANT: Final = frozenset({"key", "storage", "tenant-overview", "tenants", "work"})
 """First parts of the paths of operations that do not act for a tenant, or name it in their path: they refuse `?tenant=`."""
 
 

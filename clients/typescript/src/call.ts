@@ -44,7 +44,7 @@ const LONGEST = 5;
 const MOST = 30;
 const SLOW = 6;
 /** First parts of the paths of operations that do not act for a tenant, or name it in their path: they refuse ?tenant=. */
-const OF_NO_TENANT = new Set(["key", "storage", "tenants", "work"]);
+const OF_NO_TENANT = new Set(["key", "storage", "tenant-overview", "tenants", "work"]);
 const NOT_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
 const LOOPBACK = /^(localhost|127(\.\d+){3}|\[::1\])$/;
 

@@ -1,13 +1,11 @@
 import { pause, Transport, type Call, type CallOptions, type Reply, type TransportOptions } from "./call.js";
 import { Refused, Unreadable } from "./errors.js";
-import type { components, operations } from "./openapi.js";
+import type { operations } from "./openapi.js";
+import { Calendars, Channels, Fleets, Keys, Tenants, changeStored, type Changes } from "./resources.js";
+import { document, name, pages, type Matching, type Schemas, type Send, type Tagged } from "./send.js";
 
-type Schemas = components["schemas"];
 type Dates<T> = { [K in keyof T]: K extends "due" | "start" | "end" | "from" | "to" ? T[K] | Date : T[K] };
 type Query<Operation extends keyof operations> = Omit<NonNullable<operations[Operation]["parameters"]["query"]>, "tenant" | "cursor">;
-/** An answer with its entity tag, for `ifMatch`. */
-export type Tagged<T> = T & { etag?: string };
-
 export type Event = Schemas["EventOut"];
 export type EventState = Schemas["EventState"];
 export type Schedule = Schemas["ScheduleOut"];
@@ -31,11 +29,6 @@ export type LockAnswer = Schemas["LockHeldOut"] | Schemas["LockWaitingOut"];
 export type EventFilter = Dates<Query<"events_list">>;
 export type DeadFilter = Dates<Query<"dead_letters_list">>;
 
-/** Only if the representation still has this entity tag. */
-export interface Matching extends CallOptions {
-  ifMatch?: string | undefined;
-}
-
 export interface TocsinOptions extends TransportOptions {
   /** A key of the tenant, or an admin key with `tenant`. */
   key: string;
@@ -43,7 +36,6 @@ export interface TocsinOptions extends TransportOptions {
   tenant?: string;
 }
 
-const PAGE = 1000;
 const BATCH_EVENTS = 10_000;
 /** Bytes of a batch that every app accepts. Fewer are sent without asking for its limit. */
 const SURE_BYTES = 1_000_000;
@@ -61,6 +53,11 @@ export class Tocsin {
   readonly deadLetters: DeadLetters;
   readonly schedules: Schedules;
   readonly calendars: Calendars;
+  /** Channels of the client's tenant. Needs an admin key, as `tenants` and `keys` do. */
+  readonly channels: Channels;
+  readonly tenants: Tenants;
+  readonly keys: Keys;
+  readonly fleets: Fleets;
   readonly heartbeats: Heartbeats;
   readonly jobs: Jobs;
   readonly locks: Locks;
@@ -72,6 +69,10 @@ export class Tocsin {
     this.deadLetters = new DeadLetters(send);
     this.schedules = new Schedules(send);
     this.calendars = new Calendars(send);
+    this.channels = new Channels(send, tenant);
+    this.tenants = new Tenants(send);
+    this.keys = new Keys(send, tenant);
+    this.fleets = new Fleets(send);
     this.heartbeats = new Heartbeats(send);
     this.jobs = new Jobs(send);
     this.locks = new Locks(send);
@@ -91,8 +92,6 @@ export class Tocsin {
     return (await this.#transport.send(call)).json as T;
   }
 }
-
-type Send = (call: Call) => Promise<Reply>;
 
 export class Events {
   readonly #send: Send;
@@ -248,6 +247,11 @@ export class Schedules {
     return document(await this.#send(call));
   }
 
+  /** Change the named fields and keep all others; null resets one. */
+  async set(id: string, changes: Changes<NewSchedule>, options?: CallOptions): Promise<Tagged<Schedule>> {
+    return changeStored(this.#send, "schedule", `schedules/${name(id)}`, changes, options);
+  }
+
   async get(id: string, options?: CallOptions): Promise<Tagged<Schedule>> {
     return document(await this.#send({ method: "GET", path: `schedules/${name(id)}`, ...options }));
   }
@@ -287,23 +291,6 @@ export class Schedules {
     // With a name, two calls have the effect of one.
     const body = { id: `c-${random(7)}`, ...range };
     return document(await this.#send({ method: "POST", path: `schedules/${name(id)}/backfill`, body, slow: true, ...options }));
-  }
-}
-
-export class Calendars {
-  readonly #send: Send;
-  constructor(send: Send) {
-    this.#send = send;
-  }
-
-  /** Create a calendar, or replace its dates, such as 2026-12-25. The schedules that name it follow it. */
-  async put(calendar: string, dates: string[], options?: CallOptions): Promise<void> {
-    await this.#send({ method: "PUT", path: `calendars/${name(calendar)}`, body: { dates }, slow: true, ...options });
-  }
-
-  /** Delete a calendar that no schedule names. */
-  async delete(calendar: string, options?: CallOptions): Promise<void> {
-    await this.#send({ method: "DELETE", path: `calendars/${name(calendar)}`, repeatable: false, ...options });
   }
 }
 
@@ -386,24 +373,6 @@ export class Locks {
   }
 }
 
-async function* pages<T>(send: Send, path: string, filter: object, options?: CallOptions): AsyncGenerator<T, void, undefined> {
-  for (let cursor: string | undefined; ; ) {
-    const reply = await send({ method: "GET", path, query: { limit: PAGE, ...filter, cursor }, ...options });
-    const { items, next } = document<{ items: T[]; next: string | null }>(reply);
-    yield* items;
-    if (next === null) return;
-    cursor = next;
-  }
-}
-
-/** The JSON object of an answer, with its entity tag if it has one. */
-function document<T>({ status, json, etag }: Reply): T {
-  // A 204 of a cancelled event, whose callers read nothing.
-  if (status === 204 && json === undefined) return undefined as T;
-  if (typeof json !== "object" || json === null) throw new Unreadable(`status ${status}, but the body does not fit this API`);
-  return (etag === undefined ? json : { ...json, etag }) as T;
-}
-
 function withId<T extends NewEvent | NewFanout>(event: T): T {
   return event.id !== undefined || event.collapse !== undefined || event.durability === "fast" ? event : { ...event, id: `~${random(16)}` };
 }
@@ -439,10 +408,4 @@ function* chunks(
     size += bytes;
   }
   if (chunk.length > 0) yield { first, events: chunk };
-}
-
-function name(id: string): string {
-  if (!/^[A-Za-z0-9_:@~.-]{1,200}$/.test(id) || id === "." || id === "..")
-    throw new TypeError("an id has 1 to 200 characters of A-Z a-z 0-9 _ - : @ ~");
-  return id;
 }

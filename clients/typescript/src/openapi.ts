@@ -177,6 +177,102 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/fleet-overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the fleets that need a person, the most urgent first, and count the others
+         * @description It shows what the sweeps of the last minute have found, without a read of each fleet.
+         */
+        get: operations["fleet_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List fleets by name */
+        get: operations["fleets_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleets/{fleet}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a fleet */
+        get: operations["fleets_get"];
+        /**
+         * Create a fleet, or change it while it runs
+         * @description Members that are left out get their defaults. Only a resize changes the partition count. The profile can change only while the fleet has no live server. Partitions without a row get one again.
+         */
+        put: operations["fleets_put"];
+        post?: never;
+        /**
+         * Delete a fleet that has no live server
+         * @description A fleet that is created later under the same name continues with higher epochs.
+         */
+        delete: operations["fleets_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleets/{fleet}/nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List nodes by name, with their heartbeats and partitions */
+        get: operations["nodes_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/fleets/{fleet}/nodes/{node}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return everything that is known of a node */
+        get: operations["nodes_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/heartbeats/{name}": {
         parameters: {
             query?: never;
@@ -288,6 +384,23 @@ export interface paths {
          * @description It changes those of the counted events that still match when it comes to them.
          */
         post: operations["jobs_confirm"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return what the key of this call permits: its tenant and its scopes */
+        get: operations["key_get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -549,6 +662,202 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/tenant-overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List all tenants, those that need a person first
+         * @description The figures are at most 10 s old, with a thousand tenants 30 s. `incomplete` says that some could not be counted.
+         */
+        get: operations["tenants_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tenants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List tenants by name */
+        get: operations["tenants_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tenants/{tenant}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a tenant */
+        get: operations["tenants_get"];
+        /**
+         * Create a tenant or replace its settings
+         * @description If events of a deleted tenant of this name are still kept, the name can be used again only with `inherit`.
+         */
+        put: operations["tenants_put"];
+        post?: never;
+        /**
+         * Delete a tenant, its keys, its channels and its fleets
+         * @description The keys stop working at once. Open events become dead letters, because their channels are gone. The name stays in use until the last event is removed. A tenant cannot be deleted while a server of one of its fleets lives.
+         */
+        delete: operations["tenants_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tenants/{tenant}/channels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List channels by name */
+        get: operations["channels_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tenants/{tenant}/channels/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a channel */
+        get: operations["channels_get"];
+        /**
+         * Create or replace a channel
+         * @description Only the answer that creates an http or fleet channel shows its webhook secret. A header value of *** keeps the stored value, if the scheme, host and port of the URL stay. Changed settings close the circuit breaker, and events that it held are delivered at once.
+         */
+        put: operations["channels_put"];
+        post?: never;
+        /** Delete a channel */
+        delete: operations["channels_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tenants/{tenant}/channels/{name}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause all deliveries to a channel
+         * @description The pause takes effect on all instances within a second. The channel's events stay as they are and can be cancelled; they are delivered after the channel is resumed.
+         */
+        post: operations["channels_pause"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tenants/{tenant}/channels/{name}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume deliveries to a channel
+         * @description This ends a pause, whether an operator or an answer of 410 caused it, and closes the circuit breaker. Events that are due are delivered at once.
+         */
+        post: operations["channels_resume"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tenants/{tenant}/channels/{name}/secret/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Create a new webhook secret; the previous one stays valid for 24 hours */
+        post: operations["channels_rotate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tenants/{tenant}/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List keys by prefix, without the keys themselves */
+        get: operations["keys_list"];
+        put?: never;
+        /** Create a key; the answer is the only place that shows it */
+        post: operations["keys_create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tenants/{tenant}/keys/{prefix}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke a key
+         * @description All instances refuse it within 5 seconds.
+         */
+        delete: operations["keys_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/work/{tenant}/{place}/{attempt}/complete": {
         parameters: {
             query?: never;
@@ -625,6 +934,7 @@ export interface components {
                 [key: string]: string;
             };
         };
+        AnyVerb: components["schemas"]["PartitionVerb"] | components["schemas"]["ServerVerb"];
         /** @description One delivery attempt. */
         AttemptOut: {
             /**
@@ -681,6 +991,27 @@ export interface components {
             accepted: number;
             rejected: number;
             results: components["schemas"]["BatchLine"][];
+        };
+        /** @description The last heartbeat of a node. */
+        BeatOut: {
+            seq: number;
+            /** @description Age by the storage service's clock. */
+            age_ms: number;
+            state: components["schemas"]["ServerState"];
+            incarnation: string;
+            fault_domain: string;
+            /** @description Partitions that the server can own. 0: no limit of its own. */
+            capacity: number;
+            /** @description Address at which the server takes deliveries of fleet channels. */
+            endpoint?: string;
+            load: number;
+            /** @description true: the server runs the library and can scan the others. false: it speaks HTTP. */
+            scans: boolean;
+        };
+        /** @description A channel that delivers nothing. */
+        BlockedOut: {
+            channel: string;
+            state: components["schemas"]["HoldReason"];
         };
         /** @enum {string} */
         BulkAction: "cancel" | "move" | "redrive" | "fire";
@@ -802,6 +1133,25 @@ export interface components {
             dates: string[];
             name: string;
         };
+        /** @description A request that agents make as a caller does, before and during maintenance. Either `url` or `command`. */
+        CallerProbe: {
+            /** @description Address for a GET. The files of the nodes must allow its host in `probe.hosts`. */
+            url?: string;
+            /** @description Name of a command in `probe.commands` of the nodes' files. The command itself is set there only. */
+            command?: string;
+            /**
+             * @description Time from the start of one probe to the start of the next. Default: `PT1S`.
+             * @example PT30S
+             */
+            every?: string;
+            /**
+             * @description A probe without an answer for this time has failed. Default: `PT5S`.
+             * @example PT30S
+             */
+            timeout?: string;
+            /** @description A rehearsal in which a bound is passed has failed. */
+            bound?: components["schemas"]["ProbeBound"];
+        };
         /** @description Treatment of missed occurrences: more than a minute late, without jitter, because no sweep ran. A paused schedule misses nothing. */
         CatchUp: {
             /** @description none: drop them. last: fire only the latest. all: fire each of them, in order. Default: `last`. */
@@ -811,6 +1161,17 @@ export interface components {
              * @example PT30S
              */
             within?: string;
+        };
+        /** @description The limits of a channel's receiver, over all instances. Null means no limit of its own; its tenant's limits always apply. */
+        ChannelLimits: {
+            deliveries_per_second?: number | null;
+            /** @description Deliveries in flight. */
+            concurrency?: number | null;
+        };
+        /** @description A page of channels. */
+        ChannelList: {
+            items: (components["schemas"]["HttpChannelOut"] | components["schemas"]["FleetChannelOut"] | components["schemas"]["QueueChannelOut"] | components["schemas"]["EventGridChannelOut"] | components["schemas"]["KafkaChannelOut"] | components["schemas"]["ServiceBusChannelOut"])[];
+            next: string | null;
         };
         /** @description One channel: its state, and its events of finished shards. */
         ChannelStats: {
@@ -823,6 +1184,67 @@ export interface components {
         };
         /** @enum {string} */
         ClockChange: "gap" | "fold";
+        /** @description An audience for which a tenant's channels may get tokens, and the hosts that may get them. */
+        EntraAudience: {
+            /** @example api://orders */
+            audience: string;
+            /**
+             * @example [
+             *       "orders.example.com"
+             *     ]
+             */
+            hosts: string[];
+        };
+        /** @description A channel that publishes CloudEvents to an Event Grid topic with the app's identity. */
+        EventGridChannel: {
+            limits?: components["schemas"]["ChannelLimits"];
+            /** @description Limits of the events with the same `ordering_key`. */
+            per_key?: components["schemas"]["KeyLimits"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "eventgrid";
+            endpoint: string;
+        };
+        /** @description An Event Grid channel as stored. */
+        EventGridChannelOut: {
+            name: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+            paused: boolean;
+            reason?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            paused_at?: string;
+            flow: components["schemas"]["FlowOut"];
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            rotated_at?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            previous_until?: string;
+            /** @description The webhook secret; only the answer that creates the channel shows it. */
+            secret?: string;
+            limits?: components["schemas"]["ChannelLimits"];
+            /** @description Limits of the events with the same `ordering_key`. */
+            per_key?: components["schemas"]["KeyLimits"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "eventgrid";
+            endpoint: string;
+        };
         /** @description An event to be scheduled, with exactly one of `due` and `delay`. */
         EventIn: {
             /** @description Chosen by the client. The same id with the same content answers 200. */
@@ -1047,6 +1469,254 @@ export interface components {
             pointer: string;
             detail: string;
         };
+        /** @description A channel that sends signed CloudEvents by POST to the server that owns the partition of the event's `ordering_key`. */
+        FleetChannel: {
+            limits?: components["schemas"]["ChannelLimits"];
+            /** @description Limits of the events with the same `ordering_key`. */
+            per_key?: components["schemas"]["KeyLimits"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "fleet";
+            /** @description A fleet of the channel's tenant. Its servers publish their endpoints with their heartbeats. */
+            fleet: string;
+            /** @description Path of the deliveries at each server. Default: `/`. */
+            path?: string;
+            headers?: {
+                [key: string]: string;
+            };
+            /**
+             * @description Default: `PT15S`.
+             * @example PT30S
+             */
+            timeout?: string;
+            /**
+             * @description The attempts whose answer's head (content type, up to 4 KiB of the body) is kept with the attempt. Default: `failed`.
+             * @enum {string}
+             */
+            answers?: "failed" | "all" | "none";
+            /** @description Keep the answer's header fields too. Default: `false`. */
+            answer_headers?: boolean;
+            /** @description Answers after which an event is not tried again, besides 410; an empty list means that only 410 ends it. Left out: 400, 405, 406, 410, 413, 414, 415, 422, 501. */
+            final_statuses?: number[];
+        };
+        /** @description A fleet channel as stored. The values of its headers are secrets and are shown as `***`. */
+        FleetChannelOut: {
+            name: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+            paused: boolean;
+            reason?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            paused_at?: string;
+            flow: components["schemas"]["FlowOut"];
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            rotated_at?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            previous_until?: string;
+            /** @description The webhook secret; only the answer that creates the channel shows it. */
+            secret?: string;
+            limits?: components["schemas"]["ChannelLimits"];
+            /** @description Limits of the events with the same `ordering_key`. */
+            per_key?: components["schemas"]["KeyLimits"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "fleet";
+            /** @description A fleet of the channel's tenant. Its servers publish their endpoints with their heartbeats. */
+            fleet: string;
+            /** @description Path of the deliveries at each server. Default: `/`. */
+            path?: string;
+            headers?: {
+                [key: string]: string;
+            };
+            /**
+             * @description Default: `PT15S`.
+             * @example PT30S
+             */
+            timeout?: string;
+            /**
+             * @description The attempts whose answer's head (content type, up to 4 KiB of the body) is kept with the attempt. Default: `failed`.
+             * @enum {string}
+             */
+            answers?: "failed" | "all" | "none";
+            /** @description Keep the answer's header fields too. Default: `false`. */
+            answer_headers?: boolean;
+            /** @description Answers after which an event is not tried again, besides 410; an empty list means that only 410 ends it. Left out: 400, 405, 406, 410, 413, 414, 415, 422, 501. */
+            final_statuses?: number[];
+        };
+        /** @description Settings of a fleet's checkpoint turns. */
+        FleetCheckpoints: {
+            timeout?: components["schemas"]["TurnTimeout"];
+            /** @description Largest relative deviation of a replica's clock from true time. Default: `0.3`. */
+            drift?: number;
+            /**
+             * @description A replica that has not reported for this long counts as down. Default: `PT1M`.
+             * @example PT30S
+             */
+            silence?: string;
+            /** @description A secondary that lags further behind gets no turn. null: no bound. */
+            max_lag?: number | null;
+            /**
+             * @description Least time from one turn's grant to the next. Without it, turns follow one another.
+             * @example PT30S
+             */
+            interval?: string;
+        };
+        /** @description The definition of a fleet. All fields except `partitions` are optional. */
+        FleetIn: {
+            partitions: number;
+            /** @description Default: `default`. */
+            profile?: ("economy" | "default" | "fast" | "seed") | components["schemas"]["ProfileIn"];
+            limits?: components["schemas"]["FleetLimits"];
+            servers?: components["schemas"]["FleetServers"];
+            checkpoints?: components["schemas"]["FleetCheckpoints"];
+            maintenance?: components["schemas"]["FleetMaintenance"];
+            notify?: components["schemas"]["Notify"];
+        };
+        /** @description Limits of moves. */
+        FleetLimits: {
+            /** @description Partitions that one server may own. null: partitions / minimum, rounded up. */
+            max_per_server?: number | null;
+            /** @description Partitions that a server with the library claims in one heartbeat. Default: `8`. */
+            claims_per_cycle?: number;
+            /** @description Moves per minute that only balance. Default: `32`. */
+            moves_per_minute?: number;
+            /** @description Maximum duration of a hand-off. null: PT10S, or two thirds of the validity if that is less. */
+            drain?: string | null;
+        };
+        /** @description A page of fleets. */
+        FleetList: {
+            items: components["schemas"]["FleetOut"][];
+            next: string | null;
+        };
+        /** @description Settings for Azure's Scheduled Events. */
+        FleetMaintenance: {
+            /**
+             * @description Time before NotBefore at which a node prepares. Default: `PT30S`.
+             * @example PT30S
+             */
+            lead?: string;
+            /** @description Lead times by type of event. They override `lead`. */
+            leads?: {
+                [key: string]: string;
+            };
+            /** @description A node that cannot reach Tocsin does not approve an event by itself after preparing for it. Default: `false`. */
+            require_central?: boolean;
+            /**
+             * @description Path of approvals to Azure: relay (a node's agent) or arm (Azure Resource Manager). Default: `relay`.
+             * @enum {string}
+             */
+            transport?: "relay" | "arm";
+            /**
+             * @description Time for which a restored node counts as down, unless it reports earlier that it has caught up. Default: `PT10M`.
+             * @example PT30S
+             */
+            catch_up?: string;
+            quorum?: components["schemas"]["Quorum"];
+            /** @description Decisions of the domain guard: approve (approvals only) or prepare (also which nodes may prepare). A new fleet has prepare unless it names approve; a change that leaves it out keeps the stored value. Not shown: approve. */
+            guard?: components["schemas"]["GuardMode"];
+            /**
+             * @description Silence of an agent after which its node does not delay the approval of a user's event. Default: `PT30S`.
+             * @example PT30S
+             */
+            silence?: string;
+            /** @description Treatment of an event that also names a VM without an agent in any fleet of the tenant: hold (until NotBefore) or ignore (approve once all known nodes are ready). Default: `hold`. */
+            strangers?: components["schemas"]["Strangers"];
+            /** @description Events are approved before their time, one fault domain after the other. Default: `false`. */
+            early?: boolean;
+            rules?: components["schemas"]["MaintenanceRule"][];
+            /** @description Measures callers' latency before and during maintenance. */
+            probe?: components["schemas"]["CallerProbe"];
+        };
+        /** @description A fleet that needs a person. */
+        FleetNeeds: {
+            fleet: string;
+            /** @enum {string} */
+            urgency: "urgent" | "soon" | "later";
+            needs: components["schemas"]["NeedOut"][];
+            /** @description Nodes with an agent. */
+            agents: number;
+            /** @description Open Scheduled Events. */
+            open_events: number;
+        };
+        /** @description A stored fleet. */
+        FleetOut: {
+            partitions: number;
+            /** @description Default: `default`. */
+            profile?: ("economy" | "default" | "fast" | "seed") | components["schemas"]["ProfileIn"];
+            limits?: components["schemas"]["FleetLimits"];
+            servers?: components["schemas"]["FleetServers"];
+            checkpoints?: components["schemas"]["FleetCheckpoints"];
+            maintenance?: components["schemas"]["FleetMaintenance"];
+            notify?: components["schemas"]["Notify"] | null;
+            name: string;
+            /** @description Generation of the partition count. A resize increments it. */
+            generation: number;
+            /** @description Progress of a resize that is under way. */
+            resizing?: components["schemas"]["ResizingOut"];
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+        };
+        /** @description The fleets of a tenant that need a person, the most urgent first, and the number of all. Only `items` is paged. */
+        FleetOverview: {
+            items: components["schemas"]["FleetNeeds"][];
+            next: string | null;
+            fleets: number;
+            /** @description Fleets that need nobody. */
+            quiet: number;
+            /** @description Fleets with open Scheduled Events. */
+            in_maintenance: number;
+            /** @description All fleets by name, if the request asks for them. */
+            names?: string[];
+        };
+        /** @description The number of servers that a fleet should have. */
+        FleetServers: {
+            /** @description Servers that the fleet needs. Default: `1`. */
+            minimum?: number;
+            /** @description Additional servers. Fewer than minimum + spare raise an alarm. Default: `0`. */
+            spare?: number;
+        };
+        /** @description The circuit breaker of a channel, shared by all instances. The other fields exist only while the breaker is not closed. */
+        FlowOut: {
+            /** @enum {string} */
+            breaker: "closed" | "open" | "half-open";
+            /**
+             * Format: date-time
+             * @description Time at which the breaker opened.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description Open: time at which a probe may start. Half-open: time at which the probe is abandoned.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            until?: string;
+            /** @description Failures that opened the breaker, and failed probes since then. */
+            failures?: number;
+            /** @description The last failure. */
+            error?: string;
+        };
+        /** @enum {string} */
+        GuardMode: "approve" | "prepare";
         /** @description A call of a monitor. */
         HeartbeatIn: {
             /**
@@ -1126,6 +1796,263 @@ export interface components {
         };
         /** @enum {string} */
         HoldReason: "paused" | "breaker-open" | "breaker-half-open";
+        /** @description A channel that sends signed CloudEvents by POST. */
+        HttpChannel: {
+            limits?: components["schemas"]["ChannelLimits"];
+            /** @description Limits of the events with the same `ordering_key`. */
+            per_key?: components["schemas"]["KeyLimits"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "http";
+            url: string;
+            headers?: {
+                [key: string]: string;
+            };
+            /**
+             * @description Default: `PT15S`.
+             * @example PT30S
+             */
+            timeout?: string;
+            /**
+             * @description The attempts whose answer's head (content type, up to 4 KiB of the body) is kept with the attempt. Default: `failed`.
+             * @enum {string}
+             */
+            answers?: "failed" | "all" | "none";
+            /** @description Keep the answer's header fields too. Default: `false`. */
+            answer_headers?: boolean;
+            /** @description Answers after which an event is not tried again, besides 410; an empty list means that only 410 ends it. Left out: 400, 405, 406, 410, 413, 414, 415, 422, 501. */
+            final_statuses?: number[];
+            /** @description Name of a client certificate that the operator has listed for the tenant; https only. */
+            client_certificate?: string;
+            /** @description Left out: a 202 is a delivery like any other 2xx. */
+            long_work?: components["schemas"]["LongWork"];
+            /** @description Each delivery carries a token of Entra for this audience. Its tenant's `entra_audiences` must list it with the host. */
+            entra_audience?: string;
+        };
+        /** @description An http channel as stored. The values of its headers are secrets and are shown as `***`. */
+        HttpChannelOut: {
+            name: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+            paused: boolean;
+            reason?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            paused_at?: string;
+            flow: components["schemas"]["FlowOut"];
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            rotated_at?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            previous_until?: string;
+            /** @description The webhook secret; only the answer that creates the channel shows it. */
+            secret?: string;
+            limits?: components["schemas"]["ChannelLimits"];
+            /** @description Limits of the events with the same `ordering_key`. */
+            per_key?: components["schemas"]["KeyLimits"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "http";
+            url: string;
+            headers?: {
+                [key: string]: string;
+            };
+            /**
+             * @description Default: `PT15S`.
+             * @example PT30S
+             */
+            timeout?: string;
+            /**
+             * @description The attempts whose answer's head (content type, up to 4 KiB of the body) is kept with the attempt. Default: `failed`.
+             * @enum {string}
+             */
+            answers?: "failed" | "all" | "none";
+            /** @description Keep the answer's header fields too. Default: `false`. */
+            answer_headers?: boolean;
+            /** @description Answers after which an event is not tried again, besides 410; an empty list means that only 410 ends it. Left out: 400, 405, 406, 410, 413, 414, 415, 422, 501. */
+            final_statuses?: number[];
+            /** @description Name of a client certificate that the operator has listed for the tenant; https only. */
+            client_certificate?: string;
+            /** @description Left out: a 202 is a delivery like any other 2xx. */
+            long_work?: components["schemas"]["LongWork"];
+            /** @description Each delivery carries a token of Entra for this audience. Its tenant's `entra_audiences` must list it with the host. */
+            entra_audience?: string;
+        };
+        /** @description A manual control in force, or one that was revoked. */
+        IntentOut: {
+            verb: components["schemas"]["AnyVerb"] | "maintain";
+            /** @description A partition's number, or a server's name. */
+            target: number | string;
+            /** @description The server of a control on a partition. */
+            server?: string;
+            exit?: boolean;
+            /** @description The server that gets a drained server's partitions. */
+            to?: string;
+            note: string;
+            /** @description Prefix of the key that made the request. */
+            author: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+            expires: string | null;
+        };
+        /** @description A channel that sends CloudEvents to a Kafka topic: in an Event Hubs namespace, or at brokers on the egress allow-list. */
+        KafkaChannel: {
+            limits?: components["schemas"]["ChannelLimits"];
+            /** @description Limits of the events with the same `ordering_key`. */
+            per_key?: components["schemas"]["KeyLimits"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "kafka";
+            /** @example name.servicebus.windows.net:9093 */
+            servers: string;
+            topic: string;
+            /** @description JSON pointer to the message's key in the payload (same key, same partition). Null: the key is the event's id. */
+            key?: string;
+            /** @description Default: `true`. */
+            tls?: boolean;
+            username?: string;
+            password?: string;
+        };
+        /** @description A kafka channel as stored. Its password is shown as `***`. */
+        KafkaChannelOut: {
+            name: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+            paused: boolean;
+            reason?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            paused_at?: string;
+            flow: components["schemas"]["FlowOut"];
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            rotated_at?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            previous_until?: string;
+            /** @description The webhook secret; only the answer that creates the channel shows it. */
+            secret?: string;
+            limits?: components["schemas"]["ChannelLimits"];
+            /** @description Limits of the events with the same `ordering_key`. */
+            per_key?: components["schemas"]["KeyLimits"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "kafka";
+            /** @example name.servicebus.windows.net:9093 */
+            servers: string;
+            topic: string;
+            /** @description JSON pointer to the message's key in the payload (same key, same partition). Null: the key is the event's id. */
+            key?: string | null;
+            /** @description Default: `true`. */
+            tls?: boolean;
+            username?: string | null;
+            password?: string | null;
+        };
+        /** @description A key to create. Scope `agent` needs a fleet and a node, and excludes `fleets` and `admin`. */
+        KeyIn: {
+            /**
+             * @description `read`: every GET that `events` or `fleets` permits. `metrics`: GET /metrics alone.
+             * @example [
+             *       "events"
+             *     ]
+             */
+            scopes: ("events" | "fleets" | "agent" | "read" | "metrics" | "admin")[];
+            fleet?: string;
+            node?: string;
+            note?: string;
+            /**
+             * Format: date-time
+             * @description When the key ends. Null: when it is revoked.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            expires?: string;
+        };
+        /** @description The limits of the events with one ordering key, over all instances. Events without a key are not concerned. */
+        KeyLimits: {
+            /** @description Deliveries in flight. */
+            concurrency?: number;
+            deliveries_per_second?: number;
+            /** @description One at a time, in the order of due times. Default: `false`. */
+            ordered?: boolean;
+            /** @description If ordered: while an event waits for a retry, those behind it wait too. Default: `true`. */
+            failed_blocks?: boolean;
+        };
+        /** @description A page of keys. */
+        KeyList: {
+            items: components["schemas"]["KeyOut"][];
+            next: string | null;
+        };
+        /** @description A new key. Only this answer shows `key`. */
+        KeyMade: {
+            prefix: string;
+            scopes: ("events" | "fleets" | "agent" | "read" | "metrics" | "admin")[];
+            fleet?: string;
+            node?: string;
+            note?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            expires?: string;
+            /** @description The last day (UTC) on which the key was used, such as 2026-11-23. */
+            last_used?: string;
+            key: string;
+        };
+        /** @description A key in a list, with its prefix only. */
+        KeyOut: {
+            prefix: string;
+            scopes: ("events" | "fleets" | "agent" | "read" | "metrics" | "admin")[];
+            fleet?: string;
+            node?: string;
+            note?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            expires?: string;
+            /** @description The last day (UTC) on which the key was used, such as 2026-11-23. */
+            last_used?: string;
+        };
         /** @description Lateness in milliseconds, from a histogram: upper bounds of the buckets. */
         LateOut: {
             p50: number | null;
@@ -1138,6 +2065,26 @@ export interface components {
             reason: "accepted-late" | "paused" | "breaker" | "owner-lost" | "rate" | "concurrency" | "storage" | "ordering-key" | "partition-owner" | "not-taken" | "retry" | "other";
             ms: number;
             text: string;
+        };
+        /** @description The limits of a tenant. Null: only the limits of the product apply. */
+        Limits: {
+            events_per_second?: number | null;
+            open_events?: number | null;
+            /** @description Most recurring schedules; by default 10,000. */
+            schedules?: number;
+            /** @description Most partitions of all its fleets together; by default 20,000. */
+            partitions?: number;
+            /** @description Most fleets; by default 100. */
+            fleets?: number;
+            /** @description Most nodes of a fleet with an agent; by default 1,000. */
+            agents?: number;
+            /** @description Most servers of a fleet over HTTP; by default 1,000. */
+            servers?: number;
+            /** @description Most locks; by default 10,000. */
+            locks?: number;
+            payload_bytes?: number | null;
+            deliveries_per_second?: number | null;
+            concurrency?: number | null;
         };
         /** @description One minute, and the number of open events filed for it. */
         LoadMinute: {
@@ -1258,8 +2205,125 @@ export interface components {
             /** @description Milliseconds after which the caller should ask again. */
             retry_ms: number;
         };
+        /** @description Lets a receiver answer 202 with `Tocsin-Complete: later`, and complete or fail the event later. */
+        LongWork: {
+            /**
+             * @description Silence for this long after the answer, or after the last heartbeat, is a failed attempt. Default: `PT15M`.
+             * @example PT30S
+             */
+            within?: string;
+            /**
+             * @description Heartbeats extend the time to this long after the answer, and no further. Default: `PT12H`.
+             * @example PT30S
+             */
+            at_most?: string;
+        };
+        /** @description The action for matching events. A field that is left out matches any event. */
+        MaintenanceRule: {
+            /** @enum {string} */
+            type?: "Freeze" | "Reboot" | "Redeploy" | "Preempt" | "Terminate";
+            /** @enum {string} */
+            source?: "Platform" | "User";
+            /** @description Matches only impacts of at most this length, in seconds. */
+            max_seconds?: number;
+            /** @enum {string} */
+            action: "approve" | "prepare" | "hold" | "ignore";
+            /** @description Only with the action prepare: matching events are prepared for and approved as soon as the domain guard agrees. Default: `false`. */
+            early?: boolean;
+        };
+        /** @description One reason why a fleet needs a person. */
+        NeedOut: {
+            source: components["schemas"]["Source"];
+            /** @description An alarm of leases or of maintenance; `silent` for agents, `waiting` for approvals. */
+            what: string;
+            /** @description Partitions, servers, events, agents: the subjects of the reason. */
+            count: number;
+            /**
+             * @description The reason for people, with its count.
+             * @example 2 partitions without an owner
+             */
+            text: string;
+            /** @description The first subjects, where they are known. */
+            subjects: string[];
+            /** @description When an alarm of leases was found first; otherwise null. */
+            since: string | null;
+        };
+        /** @description A page of nodes. */
+        NodeList: {
+            items: components["schemas"]["NodeOut"][];
+            next: string | null;
+        };
+        /** @description The last report of a node's agent. */
+        NodeMaintenance: {
+            vm: string;
+            scope: string;
+            location: string;
+            fault_domain: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            reported: string;
+            disabled: boolean;
+            /** @description true: leases must leave this node for now. */
+            leaving: boolean;
+            monitor: ("primary" | "secondary") | null;
+            /** @description ready, or the reason why the agent cannot run the fleet's caller probe. */
+            probe?: string;
+            events: {
+                [key: string]: components["schemas"]["NodePhase"];
+            };
+        };
+        /** @description A node. `turn` and `maintenance` are null if there is none. */
+        NodeOut: {
+            node: string;
+            beat: components["schemas"]["BeatOut"] | null;
+            /** @description Partitions of the node with their epochs. */
+            partitions: {
+                [key: string]: number;
+            };
+            /** @description Partitions that the node must claim. */
+            assign: number[];
+            /** @description Partitions that the node must release. */
+            release: number[];
+            /** @description Smoothed loads of the node's partitions, as far as it publishes them. */
+            loads?: {
+                [key: string]: number;
+            };
+            /** @description Manual controls on the node. */
+            intents: components["schemas"]["IntentOut"][];
+            /** @description The node as a replica. */
+            turn?: components["schemas"]["ReplicaOut"] | null;
+            /** @description The last report of the node's agent. */
+            maintenance?: components["schemas"]["NodeMaintenance"] | null;
+        };
+        /** @description A node's phase for an event. UNREPORTED: the event names the node, and its agent has not reported it. */
+        NodePhase: {
+            phase: components["schemas"]["NodePhaseName"] | "UNREPORTED";
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            reported: string;
+            reason?: string;
+            /** @description With the guard `prepare`, while the node waits to prepare. */
+            permission?: components["schemas"]["PermissionOut"];
+        };
+        /** @enum {string} */
+        NodePhaseName: "FOREIGN" | "WAITING" | "PREPARING" | "PREPARED" | "PREPARE_FAILED" | "APPROVED" | "STARTED" | "RESTORING" | "RESTORE_FAILED" | "DONE";
         /** @enum {string} */
         NoticeKind: "event.dead" | "breaker.opened" | "breaker.closed" | "channel.paused" | "schedule.missed" | "schedule.ended" | "limit.reached" | "key.expired";
+        /** @description The kinds of which a tenant is told, and the channel that gets its notices. */
+        NoticeSettings: {
+            /** @description It must exist, unless the call creates the tenant. Of itself it gets no notices about its breaker or its pause. */
+            channel: string;
+            kinds: components["schemas"]["NoticeKind"][];
+        };
+        /** @description The channel for alarms. */
+        Notify: {
+            channel: string;
+            kinds?: ("stale" | "dead" | "maintenance")[];
+        };
         /** @description One future occurrence. */
         OccurrenceOut: {
             /**
@@ -1277,13 +2341,47 @@ export interface components {
         };
         /** @enum {string} */
         OverlapPolicy: "allow" | "skip" | "queue";
+        /** @description The key of a call. */
+        OwnKeyOut: {
+            /** @description `bootstrap` for the admin key of the settings. */
+            prefix: string;
+            /** @description Missing for the bootstrap admin key, which has no tenant. */
+            tenant?: string;
+            scopes: ("events" | "fleets" | "agent" | "read" | "metrics" | "admin")[];
+        };
+        /** @enum {string} */
+        PartitionVerb: "offline" | "online" | "bump" | "prohibit" | "permit" | "pin" | "unpin";
+        /** @description The reason of a pause. */
+        PauseIn: {
+            reason?: string;
+        };
         /** @enum {string} */
         Period: "hour" | "day" | "week" | "month";
+        /** @description Permission to prepare for an event, or its refusal. */
+        PermissionOut: {
+            /** @enum {string} */
+            state: "granted" | "refused";
+            /** @description Reason of the refusal. */
+            reason?: string;
+            /**
+             * Format: date-time
+             * @description Time since which the event has its reservation.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            reserved?: string;
+        };
         /** @enum {string} */
         Policy: "none" | "last" | "all";
         /** @description Future occurrences, the earliest first. */
         PreviewOut: {
             items: components["schemas"]["OccurrenceOut"][];
+        };
+        /** @description The limits of what callers may notice of maintenance. A bound that is left out is not checked. */
+        ProbeBound: {
+            /** @description Largest p99 of the answers' latency, in milliseconds. */
+            p99_ms?: number;
+            /** @description Largest share of probes that may fail. */
+            failures?: number;
         };
         /** @description A problem inside a batch's results. */
         ProblemLine: {
@@ -1316,6 +2414,77 @@ export interface components {
              */
             outcome?: "unknown" | "unchanged";
         };
+        /** @description The heartbeat interval (H), the validity of a heartbeat for its sender (V), and the silence after which others take over (T). */
+        ProfileIn: {
+            /** @example PT30S */
+            beat: string;
+            /** @example PT30S */
+            validity: string;
+            /** @example PT30S */
+            takeover: string;
+        };
+        /** @description A channel that sends CloudEvents as JSON messages to an Azure Storage queue, in the app's account or in `account`. */
+        QueueChannel: {
+            limits?: components["schemas"]["ChannelLimits"];
+            /** @description Limits of the events with the same `ordering_key`. */
+            per_key?: components["schemas"]["KeyLimits"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "queue";
+            queue: string;
+            account?: string;
+        };
+        /** @description A queue channel as stored. */
+        QueueChannelOut: {
+            name: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+            paused: boolean;
+            reason?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            paused_at?: string;
+            flow: components["schemas"]["FlowOut"];
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            rotated_at?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            previous_until?: string;
+            /** @description The webhook secret; only the answer that creates the channel shows it. */
+            secret?: string;
+            limits?: components["schemas"]["ChannelLimits"];
+            /** @description Limits of the events with the same `ordering_key`. */
+            per_key?: components["schemas"]["KeyLimits"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "queue";
+            queue: string;
+            account?: string | null;
+        };
+        /** @description The limit of fault domains that may be down at once. */
+        Quorum: {
+            /**
+             * @description Unit within which fault domains are counted. Default: `location`.
+             * @enum {string}
+             */
+            per?: "location" | "scope" | "fleet";
+            /** @description Fault domains that may be down at once. Default: `1`. */
+            domains_down?: number;
+        };
         /** @description The dead letters to redrive: all that match. */
         RedriveIn: {
             /**
@@ -1333,6 +2502,58 @@ export interface components {
         /** @description The number of redriven events. */
         RedriveOut: {
             redriven: number;
+        };
+        /** @description A node as a replica, from its last report. */
+        ReplicaOut: {
+            /** @enum {string} */
+            role: "primary" | "secondary";
+            term: number;
+            applied: number;
+            lag: number;
+            load: number;
+            failures: number;
+            ready: boolean;
+            /** @description Age of the last report, by the storage service's time. */
+            report_age_ms: number;
+            down: ("silent" | "clock") | null;
+            /** @description Reason for which it would get no turn now. */
+            skipped: ("primary" | "down" | "not ready" | "taking" | "lag" | "maintenance") | null;
+            /** @description Epoch of the turn for which it reports to be taking a checkpoint. */
+            taking: number | null;
+            /** @description Epoch of the turn that it holds now. */
+            holds: number | null;
+            last_checkpoint: number;
+        };
+        /** @description The progress of a resize. It is complete when `opened` is the fleet's partition count. */
+        ResizingOut: {
+            /** @description Partitions of the generation before. */
+            from: number;
+            /** @description Partitions of the generation before that no server owns any more. */
+            closed: number;
+            /** @description Partitions of the new generation that can be claimed. */
+            opened: number;
+        };
+        /** @description The retries of failed deliveries: a list of pauses, or exponential pauses with full jitter; the default is a list of pauses. */
+        Retry: {
+            /** @description Attempts in all, the first included. */
+            attempts?: number;
+            /**
+             * @description Longest pause before attempt 2; it doubles with each attempt.
+             * @example PT30S
+             */
+            first?: string;
+            /**
+             * @description Longest pause between attempts.
+             * @example PT30S
+             */
+            max?: string;
+            /**
+             * @description Time after the due time in which attempts may start; by default P4D.
+             * @example PT30S
+             */
+            within?: string;
+            /** @description The pauses between attempts, each counted from the end of the attempt before: n pauses are n + 1 attempts. Each may last up to 20 % longer, never shorter. Excludes attempts, first and max. */
+            schedule?: string[];
         };
         /** @description The parts of its tenant's retry policy that an event changes. Excludes each other: schedule; and attempts, first, max. */
         RetryIn: {
@@ -1469,6 +2690,101 @@ export interface components {
              */
             missed?: string;
         };
+        /** @description A new webhook secret; only this answer shows it. Until `previous_until`, deliveries are also signed with the previous one. */
+        SecretOut: {
+            secret: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            previous_until?: string;
+        };
+        /** @enum {string} */
+        ServerState: "live" | "draining" | "dead";
+        /** @enum {string} */
+        ServerVerb: "drain" | "undrain" | "prohibit" | "permit";
+        /** @description A channel that sends messages to a queue or topic of Azure Service Bus, with the app's identity or an access key. */
+        ServiceBusChannel: {
+            limits?: components["schemas"]["ChannelLimits"];
+            /** @description Limits of the events with the same `ordering_key`. */
+            per_key?: components["schemas"]["KeyLimits"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "servicebus";
+            /** @example orders.servicebus.windows.net */
+            namespace: string;
+            /** @description Name of the queue or topic. */
+            entity: string;
+            /** @description The messages' subject (label). */
+            subject?: string;
+            /** @description Set the session id, as queues with sessions require it: the event's `ordering_key`, else its id. Default: `false`. */
+            sessions?: boolean;
+            /**
+             * @description Service Bus removes a message that nobody has received by then. Null: as the queue or topic says.
+             * @example PT30S
+             */
+            time_to_live?: string;
+            /** @description `SharedAccessKeyName` of a connection string. Null: the app's identity. */
+            key_name?: string;
+            /** @description `SharedAccessKey` of a connection string. */
+            key?: string;
+        };
+        /** @description A Service Bus channel as stored. Its key is shown as `***`. */
+        ServiceBusChannelOut: {
+            name: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+            paused: boolean;
+            reason?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            paused_at?: string;
+            flow: components["schemas"]["FlowOut"];
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            rotated_at?: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            previous_until?: string;
+            /** @description The webhook secret; only the answer that creates the channel shows it. */
+            secret?: string;
+            limits?: components["schemas"]["ChannelLimits"];
+            /** @description Limits of the events with the same `ordering_key`. */
+            per_key?: components["schemas"]["KeyLimits"];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "servicebus";
+            /** @example orders.servicebus.windows.net */
+            namespace: string;
+            /** @description Name of the queue or topic. */
+            entity: string;
+            /** @description The messages' subject (label). */
+            subject?: string;
+            /** @description Set the session id, as queues with sessions require it: the event's `ordering_key`, else its id. Default: `false`. */
+            sessions?: boolean;
+            /**
+             * @description Service Bus removes a message that nobody has received by then. Null: as the queue or topic says.
+             * @example PT30S
+             */
+            time_to_live?: string;
+            /** @description `SharedAccessKeyName` of a connection string. Null: the app's identity. */
+            key_name?: string;
+            /** @description `SharedAccessKey` of a connection string. */
+            key?: string;
+        };
         /** @description The sizes that the service accepts. They depend on the size of its instances, and on the tenant's settings. */
         SizesOut: {
             /** @description Largest body of a batch. An event for several channels counts once for each of them. */
@@ -1490,6 +2806,8 @@ export interface components {
              */
             last: string;
         };
+        /** @enum {string} */
+        Source: "leases" | "maintenance" | "agents" | "approvals";
         /** @description Counts of the tenant's events: open ones now, finished ones of the last day. */
         StatsOut: {
             open: number;
@@ -1515,6 +2833,108 @@ export interface components {
                 [key: string]: components["schemas"]["ChannelStats"];
             };
         };
+        /** @enum {string} */
+        Strangers: "hold" | "ignore";
+        /** @description A tenant's settings, as sent with PUT. */
+        Tenant: {
+            /**
+             * @description Durability of events that name none, and the least durability; null: standard.
+             * @enum {string}
+             */
+            durability?: "fast" | "standard" | "mirrored";
+            retry?: components["schemas"]["Retry"];
+            limits?: components["schemas"]["Limits"];
+            /** @description Names of the labels by which events are listed without a look at every event. */
+            searchable?: string[];
+            /** @description What the tenant is told about its events, channels, schedules and keys. */
+            notices?: components["schemas"]["NoticeSettings"];
+            /** @description The audiences of Entra for which its channels may carry tokens, and the hosts that may get them. */
+            entra_audiences?: components["schemas"]["EntraAudience"][];
+        };
+        /** @description A page of tenants. */
+        TenantList: {
+            items: components["schemas"]["TenantOut"][];
+            next: string | null;
+        };
+        /** @description A tenant as stored. */
+        TenantOut: {
+            /** @description Durability of events that name none, and the least durability; null: standard. */
+            durability?: ("fast" | "standard" | "mirrored") | null;
+            retry?: components["schemas"]["Retry"];
+            limits?: components["schemas"]["Limits"];
+            /** @description Names of the labels by which events are listed without a look at every event. */
+            searchable?: string[];
+            /** @description What the tenant is told about its events, channels, schedules and keys. */
+            notices?: components["schemas"]["NoticeSettings"];
+            /** @description The audiences of Entra for which its channels may carry tokens, and the hosts that may get them. */
+            entra_audiences?: components["schemas"]["EntraAudience"][];
+            name: string;
+            /** @description Differs from the uid of every other tenant, also of a deleted one with this name: `TOCSIN_CLIENT_CERTIFICATES` and `TOCSIN_SERVICE_BUS` name a tenant as `name@uid`. Empty in a dry run that would create the tenant. */
+            uid: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            created: string;
+        };
+        /** @description All tenants, those that need a person first, the worst of them first. Only `items` is paged. */
+        TenantOverviewOut: {
+            items: components["schemas"]["TenantSummary"][];
+            next: string | null;
+            tenants: number;
+            /** @description Tenants that need nobody. */
+            quiet: number;
+            /**
+             * Format: date-time
+             * @description When the figures were read.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            read_at: string;
+            /** @description True if not everything was counted: figures may be too low. Otherwise left out. */
+            incomplete?: boolean;
+        };
+        /** @description A tenant at a glance. */
+        TenantSummary: {
+            tenant: string;
+            /** @description `urgent`: events are overdue or a fleet is in trouble; `soon`: dead events or a blocked channel; `later`: a fleet whose needs can wait. */
+            urgency: components["schemas"]["Urgency"];
+            /** @description Overdue events whose shard was requested several times without success. */
+            stuck: number;
+            /** @description Open events past their due time whose shard has no owner. */
+            overdue: number;
+            /** @description Dead events of the last day that were not redriven. */
+            dead: number;
+            /** @description Channels that are paused or whose circuit breaker is not closed. */
+            blocked_channels: number;
+            /** @description The first 5 of them. */
+            blocked: components["schemas"]["BlockedOut"][];
+            /** @description Fleets that need a person. */
+            fleets: number;
+            /** @description Those of them that need one at once. */
+            urgent_fleets: number;
+            retrying: number;
+            open: number;
+        };
+        /** @description Timeout of a turn: of the first one, and the bounds within which the service adapts it. */
+        TurnTimeout: {
+            /**
+             * @description Default: `PT10M`.
+             * @example PT30S
+             */
+            initial?: string;
+            /**
+             * @description Default: `PT1M`.
+             * @example PT30S
+             */
+            min?: string;
+            /**
+             * @description Default: `PT1H`.
+             * @example PT30S
+             */
+            max?: string;
+        };
+        /** @enum {string} */
+        Urgency: "urgent" | "soon" | "later" | "none";
         /** @description The work of a receiver that has accepted the event, to complete it later. */
         WorkOut: {
             attempt: number;
@@ -2039,6 +3459,215 @@ export interface operations {
             };
         };
     };
+    fleet_overview: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+                /** @description The answer lists the names of all fleets. */
+                names?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetOverview"];
+                };
+            };
+        };
+    };
+    fleets_list: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetList"];
+                };
+            };
+        };
+    };
+    fleets_get: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                fleet: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetOut"];
+                };
+            };
+        };
+    };
+    fleets_put: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description Check everything and answer what would be stored, but store nothing. The answer has an `ETag` only if nothing would change. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                fleet: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["FleetIn"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetOut"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    Location: components["headers"]["Location"];
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FleetOut"];
+                };
+            };
+        };
+    };
+    fleets_delete: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                fleet: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; no content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    nodes_list: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                fleet: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeList"];
+                };
+            };
+        };
+    };
+    nodes_get: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                fleet: string;
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeOut"];
+                };
+            };
+        };
+    };
     heartbeats_get: {
         parameters: {
             query?: {
@@ -2284,6 +3913,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BulkOut"];
+                };
+            };
+        };
+    };
+    key_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OwnKeyOut"];
                 };
             };
         };
@@ -2774,6 +4423,421 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["StatsOut"];
                 };
+            };
+        };
+    };
+    tenants_overview: {
+        parameters: {
+            query?: {
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantOverviewOut"];
+                };
+            };
+        };
+    };
+    tenants_list: {
+        parameters: {
+            query?: {
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantList"];
+                };
+            };
+        };
+    };
+    tenants_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantOut"];
+                };
+            };
+        };
+    };
+    tenants_put: {
+        parameters: {
+            query?: {
+                /** @description Check everything and answer what would be stored, but store nothing. The answer has an `ETag` only if nothing would change. */
+                dry_run?: boolean;
+                /** @description The new tenant takes over the events that a deleted tenant of this name left. */
+                inherit?: boolean;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Tenant"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantOut"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    Location: components["headers"]["Location"];
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TenantOut"];
+                };
+            };
+        };
+    };
+    tenants_delete: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; no content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    channels_list: {
+        parameters: {
+            query?: {
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChannelList"];
+                };
+            };
+        };
+    };
+    channels_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HttpChannelOut"] | components["schemas"]["FleetChannelOut"] | components["schemas"]["QueueChannelOut"] | components["schemas"]["EventGridChannelOut"] | components["schemas"]["KafkaChannelOut"] | components["schemas"]["ServiceBusChannelOut"];
+                };
+            };
+        };
+    };
+    channels_put: {
+        parameters: {
+            query?: {
+                /** @description Check everything and answer what would be stored, but store nothing. The answer has an `ETag` only if nothing would change. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                tenant: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["HttpChannel"] | components["schemas"]["FleetChannel"] | components["schemas"]["QueueChannel"] | components["schemas"]["EventGridChannel"] | components["schemas"]["KafkaChannel"] | components["schemas"]["ServiceBusChannel"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HttpChannelOut"] | components["schemas"]["FleetChannelOut"] | components["schemas"]["QueueChannelOut"] | components["schemas"]["EventGridChannelOut"] | components["schemas"]["KafkaChannelOut"] | components["schemas"]["ServiceBusChannelOut"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    Location: components["headers"]["Location"];
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HttpChannelOut"] | components["schemas"]["FleetChannelOut"] | components["schemas"]["QueueChannelOut"] | components["schemas"]["EventGridChannelOut"] | components["schemas"]["KafkaChannelOut"] | components["schemas"]["ServiceBusChannelOut"];
+                };
+            };
+        };
+    };
+    channels_delete: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                tenant: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; no content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    channels_pause: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PauseIn"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HttpChannelOut"] | components["schemas"]["FleetChannelOut"] | components["schemas"]["QueueChannelOut"] | components["schemas"]["EventGridChannelOut"] | components["schemas"]["KafkaChannelOut"] | components["schemas"]["ServiceBusChannelOut"];
+                };
+            };
+        };
+    };
+    channels_resume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HttpChannelOut"] | components["schemas"]["FleetChannelOut"] | components["schemas"]["QueueChannelOut"] | components["schemas"]["EventGridChannelOut"] | components["schemas"]["KafkaChannelOut"] | components["schemas"]["ServiceBusChannelOut"];
+                };
+            };
+        };
+    };
+    channels_rotate: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretOut"];
+                };
+            };
+        };
+    };
+    keys_list: {
+        parameters: {
+            query?: {
+                /** @description Most items in the answer. */
+                limit?: number;
+                /** @description `next` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyList"];
+                };
+            };
+        };
+    };
+    keys_create: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyIn"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    Location: components["headers"]["Location"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyMade"];
+                };
+            };
+        };
+    };
+    keys_delete: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The call succeeds only if the representation still has this entity tag. */
+                "If-Match"?: string;
+            };
+            path: {
+                tenant: string;
+                prefix: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done; no content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
         };
     };

@@ -1,8 +1,10 @@
 // Retries, against a server that answers by a script.
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
+import { merged } from "../src/resources.js";
 import { Refused, Tocsin, Unreachable, Unreadable } from "../src/index.js";
 
 type Step = { status: number; body?: unknown; headers?: Record<string, string> } | "cut";
@@ -147,4 +149,47 @@ test("a path cannot be left by an id", async () => {
   const tocsin = new Tocsin({ url: `http://127.0.0.1:${port}`, key: "k", retries: 0 });
   for (const id of ["", "..", "a/b", "a?b", "a#b", "a%2fb"]) await assert.rejects(tocsin.events.get(id), TypeError);
   await assert.rejects(tocsin.events.get("e"), (error) => error instanceof Unreachable && !error.sent);
+});
+
+const CHANNEL = { name: "x", type: "http", url: "https://a.example/", created: "2030-01-01T00:00:00Z", paused: false, flow: { breaker: "closed" } };
+const shown = (etag: string): Step => ({ status: 200, body: CHANNEL, headers: { etag } });
+
+async function setOnce(steps: Step[]): Promise<{ sent: number; bodies: string[] }> {
+  const seen: string[] = [];
+  const sent = await scripted(steps, async (tocsin, bodies) => {
+    try {
+      await tocsin.calendars.get("x").then(() => tocsin.tenants.set("x", { searchable: ["order"] }));
+    } finally {
+      seen.push(...bodies);
+    }
+  });
+  return { sent, bodies: seen };
+}
+
+test("set begins again if another call has changed the same, and after a lost answer", async () => {
+  const changed = problem(412, "precondition-failed");
+  const steps: Step[] = [shown('"0"'), shown('"1"'), changed, shown('"2"'), "cut", changed, shown('"3"'), shown('"4"')];
+  const { sent, bodies } = await setOnce(steps);
+  assert.equal(sent, 8);
+  assert.deepEqual(JSON.parse(bodies[7]!).searchable, ["order"]);
+});
+
+test("set ends after five changes by others, and where the entity tag was lost", async () => {
+  const changed = problem(412, "precondition-failed");
+  const rounds = Array.from({ length: 5 }, () => [shown('"1"'), changed]).flat();
+  await assert.rejects(setOnce([shown('"0"'), ...rounds]), { status: 412 });
+  await assert.rejects(setOnce([{ status: 200, body: CHANNEL }]), Unreadable);
+});
+
+interface Case {
+  name: string;
+  stored: Record<string, unknown>;
+  named: Record<string, unknown>;
+  merged: Record<string, unknown>;
+}
+
+test("named fields are merged as the Python client and the command do", async () => {
+  const cases = JSON.parse(await readFile(process.env.MERGES!, "utf8")) as Case[];
+  assert.ok(cases.length > 10);
+  for (const each of cases) assert.deepEqual(merged(each.stored, each.named), each.merged, each.name);
 });

@@ -165,3 +165,60 @@ test("a fan-out is an event for each channel", async () => {
   assert.equal((await tocsin.events.getFanout(made.id)).events.length, 2);
   assert.equal((await tocsin.events.cancel(made.id))?.changed, 2);
 });
+
+test("a channel is created, changed field by field, paused, rotated and deleted", async () => {
+  const headers = { "X-Team": "blue", "x-other": "1" };
+  const target = `http://127.0.0.1:${(server.address() as AddressInfo).port}/node-set`;
+  const made = await tocsin.channels.put("node-set", { type: "http", url: target, headers, timeout: "PT9S", per_key: { ordered: true } });
+  assert.match(made.secret ?? "", /^whsec_/);
+  const changed = await tocsin.channels.set("node-set", { headers: { "x-team": "red" }, limits: { concurrency: 5 } });
+  assert.ok(changed.type === "http");
+  assert.deepEqual([changed.url, changed.timeout, changed.per_key?.ordered], [target, "PT9S", true]);
+  assert.deepEqual(changed.headers, { "x-other": "***", "x-team": "***" });
+  assert.equal((await tocsin.channels.set("node-set", { per_key: null })).per_key, undefined);
+  await assert.rejects(tocsin.channels.put("node-set", { type: "http", url: target }, { ifMatch: made.etag }), { status: 412 });
+  assert.equal((await tocsin.channels.pause("node-set", "it moves")).reason, "it moves");
+  assert.equal((await tocsin.channels.resume("node-set")).paused, false);
+  assert.notEqual((await tocsin.channels.rotate("node-set")).secret, made.secret);
+  assert.ok((await all(tocsin.channels.list())).some((each) => each.name === "node-set"));
+  await tocsin.channels.delete("node-set");
+  await assert.rejects(tocsin.channels.get("node-set"), { status: 404 });
+  await assert.rejects(admin.channels.get("node-set"), TypeError);
+});
+
+test("a tenant keeps the settings that are not named", async () => {
+  await admin.tenants.put("node-shop", { limits: { events_per_second: 50 }, searchable: ["order"] });
+  const changed = await admin.tenants.set("node-shop", { limits: { open_events: 7 }, searchable: null });
+  assert.deepEqual([changed.limits?.events_per_second, changed.limits?.open_events, changed.searchable ?? []], [50, 7, []]);
+  assert.ok((await all(admin.tenants.list())).some((each) => each.name === "node-shop"));
+  assert.equal((await admin.tenants.get("node-shop")).uid, changed.uid);
+  await admin.tenants.delete("node-shop", { ifMatch: changed.etag });
+});
+
+test("a key is created, used and revoked", async () => {
+  const made = await tocsin.keys.create({ scopes: ["events"], note: "the web shop" });
+  const own = await new Tocsin({ url, key: made.key }).keys.own();
+  assert.deepEqual([own.prefix, own.tenant, own.scopes], [made.prefix, tenant, ["events"]]);
+  assert.ok((await all(tocsin.keys.list())).some((each) => each.prefix === made.prefix && each.note === "the web shop"));
+  await tocsin.keys.revoke(made.prefix);
+  assert.ok((await all(tocsin.keys.list())).every((each) => each.prefix !== made.prefix));
+});
+
+test("calendars, fleets and schedules are set up", async () => {
+  const calendar = await tocsin.calendars.put("node-days", ["2026-12-24", "2026-12-25"]);
+  assert.deepEqual((await tocsin.calendars.get("node-days")).dates, calendar.dates);
+  assert.ok((await all(tocsin.calendars.list())).some((each) => each.name === "node-days"));
+  await tocsin.calendars.delete("node-days");
+
+  await tocsin.fleets.put("node-web", { partitions: 4, servers: { minimum: 2 } });
+  const fleet = await tocsin.fleets.set("node-web", { servers: { spare: 1 }, limits: { moves_per_minute: 9 } });
+  assert.deepEqual([fleet.partitions, fleet.servers?.minimum, fleet.servers?.spare, fleet.limits?.moves_per_minute], [4, 2, 1, 9]);
+  assert.ok((await all(tocsin.fleets.list())).some((each) => each.name === "node-web"));
+  assert.equal((await tocsin.fleets.get("node-web")).generation, fleet.generation);
+  await tocsin.fleets.delete("node-web");
+
+  await tocsin.schedules.put("node-set", { cron: "0 9 * * *", timezone: "Europe/Berlin", jitter: "PT1M", payload: { a: 1, b: 2 } });
+  const schedule = await tocsin.schedules.set("node-set", { cron: "30 9 * * *", payload: { a: 2 } });
+  assert.deepEqual([schedule.cron, schedule.timezone, schedule.jitter, schedule.payload], ["30 9 * * *", "Europe/Berlin", "PT1M", { a: 2 }]);
+  await tocsin.schedules.delete("node-set");
+});

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-_STATE: Final = {
+STATE: Final = {
     "tenant": {"name", "uid", "created"},
     "channel": {"name", "created", "paused", "reason", "paused_at", "flow", "rotated_at", "previous_until", "secret"},
     "calendar": {"name"},
@@ -19,7 +19,7 @@ _WHOLE: Final = frozenset({"retry", "per_key", "payload"})
 
 def definition(kind: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the definition that an answer of the API shows, without its state."""
-    return {name: value for name, value in answer.items() if name not in _STATE[kind]}
+    return {name: value for name, value in answer.items() if name not in STATE[kind]}
 
 
 def merged(stored: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def compiled(folder: Path) -> Path:
     shutil.copy(SOURCES / "package.json", folder)
     shutil.copytree(COOKBOOK, folder / "cookbook", ignore=shutil.ignore_patterns("node_modules"))
     examples = re.findall(r"```ts\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 3
     for number, example in enumerate(examples):
         (folder / "tests" / f"example-{number}.ts").write_text(example)
     node(MODULES / "openapi-typescript" / "bin" / "cli.js", DOCUMENT, "--output", folder / "tests" / "generated-api.ts")

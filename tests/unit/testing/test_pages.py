@@ -36,9 +36,9 @@ def as_shared(code: str) -> str:
 
 def test_code_about_the_client_runs_as_often_as_one_likes(monkeypatch: pytest.MonkeyPatch) -> None:
     with BlockingTocsin() as kit:
-        monkeypatch.setattr(tocsin, "Client", lambda url, key: kit.client_with(key))
+        monkeypatch.setattr(tocsin, "Client", lambda url, key, tenant=None: kit.client_with(key, tenant=tenant))
         code = [block for _, block in blocks("reference/client.md")]
-        assert len(code) == 5
+        assert len(code) == 6
         for _ in range(2):
             names: dict[str, Any] = {"key": "local-demo-key", "secret": kit.secret}
             for block in code:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints, is_typedd
 
 import pytest
 
-from shared.client.resources.definitions import definition
+from shared.client.resources.definitions import STATE, definition, merged
 from shared.client.resources.fields import DURATIONS, ChannelFields, FleetFields, Scope, TenantFields
 from tests.paths import ROOT
 
@@ -83,3 +83,19 @@ def choices(of: Any) -> Sequence[str]:
 
 def test_scopes_are_those_of_the_api() -> None:
     assert set(choices(Scope)) == set(SCHEMAS["KeyIn"]["properties"]["scopes"]["items"]["enum"])
+
+
+CASES = json.loads((ROOT / "tests" / "data" / "merged_definitions.json").read_text())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_named_fields_are_merged_into_what_is_stored(case: dict[str, Any]) -> None:
+    before = json.dumps(case["stored"])
+    assert merged(case["stored"], case["named"]) == case["merged"]
+    assert json.dumps(case["stored"]) == before
+
+
+def test_the_typescript_client_leaves_the_same_members_out_of_definitions() -> None:
+    source = (ROOT / "clients" / "typescript" / "src" / "resources.ts").read_text()
+    for kind in ("tenant", "channel", "fleet", "schedule"):
+        assert f"  {kind}: {json.dumps(sorted(STATE[kind]))},\n" in source

@@ -1,0 +1,40 @@
+// What the operations share: lists page by page, and answers as documents.
+import type { Call, CallOptions, Reply } from "./call.js";
+import { Unreadable } from "./errors.js";
+import type { components } from "./openapi.js";
+
+export type Schemas = components["schemas"];
+export type Send = (call: Call) => Promise<Reply>;
+/** An answer with its entity tag, for `ifMatch`. */
+export type Tagged<T> = T & { etag?: string };
+
+/** Only if the representation still has this entity tag. */
+export interface Matching extends CallOptions {
+  ifMatch?: string | undefined;
+}
+
+const PAGE = 1000;
+
+export async function* pages<T>(send: Send, path: string, filter: object, options?: CallOptions): AsyncGenerator<T, void, undefined> {
+  for (let cursor: string | undefined; ; ) {
+    const reply = await send({ method: "GET", path, query: { limit: PAGE, ...filter, cursor }, ...options });
+    const { items, next } = document<{ items: T[]; next: string | null }>(reply);
+    yield* items;
+    if (next === null) return;
+    cursor = next;
+  }
+}
+
+/** The JSON object of an answer, with its entity tag if it has one. */
+export function document<T>({ status, json, etag }: Reply): T {
+  // A 204 of a cancelled event, whose callers read nothing.
+  if (status === 204 && json === undefined) return undefined as T;
+  if (typeof json !== "object" || json === null) throw new Unreadable(`status ${status}, but the body does not fit this API`);
+  return (etag === undefined ? json : { ...json, etag }) as T;
+}
+
+export function name(id: string): string {
+  if (!/^[A-Za-z0-9_:@~.-]{1,200}$/.test(id) || id === "." || id === "..")
+    throw new TypeError("an id has 1 to 200 characters of A-Z a-z 0-9 _ - : @ ~");
+  return id;
+}
