@@ -126,9 +126,20 @@ class Scheduler:
 
         self.flow = Flow(settings, tables, clock, ids, directory, self.counters, notify)
         self._services = services = ShardServices(
-            self.runner, tables, clock, ids, settings, self.counters, self.label_index.searchable, self.lines, self.wakes, mirror
+            runner=self.runner,
+            tables=tables,
+            clock=clock,
+            ids=ids,
+            settings=settings,
+            counters=self.counters,
+            searchable=self.label_index.searchable,
+            lines=self.lines,
+            wakes=self.wakes,
+            mirror=mirror,
+            directory=directory,
+            notify=notify,
         )
-        self.firing = Firing(services, directory, senders, self.flow, tell, owners, process)
+        self.firing = Firing(services, senders, self.flow, tell, owners, process)
         self.express = Express(self.firing, self.runner, clock, ids, settings, self.flow, storage.fresh)
         # On the second account of a pair all events are mirrored, and these need a writer that copies them.
         express = self.express.store if settings.express_events and side == "first" else None
@@ -207,18 +218,7 @@ class Scheduler:
         """Accepts the events of queues and topics."""
         from .ingest.queue_consumer import Intake
 
-        return Intake(
-            self.directory,
-            self.ingest,
-            self.writer,
-            self._outbox,
-            self._queues,
-            self.rejects,
-            self.clock,
-            self._ids,
-            self._parcels,
-            self.counters,
-        )
+        return Intake(self._services, self.ingest, self.writer, self._outbox, self._queues, self.rejects, self._parcels)
 
     @cached_property
     def callbacks(self) -> CallbackWriter:
@@ -289,9 +289,7 @@ class Scheduler:
         """Events with several channels."""
         from .fanouts.service import Fanouts
 
-        return Fanouts(
-            self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views, self.runner, self.clock, self._ids
-        )
+        return Fanouts(self._services, self.ingest, self.collapsing, self.writer, self.lookup, self.changes, self.event_views)
 
     @cached_property
     def work(self) -> LongWorkCalls:
@@ -312,9 +310,7 @@ class Scheduler:
         """Schedules and calendars."""
         from .recurring.service import Recurring
 
-        return Recurring(
-            self._tables, self.clock, self._ids, self.directory, self.ingest, self.writer, self.changes, self.lookup, self._notify
-        )
+        return Recurring(self._services, self.ingest, self.writer, self.changes, self.lookup)
 
     def watch_ticks(self, ticks: Sequence[Row]) -> None:
         """Look at the rows of the timers' ticks as the sweep has read them."""

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from ..core.ids import Ids
 from ..core.settings import Settings
+from ..delivery.notices import Notify
 from ..engine.async_runner import AsyncRunner
 from ..storage.ports import Tables
+from ..tenants.store import TenantDirectory
 from .event_clock import EventClock
 from .key_lines import KeyLines
 from .mirror.pair import Mirror
@@ -20,7 +22,8 @@ class ShardServices(NamedTuple):
     """One for each process and account.
 
     searchable: returns the names of the labels that a tenant searches by. lines: the lines of ordering keys. wakes: asked for before each
-    shard's wake-up. mirror: for mirrored events; None without a second account.
+    shard's wake-up. mirror: for mirrored events; None without a second account. directory: tenants, their channels and settings. notify:
+    tells a tenant.
     """
 
     runner: AsyncRunner
@@ -33,3 +36,5 @@ class ShardServices(NamedTuple):
     lines: KeyLines
     wakes: Wakes
     mirror: Mirror | None
+    directory: TenantDirectory
+    notify: Notify

@@ -6,10 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...core.clock import Clock
 from ...core.errors import Problem, StorageError
-from ...core.ids import Ids
-from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from ...web import problem
 from ...web.arrivals import Arrival
@@ -28,6 +25,7 @@ from ..queries.views import EventViews
 from ..receipts import FIRED, Received
 from ..rows import CHANNELS, FANOUT, EventToStore, etag_of_row, shown_state, withdrawn
 from ..rules import is_over
+from ..shard_services import ShardServices
 
 
 class Member(NamedTuple):
@@ -55,18 +53,17 @@ class Fanouts:
 
     def __init__(
         self,
+        services: ShardServices,
         ingest: Ingest,
         collapsing: Collapsing,
         writer: Writer,
         lookup: EventLookup,
         changes: Changes,
         views: EventViews,
-        runner: AsyncRunner,
-        clock: Clock,
-        ids: Ids,
     ) -> None:
+        self._runner, self._clock, self._ids = services.runner, services.clock, services.ids
         self._ingest, self._collapsing, self._writer, self._lookup, self._changes = ingest, collapsing, writer, lookup, changes
-        self._views, self._runner, self._clock, self._ids = views, runner, clock, ids
+        self._views = views
 
     async def post(self, tenant: str, event: EventIn, body: bytes | None, arrival: Arrival) -> list[Admitted]:
         """Store an event for each channel; return them in the order of the channels. Raises as `Ingest.one` and `Collapsing.post` do.

@@ -18,7 +18,6 @@ from ...delivery.flow.service import Flow
 from ...engine.leaving import end_within
 from ...storage.ports import Row
 from ...tenants.model import Retry
-from ...tenants.store import TenantDirectory
 from .. import rules
 from ..facets.long_work.tokens import WorkTokens
 from ..keys import MIRRORED, is_shard, place_of, shard_tenant
@@ -79,7 +78,6 @@ class Firing:
     def __init__(
         self,
         services: ShardServices,
-        directory: TenantDirectory,
         senders: Mapping[str, Sender],
         flow: Flow,
         tell: TellOutcomes,
@@ -92,7 +90,7 @@ class Firing:
         runner, clock, ids, settings = services.runner, services.clock, services.ids, services.settings
         self._runner, self._clock, self._ids, self._counters = runner, clock, ids, services.counters
         self._wakes, self._lines, self._mirror = services.wakes, services.lines, services.mirror
-        self._directory, self._senders, self._flow, self._tell = directory, senders, flow, tell
+        self._directory, self._senders, self._flow, self._tell = services.directory, senders, flow, tell
         self._owners, self._process = owners, process
         small = round(settings.fire_bytes * SMALL_SHARE)
         self._budget = Budget(settings.fire_bytes - small)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import Counter
 from collections.abc import Mapping, MutableSequence, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from ...core import backoff, tracing
-from ...core.clock import Clock, Millis
+from ...core.clock import Millis
 from ...core.errors import Problem, Rejected, StorageError
-from ...core.ids import Ids
 from ...storage.names import QUEUE_INGEST
 from ...storage.ports import Message, Queues
 from ...tenants.model import Tenant
-from ...tenants.store import TenantDirectory
 from ...web import auth
 from ...web.bodies import Pace
 from ...web.problem import not_found
 from ..rows import EventToStore
+from ..shard_services import ShardServices
 from ..timings import CARRIED_FROM_TRY, LONGEST_INTAKE_PAUSE, NEWER_RETRY_DELAY, OPEN_EVENTS_RETRY, POISON_RETRY_DELAY
 from .admission import Admitted, Ingest, unstored
 from .event_limits import Admission
@@ -87,19 +85,17 @@ class Intake:
 
     def __init__(
         self,
-        directory: TenantDirectory,
+        services: ShardServices,
         ingest: Ingest,
         writer: Writer,
         outbox: Outbox,
         queues: Queues,
         rejects: Rejects,
-        clock: Clock,
-        ids: Ids,
         key: bytes,
-        counters: Counter[str],
     ) -> None:
-        self._directory, self._ingest, self._writer, self._outbox, self._queues = directory, ingest, writer, outbox, queues
-        self._rejects, self._clock, self._ids, self._key, self._counters = rejects, clock, ids, key, counters
+        self._directory, self._clock, self._ids, self._counters = services.directory, services.clock, services.ids, services.counters
+        self._ingest, self._writer, self._outbox, self._queues = ingest, writer, outbox, queues
+        self._rejects, self._key = rejects, key
 
     async def take(self, tenant: str, items: Sequence[Item], *, origin: str, term: int | None = None, uid: str = "") -> list[IntakeResult]:
         """Check events as HTTP does, store the good ones, keep the bad ones as rejects. Return results in the order given.

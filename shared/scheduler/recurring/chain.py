@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from itertools import batched, chain
 from typing import Any, Literal, NamedTuple
 
-from ...core.clock import Clock, Millis, to_text
+from ...core.clock import Millis, to_text
 from ...core.errors import Problem, StorageError
 from ...core.loop_turns import EVENTS, LoopTurns
 from ...core.readable import count_of
-from ...delivery.notices import Notify, notify_nobody
 from ...storage.ports import Row
 from ...tenants.model import Durability
-from ...tenants.store import TenantDirectory
 from ...web.bodies import take_turn
 from .. import timings
 from ..changes.verbs import Changes
@@ -28,6 +26,7 @@ from ..overlap import overlap_props
 from ..queries.lookup import EventLookup
 from ..rows import EventToStore, new_event, withdrawn
 from ..rules import durability_of
+from ..shard_services import ShardServices
 from ..timings import CHAIN_RUN_FOR, CLAIM_TAKEN_OVER_AFTER, CLAIM_TAKEN_OVER_AT_LATEST
 from . import rules, zones
 from .definition import PARTITIONS, Definition, event_ids, offset, parse_pointer_key
@@ -75,19 +74,9 @@ type ChainOutcome = Literal["stored", "partly", "nothing", "waiting", "undone", 
 class Chain:
     """The work of the timer on schedules, and the part of it that operations need. One per process."""
 
-    def __init__(
-        self,
-        store: ScheduleDefinitions,
-        writer: Writer,
-        changes: Changes,
-        lookup: EventLookup,
-        directory: TenantDirectory,
-        clock: Clock,
-        notify: Notify = notify_nobody,
-    ) -> None:
-        self._notify = notify
+    def __init__(self, store: ScheduleDefinitions, services: ShardServices, writer: Writer, changes: Changes, lookup: EventLookup) -> None:
         self._store, self._writer, self._changes, self._lookup = store, writer, changes, lookup
-        self._directory, self._clock = directory, clock
+        self._directory, self._clock, self._notify = services.directory, services.clock, services.notify
         self._in_flight = {partition: asyncio.Semaphore(IN_FLIGHT) for partition in PARTITIONS}
         self._unfinished: dict[str, UnfinishedClaim] = {}
         self._clear: dict[str, Millis] = {}

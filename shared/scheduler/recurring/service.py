@@ -13,14 +13,11 @@ from typing import Any, NamedTuple
 import orjson
 from pydantic import TypeAdapter
 
-from ...core.clock import Clock, Millis, to_text
+from ...core.clock import Millis, to_text
 from ...core.errors import OutcomeUnknown, Problem, StorageError, Unavailable
-from ...core.ids import Ids
 from ...core.loop_turns import EVENTS, LoopTurns
-from ...delivery.notices import Notify, notify_nobody
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
-from ...storage.ports import Tables
-from ...tenants.store import TenantDirectory, contended
+from ...tenants.store import contended
 from ...web.bodies import parse_body, take_turn
 from ...web.etag import check_if_match, etag_of
 from ...web.problem import conflict, invalid, not_found
@@ -30,6 +27,7 @@ from ..ingest.admission import Admitted, Ingest, unstored
 from ..ingest.writer import Writer
 from ..queries.lookup import EventLookup
 from ..rows import canonical_json
+from ..shard_services import ShardServices
 from . import rules
 from .calendar_changes import CalendarChanges, names_of
 from .calendars import Calendars
@@ -104,24 +102,19 @@ async def all_shown(found: Iterable[StoredSchedule]) -> list[dict[str, Any]]:
 class Recurring:
     """Recurring schedules. One per process."""
 
-    def __init__(
-        self,
-        tables: Tables,
-        clock: Clock,
-        ids: Ids,
-        directory: TenantDirectory,
-        ingest: Ingest,
-        writer: Writer,
-        changes: Changes,
-        lookup: EventLookup,
-        notify: Notify = notify_nobody,
-    ) -> None:
-        self._clock, self._ids, self._directory, self._ingest, self._writer = clock, ids, directory, ingest, writer
-        self._store = ScheduleDefinitions(tables)
-        self._limits = ScheduleLimits(self._store, clock)
-        self.calendars = CalendarChanges(self._store, Calendars(tables), directory, ids, self._change)
+    def __init__(self, services: ShardServices, ingest: Ingest, writer: Writer, changes: Changes, lookup: EventLookup) -> None:
+        self._clock, self._ids, self._directory, self._ingest, self._writer = (
+            services.clock,
+            services.ids,
+            services.directory,
+            ingest,
+            writer,
+        )
+        self._store = ScheduleDefinitions(services.tables)
+        self._limits = ScheduleLimits(self._store, services.clock)
+        self.calendars = CalendarChanges(self._store, Calendars(services.tables), services.directory, services.ids, self._change)
         """Calendars, and the schedules that follow them."""
-        self.chain = Chain(self._store, writer, changes, lookup, directory, clock, notify)
+        self.chain = Chain(self._store, services, writer, changes, lookup)
         """The work of the timers."""
 
     async def put(
