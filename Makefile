@@ -15,10 +15,6 @@ PY := .venv/bin/python
 # The tools of .venv first, `node` among them: on a machine without Node it is the only one.
 IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
-# What users install; it runs on Python 3.12 too.
-INSTALLED := shared/__init__.py shared/client shared/cli shared/core shared/engine shared/storage/blocking.py \
-  shared/leases/__init__.py shared/leases/node shared/checkpoints/__init__.py shared/checkpoints/node shared/maintenance/agent
-
 # More processes than cores: many tests wait, for signals, time-outs and gates that grow old.
 JOBS ?= 4
 SEEDS ?= 100
@@ -55,7 +51,7 @@ quick: setup  ## the unit and conformance tests: under three minutes on two core
 lint: setup  ## ruff (rules and format), mypy, and the order of the layers
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy --python-version 3.12 --cache-dir .mypy_cache/installed $(INSTALLED) & installed=$$!; \
+	$(PY) -m mypy --python-version 3.12 --cache-dir .mypy_cache/installed shared & installed=$$!; \
 	  $(PY) -m mypy; app=$$?; wait $$installed && exit $$app
 	PYTHONPATH=. .venv/bin/lint-imports --no-logo
 

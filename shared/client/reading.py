@@ -76,7 +76,8 @@ def _reader(shape: Any) -> Callable[[Any], Any]:
 
 def _record(cls: Any, arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
     given = dict(zip(cls.__type_params__, arguments, strict=True))
-    hints = get_type_hints(cls)
+    # Python 3.12 does not look for the parameters of a generic class itself.
+    hints = get_type_hints(cls, localns={each.__name__: each for each in cls.__type_params__})
     known = {each.name: _reader(_resolved(hints[each.name], given)) for each in fields(cls)}
     required = frozenset(each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING)
 

@@ -14,7 +14,6 @@ A lost race is no exception: transitions return values (`Applied | WriteRefused`
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Literal
 
 type Outcome = Literal["unknown", "unchanged"]
@@ -101,17 +100,7 @@ def text_of(error: BaseException) -> str:
     return str(error) or "no answer came in time"
 
 
-_SERVICE_PYTHON = (3, 13)
-"""The oldest Python that the service's libraries take."""
-
-
 def missing_extra(part: str, missing: ModuleNotFoundError, extra: str = "testing") -> ImportError:
-    """Return the error that names the missing library and says how to install it. The wheel is named as a file: no index has it.
-
-    extra: of the wheel. `node` and `cli` serve each Python that the wheel takes; with the others, pip installs nothing on an older one.
-    """
-    if extra not in ("node", "cli") and sys.version_info < _SERVICE_PYTHON:
-        need, have = (".".join(map(str, version[:2])) for version in (_SERVICE_PYTHON, sys.version_info))
-        return ImportError(f"{part} needs Python {need} or newer, and this is Python {have}", name=missing.name)
+    """Return the error that names the missing library and says how to install it. The wheel is named as a file: no index has it."""
     how = f'pip install "$(ls dist/tocsin-*.whl)[{extra}]" (`make wheel` builds it)'
     return ImportError(f"{part} needs {missing.name}: install the wheel with its extra `{extra}`: {how}", name=missing.name)

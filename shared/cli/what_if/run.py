@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _FILE_HELP: Final = "File that tocsin what-if export has written."
 _FAIL_IF_HELP: Final = "Exit with code 1 if the run with the changes meets this condition, such as 'dead>0'."
-_NEEDED: Final = 'The twin is the whole service: with Python 3.13, pip install "$(ls dist/tocsin-*.whl)[app]" (`make wheel` builds it).'
+_NEEDED: Final = 'The twin is the whole service: pip install "$(ls dist/tocsin-*.whl)[cli,testing]" (`make wheel` builds it).'
 MAX_INSTANCES: Final = 16
 
 
