@@ -43,6 +43,7 @@ INDEX: Final = (
     Indexed("schedules_resume", "POST", "v1/schedules/{id}/resume", 65536, ("schedules",)),
     Indexed("schedules_trigger", "POST", "v1/schedules/{id}/trigger", 65536, ("schedules",)),
     Indexed("schedules_backfill", "POST", "v1/schedules/{id}/backfill", 65536, ("schedules",)),
+    Indexed("schedules_preview_rule", "POST", "v1/schedules/preview", 65536, ("schedules",)),
     Indexed("calendars_get", "GET", "v1/calendars/{name}", 65536, ("calendars",)),
     Indexed("calendars_list", "GET", "v1/calendars", 65536, ("calendars",)),
     Indexed("calendars_put", "PUT", "v1/calendars/{name}", 65536, ("calendars",)),

@@ -526,6 +526,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/schedules/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Return the first occurrences of a schedule that is not stored, without jitter
+         * @description The rule has the fields of a schedule without its payload. Channels are not looked up.
+         */
+        post: operations["schedules_preview_rule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/schedules/{id}": {
         parameters: {
             query?: never;
@@ -2567,6 +2587,58 @@ export interface components {
             /** @description The pauses between attempts, each up to 20 % longer and never shorter: n pauses are n + 1 attempts. */
             schedule?: string[];
         };
+        /** @description The rule of a schedule to preview, with exactly one of `cron` and `every`. */
+        RuleIn: {
+            /**
+             * @description Minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly.
+             * @example 30 2 * * MON-FRI
+             */
+            cron?: string;
+            /**
+             * @description Elapsed time from `start`, or from the schedule's creation, in whole seconds.
+             * @example PT30S
+             */
+            every?: string;
+            /**
+             * @description IANA name, for `cron`; default UTC.
+             * @example Europe/Berlin
+             */
+            timezone?: string;
+            /**
+             * Format: date-time
+             * @description No occurrence before this time. With `every`, the first occurrence.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            start?: string;
+            /**
+             * Format: date-time
+             * @description No occurrence at this instant or later.
+             * @example 2026-11-21T10:21:55.250Z
+             */
+            end?: string;
+            /**
+             * @description Each occurrence is delivered later by less than this; the exact delay follows from id and time.
+             * @example PT30S
+             */
+            jitter?: string;
+            catch_up?: components["schemas"]["CatchUp"];
+            /** @description Default: `default`. */
+            channel?: string;
+            /** @description Instead of `channel`: each occurrence is a fan-out to these channels. */
+            channels?: string[];
+            /** @description Days without occurrences. */
+            exclude?: components["schemas"]["Exclusions"];
+            /** @description Only the first occurrence in each hour, day, week (from Monday) or month of the time zone counts. */
+            at_most_once_per?: components["schemas"]["Period"];
+            /** @description Channel of a callback of each occurrence that was delivered; see events. */
+            on_delivered?: string;
+            /** @description Channel of a callback of each occurrence that is dead or lapsed; see events. */
+            on_dead?: string;
+            /** @description The treatment of an occurrence that is due while one before it has not ended. allow (the default): it is delivered nevertheless. queue: it waits. skip: it is not delivered, and lapses with an error that says so. */
+            overlap?: components["schemas"]["OverlapPolicy"];
+            /** @description Ordering key of each occurrence; see events. Excludes an overlap of skip or queue. */
+            ordering_key?: string;
+        };
         /** @description One of the events that a job has counted. */
         SampleOut: {
             id: string;
@@ -4160,6 +4232,34 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ScheduleList"];
+                };
+            };
+        };
+    };
+    schedules_preview_rule: {
+        parameters: {
+            query?: {
+                /** @description The tenant that an admin key acts for. Other keys must leave it out. */
+                tenant?: string;
+                n?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RuleIn"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PreviewOut"];
                 };
             };
         };

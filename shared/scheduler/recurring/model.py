@@ -85,10 +85,8 @@ class Recurrence(Strict):
         return Timing(every=self.every, start=anchor, **chosen)
 
 
-class ScheduleIn(Recurrence):
-    """A recurring schedule, with exactly one of `cron` and `every`."""
-
-    payload: Any = Field(description="Any JSON. It is delivered byte for byte as sent with every occurrence.")
+class RuleIn(Recurrence):
+    """The rule of a schedule to preview, with exactly one of `cron` and `every`."""
 
     @field_validator("overlap")
     @classmethod
@@ -158,6 +156,12 @@ class ScheduleIn(Recurrence):
         if self.channels is not None and self.overlap not in (None, "allow"):
             raise ValueError(f"overlap {self.overlap} is for schedules with one channel; leave out channels")
         return self
+
+
+class ScheduleIn(RuleIn):
+    """A recurring schedule, with exactly one of `cron` and `every`."""
+
+    payload: Any = Field(description="Any JSON. It is delivered byte for byte as sent with every occurrence.")
 
 
 class SkippedOut(Strict):

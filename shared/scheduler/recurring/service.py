@@ -37,7 +37,7 @@ from .definition import Definition, backfill_id
 from .limits import ScheduleLimits
 from .model import MAX_BACKFILL, MAX_FANOUT_ID, BackfillIn, Recurrence, ScheduleIn
 from .store import ScheduleDefinitions, SchedulePosition
-from .timing import occurrences
+from .timing import Timing, occurrences
 
 log = logging.getLogger(__name__)
 
@@ -272,15 +272,18 @@ class Recurring:
                     existing += not any(each.new for each in admitted)
         return name, len(instants) - existing, existing
 
-    async def preview(self, tenant: str, schedule: str, n: int) -> tuple[dict[str, str], ...]:
+    async def preview(self, tenant: str, schedule: str, n: int) -> Sequence[dict[str, str]]:
         """Return the next `n` occurrences for the API, without jitter. For a paused schedule: those it would have if resumed now. Raises
         404."""
         found = await self.get(tenant, schedule)
-        timing, shown = found.definition.timing, []
-        for each in islice(occurrences(timing, found.now), n):
-            shown.append(each.shown(timing))
-            await take_turn()
-        return tuple(shown)
+        return await _shown_occurrences(found.definition.timing, found.now, n)
+
+    async def preview_rule(self, tenant: str, rule: Recurrence, n: int) -> Sequence[dict[str, str]]:
+        """Return the first `n` occurrences that a schedule with this rule would have if it were created now. Raises 422 for a calendar that
+        does not exist."""
+        days = await self.calendars.days_for(tenant, (await self._directory.home(tenant)).uid, rule)
+        now = self._clock.now()
+        return await _shown_occurrences(rule.timing(now, days), now, n)
 
     async def _switch(
         self,
@@ -353,6 +356,15 @@ class Recurring:
             except StorageError as error:
                 log.info("The schedule's first events wait for the sweep: %s", error, extra={"action": "schedule_waits"})
         return current
+
+
+async def _shown_occurrences(timing: Timing, after: Millis, n: int) -> list[dict[str, str]]:
+    """Return the first `n` occurrences later than `after` as a preview shows them."""
+    shown = []
+    for each in islice(occurrences(timing, after), n):
+        shown.append(each.shown(timing))
+        await take_turn()
+    return shown
 
 
 def _without_jitter(definition: Definition) -> Definition:

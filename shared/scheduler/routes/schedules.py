@@ -18,6 +18,7 @@ from ..recurring.model import (
     DeleteQuery,
     PreviewOut,
     PreviewQuery,
+    RuleIn,
     ScheduleId,
     ScheduleIn,
     ScheduleList,
@@ -144,6 +145,22 @@ async def schedules_list(call: Call[Scheduler, None, Paging]) -> Answer:
 async def schedules_preview(call: Call[Scheduler, None, PreviewQuery]) -> Answer:
     """Return the next occurrences of a schedule, without jitter."""
     return Answer(200, {"items": await call.service.recurring.preview(call.tenant, call.params["id"], call.query.n)})
+
+
+@schedules.post(
+    "v1/schedules/preview",
+    answers={200: PreviewOut},
+    examples={
+        "workdays at half past two": {"cron": "30 2 * * MON-FRI", "timezone": "Europe/Berlin"},
+        "every ten minutes": {"every": "PT10M"},
+    },
+)
+async def schedules_preview_rule(call: Call[Scheduler, RuleIn, PreviewQuery]) -> Answer:
+    """Return the first occurrences of a schedule that is not stored, without jitter.
+
+    The rule has the fields of a schedule without its payload. Channels are not looked up.
+    """
+    return Answer(200, {"items": await call.service.recurring.preview_rule(call.tenant, call.body, call.query.n)})
 
 
 def _shown(found: StoredSchedule) -> Answer:

@@ -49,6 +49,7 @@ class PageQuery(Query):
     tenant: Name | None = Field(None, description="Tenant to show; needed with an admin key.")
     fleet: Name | None = None
     view: Literal["events", "schedules", "channels", "tenants", "audit"] | None = Field(None, description="Tab to open.")
+    event: str | None = Field(None, max_length=200, description="Event to open.")
 
 
 files = RouteGroup[None]("operations", standalone=True)

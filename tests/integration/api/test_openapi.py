@@ -43,6 +43,7 @@ POST /heartbeats/{name}
 GET /heartbeats/{name}
 DELETE /heartbeats/{name}
 GET /schedules/{id}/preview
+POST /schedules/preview
 GET /load
 GET /history
 GET /storage

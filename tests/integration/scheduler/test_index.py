@@ -42,6 +42,7 @@ HTTP = {
     "schedules_resume": ("POST", "v1/schedules/{id}/resume"),
     "schedules_trigger": ("POST", "v1/schedules/{id}/trigger"),
     "schedules_preview": ("GET", "v1/schedules/{id}/preview"),
+    "schedules_preview_rule": ("POST", "v1/schedules/preview"),
     "load": ("GET", "v1/load"),
     "history": ("GET", "v1/history"),
     "dashboard": ("GET", "dashboard"),

@@ -431,6 +431,45 @@ async def test_preview_of_a_nickname_is_in_utc_and_that_of_an_interval_has_no_zo
     assert (await world.demo.get(f"{SCHEDULES_URL}/beat/preview?n=1")).json() == {"items": [{"at": "2027-01-15T09:00:00.000Z"}]}
 
 
+async def test_rule_that_is_not_stored_is_previewed_as_the_schedule_would_occur(world: World) -> None:
+    await world.demo.put("/api/v1/calendars/holidays", {"dates": ["2027-01-18"]})
+    rule = {"cron": "0 9 * * MON", "timezone": "Europe/Berlin", "exclude": {"calendars": ["holidays"]}, "channel": "not-there-yet"}
+    found = await world.demo.post(f"{SCHEDULES_URL}/preview?n=3", rule)
+    assert found.status == 200 and (await world.demo.get(SCHEDULES_URL)).json()["items"] == []
+    await put(world.demo, **rule | {"channel": "default"})
+    assert found.json() == (await world.demo.get(f"{URL}/preview?n=3")).json()
+    assert [each["at"] for each in found.json()["items"]] == [f"2027-{day}T08:00:00.000Z" for day in ("01-25", "02-01", "02-08")]
+    across = await world.demo.post(f"{SCHEDULES_URL}/preview?n=1", {"cron": "30 2 28 3 *", "timezone": "Europe/Berlin"})
+    assert across.json()["items"][0]["reason"] == "gap"
+    beats = (await world.demo.post(f"{SCHEDULES_URL}/preview", {"every": "PT1H"})).json()["items"]
+    assert len(beats) == 10 and beats[0] == {"at": "2027-01-15T09:00:00.000Z"}
+    over = await world.demo.post(f"{SCHEDULES_URL}/preview", {"every": "PT1H", "end": "2027-01-15T08:00:00Z"})
+    assert (over.status, over.json()) == (200, {"items": []})
+
+
+@pytest.mark.parametrize(
+    ("rule", "pointer"),
+    [
+        ({"cron": "61 * * * *"}, "/cron"),
+        ({"cron": "0 9 * * *", "timezone": "Europe/Nowhere"}, "/timezone"),
+        ({"every": "PT0.5S"}, "/every"),
+        ({"cron": "@daily", "every": "PT1H"}, ""),
+        ({"cron": "@daily", "exclude": {"calendars": ["none-such"]}}, "/exclude/calendars/0"),
+        ({"cron": "@daily", "payload": 1}, "/payload"),
+    ],
+)
+async def test_preview_of_a_rule_names_the_wrong_field(world: World, rule: dict[str, Any], pointer: str) -> None:
+    answer = await world.demo.post(f"{SCHEDULES_URL}/preview", rule)
+    assert answer.status == 422 and answer.json()["errors"][0]["pointer"] == pointer
+
+
+async def test_a_schedule_may_be_named_preview(world: World) -> None:
+    await put(world.demo, "preview")
+    assert (await world.demo.get(f"{SCHEDULES_URL}/preview")).json()["id"] == "preview"
+    assert len((await world.demo.get(f"{SCHEDULES_URL}/preview/preview?n=2")).json()["items"]) == 2
+    assert (await world.demo.post(f"{SCHEDULES_URL}/preview/pause")).json()["paused"] is True
+
+
 # ---- releases of the zone data
 
 
