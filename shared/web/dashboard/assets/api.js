@@ -45,20 +45,22 @@ function compareClock(date) {
 
 /**
  * Make a call. `path` is relative to /api/, `query` is an object. Return data or text. Throws `Refused`.
- * Nothing is sent after the key was forgotten; `token: ""` makes a call without a key.
+ * Nothing is sent after the key was forgotten; `token: ""` makes a call without a key. `raw`: a body that is JSON already. `match`: the entity tag that must be stored.
+ * `whole`: return `{data, text, status, etag}`.
  */
-export async function call(method, path, { query = {}, body, signal, token = key.get(), timeout = TIMEOUT } = {}) {
+export async function call(method, path, { query = {}, body, raw: sent = body === undefined ? undefined : JSON.stringify(body), match, whole = false, signal, token = key.get(), timeout = TIMEOUT } = {}) {
   if (token === null) throw new Refused(401, "There is no key");
   const url = new URL(path, ROOT);
   for (const [name, value] of Object.entries(query)) if (value !== undefined && value !== null && value !== "") url.searchParams.set(name, value);
   const headers = { accept: "application/json" };
   if (token) headers.authorization = `Bearer ${token}`;
-  if (body !== undefined) headers["content-type"] = "application/json";
+  if (sent !== undefined) headers["content-type"] = "application/json";
+  if (match) headers["if-match"] = match;
   const signals = [AbortSignal.timeout(timeout), ...(signal ? [signal] : [])];
   let answer, raw;
   try {
     answer = await fetch(url, {
-      method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: AbortSignal.any(signals),
+      method, headers, body: sent, signal: AbortSignal.any(signals),
       cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer",
     });
     raw = await answer.text();
@@ -81,7 +83,7 @@ export async function call(method, path, { query = {}, body, signal, token = key
     if (answer.status === 401 && token && token === key.get()) lost();
     throw new Refused(answer.status, problem.title ?? `Status ${answer.status}`, problem.detail ?? "", problem, 1000 * (Number(answer.headers.get("retry-after")) || 0));
   }
-  return data;
+  return whole ? { data, text: raw, status: answer.status, etag: answer.headers.get("etag") } : data;
 }
 
 /** Return up to `most` items of a list, page by page; `more` is true if the list has further items. */

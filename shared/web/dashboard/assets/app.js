@@ -4,6 +4,7 @@ import { Refused, all, call, key, whenLost } from "./api.js";
 import { byId, el, plural, say, sentence } from "./dom.js";
 import { audit } from "./audit.js";
 import { dead } from "./dead.js";
+import { showEvent } from "./event.js";
 import { due, late, now } from "./events.js";
 import { fleets } from "./fleets.js";
 import { health } from "./health.js";
@@ -76,6 +77,7 @@ const ctx = {
 let panels = [];
 let retry = null;
 let visit = 0;
+let wanted = asked.get("event"); // the event that the address names
 
 // -- sign-in
 
@@ -107,6 +109,9 @@ async function enter(token) {
   if (mine !== visit) return;
   panels = made;
   look();
+  // Once: whoever closes the event wants to see the page.
+  if (wanted && ctx.reads("events")) showEvent(ctx, wanted, ctx.acted);
+  wanted = null;
 }
 
 /** Return a note on panels that are left out, because the key may not read their data. */

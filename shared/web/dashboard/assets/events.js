@@ -68,7 +68,7 @@ export const now = {
 export const due = {
   id: "due", title: "Events due per minute", view: "overview", needs: "events", every: pace,
   load: minutes,
-  empty: ({ past, future }) => (past.length || future.some((each) => each.scheduled) ? null : "No events were due in this range, and none are planned. Schedule one with POST /api/v1/events."),
+  empty: ({ past, future }) => (past.length || future.some((each) => each.scheduled) ? null : "No events were due in this range, and none are planned. Create one under Events, or with POST /api/v1/events."),
   build(body) {
     const box = el("div", { class: "chart" });
     body.append(box, el("p", { class: "about" }, "Left of the line: what became of each minute's events. Right of it: planned events."));

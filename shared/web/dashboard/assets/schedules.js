@@ -1,11 +1,13 @@
-// The view of schedules: their next occurrences and their state; pause, resume, one more event, and backfill.
+// The view of schedules: their next occurrences and their state; new ones, and changes of those that there are.
 
 import { Refused, all, call, enc, present } from "./api.js";
-import { badge, chosenTime, confirm, count, el, facts, field, folded, localValue, moment, open, own, plural, problem, table, tell } from "./dom.js";
+import { copyAs, reads } from "./copy.js";
+import { badge, byId, chosenTime, confirm, count, el, facts, field, folded, localValue, moment, open, own, plural, problem, table, tell } from "./dom.js";
+import { member, pretty } from "./json.js";
+import { likeSchedule, occurrencesTable, scheduleForm } from "./schedule_form.js";
 
 const STEP = 100; // schedules shown at first, and added by each press of the button
 const COMING = 10; // next occurrences in the dialog
-const REASONS = { gap: "The local time does not exist on this day.", fold: "The local time exists twice on this day; this is the first." };
 
 const rule = (schedule) => (schedule.cron ? `${schedule.cron} (${schedule.timezone ?? "UTC"})` : `every ${schedule.every}`);
 
@@ -16,6 +18,12 @@ function state(schedule) {
 }
 
 const path = (schedule) => `v1/schedules/${enc(schedule.id)}`;
+
+/** Show why a schedule could not be read before an action. */
+function refused(error) {
+  if (!(error instanceof Refused)) throw error;
+  open("Not possible", el("p", { class: "note wrong", role: "alert" }, problem(error)));
+}
 
 /** Ask before a pause, because its occurrences are dropped; a resume is carried out at once. */
 function turn(ctx, schedule, changed) {
@@ -49,10 +57,31 @@ function backfill(ctx, schedule, changed) {
   }, from.box, to.box, spread.box);
 }
 
+/** Change the content in a form of its own, and come back. */
+async function edit(ctx, schedule, changed) {
+  const found = await call("GET", path(schedule), { query: ctx.query, whole: true });
+  const show = (each) => showSchedule(ctx, each, changed);
+  scheduleForm(ctx, found, (stored) => {
+    changed();
+    if (byId("details").open) show(stored);
+  }, () => show(found.data));
+}
+
+/** Ask before a schedule is deleted, as it was shown: another content is not deleted by mistake. */
+async function remove(ctx, schedule, changed) {
+  const { etag } = await call("GET", path(schedule), { query: ctx.query, whole: true });
+  const keep = field("Deliver overdue occurrences all the same", { type: "checkbox" });
+  confirm(`Delete ${schedule.id}`, "No later occurrence is delivered. This cannot be undone; a delivery in progress goes on.", "Delete the schedule", async () => {
+    await call("DELETE", path(schedule), { query: { ...ctx.query, overdue: keep.input.checked ? "keep" : "" }, match: etag });
+    tell(`${schedule.id} is deleted.`);
+    changed();
+  }, keep.box);
+}
+
 /** Return buttons for what may be done with a schedule. */
 function acts(ctx, schedule, changed) {
-  const button = (name, doing) => el("button", { type: "button", "data-keep": `${doing.name} ${schedule.id}`, "aria-label": `${name} ${schedule.id}`, onclick: () => doing(ctx, schedule, changed) }, name);
-  return [button(schedule.paused ? "Resume" : "Pause", turn), button("Trigger", trigger), button("Backfill", backfill)];
+  const button = (name, doing) => el("button", { type: "button", "data-keep": `${doing.name} ${schedule.id}`, "aria-label": `${name} ${schedule.id}`, onclick: () => Promise.resolve(doing(ctx, schedule, changed)).catch(refused) }, name);
+  return [button(schedule.paused ? "Resume" : "Pause", turn), button("Edit", edit), button("Trigger", trigger), button("Backfill", backfill), button("Delete", remove)];
 }
 
 const callbacks = (schedule) => [schedule.on_delivered && `delivered: ${schedule.on_delivered}`, schedule.on_dead && `dead: ${schedule.on_dead}`].filter(Boolean).join(", ");
@@ -62,33 +91,46 @@ const channels = (schedule) => own((schedule.channels ?? [schedule.channel]).joi
 async function showSchedule(ctx, schedule, changed) {
   const next = el("div", {}, el("p", { class: "note" }, "Loading …"));
   const skipped = el("span", {});
+  const rest = el("div", {});
   open(own(schedule.id),
     ctx.may("events") ? el("p", { class: "actions" }, acts(ctx, schedule, changed)) : "",
     facts([["state", state(schedule)], ["rule", own(rule(schedule))], ["start", schedule.start && moment(schedule.start)], ["end", schedule.end && moment(schedule.end)], ["jitter", schedule.jitter],
       ["catch-up", `${schedule.catch_up.policy}, within ${schedule.catch_up.within}`], ["excluded", schedule.exclude && own([...(schedule.exclude.calendars ?? []), ...(schedule.exclude.dates ?? [])].join(", "))],
       ["at most once per", schedule.at_most_once_per], ["overlap", schedule.overlap && [schedule.overlap, skipped]], ["ordering key", schedule.ordering_key && own(schedule.ordering_key)],
       ["channel", channels(schedule)], ["callbacks", callbacks(schedule) && own(callbacks(schedule))], ["last", moment(schedule.last)], ["created", moment(schedule.created)]]),
-    el("h3", {}, schedule.paused ? "Occurrences that it would have" : "Next occurrences"), next,
-    el("h3", {}, "Payload"), el("pre", { tabIndex: 0, role: "region", "aria-label": "Payload" }, JSON.stringify(schedule.payload, null, 2) ?? "–"));
+    el("h3", {}, schedule.paused ? "Occurrences that it would have" : "Next occurrences"), next, rest);
+  byId("details").classList.add("wide");
   try {
-    // Only the schedule by itself says what was skipped.
-    const counted = schedule.overlap === "skip" ? call("GET", path(schedule), { query: ctx.query }) : {};
-    const [{ items }, { skipped: some }] = await Promise.all([call("GET", `${path(schedule)}/preview`, { query: { ...ctx.query, n: COMING } }), counted]);
+    // Only the schedule by itself says what was skipped, and has the payload as it is written.
+    const [{ items }, found] = await Promise.all([call("GET", `${path(schedule)}/preview`, { query: { ...ctx.query, n: COMING } }), call("GET", path(schedule), { query: ctx.query, whole: true })]);
+    const some = found.data.skipped;
     if (some) skipped.append(`, ${plural(some.count, "occurrence")} skipped, the last due `, moment(some.last));
-    next.replaceChildren(items.length ? table("Next occurrences", ["at", "in its time zone", "note"], items.map((each) => [moment(each.at), each.local ?? "", REASONS[each.reason] ?? ""])) : el("p", {}, "The schedule has ended: it has no further occurrence."));
+    next.replaceChildren(items.length ? occurrencesTable(items, schedule.cron) : el("p", {}, "The schedule has ended: it has no further occurrence."));
+    rest.replaceChildren(el("h3", {}, "Payload"), el("pre", { tabIndex: 0, role: "region", "aria-label": "Payload" }, pretty(member(found.text, "payload"))),
+      copyAs({ "This schedule": () => likeSchedule(ctx, found), "Read it": () => reads(ctx, "schedules", schedule.id) }).root);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     next.replaceChildren(el("p", { class: "note wrong" }, problem(error)));
   }
 }
 
+/** Open the form of a new schedule, and then the schedule. */
+function newSchedule(ctx) {
+  scheduleForm(ctx, null, (stored) => {
+    ctx.acted();
+    if (byId("details").open) showSchedule(ctx, stored, ctx.acted);
+  });
+}
+
 export const schedules = {
   id: "schedules", title: "Schedules", view: "schedules", needs: "events", every: () => 60_000,
-  tools: (ctx) => el("p", { class: "about tools" }, "Heartbeat monitors are events whose ids begin with ", el("code", {}, "heartbeat:"), ". ",
-    el("button", { type: "button", onclick: () => ctx.open("events", { filters: { id_prefix: "heartbeat:" } }) }, "Show heartbeat monitors")),
+  tools: (ctx) => el("div", { class: "tools" },
+    ctx.may("events") && el("p", { class: "new" }, el("button", { type: "button", class: "primary", "data-keep": "new", onclick: () => newSchedule(ctx) }, "New schedule")),
+    el("p", { class: "about" }, "Heartbeat monitors are events whose ids begin with ", el("code", {}, "heartbeat:"), ". ",
+      el("button", { type: "button", onclick: () => ctx.open("events", { filters: { id_prefix: "heartbeat:" } }) }, "Show heartbeat monitors"))),
   still: (data) => JSON.stringify(data),
   load: (ctx, signal) => all("v1/schedules", ctx.query, signal, (ctx.listed ??= STEP)),
-  empty: ({ items, more }) => (items.length || more ? null : "There are no schedules. Create one with PUT /api/v1/schedules/{id}."),
+  empty: ({ items, more }) => (items.length || more ? null : "There are no schedules. Create one with New schedule, or PUT /api/v1/schedules/{id}."),
   build(body, ctx, refresh) {
     const sum = el("p", { class: "sum" });
     const list = el("div", {});

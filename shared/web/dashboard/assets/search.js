@@ -3,6 +3,7 @@
 import { Refused, call } from "./api.js";
 import { badge, chosenTime, count, cut, el, field, focusOn, folded, keeps, keepsOf, localValue, moment, plural, problem, say, span, table } from "./dom.js";
 import { STATES, showEvent, stateBadge } from "./event.js";
+import { newEvent } from "./event_form.js";
 import { statsOf } from "./events.js";
 
 const STEP = 100; // events shown at first, and added by each press of the button
@@ -84,7 +85,8 @@ export const search = {
     };
     // On a phone, the list comes first.
     const filters = el("details", { open: !matchMedia("(max-width: 620px)").matches }, el("summary", {}, "Filters"), many);
-    return el("div", { class: "tools" }, one, filters);
+    const create = el("button", { type: "button", class: "primary", onclick: () => newEvent(ctx, ctx.acted, (made) => showEvent(ctx, made, ctx.acted)) }, "New event");
+    return el("div", { class: "tools" }, ctx.may("events") && el("p", { class: "new" }, create), one, filters);
   },
   async load(ctx, signal) {
     const filters = (ctx.filters ??= {});
@@ -94,7 +96,7 @@ export const search = {
     say(extent({ ...found, all }));
     return { ...found, all, filters };
   },
-  empty: ({ items, cursor, filters }) => (items.length || cursor ? null : Object.keys(filters).length ? "No event matches." : "There are no events yet. Schedule one with POST /api/v1/events."),
+  empty: ({ items, cursor, filters }) => (items.length || cursor ? null : Object.keys(filters).length ? "No event matches." : "There are no events yet. Create one with New event, or POST /api/v1/events."),
   build(body, ctx) {
     const sum = el("p", { class: "sum" });
     const list = el("div", {});

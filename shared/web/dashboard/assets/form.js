@@ -1,0 +1,194 @@
+// Forms that create and change events and schedules: each problem stands beside the field that it names, and the payload is checked while it is typed.
+
+import { Refused, all, call, enc } from "./api.js";
+import { el, problem, say, table } from "./dom.js";
+import { NotJson, compact, tokens } from "./json.js";
+import { statsOf } from "./events.js";
+
+let made = 0;
+
+/** A form with fields by their JSON pointers. */
+export class Entry {
+  /** `act`: the text of its button. `send()` does the work; what it throws is shown beside the fields. */
+  constructor(act, send) {
+    this.fields = new Map();
+    this.note = el("p", { class: "note wrong", role: "alert", hidden: true });
+    this.button = el("button", { type: "submit", class: "primary" }, act);
+    this.buttons = el("p", { class: "actions" }, this.button);
+    this.root = el("form", { class: "entry", noValidate: true, onsubmit: (event) => this.submit(event, send) });
+    this.changed = () => {};
+    this.root.addEventListener("input", () => this.changed());
+    this.root.addEventListener("change", () => this.changed());
+  }
+
+  /** Create an input with its label and a hint. `pointers`: those of the problems that belong to it, with spaces between them. */
+  field(pointers, label, { hint = "", ...props } = {}, kind = "input", ...children) {
+    const id = `entry-${(made += 1)}`;
+    const about = el("span", { id: `${id}-hint`, class: "hint" }, hint);
+    const fault = el("span", { id: `${id}-fault`, class: "fault", hidden: true });
+    const input = el(kind, { id, autocomplete: "off", spellcheck: false, "aria-describedby": `${id}-fault ${id}-hint`, ...props }, ...children);
+    const field = { input, hint: about, box: el("div", { class: props.type === "checkbox" ? "field tick" : "field" }, el("label", { for: id }, label), input, fault, about) };
+    field.refuse = (text) => {
+      fault.textContent = text;
+      fault.hidden = !text;
+      if (text) input.setAttribute("aria-invalid", "true");
+      else input.removeAttribute("aria-invalid");
+    };
+    const clear = () => field.refuse("");
+    input.addEventListener("input", clear);
+    input.addEventListener("change", clear);
+    for (const pointer of pointers.split(" ").filter(Boolean)) this.fields.set(pointer, field);
+    return field;
+  }
+
+  /** Return the trimmed value of a field's input; undefined while it is empty. */
+  static text(field) {
+    return field.input.value.trim() || undefined;
+  }
+
+  /** Show a refusal: beside the fields that it names, else above the button. */
+  refuse(error, focus = true) {
+    this.clear();
+    const left = [];
+    let first = null;
+    for (const each of error.errors) {
+      const field = this.find(each.pointer ?? "");
+      if (!field) left.push(`${each.pointer ?? ""} ${each.detail ?? ""}`.trim());
+      else if (field.input.getAttribute("aria-invalid") !== "true") {
+        field.refuse(sentenceOf(each.detail ?? ""));
+        const folded = field.input.closest("details:not([open])");
+        if (folded) folded.open = true;
+        if (!first || first.input.compareDocumentPosition(field.input) & Node.DOCUMENT_POSITION_PRECEDING) first = field;
+      }
+    }
+    const text = !error.errors.length ? problem(error) : left.length ? [error.title, ...left].filter(Boolean).join(": ") : "";
+    this.note.textContent = text;
+    this.note.hidden = !text;
+    if (first && focus) first.input.focus();
+    if (first) say(`${first.box.querySelector("label").textContent}: ${first.box.querySelector(".fault").textContent}`);
+  }
+
+  /** Return the field of a problem's pointer, or of the nearest part that has one. */
+  find(pointer) {
+    for (let at = pointer; at; at = at.slice(0, Math.max(0, at.lastIndexOf("/")))) if (this.fields.has(at)) return this.fields.get(at);
+    return null;
+  }
+
+  clear() {
+    for (const field of this.fields.values()) field.refuse("");
+    this.note.hidden = true;
+  }
+
+  async submit(event, send) {
+    event.preventDefault();
+    if (this.button.disabled) return;
+    this.clear();
+    this.button.disabled = true;
+    try {
+      await send();
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      this.refuse(error);
+    } finally {
+      this.button.disabled = false;
+    }
+  }
+}
+
+/** Return the text of a problem as it stands beside a field. */
+export const sentenceOf = (text) => (text ? text[0].toUpperCase() + text.slice(1) : "Not accepted.");
+
+/** Return a refusal as the service would give it, of a field that the page itself cannot read. */
+export const refusal = (pointer, detail) => new Refused(422, "Invalid content", detail, { errors: [{ pointer, detail }] });
+
+/** Add the field of a payload to a form. `text()` returns what is sent; throws `Refused` for what is not JSON. `unchanged`: JSON text that is sent as it is while the field is not touched. */
+export function payloadField(entry, value, unchanged) {
+  const field = entry.field("/payload", "Payload (JSON)", { value, rows: Math.min(14, Math.max(4, value.split("\n").length)), class: "code" }, "textarea");
+  const state = field.hint;
+  const read = () => (unchanged !== undefined && field.input.value === value ? unchanged : field.input.value);
+  let was = true;
+  function check() {
+    let text;
+    try {
+      tokens(read());
+      text = `Valid JSON, ${new TextEncoder().encode(compact(read())).length.toLocaleString("en")} bytes.`;
+    } catch (error) {
+      if (!(error instanceof NotJson)) throw error;
+      text = error.message;
+    }
+    const valid = text.startsWith("Valid");
+    state.textContent = text;
+    state.classList.toggle("bad", !valid);
+    if (valid !== was) say(text);
+    was = valid;
+  }
+  field.input.addEventListener("input", check);
+  check();
+  return {
+    ...field,
+    text() {
+      try {
+        tokens(read());
+      } catch (error) {
+        if (!(error instanceof NotJson)) throw error;
+        throw refusal("/payload", `${error.message} A text needs its own quotes: "hello".`);
+      }
+      return read();
+    },
+  };
+}
+
+/** Return the names of the tenant's channels, as far as the key may see them. */
+async function channelNames(ctx) {
+  if (ctx.admin && ctx.tenant) return (await all(`v1/tenants/${enc(ctx.tenant)}/channels`, {}, undefined, 200, 1)).items.map((each) => each.name);
+  return Object.keys((await statsOf(ctx)).channels);
+}
+
+let lists = 0;
+/** Return a list of names that inputs suggest, which is filled once `names` is known. A list that cannot be read suggests nothing. */
+export function suggestions(names) {
+  const list = el("datalist", { id: `names-${(lists += 1)}` });
+  Promise.resolve(names).then((found) => list.replaceChildren(...found.map((value) => el("option", { value }))), (error) => {
+    if (!(error instanceof Refused)) throw error;
+  });
+  return list;
+}
+
+/** Add the fields of channels to a form: where it is delivered, and where its callbacks go. `several`: more than one may be named. */
+export function channelFields(entry, ctx, { channel, on_delivered: delivered, on_dead: dead }, several) {
+  const list = suggestions(channelNames(ctx));
+  const field = (pointer, label, value, hint) => {
+    const found = entry.field(pointer, label, { value: value ?? "", hint });
+    found.input.setAttribute("list", list.id);
+    return found;
+  };
+  return {
+    list,
+    channel: field("/channel /channels", several ? "Channel, or several" : "Channel", channel, several ? "Several, with commas between them: each gets an event of its own." : ""),
+    delivered: field("/on_delivered", "Callback to channel, once delivered", delivered),
+    dead: field("/on_dead", "Callback to channel, if dead or lapsed", dead),
+  };
+}
+
+/** Return the members of a body for the text of the field of channels. */
+export function channelBody(text) {
+  const names = (text ?? "").split(",").map((each) => each.trim()).filter(Boolean);
+  return names.length > 1 ? { channels: names } : names.length ? { channel: names[0] } : {};
+}
+
+/** Leave out members without a value. */
+export const given = (members) => Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined && value !== null && value !== ""));
+
+/** Return the members that differ between two representations, as rows of a table. `ignored`: names that mean nothing to a person. */
+export function differences(before, now, ignored = []) {
+  const shown = (value) => (value === undefined || value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value));
+  return [...new Set([...Object.keys(before), ...Object.keys(now)])].filter((name) => !ignored.includes(name) && JSON.stringify(before[name]) !== JSON.stringify(now[name]))
+    .map((name) => [name, el("bdi", {}, shown(before[name])), el("bdi", {}, shown(now[name]))]);
+}
+
+/** Return a note that something has changed since it was read: what it was and is, and the choices as buttons. */
+export function conflictNote(before, now, ignored, ...buttons) {
+  const rows = differences(before, now, ignored);
+  return el("div", { class: "conflict", role: "alert", tabIndex: -1 }, el("p", {}, "This was changed by somebody else, or by the service, since you opened it. Nothing is saved yet."),
+    rows.length ? table("Changes", ["field", "was", "is now"], rows) : el("p", {}, "Its present content is what you saw."), el("p", { class: "actions" }, buttons));
+}
