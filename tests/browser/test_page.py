@@ -252,7 +252,7 @@ async def test_names_labels_payloads_and_errors_stay_text(look: Look) -> None:
     await look.panel("dead").get_by_role("button", name="bill-0", exact=True).click()
     dialog = look.page.get_by_role("dialog", name="bill-0")
     await expect(dialog.get_by_label("Payload")).to_contain_text(json.dumps(EVIL))
-    await dialog.get_by_text("text/html").click()
+    await dialog.get_by_text("Answer: text/html").click()
     await expect(dialog.get_by_label("Body of the answer")).to_have_text(EVIL)
     await expect(dialog).to_contain_text(f"note={EVIL}")
     await look.page.keyboard.press("Escape")
