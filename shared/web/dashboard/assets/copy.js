@@ -2,7 +2,7 @@
 // Values come from forms and from events, so each is quoted such that a shell or Python reads it as one text.
 
 import { enc } from "./api.js";
-import { el, say, tell } from "./dom.js";
+import { el } from "./dom.js";
 import { compact, python, pythonText, unseen, visible } from "./json.js";
 import { durationMs } from "./times.js";
 
@@ -140,25 +140,26 @@ export const textOf = (kind, request) => KINDS[kind][1](request);
 
 let kind = "curl"; // what was chosen last on this page
 
-/** Copy a text; without a clipboard, select it. */
+/** Copy a text; without a clipboard, select it. Return what was done, as a sentence. */
 async function copy(text, shown) {
   try {
     await navigator.clipboard.writeText(text);
-    tell("Copied.");
+    return "Copied.";
   } catch (error) {
     if (!(error instanceof DOMException || error instanceof TypeError)) throw error;
     getSelection().selectAllChildren(shown);
-    tell("This browser does not let the page copy. The text is selected: press Ctrl+C.");
+    return "This browser does not let the page copy. The text is selected: press Ctrl+C.";
   }
 }
 
 /** Create a closed part with requests as text. `requests`: names and functions that return a request; one that throws NotJson has none yet. Return the part and `update`. */
 export function copyAs(requests) {
   const shown = el("pre", { tabIndex: 0, role: "region", "aria-label": "Text to copy" });
-  const about = el("p", { class: "about" });
+  // Beside the button: what is behind a dialog is not read to anybody.
+  const about = el("p", { class: "about", role: "status" });
   const names = Object.keys(requests);
   let which = names[0];
-  const button = el("button", { type: "button", onclick: () => copy(shown.textContent, shown) }, "Copy");
+  const button = el("button", { type: "button", onclick: async () => (about.textContent = await copy(shown.textContent, shown)) }, "Copy");
   const choice = el("select", { "aria-label": "Request" }, names.map((name) => el("option", { value: name }, name)));
   choice.addEventListener("change", () => {
     which = choice.value;
@@ -167,7 +168,6 @@ export function copyAs(requests) {
   const kinds = Object.entries(KINDS).map(([name, [title]]) => el("button", { type: "button", "data-kind": name, onclick: () => {
     kind = name;
     update();
-    say(`${title} is shown.`);
   } }, title));
   const root = el("details", { class: "copy", ontoggle: () => update() }, el("summary", {}, "Copy as curl, Python, command"),
     el("div", { class: "actions" }, names.length > 1 ? choice : null, el("div", { class: "kinds", role: "group", "aria-label": "Copy as" }, kinds), button), shown, about);
@@ -180,7 +180,8 @@ export function copyAs(requests) {
     const missing = text.missing ?? "";
     shown.hidden = button.hidden = Boolean(missing);
     shown.textContent = missing ? "" : text;
-    about.textContent = missing || `Set TOCSIN_KEY to a key first.${kind === "python" ? " Needs Tocsin's wheel." : kind === "command" ? " Needs Tocsin's wheel with the extra cli." : ""}`;
+    const next = missing || `Set TOCSIN_KEY to a key first.${kind === "python" ? " Needs Tocsin's wheel." : kind === "command" ? " Needs Tocsin's wheel with the extra cli." : ""}`;
+    if (about.textContent !== next) about.textContent = next;
   }
   return { root, update };
 }
