@@ -64,7 +64,7 @@ def dev(
         raise CommandFailed(_missing(missing), advice=_INSTALL) from None
     from ..core.errors import UnsafeSettings
     from ..local.http_server import PortTaken
-    from ..storage.sqlite import FolderInUse
+    from ..storage.sqlite.database import FolderRefused
 
     store = _store(data, storage)
     options = service.LocalOptions(host, port, store, _keys(host, store, service.Keys), os.environ.get(EGRESS, ""))
@@ -74,9 +74,9 @@ def dev(
     except PortTaken as taken:
         advice = "End the other program, or choose another port, such as --port 7081."
         raise CommandFailed(str(taken), where="--host" if taken.address else "--port", advice=advice, status=Exit.USAGE) from None
-    except FolderInUse as used:
+    except FolderRefused as refused:
         advice = "End the other `tocsin dev`, or choose another folder."
-        raise CommandFailed(str(used), where="--data", advice=advice, status=Exit.USAGE) from None
+        raise CommandFailed(str(refused), where="--data", advice=advice, status=Exit.USAGE) from None
     except UnsafeSettings as unsafe:
         raise CommandFailed(str(unsafe), status=Exit.USAGE) from None
     raise typer.Exit(status)

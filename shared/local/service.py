@@ -109,7 +109,7 @@ class LocalService:
     async def _open(self) -> None:
         options, clock = self._options, SystemClock()
         settings = self._settings()
-        storage = await open_store(options.store, settings, clock)
+        storage = open_store(options.store, settings, clock)
         self._stack.push_async_callback(storage.close)
         queues = RingingQueues(storage.queues)
         storage = replace(storage, queues=queues)

@@ -10,6 +10,10 @@ from typing import Any
 from ..core.clock import Clock
 from ..core.settings import Settings
 from ..storage import Storage, memory_storage, open_storage
+from ..storage.server_time import ServerTimeEstimator
+from ..storage.sqlite.database import Database
+from ..storage.sqlite.queues import FolderQueues
+from ..storage.sqlite.tables import FolderTables
 from . import demo
 
 
@@ -28,8 +32,11 @@ class StoreChoice:
         return {"storage": self.connection or demo.SETTINGS["storage"]}
 
 
-async def open_store(choice: StoreChoice, settings: Settings, clock: Clock) -> Storage:
-    """Open the storage. Raises `FolderInUse`, `UnsafeSettings`, `StorageError`."""
+def open_store(choice: StoreChoice, settings: Settings, clock: Clock) -> Storage:
+    """Open the storage. Raises `FolderRefused`, `UnsafeSettings`."""
     if choice.connection or choice.account:
         return open_storage(settings, clock)
-    return memory_storage(clock)
+    if choice.folder is None:
+        return memory_storage(clock)
+    database, times = Database(choice.folder), ServerTimeEstimator(clock)
+    return Storage(FolderTables(database, clock, times), FolderQueues(database, clock), server_times=(times,))

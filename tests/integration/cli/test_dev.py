@@ -76,6 +76,47 @@ def test_json_reports_have_one_line_each(tmp_path: Path) -> None:
         assert [(line["kind"], line["outcome"], line["status"]) for line in lines[1:]] == [("delivery", "delivered", 204)]
 
 
+def test_events_of_a_killed_service_are_delivered_after_the_next_start_with_the_same_folder(tmp_path: Path) -> None:
+    folder = str(tmp_path / "data")
+    with LocalProcess(tmp_path / "one", "--data", folder) as service:
+        kept = post(service.url, {"id": "kept", "delay": "PT3S", "payload": 1})
+        queued = post(service.url, {"id": "retried", "delay": "PT0S", "payload": 2, "channel": "default", "on_delivered": "default"})
+        assert service.received(queued["id"])["id"] == "retried"
+        service.process.kill()
+        service.process.wait()
+    with LocalProcess(tmp_path / "two", "--data", folder) as service:
+        # On another port: the channel has followed the receiver.
+        assert service.received(kept["id"])["body"] == "1"
+        assert service.end() == 128 + signal.SIGINT
+    with LocalProcess(tmp_path / "three", "--data", folder) as service:
+        event = httpx.get(f"{service.url}/api/v1/events/kept", headers={"authorization": "Bearer local-demo-key"}, trust_env=False)
+        assert event.json()["state"] == "delivered"
+
+
+def test_a_second_service_with_the_same_folder_is_refused(tmp_path: Path) -> None:
+    folder = str(tmp_path / "data")
+    with LocalProcess(tmp_path / "one", "--data", folder) as service:
+        assert service.url
+        done = run([*COMMAND, "--port", "0", "--data", folder])
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "in use by another process" in done.stderr and "--data" in done.stderr and "Traceback" not in done.stderr
+        assert service.process.poll() is None
+
+
+def test_a_folder_that_was_used_with_the_public_key_does_not_keep_it_for_other_machines(tmp_path: Path) -> None:
+    folder = str(tmp_path / "data")
+    with LocalProcess(tmp_path / "one", "--data", folder) as service:
+        post(service.url, {"id": "first", "delay": "PT0S", "payload": 1})
+        assert service.end() == 128 + signal.SIGINT
+    with LocalProcess(tmp_path / "two", "--data", folder, "--host", "0.0.0.0", environment=OWN) as service:
+        url = f"{service.url}/api/v1/events/first"
+        answers = [
+            httpx.get(url, headers={"authorization": f"Bearer {key}"}, trust_env=False).status_code
+            for key in ("local-demo-key", OWN["TOCSIN_KEY"])
+        ]
+        assert answers == [401, 200]
+
+
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
