@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from ..core.clock import Clock
-from ..core.settings import Settings
+from ..core.settings import GivenSettings, Settings
 from ..storage import Storage, memory_storage, open_storage
 from ..storage.server_time import ServerTimeEstimator
 from ..storage.sqlite.database import Database
@@ -24,6 +26,12 @@ class StoreChoice:
     folder: Path | None = None
     connection: str = ""
     account: str = ""
+
+    @property
+    def emulated(self) -> bool:
+        """True unless it is an account in Azure."""
+        given = self.settings().get("storage")
+        return given is not None and GivenSettings.model_construct(storage=SecretStr(given)).emulated
 
     def settings(self) -> Mapping[str, Any]:
         """Return the settings that name the storage."""
