@@ -73,7 +73,7 @@ def dev(
         advice = "End the other program, or choose another port, such as --port 7081."
         raise CommandFailed(str(taken), where="--host" if taken.address else "--port", advice=advice, status=Exit.USAGE) from None
     except FolderRefused as refused:
-        advice = "End the other `tocsin dev`, or choose another folder."
+        advice = f"{'End the other `tocsin dev`, or choose' if refused.in_use else 'Choose'} another folder."
         raise CommandFailed(str(refused), where="--data", advice=advice, status=Exit.USAGE) from None
     except UnsafeSettings as unsafe:
         advice = "" if store.emulated else f"An account needs keys of your own. {_KEYS}"

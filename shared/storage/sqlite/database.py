@@ -44,7 +44,11 @@ type Work[T] = Callable[[sqlite3.Connection], T]
 
 
 class FolderRefused(TocsinError):
-    """Raised if the folder cannot be used: another process has it, or it holds something else."""
+    """Raised if the folder cannot be used. in_use: True if the reason is that another process has it."""
+
+    def __init__(self, text: str, *, in_use: bool = False) -> None:
+        super().__init__(text)
+        self.in_use = in_use
 
 
 class _Asked(NamedTuple):
@@ -186,7 +190,7 @@ def _open(folder: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         connection.close()
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise FolderRefused(f"the folder {folder} is in use by another process") from None
+            raise FolderRefused(f"the folder {folder} is in use by another process", in_use=True) from None
         raise FolderRefused(f"the folder {folder} cannot be used: {folder / FILE}: {error}") from None
     return connection
 

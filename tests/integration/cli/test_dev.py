@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from devhost.azurite import Azurite
 from tests.waiting import ended, run, wait_until
 
 from .dev import COMMAND, LocalProcess, post
@@ -115,6 +116,32 @@ def test_a_folder_that_was_used_with_the_public_key_does_not_keep_it_for_other_m
             for key in ("local-demo-key", OWN["TOCSIN_KEY"])
         ]
         assert answers == [401, 200]
+
+
+def test_the_storage_may_be_an_emulator(tmp_path: Path) -> None:
+    with Azurite(memory=True) as emulator, LocalProcess(tmp_path / "one", "--storage", emulator.connection_string) as service:
+        made = post(service.url, {"id": "e", "delay": "PT3S", "payload": 1})
+        assert service.received(made["id"])["body"] == "1"
+        service.process.kill()
+        service.process.wait()
+        with LocalProcess(tmp_path / "two", "--storage", emulator.connection_string) as again:
+            event = httpx.get(f"{again.url}/api/v1/events/e", headers={"authorization": "Bearer local-demo-key"}, trust_env=False)
+            assert event.json()["state"] == "delivered"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--storage", "DefaultEndpointsProtocol=https;AccountName=shop;AccountKey=c2VjcmV0"), "TOCSIN_ADMIN_KEY"),
+        (("--storage", "shop"), "TOCSIN_ADMIN_KEY"),
+        (("--storage", "Shop!"), "--storage"),
+        (("--storage", "azurite", "--data", "folder"), "--data, --storage"),
+    ],
+)
+def test_a_storage_that_cannot_be_used_is_refused_with_advice(arguments: tuple[str, ...], named: str, tmp_path: Path) -> None:
+    with LocalProcess(tmp_path, *arguments) as service:
+        assert ended(service.process, "tocsin dev", seen=service.seen) == 2
+        assert named in service.seen() and "Traceback" not in service.seen() and "c2VjcmV0" not in service.seen()
 
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
