@@ -28,13 +28,11 @@ KEY_VARIABLES: Final = ("TOCSIN_ADMIN_KEY", "TOCSIN_SIGNING_KEY", "TOCSIN_KEY")
 EGRESS: Final = "TOCSIN_EGRESS_ALLOW"
 """Environment variable with further hosts and networks that channels may reach."""
 SHORTEST_KEY: Final = 20
+_KEYS: Final = f"Set {', '.join(KEY_VARIABLES)} to different texts of at least {SHORTEST_KEY} characters."
 _ACCOUNT: Final = re.compile("[a-z0-9]{3,24}")
 _STORAGE_HELP = "Storage: azurite (on its usual ports), a connection string, or the name of a storage account."
 _HOST_HELP = "Address to listen on. One that other machines reach needs keys of your own; see below."
-_NOTES = (
-    f"Keys of your own: set {', '.join(KEY_VARIABLES)} to different texts of at least {SHORTEST_KEY} characters. Channels reach this "
-    f"machine, public https, and what {EGRESS} names."
-)
+_NOTES = f"Keys of your own: {_KEYS} Channels reach this machine, public https, and what {EGRESS} names."
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +62,7 @@ def dev(
         raise CommandFailed(_missing(missing), advice=_INSTALL) from None
     from ..core.errors import UnsafeSettings
     from ..local.http_server import PortTaken
-    from ..storage.sqlite import FolderInUse
+    from ..storage.sqlite.database import FolderRefused
 
     store = _store(data, storage)
     options = service.LocalOptions(host, port, store, _keys(host, store, service.Keys), os.environ.get(EGRESS, ""))
@@ -74,11 +72,12 @@ def dev(
     except PortTaken as taken:
         advice = "End the other program, or choose another port, such as --port 7081."
         raise CommandFailed(str(taken), where="--host" if taken.address else "--port", advice=advice, status=Exit.USAGE) from None
-    except FolderInUse as used:
-        advice = "End the other `tocsin dev`, or choose another folder."
-        raise CommandFailed(str(used), where="--data", advice=advice, status=Exit.USAGE) from None
+    except FolderRefused as refused:
+        advice = f"{'End the other `tocsin dev`, or choose' if refused.in_use else 'Choose'} another folder."
+        raise CommandFailed(str(refused), where="--data", advice=advice, status=Exit.USAGE) from None
     except UnsafeSettings as unsafe:
-        raise CommandFailed(str(unsafe), status=Exit.USAGE) from None
+        advice = "" if store.emulated else f"An account needs keys of your own. {_KEYS}"
+        raise CommandFailed(str(unsafe), where="" if storage is None else "--storage", advice=advice, status=Exit.USAGE) from None
     raise typer.Exit(status)
 
 
@@ -110,24 +109,26 @@ def _store(data: Path | None, storage: str | None) -> StoreChoice:
 
 
 def _keys(host: str, store: StoreChoice, made: type[Keys]) -> Keys:
-    """Return the keys: the public ones on this machine, those of the environment elsewhere. Raises `CommandFailed`."""
+    """Return the keys: those of the environment where all are given, else the public ones. Raises `CommandFailed`."""
     from ..core.answered_hosts import is_loopback
 
-    emulated = store.settings().get("storage", "")
-    alone = is_loopback(host) and (not (store.connection or store.account) or emulated == "UseDevelopmentStorage=true")
     admin, signing, own = (os.environ.get(name, "") for name in KEY_VARIABLES)
-    if alone:
-        return made()
-    reason = "other machines reach this address" if not is_loopback(host) else "this storage is not on this machine's emulator"
-    where = "--host" if not is_loopback(host) else "--storage"
-    advice = f"Set {', '.join(KEY_VARIABLES)} to different texts of at least {SHORTEST_KEY} characters."
+    if is_loopback(host):
+        if not store.emulated:
+            # The settings refuse public ones. An account has tenants of its own.
+            return made(admin or made().admin, signing or made().signing)
+        return made(admin, signing, own) if admin and signing and own else made()
     if missing := [name for name in KEY_VARIABLES if not os.environ.get(name)]:
-        title = f"{reason}, and {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
-        raise CommandFailed(title, where=where, advice=advice, status=Exit.USAGE)
+        raise _refused_host(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
     keys = made(admin, signing, own)
     if keys.public or len({admin, signing, own}) < 3 or min(map(len, (admin, signing, own))) < SHORTEST_KEY:
-        raise CommandFailed(f"{reason}, and the keys could be guessed", where=where, advice=advice, status=Exit.USAGE)
+        raise _refused_host("the keys could be guessed")
     return keys
+
+
+def _refused_host(reason: str) -> CommandFailed:
+    title = f"other machines reach this address, and {reason}"
+    return CommandFailed(title, where="--host", advice=_KEYS, status=Exit.USAGE)
 
 
 async def _run(options: LocalOptions, report: _Report) -> int:
@@ -151,39 +152,26 @@ class _Report:
 
     def ready(self, options: LocalOptions, service: LocalService) -> None:
         """Show the addresses, the keys and a first call."""
-        emulated = not options.store.account
+        keys, has_demo = options.keys, options.store.emulated
         curl = (
-            f"curl -X POST {service.url}/api/v1/events -H 'Authorization: Bearer {options.keys.demo}' "
+            f"curl -X POST {service.url}/api/v1/events -H 'Authorization: Bearer {keys.demo}' "
             '-H \'Content-Type: application/json\' -d \'{"delay":"PT5S","payload":{"hello":"world"}}\''
         )
-        found = {
-            "api": f"{service.url}/api/v1",
-            "dashboard": f"{service.url}/api/dashboard",
-            "receiver": service.receiver_url,
-            "storage": _storage_text(options.store),
-            "key": options.keys.demo,
-            "admin_key": options.keys.admin,
-            "secret": service.secret,
-            "curl": curl,
-        }
-        if not options.keys.public:
-            # Whoever gave them knows them, and the terminal may be a log.
-            found |= {"key": "that of TOCSIN_KEY", "admin_key": "that of TOCSIN_ADMIN_KEY"}
-            found["curl"] = curl.replace(f"'Authorization: Bearer {options.keys.demo}'", '"Authorization: Bearer $TOCSIN_KEY"')
-            del found["secret"]
+        found = {"api": f"{service.url}/api/v1", "dashboard": f"{service.url}/api/dashboard", "storage": _storage_text(options.store)}
+        # Whoever gave keys knows them, and the terminal may be a log.
+        found["admin_key"] = keys.admin if keys.public else "that of TOCSIN_ADMIN_KEY"
+        if has_demo:
+            found |= {"receiver": service.receiver_url, "key": keys.demo, "secret": service.secret, "curl": curl}
+            if not keys.public:
+                found["key"], found["secret"] = "that of TOCSIN_KEY", ""
+                found["curl"] = curl.replace(f"'Authorization: Bearer {keys.demo}'", '"Authorization: Bearer $TOCSIN_KEY"')
         if self._json:
             self._print(json.dumps({"kind": "ready", **found}))
             return
-        lines = [
-            "Tocsin is ready.",
-            f"  API        {found['api']}",
-            f"  Dashboard  {found['dashboard']}",
-            f"  Receiver   {found['receiver']}",
-            f"  Storage    {found['storage']}",
-            f"  Keys       {found['key']} (tenant demo), {found['admin_key']} (administration)",
-            *([f"  Secret     {found['secret']} (of channel default, to verify deliveries)"] if found.get("secret") else []),
-        ]
-        if emulated:
+        names = {"api": "API", "dashboard": "Dashboard", "receiver": "Receiver", "storage": "Storage", "key": "Key of demo"}
+        names |= {"admin_key": "Admin key", "secret": "Secret"}
+        lines = ["Tocsin is ready.", *(f"  {name:<11}  {found[part]}" for part, name in names.items() if found.get(part))]
+        if has_demo:
             head, _, tail = found["curl"].partition(" -H 'Content-Type")
             lines += ["A first event, delivered to the receiver after five seconds:", f"  {head} \\", f"    -H 'Content-Type{tail}"]
         self._print("\n".join([*lines, "Ctrl-C ends it."]))

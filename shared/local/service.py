@@ -109,7 +109,7 @@ class LocalService:
     async def _open(self) -> None:
         options, clock = self._options, SystemClock()
         settings = self._settings()
-        storage = await open_store(options.store, settings, clock)
+        storage = open_store(options.store, settings, clock)
         self._stack.push_async_callback(storage.close)
         queues = RingingQueues(storage.queues)
         storage = replace(storage, queues=queues)
@@ -153,12 +153,11 @@ class LocalService:
             "body_limit": MAX_BODY,
             "wakes": "off",
         }
-        here = [] if options.store.account else [HERE, *([] if is_loopback(options.host) else [options.host])]
+        here = [] if not options.store.emulated else [HERE, *([] if is_loopback(options.host) else [options.host])]
         return GivenSettings(**given, egress_allow=", ".join(filter(None, (*here, options.egress))))
 
     async def _open_app(self, settings: Settings, storage: Storage, clock: Clock) -> Application:
-        if settings.emulated:
-            await storage.ensure()
+        await storage.ensure()
         senders = WatchedSenders(open_senders(settings, storage.queues, clock), self._on_attempt)
         return await Application.open(settings, clock=clock, storage=storage, senders=senders, process=ProcessIdentity())
 

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from ..core.clock import Clock
-from ..core.settings import Settings
+from ..core.settings import GivenSettings, Settings
 from ..storage import Storage, memory_storage, open_storage
+from ..storage.server_time import ServerTimeEstimator
+from ..storage.sqlite.database import Database
+from ..storage.sqlite.queues import FolderQueues
+from ..storage.sqlite.tables import FolderTables
 from . import demo
 
 
@@ -21,6 +27,12 @@ class StoreChoice:
     connection: str = ""
     account: str = ""
 
+    @property
+    def emulated(self) -> bool:
+        """True unless it is an account in Azure."""
+        given = self.settings().get("storage")
+        return given is not None and GivenSettings.model_construct(storage=SecretStr(given)).emulated
+
     def settings(self) -> Mapping[str, Any]:
         """Return the settings that name the storage."""
         if self.account:
@@ -28,8 +40,11 @@ class StoreChoice:
         return {"storage": self.connection or demo.SETTINGS["storage"]}
 
 
-async def open_store(choice: StoreChoice, settings: Settings, clock: Clock) -> Storage:
-    """Open the storage. Raises `FolderInUse`, `UnsafeSettings`, `StorageError`."""
+def open_store(choice: StoreChoice, settings: Settings, clock: Clock) -> Storage:
+    """Open the storage. Raises `FolderRefused`, `UnsafeSettings`."""
     if choice.connection or choice.account:
         return open_storage(settings, clock)
-    return memory_storage(clock)
+    if choice.folder is None:
+        return memory_storage(clock)
+    database, times = Database(choice.folder), ServerTimeEstimator(clock)
+    return Storage(FolderTables(database, clock, times), FolderQueues(database, clock), server_times=(times,))

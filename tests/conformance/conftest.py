@@ -1,4 +1,4 @@
-"""One suite for all stores: each test that asks for `store` runs on the twin, on several accounts behind one, and on the real service
+"""One suite for all stores: each test that asks for `store` runs on both twins, on several accounts behind one, and on the real service
 through the adapters. The service is Azurite, or the account that `python -m devhost.conformance` tests.
 """
 
@@ -8,6 +8,7 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,9 @@ from shared.core.clock import SettableClock
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables
 from shared.storage.ports import Queues, Tables
+from shared.storage.sqlite.database import Database
+from shared.storage.sqlite.queues import FolderQueues
+from shared.storage.sqlite.tables import FolderTables
 from tests.waiting import eventually
 
 _names = itertools.count(1)
@@ -87,6 +91,18 @@ async def spread() -> AsyncIterator[Store]:
 
 
 @pytest.fixture
+async def folder(tmp_path: Path) -> AsyncIterator[Store]:
+    """The twin in a folder."""
+    clock, database = SettableClock(), Database(tmp_path)
+    store = Store(FolderTables(database, clock), FolderQueues(database, clock), clock)
+    await store.tables.ensure([store.table])
+    await store.queues.ensure([store.queue])
+    yield store
+    await store.tables.close()
+    await store.queues.close()
+
+
+@pytest.fixture
 async def service(access: StorageAccess) -> AsyncIterator[Store]:
     """The service through the real adapters, with one table and one queue of the test's own."""
     tables, queues = access.tables(), access.queues()
@@ -99,7 +115,7 @@ async def service(access: StorageAccess) -> AsyncIterator[Store]:
     await queues.close()
 
 
-@pytest.fixture(params=["twin", "spread", "service"])
+@pytest.fixture(params=["twin", "folder", "spread", "service"])
 def store(request: pytest.FixtureRequest) -> Store:
     """Each store in turn."""
     found = request.getfixturevalue(request.param)

@@ -1,4 +1,4 @@
-"""One random history runs on the in-memory store and on the service: every outcome and every state must be the same."""
+"""One random history runs on both twins and on the service: every outcome and every state must be the same."""
 
 from __future__ import annotations
 
@@ -70,24 +70,25 @@ def plain(page: Page) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_a_random_history_goes_the_same_way(twin: Store, service: Store, seed: int) -> None:
+async def test_a_random_history_goes_the_same_way(twin: Store, folder: Store, service: Store, seed: int) -> None:
     chance = random.Random(seed)
-    seen: list[dict[str, list[str]]] = [{}, {}]
+    stores = (twin, folder, service)
+    seen: list[dict[str, list[str]]] = [{}, {}, {}]
     kinds = set()
     for _ in range(100):
         drawn = transaction(chance)
-        outcomes = [await do(store, build(drawn, etags), etags) for store, etags in zip((twin, service), seen, strict=True)]
-        assert outcomes[0] == outcomes[1], drawn
+        outcomes = [await do(store, build(drawn, etags), etags) for store, etags in zip(stores, seen, strict=True)]
+        assert outcomes[0] == outcomes[1] == outcomes[2], drawn
         kinds.add(outcomes[0].reason if isinstance(outcomes[0], WriteRefused) else "applied")
         first, end = sorted(chance.sample(KEYS, 2), key=lambda key: key.encode("utf-16-be"))
-        whole = [await store.tables.query(store.table, "p") for store in (twin, service)]
-        part = [await store.tables.query(store.table, "p", first=first, end=end, limit=3, select=["s"]) for store in (twin, service)]
+        whole = [await store.tables.query(store.table, "p") for store in stores]
+        part = [await store.tables.query(store.table, "p", first=first, end=end, limit=3, select=["s"]) for store in stores]
         prop = chance.choice(list(VALUES))
         where = Where(
             prop, chance.choice(["eq", "ne"] if prop == "b" else ["eq", "ne", "lt", "le", "gt", "ge"]), chance.choice(VALUES[prop])
         )
-        found = [await store.tables.query(store.table, "p", where=[where]) for store in (twin, service)]
-        for one, other in (whole, part, found):
-            assert plain(one) == plain(other)
-            assert (one.next is None) == (other.next is None)
+        found = [await store.tables.query(store.table, "p", where=[where]) for store in stores]
+        for pages in (whole, part, found):
+            assert plain(pages[0]) == plain(pages[1]) == plain(pages[2])
+            assert len({page.next is None for page in pages}) == 1
     assert kinds == {"applied", "exists", "missing", "changed"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -15,7 +14,7 @@ from typing import Any, Self
 import httpx
 
 from tests.paths import ROOT
-from tests.waiting import ended, wait_until
+from tests.waiting import DEADLINE, ended, wait_until
 
 COMMAND = (sys.executable, "-m", "shared.cli", "dev")
 
@@ -70,7 +69,7 @@ class LocalProcess:
         """The delivery of this event, once the receiver shows it."""
 
         def found() -> dict[str, Any] | None:
-            shown = httpx.get(f"{self.url}/receiver", trust_env=False).json()
+            shown = httpx.get(f"{self.url}/receiver", trust_env=False, timeout=DEADLINE).json()
             return next((each for each in shown if each["id"] == event_id), None)
 
         return dict(wait_until(found, f"the delivery of {event_id}", seen=self.seen))
@@ -81,8 +80,25 @@ class LocalProcess:
         return ended(self.process, "tocsin dev", seen=self.seen)
 
 
+def call(method: str, url: str, key: str = "local-demo-key", body: object = None) -> httpx.Response:
+    """The answer to a call with this key."""
+    headers = {"authorization": f"Bearer {key}"}
+    return httpx.request(method, url, json=body, headers=headers, timeout=DEADLINE, trust_env=False)
+
+
 def post(url: str, body: object, key: str = "local-demo-key") -> dict[str, Any]:
     """Store an event, and return the answer's document."""
-    answer = httpx.post(f"{url}/api/v1/events", json=body, headers={"authorization": f"Bearer {key}"}, timeout=60, trust_env=False)
+    answer = call("POST", f"{url}/api/v1/events", key, body)
     assert answer.status_code == 201, answer.text
-    return dict(json.loads(answer.text))
+    return dict(answer.json())
+
+
+def put_channel(url: str, name: str, to: str) -> None:
+    """Create a channel of tenant `demo` to this address."""
+    answer = call("PUT", f"{url}/api/v1/tenants/demo/channels/{name}", "local-admin-key", {"type": "http", "url": to})
+    assert answer.status_code == 201, answer.text
+
+
+def state(url: str, event_id: str) -> str:
+    """The state of an event."""
+    return str(call("GET", f"{url}/api/v1/events/{event_id}").json()["state"])

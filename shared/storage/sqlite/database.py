@@ -1,0 +1,224 @@
+"""The database of a folder. One thread works on it, and the event loop never waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple
+
+from ...core.errors import OutcomeUnknown, StorageError, TocsinError, Unavailable
+
+FILE: Final = "tocsin.sqlite"
+"""Name of the file in the folder. SQLite keeps its log beside it."""
+FORM: Final = 1
+"""Number of the schema."""
+MARK: Final = 0x70C51
+"""Marks the file as one of Tocsin's (`application_id`)."""
+MOST_SHARED: Final = 64
+"""Most calls that share a transaction."""
+VERSIONS_PER_RUN: Final = 10**9
+"""Distance of the first numbers of two processes, so that no version of a row occurs twice."""
+
+_SCHEMA: Final = """
+CREATE TABLE names (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, UNIQUE (kind, name));
+CREATE TABLE runs (number INTEGER PRIMARY KEY AUTOINCREMENT);
+CREATE TABLE rows (
+  tbl INTEGER NOT NULL, pk TEXT NOT NULL, key BLOB NOT NULL, props BLOB NOT NULL, etag TEXT NOT NULL, at INTEGER NOT NULL,
+  UNIQUE (tbl, pk, key)
+);
+CREATE TABLE messages (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, text BLOB NOT NULL, inserted INTEGER NOT NULL, visible INTEGER NOT NULL,
+  turn INTEGER NOT NULL, receipt INTEGER NOT NULL DEFAULT 0, taken INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX messages_visible ON messages (queue, visible, turn);
+"""
+
+type Work[T] = Callable[[sqlite3.Connection], T]
+"""One call. It must have made all its decisions before it changes anything, and raises `StorageError` only before that."""
+
+
+class FolderRefused(TocsinError):
+    """Raised if the folder cannot be used. in_use: True if the reason is that another process has it."""
+
+    def __init__(self, text: str, *, in_use: bool = False) -> None:
+        super().__init__(text)
+        self.in_use = in_use
+
+
+class _Asked(NamedTuple):
+    """A call that waits. changes: it may write."""
+
+    work: Work[Any]
+    changes: bool
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Any]
+
+
+class Database:
+    """The database of one folder. It belongs to one event loop and one process: a second one is refused, also after a kill."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the folder, and create it if it does not exist. Raises `FolderRefused`."""
+        self._connection = _open(folder)
+        try:
+            run, found = _begin(self._connection)
+        except BaseException:
+            self._connection.close()
+            raise
+        self.names = found
+        """Numbers of tables and queues, by kind and name."""
+        self._versions = itertools.count(run * VERSIONS_PER_RUN + 1)
+        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._closed: asyncio.Future[None] | None = None
+        self._thread = threading.Thread(target=self._serve, name="tocsin-sqlite", daemon=True)
+        self._thread.start()
+
+    def next_version(self) -> int:
+        """Return a number that no version of a row and no receipt of this folder has had. Called by the thread."""
+        return next(self._versions)
+
+    async def read[T](self, work: Work[T]) -> T:
+        """Return the result of work that changes nothing. Raises `StorageError`."""
+        return await self._ask(work, changes=False)
+
+    async def change[T](self, work: Work[T]) -> T:
+        """Return the result of work that may write, once it is on disk. Raises `StorageError`."""
+        return await self._ask(work, changes=True)
+
+    async def ensure(self, kind: str, names: list[str]) -> None:
+        """Create the tables or queues that are missing."""
+
+        def add(connection: sqlite3.Connection) -> dict[tuple[str, str], int]:
+            connection.executemany("INSERT OR IGNORE INTO names (kind, name) VALUES (?, ?)", [(kind, name) for name in names])
+            return _names(connection)
+
+        self.names = await self.change(add)
+
+    async def close(self) -> None:
+        """End the thread and close the file, after the calls that wait. Closing it again does nothing."""
+        if self._closed is None:
+            self._closed = asyncio.get_running_loop().create_future()
+            self._asked.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._closed.set_result(None)
+        await self._closed
+
+    async def _ask[T](self, work: Work[T], *, changes: bool) -> T:
+        if self._closed is not None:
+            raise Unavailable("the folder's database is closed")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._asked.put(_Asked(work, changes, loop, answer))
+        return await answer
+
+    def _serve(self) -> None:
+        """Carry out calls until `close`: those that have come meanwhile in one transaction."""
+        ending = False
+        while not ending:
+            batch: list[_Asked] = []
+            found = self._asked.get()
+            while found is not None:
+                batch.append(found)
+                if len(batch) == MOST_SHARED:
+                    break
+                try:
+                    found = self._asked.get_nowait()
+                except Empty:
+                    break
+            ending = found is None
+            if batch:
+                outcomes = self._carry_out(batch)
+                with contextlib.suppress(RuntimeError):
+                    # The loop may have ended without closing the storage; then nobody waits.
+                    batch[0].loop.call_soon_threadsafe(_settle, batch, outcomes)
+        self._connection.close()
+
+    def _carry_out(self, batch: list[_Asked]) -> list[Any]:
+        """Return the result of each call, or its error."""
+        outcomes: list[Any] = []
+        committing = False
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for asked in batch:
+                try:
+                    outcomes.append(asked.work(self._connection))
+                except StorageError as error:
+                    outcomes.append(error)
+            committing = True
+            self._connection.execute("COMMIT")
+        except Exception as error:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            text = f"the folder's database failed: {error}"
+            # A commit that failed may be found on disk after all when the file is opened again.
+            return [OutcomeUnknown(text) if committing and asked.changes else Unavailable(text) for asked in batch]
+        return outcomes
+
+
+def _settle(batch: list[_Asked], outcomes: list[Any]) -> None:
+    for asked, outcome in zip(batch, outcomes, strict=True):
+        if asked.answer.done():
+            # Its caller was cancelled.
+            continue
+        if isinstance(outcome, Exception):
+            asked.answer.set_exception(outcome)
+        else:
+            asked.answer.set_result(outcome)
+
+
+def _open(folder: Path) -> sqlite3.Connection:
+    """Return the connection, which no other process has until it is closed. Raises `FolderRefused`."""
+    try:
+        # Payloads and hashes of keys are in it.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        connection = sqlite3.connect(folder / FILE, timeout=0, isolation_level=None, check_same_thread=False)
+    except (OSError, sqlite3.Error) as error:
+        raise FolderRefused(f"the folder {folder} cannot be used: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        # From here on the lock is held.
+        connection.execute("BEGIN EXCLUSIVE")
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        connection.close()
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise FolderRefused(f"the folder {folder} is in use by another process", in_use=True) from None
+        raise FolderRefused(f"the folder {folder} cannot be used: {folder / FILE}: {error}") from None
+    return connection
+
+
+def _begin(connection: sqlite3.Connection) -> tuple[int, dict[tuple[str, str], int]]:
+    """Create the schema in a new file, and end the leases of the processes before this one, none of which lives.
+
+    Returns the number of this run, and those of tables and queues. Raises `FolderRefused`.
+    """
+    try:
+        mark, form = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("application_id", "user_version"))
+        if (mark, form) == (0, 0) and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA application_id = {MARK}; PRAGMA user_version = {FORM}; COMMIT;")
+        elif mark != MARK:
+            raise FolderRefused(f"the file {FILE} of the folder is not one of Tocsin's")
+        elif form != FORM:
+            raise FolderRefused(f"the data in the folder has form {form}, and this version knows form {FORM}")
+        connection.execute("BEGIN IMMEDIATE")
+        run = connection.execute("INSERT INTO runs DEFAULT VALUES").lastrowid
+        connection.execute("DELETE FROM runs WHERE number < ?", (run,))
+        connection.execute("UPDATE messages SET visible = 0, receipt = 0 WHERE receipt <> 0")
+        found = _names(connection)
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise FolderRefused(f"the folder's database cannot be read: {error}") from None
+    assert run is not None
+    return run, found
+
+
+def _names(connection: sqlite3.Connection) -> dict[tuple[str, str], int]:
+    return {(kind, name): number for number, kind, name in connection.execute("SELECT id, kind, name FROM names")}
