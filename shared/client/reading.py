@@ -1,7 +1,8 @@
 """Reads answers into dataclasses, with the standard library alone.
 
 Reading is tolerant: unknown fields of a newer service are ignored. A field has one of these types: `str`, `int`, `float`, `bool`, `date`,
-`datetime`, `timedelta`, `Any`, a class made with `answer`, or `X | None`, `tuple[X, ...]` or `Mapping[str, X]` of such a type.
+`datetime`, `timedelta`, `Any`, a class made with `answer`, or `X | None`, `tuple[X, ...]` or `Mapping[str, X]` of such a type. A typed
+dictionary is taken as it is.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import date, datetime, timedelta
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, cast, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Any, Union, cast, dataclass_transform, get_args, get_origin, get_type_hints, is_typeddict
 
 from ..core.durations import parse_duration
 
@@ -58,7 +59,7 @@ def reader_of[T](shape: type[T]) -> Callable[[Any], T]:
 
 @cache
 def _reader(shape: Any) -> Callable[[Any], Any]:
-    if shape is Any:
+    if shape is Any or is_typeddict(shape):
         return lambda value: value
     if shape in _PLAIN:
         return _PLAIN[shape]

@@ -10,19 +10,45 @@ from urllib.parse import quote
 from ..calls import ONE_SCHEDULE, PAGE, encode
 from ..exchange import ApiCall, ApiReply, CallSteps, RetrySettings, json_reader, read_empty
 from ..model import AnswerPage, to_json_value
+from ..reading import reader_of
 from . import model
 from .changes import Stored, change_stored
 from .definitions import definition, merged
 from .fields import DURATIONS
 
-_CHANNEL = json_reader(model.to_channel, tagged=True)
-_TENANT = json_reader(model.to_tenant, tagged=True)
-_CALENDAR = json_reader(model.to_calendar, tagged=True)
-_FLEET = json_reader(model.to_fleet, tagged=True)
-_SECRET = json_reader(model.to_secret)
-_NEW_KEY = json_reader(model.to_new_key)
-_OWN_KEY = json_reader(model.to_own_key)
-_READERS: Final[dict[str, Callable[[ApiReply], Any]]] = {"channel": _CHANNEL, "tenant": _TENANT, "fleet": _FLEET, "schedule": ONE_SCHEDULE}
+_TO_CHANNEL, _TO_TENANT, _TO_FLEET = reader_of(model.Channel), reader_of(model.Tenant), reader_of(model.Fleet)
+_TO_CALENDAR, _TO_KEY = reader_of(model.Calendar), reader_of(model.Key)
+_CALENDAR = json_reader(_TO_CALENDAR, tagged=True)
+_SECRET = json_reader(reader_of(model.RotatedSecret))
+_NEW_KEY = json_reader(reader_of(model.NewKey))
+_OWN_KEY = json_reader(reader_of(model.OwnKey))
+
+
+def _described(kind: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer with its definition as one member."""
+    return {**answer, "definition": definition(kind, {name: value for name, value in answer.items() if name != "etag"})}
+
+
+def _to_channel(answer: dict[str, Any]) -> model.Channel:
+    return _TO_CHANNEL({**_described("channel", answer), "breaker": {**answer["flow"], "state": answer["flow"]["breaker"]}})
+
+
+def _to_tenant(answer: dict[str, Any]) -> model.Tenant:
+    return _TO_TENANT(_described("tenant", answer))
+
+
+def _to_fleet(answer: dict[str, Any]) -> model.Fleet:
+    resizing = answer.get("resizing")
+    return _TO_FLEET({**_described("fleet", answer), "resizing": resizing and {**resizing, "before": resizing["from"]}})
+
+
+_CHANNEL = json_reader(_to_channel, tagged=True)
+_READERS: Final[dict[str, Callable[[ApiReply], Any]]] = {
+    "channel": _CHANNEL,
+    "tenant": json_reader(_to_tenant, tagged=True),
+    "fleet": json_reader(_to_fleet, tagged=True),
+    "schedule": ONE_SCHEDULE,
+}
 
 
 def one_of_tenant(tenant: str | None) -> str:
@@ -37,7 +63,7 @@ def path(*parts: str) -> str:
     for part in parts:
         if not part or set(part) <= {"."}:
             raise ValueError(f"{part!r} is not a name; a name has letters, digits and hyphens, such as shop")
-    return "/".join(quote(part, safe="") for part in parts)
+    return "/".join(quote(part, safe=":@") for part in parts)
 
 
 def channel_path(tenant: str | None, name: str) -> str:
@@ -79,7 +105,7 @@ def delete(at: str, if_match: str | None) -> ApiCall[None]:
 
 
 def channels(tenant: str | None, cursor: str | None) -> ApiCall[AnswerPage[model.Channel]]:
-    return _list(path("tenants", one_of_tenant(tenant), "channels"), model.to_channel, cursor)
+    return _list(path("tenants", one_of_tenant(tenant), "channels"), _to_channel, cursor)
 
 
 def pause_channel(tenant: str | None, name: str, reason: str) -> ApiCall[model.Channel]:
@@ -97,11 +123,11 @@ def rotate_secret(tenant: str | None, name: str) -> ApiCall[model.RotatedSecret]
 
 
 def tenants(cursor: str | None) -> ApiCall[AnswerPage[model.Tenant]]:
-    return _list("tenants", model.to_tenant, cursor)
+    return _list("tenants", _to_tenant, cursor)
 
 
 def keys(tenant: str | None, cursor: str | None) -> ApiCall[AnswerPage[model.Key]]:
-    return _list(key_path(tenant), model.to_key, cursor)
+    return _list(key_path(tenant), _TO_KEY, cursor)
 
 
 def create_key(
@@ -120,7 +146,7 @@ def own_key() -> ApiCall[model.OwnKey]:
 
 
 def calendars(cursor: str | None) -> ApiCall[AnswerPage[model.Calendar]]:
-    return _list("calendars", model.to_calendar, cursor)
+    return _list("calendars", _TO_CALENDAR, cursor)
 
 
 def get_calendar(name: str) -> ApiCall[model.Calendar]:
@@ -134,7 +160,7 @@ def put_calendar(name: str, dates: Iterable[date], if_match: str | None) -> ApiC
 
 
 def fleets(cursor: str | None) -> ApiCall[AnswerPage[model.Fleet]]:
-    return _list("fleets", model.to_fleet, cursor)
+    return _list("fleets", _to_fleet, cursor)
 
 
 def _list[T](at: str, shape: Callable[[dict[str, Any]], T], cursor: str | None) -> ApiCall[AnswerPage[T]]:

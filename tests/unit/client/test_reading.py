@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -152,3 +152,17 @@ def test_what_is_no_usable_json_is_a_value_error(text: bytes) -> None:
 def test_escapes_and_large_numbers_are_read() -> None:
     document = {"a": "\u00fc \U0001f514", "n": 2**70}
     assert read_json(json.dumps(document).encode()) == document
+
+
+class Definition(TypedDict, total=False):
+    url: str
+
+
+@answer
+class Described:
+    definition: Definition
+
+
+def test_a_typed_dictionary_is_taken_as_it_is() -> None:
+    definition: Any = {"url": "https://shop.example", "newer": 1}
+    assert reader_of(Described)({"definition": definition}).definition == definition
