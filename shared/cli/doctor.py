@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final
 
 from ..core.readable import count_of
+from .findings import Finding, bad_first
 from .terminal.output import duration_text, ranges_text
 
-type Severity = Literal["bad", "look"]
 _MAX_NAMES: Final = 10
 """Names that a finding lists; it counts the others."""
 _SCAN: Final = "Run tocsin status: it shows whether lease_scan, the job that fences silent servers, is late."
-
-
-class Finding(NamedTuple):
-    """A finding. how: `bad` if it keeps the fleet from its work, `look` if a person should know. do: the next step, usually a command."""
-
-    how: Severity
-    what: str
-    means: str
-    do: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +35,7 @@ def examine(report: FleetReport) -> list[Finding]:
     """Return the findings, bad ones first."""
     served = [*_partitions(report), *_servers(report)] if report.stale["servers"].get("used", True) else _without_servers(report)
     found = [*served, *_controls(report), *_fault_domains(report), *_others(report)]
-    return sorted(found, key=lambda finding: finding.how != "bad")
+    return bad_first(found)
 
 
 def _names(names: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from .failures import CommandFailed, to_command_failure
 GROUPS: Final = {
     "dev": "dev",
     "status": "groups.status",
+    "doctor": "groups.doctor",
     "events": "groups.events",
     "jobs": "groups.jobs",
     "schedules": "groups.schedules",

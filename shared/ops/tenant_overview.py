@@ -38,6 +38,8 @@ TTL: Final = 10.0
 """Seconds for which a summary is reused at least."""
 TTL_EACH: Final = 0.03
 """Seconds for which it is reused for each tenant: a thousand tenants are read once in 30 seconds, at 70 requests to storage a second."""
+LONGEST_TTL: Final = 60.0
+"""Seconds for which it is reused at most: no more than `MOST_TENANTS` are read."""
 IN_FLIGHT: Final = 32
 MOST_TENANTS: Final = 2_000
 """Most tenants whose channels and dead events are read: those with open events first, then by name."""
@@ -86,7 +88,7 @@ class TenantOverviewOut(Strict):
     tenants: int
     quiet: int = Field(description="Tenants that need nobody.")
     read_at: Stamp = Field(description="When the figures were read.")
-    incomplete: Maybe[bool] = Field(None, description="True if not everything was counted: figures may be too low. Otherwise left out.")
+    incomplete: Maybe[bool] = Field(None, description="True if not everything was counted: some figures are not exact. Otherwise left out.")
 
 
 class TenantReading(NamedTuple):
@@ -149,7 +151,7 @@ class TenantOverview:
 
     async def _still(self, found: TenantsAtOnce, read_at: float) -> float | None:
         """Return the time until which a summary of many tenants is reused."""
-        until = read_at + max(TTL, TTL_EACH * len(found.items))
+        until = read_at + min(LONGEST_TTL, max(TTL, TTL_EACH * len(found.items)))
         return until if until > self._clock.monotonic() else None
 
     async def _read(self, key: str) -> TenantsAtOnce:
@@ -183,7 +185,8 @@ class TenantOverview:
                     open=figures.unfinished["scheduled"] + figures.unfinished["retrying"],
                 )
             )
-        incomplete = bool(seen.unread or seen.partial or len(uids) > MOST_TENANTS or any(each.partial for each in read))
+        beyond = len(uids) > MOST_TENANTS or len(seen.with_dead) > MOST_SHARDS
+        incomplete = bool(seen.unread or seen.partial or beyond or any(each.partial for each in read))
         return TenantsAtOnce(worst_first(items), seen.now, incomplete)
 
     async def _redriven(self, shards: Iterable[str]) -> Counter[str]:

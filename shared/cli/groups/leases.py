@@ -12,7 +12,7 @@ from ..commands import Yes, add_commands
 from ..exits import Exit
 from ..failures import CommandFailed
 from ..session import CommandSession, api_path, parse_json_option
-from ..terminal.output import STYLES, duration_text, ranges_text
+from ..terminal.output import duration_text, ranges_text
 from .lease_controls import CONTROL_COLUMNS, Fleet, control_row, register_controls
 
 _HELP = "Manage fleets and their partitions: owners, plans and manual controls."
@@ -251,6 +251,7 @@ def doctor(session: CommandSession, fleet: Fleet) -> None:
         tocsin leases doctor web --json
     """
     from ..doctor import FleetReport, examine
+    from ..findings import print_findings
 
     found = session.get(api_path("fleets", fleet))
     report = FleetReport(
@@ -261,17 +262,7 @@ def doctor(session: CommandSession, fleet: Fleet) -> None:
         plan=session.send("POST", api_path("fleets", fleet, "leases", "plan"), {"dry_run": True}),
     )
     findings = examine(report)
-    if session.json:
-        for each in findings:
-            session.emit(each._asdict())
-    elif not findings:
-        session.screen.line(f"nothing is wrong with {fleet}", style="dim")
-    else:
-        for number, each in enumerate(findings):
-            if number:
-                session.screen.gap()
-            session.screen.line(f"{each.how}: {each.what}", style=STYLES[each.how])
-            session.screen.fields({"  means": each.means, "  do": each.do})
+    print_findings(session, findings, f"nothing is wrong with {fleet}")
     if any(each.how == "bad" for each in findings):
         raise typer.Exit(Exit.FAILED)
 

@@ -1,0 +1,100 @@
+"""`tocsin doctor`: what is wrong with a tenant, what that means, and the commands that mend it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any, Final
+
+import typer
+
+from ..commands import add_commands
+from ..exits import Exit
+from ..failures import to_command_failure
+from ..findings import print_findings
+from ..session import CommandSession, api_path
+from .status import is_operator, readiness
+
+_MOST: Final = 1_000
+"""Dead and retried events that are read, each."""
+_MOST_DELIVERED: Final = 200
+"""Delivered events of the last hour that are read."""
+_MOST_SCHEDULES: Final = 10_000
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    add_commands(app, {"doctor": doctor})
+
+
+def doctor(session: CommandSession) -> None:
+    """Examine a tenant: list what is wrong, what that means, and the commands to run next.
+
+    With an admin key and without --tenant, it lists the tenants that need a person, the worst first.
+    The exit code is 1 if a finding is bad.
+
+    Examples:
+        tocsin doctor --tenant shop
+        tocsin doctor --tenant shop --json
+    """
+    from ..tenant_doctor import examine_all, examine_tenant
+
+    if not session.app.tenant and is_operator(session):
+        tenants = list(session.items("tenant-overview"))
+        findings = examine_all(tenants)
+        nothing = "no tenant needs a person"
+    else:
+        report = read_report(session)
+        findings = examine_tenant(report)
+        nothing = f"nothing is wrong with {report.name}"
+    print_findings(session, findings, nothing)
+    if any(each.how == "bad" for each in findings):
+        raise typer.Exit(Exit.FAILED)
+
+
+def present() -> datetime:
+    """Return the present time. The service takes times of its own; a difference of minutes does not matter here."""
+    return datetime.now(UTC)
+
+
+def read_report(session: CommandSession) -> Any:
+    """Read what the key may see of a tenant."""
+    from ...client.errors import Refused
+    from ..tenant_doctor import TenantReport
+
+    denied: dict[str, str] = {}
+
+    def look(part: str, read: Any) -> Any:
+        try:
+            return read()
+        except Refused as refused:
+            # A tenant that does not exist is not a part that the key may not see.
+            if refused.status != HTTPStatus.FORBIDDEN:
+                raise
+            denied[part] = to_command_failure(refused).title
+            return None
+
+    name = session.app.tenant or session.get("key")["tenant"]
+    now = present()
+    day, hour, soon = (_text(now + timedelta(minutes=minutes)) for minutes in (-1440, -60, 1))
+    stats = look("events", lambda: session.get("stats"))
+    return TenantReport(
+        name=name,
+        option=("--tenant", name) if session.app.tenant else (),
+        now=now,
+        health=readiness(session),
+        denied=denied,
+        stats=stats,
+        dead=list(session.items("dead-letters", from_=day, to=soon, limit=_MOST)) if stats and stats["dead"] else [],
+        retrying=list(session.items("events", state="retrying", from_=day, to=soon, limit=_MOST)) if stats and stats["retrying"] else [],
+        delivered=list(session.items("events", state="delivered", from_=hour, to=soon, limit=_MOST_DELIVERED)) if stats else [],
+        schedules=list(session.items("schedules", limit=_MOST_SCHEDULES)) if stats else [],
+        fleets=look("fleets", lambda: list(session.items("fleet-overview"))) or [],
+        tenant=look("limits and notices", lambda: session.get(api_path("tenants", name))),
+        channels=look("channels", lambda: list(session.items(api_path("tenants", name, "channels")))),
+        keys=look("keys", lambda: list(session.items(api_path("tenants", name, "keys")))),
+    )
+
+
+def _text(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
