@@ -2962,7 +2962,7 @@ export interface components {
              * @example 2026-11-21T10:21:55.250Z
              */
             read_at: string;
-            /** @description True if not everything was counted: figures may be too low. Otherwise left out. */
+            /** @description True if not everything was counted: some figures are not exact. Otherwise left out. */
             incomplete?: boolean;
         };
         /** @description A tenant at a glance. */
