@@ -1,4 +1,4 @@
-"""docs/explain/sources.md: each row has a verdict, and each file and test that it names exists."""
+"""tests/SOURCES.md: each row has a verdict, and each file and test that it names exists."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from tests.paths import ROOT
 
-PAGE = (ROOT / "docs" / "explain" / "sources.md").read_text()
+PAGE = (ROOT / "tests" / "SOURCES.md").read_text()
 ROWS = [row.split(" | ") for row in re.findall(r"^\| (.+) \|$", PAGE, re.MULTILINE) if not row.startswith(("---", "the source |"))]
 VERDICTS = ("**Same", "**Better", "**Different", "**Not yet")
 
