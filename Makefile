@@ -87,8 +87,9 @@ picture: setup  ## docs/img/architecture.svg, from its text; checkpoint-clocks.s
 	$(PY) -m devhost.clock_chart
 	$(PY) -m tests.diagrams
 
-pictures: setup  ## the pictures of docs/reference/dashboard.md, of the page in the machine's Chromium
+pictures: setup  ## the pictures of the dashboard and of commands, with the machine's Chromium, and the recording of a first delivery
 	$(IN_VENV) $(PY) -m tests.browser.pictures
+	$(IN_VENV) $(PY) -m devhost.recording
 
 demo-maintenance: setup  ## five nodes, three fault domains, a rolling host update: a time-line, in a minute
 	$(IN_VENV) $(PY) -m devhost.demo.maintenance $(ARGS)

@@ -1,21 +1,30 @@
-"""What the site's theme leaves out, added to each page while mkdocs builds it (mkdocs.yml names this file).
-
-A page names other words for its subject in a comment, `<!-- search: resend, replay -->`: the search box finds the page by them, and no
-reader sees them.
-"""
+"""What the site's theme leaves out, added to each page while mkdocs builds it (mkdocs.yml names this file)."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-_SEARCH = 'data-md-component="search" role="dialog"'
+import yaml
+
+_SEARCH: Final = 'data-md-component="search" role="dialog"'
+_WORDS: Final = "search.yml"
+"""The file in docs/ with other words for pages."""
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+def on_files(files: Any, config: Any) -> None:
+    """Read the other words, refuse those of a page that is not there, and leave their file out of the site."""
+    words = yaml.safe_load((Path(config.docs_dir) / _WORDS).read_text())
+    if missing := set(words) - set(files.src_uris):
+        raise ValueError(f"docs/{_WORDS} names pages that are not there: {', '.join(sorted(missing))}")
+    config.extra["words"] = {page: [word.strip() for word in line.split(",")] for page, line in words.items()}
+    files.remove(files.src_uris[_WORDS])
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     """Give the page's other words to the theme's search, which calls them tags."""
-    lines = re.findall(r"^<!-- search: (.+) -->$", markdown, re.MULTILINE)
-    page.meta["tags"] = [word.strip() for line in lines for word in line.split(",")]
+    page.meta["tags"] = config.extra["words"].get(page.file.src_uri, [])
     return markdown
 
 

@@ -164,8 +164,6 @@ Look up here the most that Tocsin accepts; a request beyond a limit is refused w
 Tenants can have [lower limits](api.md#tenants).
 `GET /limits` (scope `events`) answers the largest batch, event and payload.
 `make reference` generates the page from the code.
-
-<!-- search: how far ahead, how far in the future, maximum delay, maximum size, quota -->
 """
 
 _COST = f"- CPU of the largest batch: 1 to 8 s, in steps of at most {1000 * MOST_STEP:.0f} ms\n"

@@ -1,9 +1,12 @@
-"""`python -m tests.browser.pictures`: creates the pictures of docs/reference/dashboard.md from a seeded app."""
+"""`python -m tests.browser.pictures`: creates the pictures of the dashboard and of the command in docs/img from a seeded app."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,17 +15,44 @@ from urllib.parse import parse_qs, urlsplit
 from playwright.async_api import Browser, Route, ViewportSize, async_playwright, expect
 
 from devhost.azurite import ROOT, Azurite
+from devhost.screens import Printed, Terminal, draw
 from tests.conftest import CHROMIUM
 from tests.integration.scheduler.conftest import ADMIN_KEY, System, millis_of, text_of
 from tests.integration.scheduler.receiver import Receiver
 
-from .page import PANELS, Look
-from .stage import MINUTE, Stage
+from .page import PANELS, TIMEOUT, Look
+from .stage import DEMO_KEY, MINUTE, Stage
 
 FOLDER = ROOT / "docs" / "img"
 SCREEN: ViewportSize = {"width": 1280, "height": 860}
 WIDE: ViewportSize = {"width": 1920, "height": 1080}
 PHONE: ViewportSize = {"width": 390, "height": 844}
+COLUMNS = 116
+PROMPT = "\x1b[1;32m$\x1b[0m \x1b[1m{}\x1b[0m\n"
+COMMANDS = {
+    "status": (
+        ADMIN_KEY,
+        "tocsin status --tenant demo",
+        "The command tocsin status shows channels, events, fleets and health of a tenant.",
+    ),
+    "doctor": (DEMO_KEY, "tocsin leases doctor db", "The command tocsin leases doctor names what is wrong with a fleet, and what to do."),
+    "event": (
+        DEMO_KEY,
+        "tocsin events get patient",
+        "The command tocsin events get shows an event, its attempts and the receiver's answers.",
+    ),
+    "maintenance-list": (
+        DEMO_KEY,
+        "tocsin maintenance list db",
+        "The command tocsin maintenance list shows Scheduled Events with their nodes and phases.",
+    ),
+    "preview": (
+        DEMO_KEY,
+        "tocsin schedules preview new-year",
+        "The command tocsin schedules preview shows the next occurrences of a schedule.",
+    ),
+}
+"""Pictures of commands: the key, the command line, and what the picture shows in words."""
 
 
 def busy(first: int, end: int) -> list[dict[str, Any]]:
@@ -69,6 +99,25 @@ async def settle(look: Look) -> None:
     await look.reads("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
+def run(url: str) -> None:
+    """Draw what the commands print, in their colours."""
+    for name, (key, line, alt) in COMMANDS.items():
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_")}
+        environment = inherited | {
+            "TOCSIN_URL": url,
+            "TOCSIN_KEY": key,
+            "FORCE_COLOR": "1",
+            "COLUMNS": str(COLUMNS),
+            "TERM": "xterm-256color",
+        }
+        command = [sys.executable, "-m", "shared.cli", *line.split()[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=TIMEOUT / 1000)
+        if not done.stdout:
+            raise RuntimeError(f"{line}: {done.stderr}")
+        screen = Terminal("Terminal", [Printed(PROMPT.format(line) + done.stdout.replace(url, "https://app.example"))])
+        (FOLDER / f"command-{name}.svg").write_text(draw(alt, [screen], COLUMNS))
+
+
 async def shoot(url: str) -> None:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
@@ -79,6 +128,9 @@ async def shoot(url: str) -> None:
                 await look.shows(panel)
             await settle(look)
             await look.page.screenshot(path=FOLDER / f"dashboard-{name}.png", full_page=name == "light")
+            if name == "light":
+                for panel in ("leases", "turns", "maintenance"):
+                    await look.page.locator(f"#panel-{panel}").screenshot(path=FOLDER / f"dashboard-{panel}.png")
         look = await page(browser, url, SCREEN)
         await look.open(ADMIN_KEY, "?tenant=demo&view=events")
         panel = await look.shows("search")
@@ -119,7 +171,9 @@ def main() -> None:
             try:
                 system.host.start()
                 with Stage(system.host.url, receiver, "rack-7") as stage:
-                    asyncio.run(shoot(stage.seed().url))
+                    stage.seed()
+                    run(stage.url)
+                    asyncio.run(shoot(stage.url))
             finally:
                 system.host.end()
     finally:

@@ -53,7 +53,7 @@ ELSEWHERE = {
 LEFT_OUT = {
     "make ": "sets the checkout up; tests/integration/setup runs it",
     "pip ": "tests/integration/wheel installs the wheel",
-    "python3.13 -m venv ": "tests/integration/wheel makes environments",
+    "python3 -m venv ": "tests/integration/wheel makes environments",
     "tocsin dev": "runs until it is ended; tests/integration/cli runs it",
     "systemctl ": "needs root",
     "tocsin agent --config /etc/tocsin/agent.toml --dry-run": "runs until it is ended; tests/integration/maintenance runs agents",
@@ -135,7 +135,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         with tocsin.Client(host.url, ADMIN_KEY) as admin:
             for tenant in ("shop", "acme"):
                 admin.call("PUT", f"tenants/{tenant}", {})
-            for channel in ("orders", "billing", "search", "stock"):
+            for channel in ():
                 admin.call("PUT", f"tenants/demo/channels/{channel}", {"type": "http", "url": receiver.url(f"/{channel}")})
         with tocsin.Client(host.url, DEMO_KEY) as client:
             for fleet in ("db", "search"):
