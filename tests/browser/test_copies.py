@@ -20,7 +20,7 @@ from tests.integration.scheduler.conftest import ADMIN_KEY
 
 from .page import Look, expect
 from .stage import DEMO_KEY, EVIL, Stage
-from .test_forms import new_event, new_schedule, open_event
+from .test_forms import new_event, new_schedule, open_event, visit
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -176,7 +176,7 @@ async def test_a_schedule_is_copied_as_it_is(look: Look, stage: Stage, shell: Sh
         "on_dead": "default",
     }
     stage.call("PUT", "schedules/copied", {**content, "payload": PAYLOAD})
-    await look.open(DEMO_KEY, "?view=schedules")
+    await visit(look, DEMO_KEY, "?view=schedules")
     await (await look.shows("schedules")).get_by_role("button", name="copied", exact=True).click()
     dialog = look.page.get_by_role("dialog")
     await expect(dialog.locator("details.copy")).to_be_visible()

@@ -6,6 +6,7 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 import httpx
@@ -34,8 +35,15 @@ def create_as_written(stage: Stage, text: str) -> None:
     assert answer.status_code == 201, answer.text
 
 
-async def new_event(look: Look, key: str = DEMO_KEY, query: str = "?view=events") -> Locator:
+async def visit(look: Look, key: str, query: str) -> None:
+    """Sign in, also where the page was before."""
+    if look.page.url != "about:blank":
+        await look.reads("sessionStorage.clear()")
     await look.open(key, query)
+
+
+async def new_event(look: Look, key: str = DEMO_KEY, query: str = "?view=events") -> Locator:
+    await visit(look, key, query)
     await (await look.shows("search")).get_by_role("button", name="New event").click()
     dialog = look.page.get_by_role("dialog")
     await expect(dialog.get_by_role("heading", name="New event")).to_be_visible()
@@ -43,7 +51,7 @@ async def new_event(look: Look, key: str = DEMO_KEY, query: str = "?view=events"
 
 
 async def new_schedule(look: Look) -> Locator:
-    await look.open(DEMO_KEY, "?view=schedules")
+    await visit(look, DEMO_KEY, "?view=schedules")
     await (await look.shows("schedules")).get_by_role("button", name="New schedule").click()
     dialog = look.page.get_by_role("dialog")
     await expect(dialog.get_by_role("heading", name="New schedule")).to_be_visible()
@@ -51,7 +59,7 @@ async def new_schedule(look: Look) -> Locator:
 
 
 async def open_event(look: Look, event_id: str) -> Locator:
-    await look.open(DEMO_KEY, f"?view=events&event={event_id}")
+    await visit(look, DEMO_KEY, f"?view=events&event={event_id}")
     dialog = look.page.get_by_role("dialog", name=event_id)
     await expect(dialog.get_by_role("region", name="Time-line")).to_be_visible()
     return dialog
@@ -108,6 +116,42 @@ async def test_one_event_for_each_of_several_channels_is_created(look: Look, sta
     await dialog.get_by_role("button", name="Open the event").click()
     await expect(look.page.get_by_role("dialog", name="both").locator("tbody tr")).to_have_count(2)
     assert {each["channel"] for each in stage.call("GET", "events/both")["events"]} == {"default", "busy"}
+
+
+async def test_an_event_whose_answer_was_lost_is_stored_once(look: Look, stage: Stage) -> None:
+    look.expected = "net::ERR_FAILED"
+
+    async def lose(route: Route) -> None:
+        await route.fetch()
+        await route.abort()
+
+    dialog = await new_event(look)
+    await look.page.route("**/api/v1/events", lose)
+    await dialog.get_by_label("Delay").fill("3h")
+    await dialog.get_by_text("More: labels").click()
+    await dialog.get_by_label("Labels").fill("team=lost")
+    await dialog.get_by_role("button", name="Create the event").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("does not answer")
+    await look.page.unroute("**/api/v1/events")
+    await dialog.get_by_role("button", name="Create the event").click()
+    await expect(dialog.get_by_role("status")).to_contain_text("was stored before with this content")
+    found = [each for each in stage.call("GET", "events?limit=1000")["items"] if each.get("labels") == {"team": "lost"}]
+    assert len(found) == 1
+
+
+async def test_an_address_that_names_an_event_opens_it_as_text(look: Look, stage: Stage) -> None:
+    look.expected = "404|422"
+    await look.open(DEMO_KEY, f"?view=events&event={quote(EVIL)}")
+    dialog = look.page.get_by_role("dialog", name=EVIL)
+    await expect(dialog.get_by_role("status")).to_contain_text("1 to 200 of A-Z")
+    assert await look.reads("document.querySelectorAll('dialog img, dialog script').length") == 0 and await look.page.title() == "Tocsin"
+    dialog = await open_event(look, "patient")
+    await dialog.get_by_role("link", name="Link to this event").click()
+    await expect(look.page.get_by_role("dialog", name="patient").get_by_role("region", name="Time-line")).to_be_visible()
+    key = stage.call("POST", "tenants/demo/keys", {"scopes": ["fleets"]}, ADMIN_KEY)["key"]
+    await visit(look, key, "?event=patient")
+    await look.shows("health")
+    await expect(look.page.get_by_role("dialog")).to_have_count(0)
 
 
 async def test_bad_input_is_explained_beside_its_field(look: Look) -> None:

@@ -127,8 +127,17 @@ export function newEvent(ctx, changed, show) {
   byId("details").classList.add("wide");
   channels.channel.input.focus();
 
+  let tried = {};
+  /** Return the body with an id: the same content again, after an answer that was lost, is then the same event. */
+  function identified(made) {
+    if (made.fields.id || made.fields.durability === "fast") return made;
+    const text = bodyOf(made);
+    if (text !== tried.text) tried = { text, id: `~${[...crypto.getRandomValues(new Uint8Array(16))].map((each) => each.toString(16).padStart(2, "0")).join("")}` };
+    return { ...made, fields: { id: tried.id, ...made.fields } };
+  }
+
   async function send() {
-    const { data, status } = await call("POST", "v1/events", { query: ctx.query, raw: bodyOf(body()), whole: true });
+    const { data, status } = await call("POST", "v1/events", { query: ctx.query, raw: bodyOf(identified(body())), whole: true });
     changed();
     if (!entry.root.isConnected) return tell(`${data.id} is stored.`);
     const first = data.events?.[0] ?? data;

@@ -2,7 +2,7 @@
 
 import { Refused, all, call, enc } from "./api.js";
 import { el, problem, say, table } from "./dom.js";
-import { NotJson, compact, tokens } from "./json.js";
+import { NotJson, tokens } from "./json.js";
 import { statsOf } from "./events.js";
 
 let made = 0;
@@ -110,8 +110,7 @@ export function payloadField(entry, value, unchanged) {
   function check() {
     let text;
     try {
-      tokens(read());
-      text = `Valid JSON, ${new TextEncoder().encode(compact(read())).length.toLocaleString("en")} bytes.`;
+      text = `Valid JSON, ${new TextEncoder().encode(tokens(read()).join("")).length.toLocaleString("en")} bytes.`;
     } catch (error) {
       if (!(error instanceof NotJson)) throw error;
       text = error.message;

@@ -103,7 +103,7 @@ function timeField(entry, name, label, at, zone) {
 
 /**
  * Open the form of a schedule. `found`: the schedule as it was read, with its text and entity tag; null for a new one. `done(schedule)` is
- * called once it is stored, `back()` by the button Back.
+ * called once it is stored, `back(schedule)` by the button Back.
  */
 export function scheduleForm(ctx, found, done, back = null) {
   const old = found?.data ?? null;
@@ -192,7 +192,7 @@ export function scheduleForm(ctx, found, done, back = null) {
     el("details", { class: "more" }, el("summary", {}, "More: start and end, days without, overlap, catch-up, callbacks"),
       el("div", { class: "pair" }, start.box, end.box, dates.box, calendars.box, once.box, overlap.box, policy.box, within.box, jitter.box, key.box, channels.delivered.box, channels.dead.box)),
     copied.root, held, entry.note, entry.buttons);
-  if (back) entry.buttons.append(el("button", { type: "button", onclick: back }, "Back"));
+  if (back) entry.buttons.append(el("button", { type: "button", onclick: () => back(old) }, "Back"));
   open(old ? ["Edit ", own(old.id)] : "New schedule", entry.root);
   byId("details").classList.add("wide");
   (old ? cron.box.hidden ? every : cron : id).input.focus();

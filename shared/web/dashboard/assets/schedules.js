@@ -64,7 +64,7 @@ async function edit(ctx, schedule, changed) {
   scheduleForm(ctx, found, (stored) => {
     changed();
     if (byId("details").open) show(stored);
-  }, () => show(found.data));
+  }, show);
 }
 
 /** Ask before a schedule is deleted, as it was shown: another content is not deleted by mistake. */
