@@ -137,4 +137,4 @@ def test_removals_name_the_fleets_that_there_are(tocsin: Command, tmp_path: Path
 def test_a_library_that_is_missing_is_named_with_what_to_install(tocsin: Command, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "shared.whatif.play", None)
     refused = tocsin("what-if", "run", file)
-    assert refused.code == 1 and "dist/tocsin-*.whl)[app]" in refused.err.replace("\n", " ")
+    assert refused.code == 1 and "dist/tocsin-*.whl)[cli,testing]" in refused.err.replace("\n", " ")
