@@ -71,15 +71,20 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    programs = tmp_path / "bin"
+    return make_shell(tmp_path)
+
+
+def make_shell(folder: Path) -> Shell:
+    """A shell whose `tocsin` and `import tocsin` are the product's."""
+    programs = folder / "bin"
     programs.mkdir()
     (programs / "tocsin").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m shared.cli "$@"\n')
     (programs / "tocsin").chmod(0o755)
     (programs / "tocsin.py").write_text("import sys\n\nimport shared\n\nsys.modules[__name__] = shared\n")
-    home = tmp_path / "home"
+    home = folder / "home"
     home.mkdir()
     path = f"{programs}:{os.environ['PATH']}"
-    return Shell(tmp_path, {"PATH": path, "PYTHONPATH": f"{ROOT}:{programs}", "HOME": str(home), "TOCSIN_KEY": DEMO_KEY, "TERM": "dumb"})
+    return Shell(folder, {"PATH": path, "PYTHONPATH": f"{ROOT}:{programs}", "HOME": str(home), "TOCSIN_KEY": DEMO_KEY, "TERM": "dumb"})
 
 
 async def texts(dialog: Locator, request: str | None = None) -> dict[str, str]:
