@@ -71,15 +71,20 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    programs = tmp_path / "bin"
+    return make_shell(tmp_path)
+
+
+def make_shell(folder: Path) -> Shell:
+    """A shell whose `tocsin` and `import tocsin` are the product's."""
+    programs = folder / "bin"
     programs.mkdir()
     (programs / "tocsin").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m shared.cli "$@"\n')
     (programs / "tocsin").chmod(0o755)
     (programs / "tocsin.py").write_text("import sys\n\nimport shared\n\nsys.modules[__name__] = shared\n")
-    home = tmp_path / "home"
+    home = folder / "home"
     home.mkdir()
     path = f"{programs}:{os.environ['PATH']}"
-    return Shell(tmp_path, {"PATH": path, "PYTHONPATH": f"{ROOT}:{programs}", "HOME": str(home), "TOCSIN_KEY": DEMO_KEY, "TERM": "dumb"})
+    return Shell(folder, {"PATH": path, "PYTHONPATH": f"{ROOT}:{programs}", "HOME": str(home), "TOCSIN_KEY": DEMO_KEY, "TERM": "dumb"})
 
 
 async def texts(dialog: Locator, request: str | None = None) -> dict[str, str]:
@@ -148,17 +153,19 @@ async def test_the_copy_of_a_hostile_event_makes_an_event_like_it_and_runs_nothi
 
 async def test_a_hostile_id_in_a_form_is_copied_without_harm(look: Look, shell: Shell) -> None:
     dialog = await new_event(look)
-    for attack in ATTACKS.values():
-        await dialog.get_by_label("Id (optional)").fill(attack)
-        for kind, text in (await texts(dialog)).items():
+    for name in ("quote", "dollar", "backslash", "python"):
+        await dialog.get_by_label("Id (optional)").fill(ATTACKS[name])
+        given = await texts(dialog)
+        for kind in KINDS if name == "quote" else ("curl",):
             # The service refuses the id.
-            assert (await shell.run(text, kind)).returncode != 0, text
+            assert (await shell.run(given[kind], kind)).returncode != 0, given[kind]
     dialog = await new_schedule(look)
     for attack in ("$(touch taken)'; touch taken; '", "../../tenants/x?y#z", "-x"):
         await dialog.get_by_label("Id", exact=True).fill(attack)
-        for kind, text in (await texts(dialog)).items():
-            made = await shell.run(text, kind)
-            assert (made.returncode == 0) is (attack == "-x"), (text, made.stderr)
+        given = await texts(dialog)
+        for kind in KINDS if attack == "-x" else ("curl", "Command"):
+            made = await shell.run(given[kind], kind)
+            assert (made.returncode == 0) is (attack == "-x"), (given[kind], made.stderr)
 
 
 async def test_a_schedule_is_copied_as_it_is(look: Look, stage: Stage, shell: Shell) -> None:
