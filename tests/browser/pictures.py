@@ -36,6 +36,11 @@ COMMANDS = {
         "The command tocsin status shows channels, events, fleets and health of a tenant.",
     ),
     "doctor": (DEMO_KEY, "tocsin leases doctor db", "The command tocsin leases doctor names what is wrong with a fleet, and what to do."),
+    "doctor-tenant": (
+        ADMIN_KEY,
+        "tocsin doctor --tenant demo",
+        "The command tocsin doctor names what is wrong with a tenant, and what to do.",
+    ),
     "event": (
         DEMO_KEY,
         "tocsin events get patient",
@@ -45,11 +50,6 @@ COMMANDS = {
         DEMO_KEY,
         "tocsin maintenance list db",
         "The command tocsin maintenance list shows Scheduled Events with their nodes and phases.",
-    ),
-    "preview": (
-        DEMO_KEY,
-        "tocsin schedules preview new-year",
-        "The command tocsin schedules preview shows the next occurrences of a schedule.",
     ),
 }
 """Pictures of commands: the key, the command line, and what the picture shows in words."""
@@ -137,6 +137,7 @@ async def shoot(url: str) -> None:
             await settle(look)
             await look.page.screenshot(path=FOLDER / f"dashboard-{name}.png", full_page=name == "light")
             if name == "light":
+                await look.page.screenshot(path=FOLDER / "dashboard-top.png")
                 for panel in ("leases", "turns", "maintenance"):
                     await look.page.locator(f"#panel-{panel}").screenshot(path=FOLDER / f"dashboard-{panel}.png")
         look = await page(browser, url, SCREEN)
@@ -184,9 +185,9 @@ def main() -> None:
                 system.host.start()
                 with Stage(system.host.url, receiver, "rack-7") as stage:
                     stage.seed()
-                    run(stage.url)
                     trouble(stage)
                     asyncio.run(shoot(stage.url))
+                    run(stage.url)
             finally:
                 system.host.end()
     finally:
