@@ -39,7 +39,7 @@ def main() -> int:
     """Return the exit code of the tests; 0 if the index is out of reach, 1 if it has no such versions."""
     with tempfile.TemporaryDirectory() as folder:
         environment = Path(folder) / "venv"
-        subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
+        subprocess.run([str(UV), "venv", "--quiet", "--python", sys.executable, str(environment)], check=True)
         python = environment / "bin" / "python"
         print(f"lowest: {', '.join(floors())}", flush=True)
         if fault := _install(python, [*floors(), *tools()]):
@@ -49,7 +49,19 @@ def main() -> int:
             print(f"lowest: these versions cannot be installed together: {fault}")
             return 1
         # Old libraries may warn on a newer Python.
-        command = [python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-o", "filterwarnings=default", "--disable-warnings"]
+        command = [
+            str(python),
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "2",
+            "-p",
+            "no:cacheprovider",
+            "-o",
+            "filterwarnings=default",
+            "--disable-warnings",
+        ]
         return subprocess.run([*command, *TESTS], cwd=ROOT, check=False).returncode
 
 
@@ -62,7 +74,7 @@ def _oldest(requirement: Requirement) -> str:
 
 def _install(python: Path, packages: list[str]) -> str:
     """Install the packages; return '', or the reason why that failed."""
-    command = [UV, "pip", "install", "--quiet", "--system-certs", "--refresh", "--python", python, *packages]
+    command = [str(UV), "pip", "install", "--quiet", "--system-certs", "--refresh", "--python", str(python), *packages]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stderr.strip()
 
