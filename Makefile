@@ -24,7 +24,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run setup-docs setup-audit run test slow prove quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel lowest docs reference texts settings routes problems openapi typescript bicep snapshots lock package sbom audit clean
+.PHONY: help setup run test slow prove quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel lowest docs reference texts settings routes problems openapi typescript bicep snapshots lock package sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,7 @@ help:  ## list the targets (this)
 setup:  ## create or update .venv and node_modules, for all targets; the others set up what they need
 	@devhost/setup.sh
 
+.PHONY: setup-run setup-docs setup-audit
 setup-run setup-docs setup-audit:
 	@devhost/setup.sh $(@:setup-%=%)
 
