@@ -24,15 +24,19 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test slow prove quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel docs reference texts settings routes problems openapi typescript bicep snapshots lock package sbom audit clean
+.PHONY: help setup run test slow prove quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel lowest docs reference texts settings routes problems openapi typescript bicep snapshots lock package sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
 
-setup:  ## create or update .venv and node_modules
+setup:  ## create or update .venv and node_modules, for all targets; the others set up what they need
 	@devhost/setup.sh
 
-run: setup  ## start the storage emulator and the app on http://localhost:7071
+.PHONY: setup-run setup-docs setup-audit
+setup-run setup-docs setup-audit:
+	@devhost/setup.sh $(@:setup-%=%)
+
+run: setup-run  ## start the storage emulator and the app on http://localhost:7071
 	@$(IN_VENV) exec $(PY) -m devhost
 
 test: lint  ## the checks of lint and of the proofs' certificates, then every test not marked long
@@ -79,7 +83,7 @@ host-test: setup  ## test a Functions host from outside: the devhost, or the hos
 conformance: setup  ## verify a real storage account: ARGS='--account NAME', or the connection string in CONFORMANCE_STORAGE
 	@$(IN_VENV) $(PY) -m devhost.conformance $(ARGS)
 
-demo: setup  ## a small living system for the dashboard: events, a fleet, turns, host updates; PORT=7071 by default
+demo: setup-run  ## a small living system for the dashboard: events, a fleet, turns, host updates; PORT=7071 by default
 	$(IN_VENV) PORT=$${PORT:-7071} $(PY) -m devhost.demo.living $(ARGS)
 
 picture: setup  ## docs/img/architecture.svg, from its text; checkpoint-clocks.svg, from the rules of turns; sequence diagrams, from the protocols
@@ -91,16 +95,19 @@ pictures: setup  ## the pictures of the dashboard and of commands, with the mach
 	$(IN_VENV) $(PY) -m tests.browser.pictures
 	$(IN_VENV) $(PY) -m devhost.recording
 
-demo-maintenance: setup  ## five nodes, three fault domains, a rolling host update: a time-line, in a minute
+demo-maintenance: setup-run  ## five nodes, three fault domains, a rolling host update: a time-line, in a minute
 	$(IN_VENV) $(PY) -m devhost.demo.maintenance $(ARGS)
 
-demo-owners: setup  ## five servers, kill -9, and a counter for each key that is exact at the end, in two minutes
+demo-owners: setup-run  ## five servers, kill -9, and a counter for each key that is exact at the end, in two minutes
 	$(IN_VENV) $(PY) -m devhost.demo.owners $(ARGS)
 
 wheel:  ## build the package into dist/, the only one there; it needs no set-up, only Python 3.12 or newer with pip
 	@devhost/wheel.sh
 
-docs: setup  ## build the pages of docs/ as a searchable site in build/site; a broken link fails
+lowest: setup  ## the tests of client and command with the oldest libraries that the wheel allows; needs the package index
+	@$(PY) -m devhost.dependencies.lowest
+
+docs: setup-docs  ## build the pages of docs/ as a searchable site in build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 reference: setup settings problems  ## write the generated pages of docs/reference: settings, problems, commands, metrics, log actions, limits, stored rows
@@ -140,7 +147,7 @@ package: setup  ## make what is deployed, build/app.zip, and index it with a bar
 sbom: setup  ## write build/sbom: what is deployed and what nodes get, as CycloneDX
 	@$(PY) -m devhost.dependencies.sbom
 
-audit: setup  ## look every package up in the databases of known vulnerabilities; needs a network
+audit: setup-audit  ## look every package up in the databases of known vulnerabilities; needs a network
 	@$(IN_VENV) $(PY) -m devhost.dependencies.audit $(ARGS)
 
 clean:  ## remove caches and built files; .venv, node_modules and the data in .azurite stay

@@ -1,7 +1,13 @@
 #!/bin/sh
-# Sets up what `make` needs, from an empty clone: .venv (Python 3.13, requirements-dev.txt) and node_modules (package.json).
+# Sets up what `make` needs, from an empty clone: .venv (Python 3.13, a group of requirements) and node_modules (package.json).
 # Every file that comes from a registry is compared with a hash of this repository: requirements-*.txt, package-lock.json.
 # A repeat with nothing changed compares two stamps and ends. `--plan` says what would be used and done, and does nothing.
+#
+#   setup.sh [--plan] [GROUP]
+#     run     what `make run` needs: requirements-run.txt, Azurite
+#     docs    what builds the site of docs/: requirements-docs.txt
+#     audit   what looks up vulnerabilities: requirements-audit.txt, npm
+#     dev     all of these and what tests and checks need: requirements-dev.txt, Azurite (the default)
 #
 #   PYTHON=/path/to/python3.13   take this interpreter; a .venv made from another one is rebuilt
 #   SETUP_PROGRESS=10            seconds between two lines that show the progress of a long step
@@ -11,6 +17,15 @@
 set -eu
 CDPATH='' cd "$(dirname "$0")/.."
 
+plan=
+if [ "${1:-}" = --plan ]; then plan=1; shift; fi
+group=${1:-dev}
+# Together the files name every package. Their versions differ from what the generator asks for: see requirements-generators.in.
+case $group in
+  run | docs | audit) locks=requirements-$group.txt ;;
+  dev) locks='requirements-dev.txt requirements-generators.txt' ;;
+  *) echo "setup: no such group: $group; take run, docs, audit or dev" >&2; exit 2 ;;
+esac
 NODE_WHEEL=requirements-nodejs.txt
 LOG=.tools/setup.log
 
@@ -25,21 +40,19 @@ run() { busy=1; "$@" & wait "$!" && status=0 || status=$?; busy=; return "$statu
 busy= ticker=
 trap 'for each in ${busy:+${!-}} $ticker; do kill -9 "$each" || :; done; exit 130' INT TERM HUP
 
-# The same for a step that takes long and writes to the log: at intervals, a line shows the time and the last line of the log.
+# run_long PART LOCKS COMMAND...: the same for a step that takes long and writes to the log. At intervals, a line shows how far it is.
 run_long() {
-  "$python" -c 'import os, sys, time
-began, pause, parent = time.monotonic(), float(sys.argv[2]), os.getppid()
-while time.sleep(pause) or os.getppid() == parent:
-    with open(sys.argv[1], errors="replace") as log:
-        words = [line.strip() for line in log if line.strip()]
-    print("setup:   %.0f s  %s" % (time.monotonic() - began, words[-1][:100] if words else "still running"), flush=True)
-' "$LOG" "${SETUP_PROGRESS:-10}" 9>&- & ticker=$!
+  # shellcheck disable=SC2086  # several files
+  "$python" devhost/setup_progress.py "$LOG" "${SETUP_PROGRESS:-10}" "$1" $2 9>&- & ticker=$!
+  shift 2
   run "$@" >"$LOG" 2>&1 || :
   kill -9 "$ticker" || :
   wait "$ticker" 2>/dev/null || :
   ticker=
   return "$status"
 }
+# The MB on disk of a part.
+size_of() { while read -r part size; do [ "$part" != "$1" ] || echo "$size"; done <devhost/setup_sizes.txt; }
 
 # --- Python ---------------------------------------------------------------------------------------------------------
 
@@ -69,10 +82,22 @@ setup:   $python: $found"
     "Install it (\`pyenv install 3.13\`, or your system's package) or name it: make ... PYTHON=/path/to/python3.13"
 }
 
-venv_stamp() { pwd -P; cksum requirements-dev.txt requirements-generators.txt; }  # the path too: a moved .venv has broken scripts
+# The path too: a moved .venv has broken scripts.
+venv_stamp() {
+  pwd -P
+  case $1 in dev) cksum requirements-dev.txt requirements-generators.txt ;; *) cksum "requirements-$1.txt" ;; esac
+}
 same() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 chosen_python() { [ -z "${PYTHON:-}" ] || [ "$(version_of "$PYTHON")" = "$(version_of .venv/bin/python)" ]; }
-venv_ready() { [ -x .venv/bin/python ] && [ ! -e .tools/unfinished ] && same .venv/.stamp "$(venv_stamp)" && chosen_python; }
+has_group() { same ".venv/.stamp-$1" "$(venv_stamp "$1")"; }
+# The group dev has what the others have.
+venv_ready() { [ -x .venv/bin/python ] && [ ! -e .tools/unfinished ] && { has_group "$group" || has_group dev; } && chosen_python; }
+stamped_elsewhere() {
+  for stamp in .venv/.stamp-*; do
+    if [ -f "$stamp" ] && [ "$(head -n 1 "$stamp")" != "$(pwd -P)" ]; then return; fi
+  done
+  return 1
+}
 
 # Prints why .venv must be rebuilt; prints nothing if it can stay and pip brings it up to date.
 why_rebuild() {
@@ -80,7 +105,7 @@ why_rebuild() {
   elif [ -e .tools/unfinished ]; then echo "an earlier set-up was cut off"
   elif ! is_wanted "$(version_of .venv/bin/python)"; then echo "its Python is gone or is not 3.13"
   elif ! chosen_python; then echo "PYTHON names another interpreter"
-  elif [ -f .venv/.stamp ] && [ "$(head -n 1 .venv/.stamp)" != "$(pwd -P)" ]; then echo "the folder has moved"
+  elif stamped_elsewhere; then echo "the folder has moved"
   fi
 }
 
@@ -95,17 +120,17 @@ make_venv() {
     "$python" -m venv .venv >"$LOG" 2>&1 ||
       fail_logged "$python could not make a virtual environment (Debian and Ubuntu need the package python3.13-venv for it)."
   fi
-  rm -f .venv/.stamp
-  say "installing requirements-dev.txt into .venv (some 550 MB)"
-  # Together the files name every package. Their versions differ from what the generator asks for: see requirements-generators.in.
-  pip --no-deps -r requirements-dev.txt -r requirements-generators.txt ||
-    fail_logged "pip could not install requirements-dev.txt; the next run goes on from here."
-  venv_stamp >.venv/.stamp
+  rm -f ".venv/.stamp-$group"
+  say "installing ${locks%% *} into .venv (some $(size_of "$group") MB)"
+  set --
+  for lock in $locks; do set -- "$@" -r "$lock"; done
+  pip --no-deps "$@" || fail_logged "pip could not install ${locks%% *}; the next run goes on from here."
+  venv_stamp "$group" >".venv/.stamp-$group"
 }
 # Installs files of requirements. Cut off in the middle, pip can leave half a package; where it gives up by itself it leaves things whole.
 pip() {
   : >.tools/unfinished
-  run_long .venv/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes "$@" || [ "$status" -lt 128 ] || return 1
+  run_long "$group" "$locks" .venv/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes "$@" || [ "$status" -lt 128 ] || return 1
   rm -f .tools/unfinished
   return "$status"
 }
@@ -113,7 +138,8 @@ pip() {
 # --- Node and Azurite -----------------------------------------------------------------------------------------------
 
 npm_stamp() { cksum package.json package-lock.json .npmrc; }
-npm_ready() { [ -x .venv/bin/node ] && [ -f node_modules/azurite/package.json ] && same node_modules/.stamp "$(npm_stamp)"; }
+npm_ready() { [ "$group" = docs ] || npm_installed; }
+npm_installed() { [ -x .venv/bin/node ] && [ -f node_modules/azurite/package.json ] && same node_modules/.stamp "$(npm_stamp)"; }
 
 # Sets `node` to the machine's own, or to nothing when it is missing, older than 20 or without npm.
 find_node() {
@@ -136,23 +162,23 @@ install_azurite() {
   fi
   ln -sf "$node" .venv/bin/node
   if npm_ready; then return; fi
-  say "installing Azurite and TypeScript into node_modules (some 410 MB) with $node"
+  say "installing Azurite and TypeScript into node_modules (some $(size_of node_modules) MB) with $node"
   rm -f node_modules/.stamp
   PATH="$(pwd -P)/.venv/bin:$PATH"
-  run_long "$@" ci --ignore-scripts --include=dev --loglevel=error && [ -f node_modules/azurite/package.json ] ||
+  run_long node_modules '' "$@" ci --ignore-scripts --include=dev --loglevel=error && [ -f node_modules/azurite/package.json ] ||
     fail_logged "npm could not install Azurite (package-lock.json)."
   npm_stamp >node_modules/.stamp
 }
 
 # --- What is to be done ---------------------------------------------------------------------------------------------
 
-if [ "${1:-}" = --plan ]; then
+if [ -n "$plan" ]; then
   why=$(why_rebuild)
   if [ -n "$why" ]; then find_python; else python=.venv/bin/python; fi
   find_node
   say "python: $python"
   say "node: ${node:-from $NODE_WHEEL}"
-  if venv_ready; then say ".venv: ready"; else say ".venv: ${why:+rebuild, $why; }install requirements-dev.txt"; fi
+  if venv_ready; then say ".venv: ready"; else say ".venv: ${why:+rebuild, $why; }install ${locks%% *}"; fi
   if npm_ready; then say "node_modules: ready"; else say "node_modules: install Azurite"; fi
   exit
 fi

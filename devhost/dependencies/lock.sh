@@ -39,6 +39,9 @@ trap 'rm -rf "$work"' EXIT
 lock requirements.txt requirements.in --python-version 3.13 "$@"
 # pip comes with the virtual environment; pip must not replace itself while it runs.
 lock requirements-dev.txt requirements-dev.in --python-version 3.13 --constraint requirements.txt --no-emit-package pip "$@"
+for group in run docs audit; do
+  lock "requirements-$group.txt" "requirements-$group.in" --python-version 3.13 --constraint requirements-dev.txt --no-emit-package pip "$@"
+done
 lock requirements-build.txt requirements-build.in --python-version 3.12 --constraint requirements-dev.txt "$@"
 lock requirements-agent.txt pyproject.toml --extra cli --extra node --python-version 3.12 --constraint requirements-dev.txt "$@"
 lock requirements-generators.txt requirements-generators.in --python-version 3.13 --no-deps "$@"

@@ -70,7 +70,10 @@ _BESIDE = pins_of((ROOT / "requirements-dev.txt").read_text())
 # environment, so requirements-dev.txt leaves it out; requirements-generators.txt is installed beside requirements-dev.txt.
 LOCKS = {
     "requirements.txt": ("requirements.in", environments("3.13"), frozenset[str]()),
-    "requirements-dev.txt": ("requirements-dev.in", environments("3.13"), frozenset({"pip"})),
+    **{
+        f"requirements-{group}.txt": (f"requirements-{group}.in", environments("3.13"), frozenset({"pip"}))
+        for group in ("dev", "run", "docs", "audit")
+    },
     "requirements-agent.txt": ("pyproject.toml", environments("3.12", "3.13", "3.14"), frozenset[str]()),
     "requirements-build.txt": ("requirements-build.in", environments("3.12", "3.13", "3.14"), frozenset[str]()),
     "requirements-generators.txt": ("requirements-generators.in", environments("3.13"), frozenset(_BESIDE)),
@@ -121,9 +124,9 @@ def test_a_choice_that_the_pin_does_not_satisfy_is_noticed() -> None:
     assert any(each.startswith("email-validator is missing") for each in found)
 
 
-def test_what_is_tested_is_what_is_deployed_and_what_nodes_get() -> None:
+def test_what_is_tested_is_what_is_deployed_and_what_nodes_and_targets_get() -> None:
     tested = pins_of((ROOT / "requirements-dev.txt").read_text())
-    for lock in ("requirements.txt", "requirements-agent.txt", "requirements-build.txt"):
+    for lock in LOCKS.keys() - {"requirements-dev.txt", "requirements-generators.txt", "requirements-nodejs.txt"}:
         for name, pin in pins_of((ROOT / lock).read_text()).items():
             assert pin.version == tested[name].version and set(tested[name].hashes) <= set(pin.hashes), f"{lock}: {name}"
 

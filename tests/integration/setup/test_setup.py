@@ -14,7 +14,7 @@ import pytest
 from tests.making import make_command
 from tests.paths import ROOT
 
-from .checkout import NPM_CI, PIP, PIP_NODE, SOURCES, Checkout
+from .checkout import GROUPS, NPM_CI, PIP, PIP_DOCS, PIP_NODE, PIP_RUN, SOURCES, Checkout
 
 
 def test_an_empty_clone_gets_a_venv_its_requirements_and_azurite(checkout: Checkout) -> None:
@@ -51,6 +51,38 @@ def test_a_plan_changes_nothing(checkout: Checkout) -> None:
     assert "python: python3.13\n" in out and f"node: {checkout.bin}/node\n" in out
     assert sorted(checkout.clone.rglob("*")) == before
     assert checkout.done() == []
+
+
+def test_a_target_that_needs_little_installs_little(checkout: Checkout) -> None:
+    assert checkout.setup("docs")[0] == 0
+    assert checkout.done() == [f"venv by {checkout.bin}/python3.13", PIP_DOCS]
+    assert checkout.setup("run")[0] == 0
+    assert checkout.done() == [PIP_RUN, NPM_CI]
+    for group in ("docs", "run"):
+        assert checkout.setup(group) == (0, "", "")
+    assert checkout.setup()[0] == 0
+    assert checkout.done() == [PIP]
+
+
+def test_who_has_all_has_what_each_target_needs(ready: Checkout) -> None:
+    for group in ("run", "docs", "audit"):
+        assert ready.setup(group) == (0, "", "")
+    assert ready.done() == []
+
+
+def test_a_changed_lock_of_another_group_changes_nothing(checkout: Checkout) -> None:
+    checkout.setup("run")
+    checkout.done()
+    (checkout.clone / "requirements-docs.txt").write_text("second version\n")
+    assert checkout.setup("run") == (0, "", "")
+    (checkout.clone / "requirements-run.txt").write_text("second version\n")
+    assert checkout.setup("run")[0] == 0
+    assert checkout.done() == [PIP_RUN]
+
+
+def test_an_unknown_group_is_refused(checkout: Checkout) -> None:
+    code, _, err = checkout.setup("everything")
+    assert code == 2 and "run, docs, audit or dev" in err and checkout.done() == []
 
 
 # --- which Python ---------------------------------------------------------------------------------------------------
@@ -93,7 +125,7 @@ def test_without_python_it_says_what_where_and_what_to_do(bare: Checkout) -> Non
         "PYTHON=",
     ]:
         assert words in err
-    assert sorted(path.name for path in bare.clone.iterdir()) == sorted(["devhost", *SOURCES])
+    assert sorted(path.name for path in bare.clone.iterdir()) == sorted(["devhost", *SOURCES, *GROUPS])
 
 
 def test_a_named_interpreter_comes_first_and_is_the_only_one(checkout: Checkout) -> None:
