@@ -125,7 +125,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """The devhost with some channels, and two fleets, one of which has servers."""
+    """The devhost with two more tenants, and two fleets, one of which has servers."""
     with ExitStack() as stack:
         receiver = Receiver().start()
         stack.callback(receiver.stop)
@@ -135,8 +135,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         with tocsin.Client(host.url, ADMIN_KEY) as admin:
             for tenant in ("shop", "acme"):
                 admin.call("PUT", f"tenants/{tenant}", {})
-            for channel in ():
-                admin.call("PUT", f"tenants/demo/channels/{channel}", {"type": "http", "url": receiver.url(f"/{channel}")})
         with tocsin.Client(host.url, DEMO_KEY) as client:
             for fleet in ("db", "search"):
                 client.call("PUT", f"fleets/{fleet}", {"partitions": 4})
