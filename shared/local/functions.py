@@ -214,6 +214,9 @@ class LocalFunctions:
                 await self._timers.sweep(past_due=past_due)
             except (SweepFailed, StorageError) as error:
                 log.error("the sweep failed; the next one is in a minute: %s", error, extra={"action": "local_sweep_failed"})
+            except Exception:
+                # As in the host, a fault of one run does not end the timer.
+                log.exception("the sweep failed; the next one is in a minute", extra={"action": "local_sweep_failed"})
 
 
 def _next(after: Millis) -> Millis:
