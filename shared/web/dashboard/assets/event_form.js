@@ -23,8 +23,9 @@ function whenFields(entry, at) {
   zone.input.setAttribute("list", list.id);
   const said = el("p", { class: "about", role: "status" });
   const here = () => (isZone(zone.input.value.trim()) ? zone.input.value.trim() : HERE);
-  const original = at ? { text: at, value: valueIn(Date.parse(at), HERE) } : null;
-  if (original) local.input.value = original.value;
+  if (at) local.input.value = valueIn(Date.parse(at), HERE);
+  // As the browser writes it, which leaves out seconds that are 0.
+  const original = at ? { text: at, value: local.input.value } : null;
   const set = (ms) => {
     kind.value = "at";
     local.input.value = valueIn(ms, here());
