@@ -69,6 +69,14 @@ async def settle(look: Look) -> None:
     await look.reads("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
+def trouble(stage: Stage) -> None:
+    """Other tenants, some of which need a person."""
+    stage.tenant("shop", "order-17", "order-18")
+    for name in ("billing", "fleet-ops", "newsletter"):
+        stage.tenant(name)
+    stage.call("POST", "tenants/newsletter/channels/default/pause", {"reason": "the receiver is being moved"}, ADMIN_KEY)
+
+
 async def shoot(url: str) -> None:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
@@ -108,6 +116,10 @@ async def shoot(url: str) -> None:
         await dialog.get_by_label("Cron expression").fill("30 2 24-31 3 *")
         await expect(dialog.get_by_text("02:30 does not exist")).to_be_visible()
         await dialog.screenshot(path=FOLDER / "dashboard-new-schedule.png")
+        await look.page.keyboard.press("Escape")
+        for view in ("Channels", "Tenants"):
+            await look.page.get_by_role("link", name=view).click()
+            await (await look.shows(view.lower())).screenshot(path=FOLDER / f"dashboard-{view.lower()}.png")
         await browser.close()
 
 
@@ -119,7 +131,9 @@ def main() -> None:
             try:
                 system.host.start()
                 with Stage(system.host.url, receiver, "rack-7") as stage:
-                    asyncio.run(shoot(stage.seed().url))
+                    stage.seed()
+                    trouble(stage)
+                    asyncio.run(shoot(stage.url))
             finally:
                 system.host.end()
     finally:

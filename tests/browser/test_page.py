@@ -96,7 +96,7 @@ async def test_a_key_that_is_revoked_meanwhile_is_forgotten_with_a_notice(look: 
     await look.open(made["key"])
     await look.shows("now")
     stage.call("DELETE", f"tenants/demo/keys/{made['prefix']}", key=ADMIN_KEY)
-    await expect(look.page.get_by_role("alert")).to_have_text("The key is no longer valid. It may have been revoked.")
+    await expect(look.page.get_by_role("alert")).to_contain_text("The key is no longer valid: it may have been revoked.")
     await expect(look.page.locator("#panels")).to_be_hidden()
     assert await look.reads("[sessionStorage.length, document.querySelectorAll('.panel').length]") == [0, 0]
 
@@ -163,7 +163,7 @@ async def test_a_service_that_is_away_has_one_banner_and_the_panels_keep_their_d
     await look.open(DEMO_KEY)
     for panel in PANELS:
         await look.shows(panel)
-    away = look.page.get_by_role("alert").filter(has_text="The service does not answer. The panels show what was known at")
+    away = look.page.get_by_role("alert").filter(has_text="The service does not answer. The latest data on this page is from")
     await look.page.route("**/api/**", lambda route: route.abort())
     await look.page.clock.fast_forward(11_000)
     await expect(away).to_be_visible()

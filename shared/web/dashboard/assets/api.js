@@ -80,7 +80,7 @@ export async function call(method, path, { query = {}, body, raw: sent = body ==
   }
   if (!answer.ok) {
     const problem = typeof data === "object" && data ? data : {};
-    if (answer.status === 401 && token && token === key.get()) lost();
+    if (answer.status === 401 && token && token === key.get()) lost(problem.detail ?? "");
     throw new Refused(answer.status, problem.title ?? `Status ${answer.status}`, problem.detail ?? "", problem, 1000 * (Number(answer.headers.get("retry-after")) || 0));
   }
   return whole ? { data, text: raw, status: answer.status, etag: answer.headers.get("etag") } : data;

@@ -3,11 +3,13 @@
 import { Refused, all, call, key, whenLost } from "./api.js";
 import { byId, el, plural, say, sentence } from "./dom.js";
 import { audit } from "./audit.js";
+import { channels } from "./channels.js";
 import { dead } from "./dead.js";
 import { showEvent } from "./event.js";
 import { due, late, now } from "./events.js";
 import { fleets } from "./fleets.js";
 import { health } from "./health.js";
+import { jobs } from "./jobs.js";
 import { leases } from "./leases.js";
 import { locks } from "./locks.js";
 import { maintenance } from "./maintenance.js";
@@ -15,10 +17,11 @@ import { Panel } from "./panel.js";
 import * as reach from "./reach.js";
 import { schedules } from "./schedules.js";
 import { search } from "./search.js";
+import { tenants } from "./tenants.js";
 import { turns } from "./turns.js";
 
-const VIEWS = { overview: "Overview", events: "Events", schedules: "Schedules", audit: "Audit" };
-const PANELS = [now, fleets, due, late, dead, leases, turns, maintenance, locks, health, search, schedules, audit];
+const VIEWS = { overview: "Overview", events: "Events", schedules: "Schedules", channels: "Channels", tenants: "Tenants", audit: "Audit" };
+const PANELS = [now, fleets, due, late, dead, leases, turns, maintenance, locks, health, jobs, search, schedules, channels, tenants, audit];
 const NEW_NAMES = 60_000; // ms between loads of the names of tenants and fleets
 const AGAIN = 5000; // ms until names, or a stored key, are tried again after a failure
 
@@ -45,6 +48,12 @@ const ctx = {
     byId("fleet").value = name;
     changed();
     byId("panel-leases").scrollIntoView({ block: "start" });
+  },
+  /** Show the overview of another tenant. */
+  visit(name) {
+    show("overview");
+    turnTo(name);
+    byId("views").querySelector("[aria-current]").focus();
   },
   /** Load all panels again, because something was changed on the page: their figures stay in agreement. */
   acted() {
@@ -81,7 +90,9 @@ let wanted = asked.get("event"); // the event that the address names
 
 // -- sign-in
 
+const expired = (detail) => `${detail.split(". ")[0]}. Ask your administrator for another key.`;
 const explained = (error) => {
+  if (error.status === 401 && /expired/.test(error.detail)) return expired(error.detail);
   if (error.status === 401) return "This is not a valid key. It may be incomplete or revoked. Check the key, or ask your administrator for one.";
   if (error.status === 403) return sentence(`The key is valid, but does not permit this: ${error.detail}`);
   return sentence(`${error.title}${error.detail ? `: ${error.detail}` : ""}`);
@@ -117,7 +128,7 @@ async function enter(token) {
 /** Return a note on panels that are left out, because the key may not read their data. */
 function lacking() {
   const lacks = ["events", "fleets"].filter((scope) => !ctx.reads(scope));
-  return lacks.length ? el("p", { class: "note lacks" }, `The key lacks the scope ${lacks.join(" and ")}: the panels of ${lacks.join(" and ")} are left out.`) : null;
+  return lacks.length ? el("p", { class: "note lacks" }, `The key lacks the scope ${lacks.join(" and ")}: the panels of ${lacks.join(" and ")} are left out. Use a key with ${lacks.length > 1 ? "these scopes" : "this scope"} to see them.`) : null;
 }
 
 /** Sign in with the stored key of this tab; while the service does not answer, try again. */
@@ -152,7 +163,7 @@ function leave(why = "") {
   byId("key").focus();
   nameDemo();
 }
-whenLost(() => leave("The key is no longer valid. It may have been revoked."));
+whenLost((why) => leave(/expired/.test(why) ? expired(why) : "The key is no longer valid: it may have been revoked. Ask your administrator for another."));
 
 const DEMO = "local-demo-key"; // the public key of the tenant `demo`, which a service on emulated storage has
 
@@ -307,13 +318,17 @@ function changed() {
   panels.forEach((panel) => panel.reset());
   look();
 }
-byId("tenant").addEventListener("change", () => {
-  ctx.tenant = byId("tenant").value;
+/** Show another tenant. */
+function turnTo(name) {
+  const select = byId("tenant");
+  if (![...select.options].some((each) => each.value === name)) select.append(el("option", { value: name }, name));
+  select.value = ctx.tenant = name;
   ctx.fleet = null;
   choose("fleet", [], null);
   changed();
   names();
-});
+}
+byId("tenant").addEventListener("change", () => turnTo(byId("tenant").value));
 byId("fleet").addEventListener("change", () => {
   ctx.fleet = byId("fleet").value;
   changed();
@@ -350,6 +365,7 @@ function wake() {
   tick();
 }
 reach.whenBack(wake);
+reach.whenAway(() => panels.forEach((panel) => panel.lose()));
 addEventListener("online", wake);
 
 if (key.get()) reenter();

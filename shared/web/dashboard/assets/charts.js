@@ -15,7 +15,7 @@ function axis(more) {
 
 /** The axis of local time, with the day where it changes. */
 const TIME = axis({
-  space: 70, size: 36,
+  space: 70, size: 44,
   values: (chart, splits) => splits.map((at, number) => {
     const day = new Date(at * 1000).toDateString() !== new Date((splits[number - 1] ?? at) * 1000).toDateString();
     const close = splits.length > 1 && splits[1] - splits[0] < 60;
@@ -79,7 +79,13 @@ export function stacked(box, label, series) {
   };
 }
 
-const powers = (chart, splits) => splits.map((each) => (Math.abs(Math.log10(each) % 1) < 1e-9 ? each : null));
+const SCALE = [1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000, 864_000_000, 8_640_000_000]; // ms that the axis names
+const UNITS = [[86_400_000, "d"], [3_600_000, "h"], [60_000, "min"], [1000, "s"], [1, "ms"]];
+/** Format a value of the scale: 1 s, 10 min, 1 h. */
+function scaleText(ms) {
+  const [unit, name] = UNITS.find(([unit]) => ms >= unit);
+  return `${ms / unit} ${name}`;
+}
 
 /** Return the indexes of values without neighbours, which no line would show. */
 function alone(chart, series) {
@@ -92,8 +98,8 @@ export function lines(box, label, series, text) {
   let raw = [[]];
   const held = living(box, (width) => new globalThis.uPlot({
     width, height: 220, padding: [8, 18, 0, 0],
-    scales: { x: { time: true }, y: { distr: 3, range: (chart, low, high) => [1, 10 ** Math.ceil(Math.log10(Math.max(10, (high ?? 10) * 1.05)))] } },
-    axes: [TIME, axis({ size: (chart, values) => Math.max(62, Math.ceil(widest(["", ...(values ?? []).map((each) => each ?? "")])) + 20), filter: powers, grid: { stroke: () => colour("line"), width: 1, filter: powers }, values: (chart, splits) => splits.map((each) => (each == null ? "" : text(each))) })],
+    scales: { x: { time: true }, y: { distr: 3, range: (chart, low, high) => [1, SCALE.find((each) => each >= Math.max(10, (high ?? 10) * 1.05)) ?? SCALE.at(-1)] } },
+    axes: [TIME, axis({ size: (chart, values) => Math.max(62, Math.ceil(widest(["", ...(values ?? []).map((each) => each ?? "")])) + 20), splits: (chart, number, low, high) => SCALE.filter((each) => low <= each && each <= high), filter: (chart, splits) => splits, grid: { stroke: () => colour("line"), width: 1 }, values: (chart, splits) => splits.map(scaleText) })],
     cursor: { drag: { x: false, y: false } },
     series: [
       { label: "minute", value: (chart, at) => (at == null ? "–" : clock(at)) },

@@ -40,7 +40,7 @@ export const now = {
     const tiles = el("div", { class: "tiles" });
     const channels = el("div", {});
     body.append(tiles, channels);
-    const tile = (name, value, kind = "", about = "") => el("div", { class: `tile ${kind}`, title: about, "data-name": name }, el("b", {}, value), el("span", {}, name.replace(/(\d) (h|min)$/, "$1\u00a0$2")));
+    const tile = (name, value, kind = "", about = "") => el("div", { class: `tile ${kind}`, title: about, "data-name": name }, el("b", { class: String(value).length > 8 ? "long" : null }, value), el("span", {}, name.replace(/(\d) (h|min)$/, "$1\u00a0$2")));
     return {
       show({ stats, gap, range }) {
         const bad = (value) => (value ? "bad" : "");

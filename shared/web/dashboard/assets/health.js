@@ -26,7 +26,7 @@ async function ready(signal) {
 }
 
 export const health = {
-  id: "health", title: "Timers and storage", view: "overview", every: () => 10_000,
+  id: "health", title: "Timers and storage", view: "overview", fleeting: true, every: () => 10_000,
   async load(ctx, signal) {
     const [found, text] = await Promise.all([ready(signal), ctx.admin ? call("GET", "metrics", { signal }) : null]);
     return { found, metrics: text === null ? null : gauges(text, ["tocsin_queue_messages", "tocsin_ledger_gap", "tocsin_lease_alarm"]) };

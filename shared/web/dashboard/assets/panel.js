@@ -2,7 +2,7 @@
 
 import { Refused, present } from "./api.js";
 import { clock, el, focusOn, keepsOf, keeps, problem, say, sentence } from "./dom.js";
-import { lost } from "./reach.js";
+import { answered, lost } from "./reach.js";
 
 const PART = 5; // a panel loads for at most a fifth of the time, so that a slow service gets fewer calls
 const WORST = 30_000; // longest pause between attempts after repeated failures, in ms
@@ -18,7 +18,7 @@ function hint(error) {
 export class Panel {
   /**
    * spec: `id`, `title`, `view` (the tab), `needs` (the scope with which a key reads it), `every(ctx)` (ms between loads; Infinity: only when asked), `still(data)` (a text; the view is not touched while it
-   * stays the same), `fleet` (true if it shows a fleet, "list" if it shows all), `rare` (true if it is shown only while it has data), `tools(ctx, refresh)` -> a node above the data that stays in every state, `load(ctx, signal)` -> data, `empty(data)` -> a text or null,
+   * stays the same), `fleet` (true if it shows a fleet, "list" if it shows all), `rare` (true if it is shown only while it has data), `fleeting` (true if its data say nothing once the service does not answer), `tools(ctx, refresh)` -> a node above the data that stays in every state, `load(ctx, signal)` -> data, `empty(data)` -> a text or null,
    * `build(body, ctx, refresh)` -> `{show(data, ctx), end()}`.
    */
   constructor(spec, ctx) {
@@ -52,7 +52,7 @@ export class Panel {
     this.note.textContent = text;
     // The element with the focus disappears with the data.
     const kept = name === "empty" && !this.body.hidden && keeps(this.body);
-    this.body.hidden = name === "loading" || name === "empty" || !this.view;
+    this.body.hidden = name === "loading" || name === "empty" || !this.view || (name === "stale" && this.spec.fleeting);
     if (kept) this.title.focus({ preventScroll: true });
     this.root.setAttribute("aria-busy", String(name === "loading"));
   }
@@ -100,7 +100,7 @@ export class Panel {
 
   /** Load again soon, without waiting for the pause after failures. */
   wake() {
-    if (this.failures) this.next = this.failures = 0;
+    if (this.failures || this.root.dataset.state === "stale") this.next = this.failures = 0;
   }
 
   /** Load at the next turn, because something was changed on the page. */
@@ -113,13 +113,19 @@ export class Panel {
     this.going = null;
   }
 
+  /** Show that the service does not answer. What is loading goes on. */
+  lose() {
+    if (this.unseen || this.spec.view !== this.ctx.view) return;
+    this.state("stale", !this.view ? "Waiting for the service …" : this.spec.fleeting ? "Not known while the service does not answer." : "");
+  }
+
   async failed(error, going) {
     const known = error instanceof Refused;
     if (known && (await lost(error))) {
       if (going.signal.aborted) return;
       // The banner says what is wrong, and the panel loads when the service answers.
       this.next = this.failures = 0;
-      return this.state("stale", this.view ? "" : "Waiting for the service …");
+      return this.lose();
     }
     if (going.signal.aborted) return;
     this.failures += 1;
@@ -151,6 +157,7 @@ export class Panel {
       }
       this.failures = 0;
       this.at = clock(present() / 1000, true);
+      answered(this.at);
       this.seen.textContent = `as of ${this.at}`;
       this.state(none ? "empty" : "data", none ?? "");
     } catch (error) {

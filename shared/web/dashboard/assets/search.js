@@ -2,6 +2,7 @@
 
 import { Refused, call } from "./api.js";
 import { badge, chosenTime, count, cut, el, field, focusOn, folded, keeps, keepsOf, localValue, moment, plural, problem, say, span, table } from "./dom.js";
+import { bulkActions } from "./bulk.js";
 import { STATES, showEvent, stateBadge } from "./event.js";
 import { newEvent } from "./event_form.js";
 import { statsOf } from "./events.js";
@@ -97,12 +98,13 @@ export const search = {
     return { ...found, all, filters };
   },
   empty: ({ items, cursor, filters }) => (items.length || cursor ? null : Object.keys(filters).length ? "No event matches." : "There are no events yet. Create one with New event, or POST /api/v1/events."),
-  build(body, ctx) {
+  build(body, ctx, refresh) {
     const sum = el("p", { class: "sum" });
+    const acts = el("p", { class: "actions bulk" });
     const list = el("div", {});
     const note = el("p", { class: "note wrong", role: "alert", hidden: true });
     const more = el("button", { type: "button", class: "further", "data-keep": "more" });
-    body.append(sum, list, note, more);
+    body.append(sum, acts, list, note, more);
     let shown = null;
 
     function row(event) {
@@ -113,6 +115,7 @@ export const search = {
       const [kept, order] = [keeps(body), keepsOf(body)];
       const sorted = [...shown.items].sort((one, other) => Date.parse(one.due) - Date.parse(other.due));
       sum.textContent = extent(shown);
+      acts.replaceChildren(...bulkActions(ctx, shown.filters, refresh));
       list.replaceChildren(...(sorted.length ? [table("Events", ["event", "state", "due", "channel", "attempts", "late", "why"], sorted.map(row))] : []));
       more.hidden = !shown.cursor;
       more.textContent = shown.incomplete ? "Search on" : `Show ${STEP} more`;
