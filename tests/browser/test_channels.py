@@ -117,7 +117,7 @@ async def test_a_new_secret_is_shown_once_and_leaves_the_page_with_its_dialog(lo
     secret = await dialog.locator("code").inner_text()
     assert secret.startswith("whsec_") and "rotated_at" in stage.call("GET", where, key=ADMIN_KEY)
     await dialog.get_by_role("button", name="Copy the secret").click()
-    await expect(look.page.locator("#toast")).to_have_text("Copied.")
+    await expect(dialog.get_by_role("status")).to_have_text("Copied.")
     assert await look.reads("navigator.clipboard.readText()") == secret
     await look.fits("a new secret")
     await look.page.keyboard.press("Escape")

@@ -116,8 +116,9 @@ function rotate(ctx, channel) {
 /** Show a new secret. It leaves the page with the dialog. */
 function showSecret(name, secret, until) {
   const shown = el("code", { class: "secret", tabIndex: 0 }, secret);
-  const dialog = open(`New secret of ${name}`, el("p", { class: "note done", role: "status" }, "The secret is created. It is shown only here: copy it now."), el("p", {}, shown),
-    el("p", { class: "actions" }, el("button", { type: "button", class: "primary", onclick: () => copyText(secret, shown) }, "Copy the secret")),
+  const note = el("p", { class: "note done", role: "status" }, "The secret is created. It is shown only here: copy it now.");
+  const dialog = open(`New secret of ${name}`, note, el("p", {}, shown),
+    el("p", { class: "actions" }, el("button", { type: "button", class: "primary", onclick: async () => (note.textContent = await copyText(secret, shown)) }, "Copy the secret")),
     until ? el("p", { class: "about" }, "Deliveries are signed with the former secret too until ", moment(until), ".") : "");
   dialog.querySelector("button.primary").focus();
   dialog.addEventListener("close", () => shown.remove(), { once: true });

@@ -2,6 +2,7 @@
 // Values come from forms and from events, so each is quoted such that a shell or Python reads it as one text.
 
 import { enc } from "./api.js";
+import { copyText } from "./clipboard.js";
 import { el } from "./dom.js";
 import { compact, python, pythonText, unseen, visible } from "./json.js";
 import { durationMs } from "./times.js";
@@ -140,18 +141,6 @@ export const textOf = (kind, request) => KINDS[kind][1](request);
 
 let kind = "curl"; // what was chosen last on this page
 
-/** Copy a text; without a clipboard, select it. Return what was done, as a sentence. */
-async function copy(text, shown) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return "Copied.";
-  } catch (error) {
-    if (!(error instanceof DOMException || error instanceof TypeError)) throw error;
-    getSelection().selectAllChildren(shown);
-    return "This browser does not let the page copy. The text is selected: press Ctrl+C.";
-  }
-}
-
 /** Create a closed part with requests as text. `requests`: names and functions that return a request; one that throws NotJson has none yet. Return the part and `update`. */
 export function copyAs(requests) {
   const shown = el("pre", { tabIndex: 0, role: "region", "aria-label": "Text to copy" });
@@ -159,7 +148,7 @@ export function copyAs(requests) {
   const about = el("p", { class: "about", role: "status" });
   const names = Object.keys(requests);
   let which = names[0];
-  const button = el("button", { type: "button", onclick: async () => (about.textContent = await copy(shown.textContent, shown)) }, "Copy");
+  const button = el("button", { type: "button", onclick: async () => (about.textContent = await copyText(shown.textContent, shown)) }, "Copy");
   const choice = el("select", { "aria-label": "Request" }, names.map((name) => el("option", { value: name }, name)));
   choice.addEventListener("change", () => {
     which = choice.value;

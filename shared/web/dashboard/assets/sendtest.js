@@ -38,7 +38,7 @@ function answer(event) {
 
 /** Open the dialog that sends a test to a channel. `blocked`: nothing is delivered to it now. */
 export function sendTest(ctx, channel, blocked) {
-  const payload = el("textarea", { id: "test-payload", rows: 4, spellcheck: false, value: '{"test": true}' });
+  const payload = el("textarea", { id: "test-payload", class: "code", rows: 4, spellcheck: false, value: '{"test": true}' });
   const fault = el("p", { class: "note wrong", role: "alert", hidden: true });
   const button = el("button", { type: "submit", class: "primary" }, "Send the test");
   const note = el("p", { class: "note", role: "status" });
