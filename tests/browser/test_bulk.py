@@ -201,3 +201,19 @@ async def test_a_running_job_is_stopped_by_its_button_and_goes_on_when_its_dialo
     await look.page.keyboard.press("Escape")
     await expect(look.page.locator("#toast")).to_contain_text("The job goes on.")
     assert len(calls) == stopped
+
+
+async def test_a_confirmation_whose_answer_is_lost_is_followed_and_not_undone(look: Look, stage: Stage) -> None:
+    look.expected = "net::ERR_FAILED"
+    counted = {"state": "counted", "sample": [SAMPLE], "confirmation": "1200-x"}
+    calls = await made_up(look, counted, {"state": "running", "done": 400, "started": text_of(now_ms())})
+    await look.page.route("**/confirm*", lambda route: route.abort())
+    panel = await found(look, state="dead")
+    await panel.get_by_role("button", name="Redrive all that match").click()
+    dialog = look.page.get_by_role("dialog")
+    await dialog.get_by_label("Type the count").fill("1200")
+    await dialog.get_by_role("button", name="Redrive 1,200 events").click()
+    await expect(dialog).to_contain_text("400 of 1,200: 400 redriven")
+    await look.page.keyboard.press("Escape")
+    await expect(look.page.locator("#toast")).to_contain_text("The job goes on.")
+    assert [name for name, _ in calls] == ["jobs"], "the job is not cancelled"

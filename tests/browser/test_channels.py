@@ -76,6 +76,20 @@ async def test_a_pause_has_a_reason_holds_a_test_and_ends_with_its_delivery(look
     await expect(look.page.get_by_role("dialog")).to_contain_text("delivered")
 
 
+async def test_a_dialog_acts_on_the_tenant_for_which_it_was_opened(look: Look, stage: Stage) -> None:
+    mine, other = (channel(stage, name) for name in ("mine", "others"))
+    panel = await opened(look, "mine")
+    await panel.get_by_role("button", name="Pause default").click()
+    dialog = look.page.get_by_role("dialog")
+    await dialog.get_by_label("Reason").fill("a move")
+    # As when the tenant is deleted meanwhile, and the page turns to another.
+    change = "(select) => { select.value = 'others'; select.dispatchEvent(new Event('change')); }"
+    await look.page.locator("#tenant").evaluate(change)
+    await dialog.get_by_role("button", name="Pause the channel").click()
+    await expect(dialog).to_be_hidden()
+    assert [stage.call("GET", where, key=ADMIN_KEY)["paused"] for where in (mine, other)] == [True, False]
+
+
 async def test_a_test_shows_the_answer_and_is_not_tried_again(look: Look, stage: Stage) -> None:
     channel(stage, "failing", answers="all")
     stage.receiver.script("/failing", status(503), status(204))

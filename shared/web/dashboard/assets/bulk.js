@@ -33,7 +33,7 @@ const actionOf = (job) => ACTIONS.find((each) => each.name === job.action) ?? { 
 const filterText = (filter) => Object.entries(filter).filter(([, value]) => value !== null && (typeof value !== "object" || Object.keys(value).length)).map(([name, value]) => (name === "labels" ? Object.entries(value).map(([label, each]) => `${label}=${each}`).join(", ") : `${name.replace("_", " ")} ${value}`)).join("; ") || "all events";
 
 /** Ask by how much, or to which time, events are moved; then prepare the job. */
-function askMove(ctx, filters, changed) {
+function askMove(ctx, query, filters, changed) {
   const way = field("Move", {}, "select", el("option", { value: "later" }, "later by"), el("option", { value: "earlier" }, "earlier by"), el("option", { value: "due" }, "all to one time"));
   const time = field("How much", { placeholder: "PT1H", maxLength: 40, required: true, spellcheck: false });
   const due = field("New due time", { type: "datetime-local", step: 1 });
@@ -56,7 +56,7 @@ function askMove(ctx, filters, changed) {
     button.disabled = true;
     note.hidden = true;
     try {
-      await prepare(ctx, "move", filters, way.input.value === "due" ? { due: chosenTime(due.input) } : { [way.input.value]: time.input.value.trim() }, form, changed);
+      await prepare(ctx, query, "move", filters, way.input.value === "due" ? { due: chosenTime(due.input) } : { [way.input.value]: time.input.value.trim() }, form, changed);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       note.hidden = false;
@@ -67,10 +67,10 @@ function askMove(ctx, filters, changed) {
 }
 
 /** Have the service count the events that match, and follow the job. `form`: the open dialog, after whose end nothing is shown. */
-async function prepare(ctx, action, filters, more, form, changed) {
-  const job = await call("POST", "v1/jobs", { query: ctx.query, body: { action, filter: filterOf(filters), ...more } });
-  if (!form.isConnected) return drop(ctx.query, job.id);
-  followJob(ctx, job, changed);
+async function prepare(ctx, query, action, filters, more, form, changed) {
+  const job = await call("POST", "v1/jobs", { query, body: { action, filter: filterOf(filters), ...more } });
+  if (!form.isConnected) return drop(query, job.id);
+  followJob(ctx, job, changed, query);
 }
 
 /** Cancel a job that nobody will confirm. It ends by itself after an hour otherwise. */
@@ -84,11 +84,12 @@ async function drop(query, id) {
 
 /** Start an action on all events that match the filters of a search. */
 async function changeAll(ctx, action, filters, changed) {
-  if (action === "move") return askMove(ctx, filters, changed);
+  const { query } = ctx;
+  if (action === "move") return askMove(ctx, query, filters, changed);
   const wait = el("p", { class: "note", role: "status" }, "The service counts the events that match …");
   open(`${ACTIONS.find((each) => each.name === action).text} all that match`, wait);
   try {
-    await prepare(ctx, action, filters, {}, wait, changed);
+    await prepare(ctx, query, action, filters, {}, wait, changed);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     if (!wait.isConnected) return tell(problem(error));
@@ -112,11 +113,10 @@ export function report(job) {
 }
 
 /** Open the dialog of a job, and follow it until its end: count, confirmation, progress, report. `changed` is called once it has changed events. */
-export function followJob(ctx, job, changed = () => {}) {
+export function followJob(ctx, job, changed = () => {}, query = ctx.query) {
   const action = actionOf(job);
   const part = el("div", {});
   const note = el("p", { class: "note", role: "status" });
-  const query = { ...ctx.query };
   const dialog = open(`${action.text} all that match`, el("p", { class: "about" }, own(filterText(job.filter))), note, part);
   dialog.classList.add("wide");
   dialog.querySelector(".close").focus();
@@ -149,7 +149,8 @@ export function followJob(ctx, job, changed = () => {}) {
       if (!(error instanceof Refused)) throw error;
       told(problem(error), "wrong");
       button.disabled = false;
-      return false;
+      // Without an answer, the service may have done it.
+      return error.status === 0 || error.status >= 500;
     }
   };
 
@@ -212,8 +213,8 @@ export function followJob(ctx, job, changed = () => {}) {
     while (shown() && ["counting", "counted", "running"].includes(state)) {
       await pause(POLL);
       if (!shown()) return;
-      // What waits for a person does not change.
-      if (state === "counted") continue;
+      // What waits for a person does not change, and a hidden page asks nothing.
+      if ((state === "counted" && !started) || document.hidden) continue;
       try {
         job = await call("GET", pathOf(job.id), { query });
         draw();

@@ -85,29 +85,33 @@ const outcome = (attempt) => {
 const path = (ctx, name) => `v1/tenants/${enc(ctx.tenant)}/channels/${enc(name)}`;
 const waiting = ({ figures }) => (figures?.held ? ` ${plural(figures.held, "event")} ${figures.held === 1 ? "is" : "are"} waiting now.` : "");
 
+// A dialog acts on the tenant for which it was opened: the page may turn to another one when a tenant is deleted.
+
 function pause(ctx, channel) {
+  const where = path(ctx, channel.name);
   const reason = field("Reason", { required: true, maxLength: 200, placeholder: "The receiver is being moved" });
   confirm(`Pause ${channel.name}`, `Deliveries stop within a second. Events wait, and are delivered once you resume the channel.${waiting(channel)}`, "Pause the channel", async () => {
-    await call("POST", `${path(ctx, channel.name)}/pause`, { body: { reason: reason.input.value.trim() } });
+    await call("POST", `${where}/pause`, { body: { reason: reason.input.value.trim() } });
     tell(`${channel.name} is paused.`);
     ctx.acted();
   }, reason.box);
 }
 
 function resume(ctx, channel) {
-  const paused = channel.about.paused;
+  const [paused, where] = [channel.about.paused, path(ctx, channel.name)];
   confirm(paused ? `Resume ${channel.name}` : `Close the circuit breaker of ${channel.name}`,
     `${paused ? "Deliveries start again at once." : "The service stops waiting for the next try and delivers at once. The circuit breaker opens again if the receiver still fails."}${waiting(channel)}`,
     paused ? "Resume the channel" : "Close it", async () => {
-      await call("POST", `${path(ctx, channel.name)}/resume`);
+      await call("POST", `${where}/resume`);
       tell(paused ? `${channel.name} is resumed.` : `The circuit breaker of ${channel.name} is closed.`);
       ctx.acted();
     });
 }
 
 function rotate(ctx, channel) {
+  const where = path(ctx, channel.name);
   confirm(`Rotate the secret of ${channel.name}`, "The channel gets a new signing secret. Deliveries are also signed with the present one for 24 hours: give the new one to the receiver within that time. A secret that was replaced before stops working now.", "Create a new secret", async () => {
-    const { secret, previous_until: until } = await call("POST", `${path(ctx, channel.name)}/secret/rotate`);
+    const { secret, previous_until: until } = await call("POST", `${where}/secret/rotate`);
     showSecret(channel.name, secret, until);
     ctx.acted();
   });

@@ -38,6 +38,8 @@ function answer(event) {
 
 /** Open the dialog that sends a test to a channel. `blocked`: nothing is delivered to it now. */
 export function sendTest(ctx, channel, blocked) {
+  // The page may turn to another tenant while the test is under way.
+  const { query } = ctx;
   const payload = el("textarea", { id: "test-payload", class: "code", rows: 4, spellcheck: false, value: '{"test": true}' });
   const fault = el("p", { class: "note wrong", role: "alert", hidden: true });
   const button = el("button", { type: "submit", class: "primary" }, "Send the test");
@@ -60,7 +62,7 @@ export function sendTest(ctx, channel, blocked) {
   /** Cancel a test. One that has ended meanwhile stays as it is. */
   async function cancel(id) {
     try {
-      await call("DELETE", `v1/events/${enc(id)}`, { query: ctx.query });
+      await call("DELETE", `v1/events/${enc(id)}`, { query });
     } catch (error) {
       if (!(error instanceof Refused) || error.status !== 409) throw error;
     }
@@ -70,7 +72,7 @@ export function sendTest(ctx, channel, blocked) {
     const path = `v1/events/${enc(id)}`;
     const began = performance.now();
     for (;;) {
-      const event = await call("GET", path, { query: ctx.query });
+      const event = await call("GET", path, { query });
       const known = verdict(event);
       if (known) {
         // A test is tried once.
@@ -108,7 +110,7 @@ export function sendTest(ctx, channel, blocked) {
     found.replaceChildren();
     report("Sending …");
     try {
-      const made = await call("POST", "v1/events", { query: ctx.query, body: { channel, delay: "PT0S", expires: EXPIRES, payload: body } });
+      const made = await call("POST", "v1/events", { query, body: { channel, delay: "PT0S", expires: EXPIRES, payload: body } });
       if (shown()) acts.replaceChildren(link(made.id), el("button", { type: "button", onclick: () => stop(made.id) }, "Cancel the test"));
       await follow(made.id);
     } catch (error) {
