@@ -75,7 +75,7 @@ async def test_locks_are_shown_where_there_are_some(look: Look, stage: Stage) ->
     await look.open(ADMIN_KEY, "?tenant=lockless")
     await look.shows("locks", "empty")
     await expect(look.panel("locks")).to_be_hidden()
-    await look.page.get_by_label("Tenant").select_option("demo")
+    await look.page.locator("#tenant").select_option("demo")
     panel = await look.shows("locks")
     await expect(panel.locator(".sum")).to_have_text("2 locks, 2 held.")
     for name, state in (("nightly", "held"), ("report", "revoked")):
