@@ -101,7 +101,7 @@ demo-maintenance: setup-run  ## five nodes, three fault domains, a rolling host 
 demo-owners: setup-run  ## five servers, kill -9, and a counter for each key that is exact at the end, in two minutes
 	$(IN_VENV) $(PY) -m devhost.demo.owners $(ARGS)
 
-wheel:  ## build the package into dist/, the only one there; it needs no set-up, only Python 3.12 or newer with pip
+wheel:  ## build the wheel into dist/, in place of older ones; it needs no set-up, only Python 3.12 or newer with pip
 	@devhost/wheel.sh
 
 lowest: setup  ## the tests of client and command with the oldest libraries that the wheel allows; needs the package index

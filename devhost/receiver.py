@@ -1,4 +1,4 @@
-"""A receiver for deliveries, so that a fresh checkout shows events arriving: `shared.local.receiver` on a port of its own."""
+"""A receiver that shows how events arrive in a fresh checkout: `shared.local.receiver` on its own port."""
 
 import logging
 import ssl

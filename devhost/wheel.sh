@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the wheel into dist/, the only one there. It needs Python 3.12 or newer with pip, and no set-up.
+# Builds the wheel into dist/, in place of older ones. It needs Python 3.12 or newer with pip, and no set-up.
 # The build backend is compared with the hashes of requirements-build.txt and kept in .tools/, so that a repeat needs no network.
 #
 #   PYTHON=/path/to/python3   take this interpreter

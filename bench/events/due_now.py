@@ -109,8 +109,10 @@ async def fifty(run: Run) -> list[Figure]:
 
 
 async def asked(run: Run) -> list[Figure]:
-    """Measure what is due because somebody asks: events that are fired, occurrences that are triggered, dead events that are redriven, and
-    callbacks. From the start of the request to the arrival; callbacks from the event's arrival to their own."""
+    """Measure events that a request makes due: fired events, triggered occurrences, redriven dead events, and callbacks.
+
+    The time runs from the start of the request to the arrival; for a callback, from the event's arrival to its own.
+    """
     each = run.pick(40, 8)
     found: dict[str, list[float]] = {}
     with emulator() as azurite:
@@ -126,7 +128,7 @@ async def asked(run: Run) -> list[Figure]:
             for event in dead:
                 await _dead(host, event["id"])
             await _called(host, "PUT", f"tenants/{TENANT}/channels/mended", {"type": "http", "url": url})
-            # A cached channel is used again for some seconds.
+            # Processes use a cached channel for some seconds.
             await asyncio.sleep(10.0)
             for number in range(each):
                 for kind, path in (
@@ -139,7 +141,7 @@ async def asked(run: Run) -> list[Figure]:
                     found.setdefault(kind, []).append(1000 * (await _arrival(arrivals, answer["id"]) - start))
                     await asyncio.sleep(LONE_EVERY / 4)
                 found.setdefault("callback", []).append(await _lone_post(host, arrivals, {"on_delivered": "default"}))
-                run.report_progress("due because somebody asks", number + 1, each)
+                run.report_progress("due on request", number + 1, each)
     return [
         Figure(
             f"{kind}: to arrival, p99",

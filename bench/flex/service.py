@@ -37,7 +37,7 @@ FULL: Final = 990
 SWEEP_EVERY: Final = 60_000
 NOTED_AFTER: Final = round(1000 * timings.NOTE_AFTER)
 LOOKS_AGAIN: Final = 20
-"""Milliseconds after which a look that waits for another one of its process tries again."""
+"""Milliseconds after which a look tries again that waits for another look of its process."""
 RECOVERED: Final = tuple(round(1000 * each) for each in timings.RECOVER_AT)
 
 
@@ -72,7 +72,7 @@ class Process:
     ticks_read: int = -(10**9)
     silent: bool = False
     looks: bool = False
-    """True while it looks: its looks come one after the other."""
+    """True during a look: looks of one process run one after the other."""
 
 
 class Rows:

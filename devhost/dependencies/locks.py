@@ -54,11 +54,11 @@ def chosen(path: Path) -> list[Requirement]:
 
 
 NODE_EXTRAS = ("cli", "node")
-"""The extras of the wheel that nodes get: the command, which runs the agent, and the lease keeper. `make lock` names them too."""
+"""The extras of the wheel on nodes: the command, which runs the agent, and the lease keeper. `lock.sh` names them too."""
 
 
 def chosen_on_nodes(pyproject: Path) -> list[Requirement]:
-    """Return what the wheel requires on a node, by its metadata."""
+    """Return the requirements of the wheel on a node, from its metadata."""
     project = tomllib.loads(pyproject.read_text())["project"]
     lines = [*project["dependencies"], *(line for extra in NODE_EXTRAS for line in project["optional-dependencies"][extra])]
     return list(dict.fromkeys(Requirement(line) for line in lines))

@@ -1,4 +1,4 @@
-"""Fills in the wheel's metadata: its addresses, from `[tool.tocsin]` of pyproject.toml, and README.md as the description.
+"""Completes the wheel's metadata: its URLs, from `[tool.tocsin]` of pyproject.toml, and README.md as the description.
 
 The build backend loads this file alone. In the description, links to files of the repository lead to the repository.
 """
@@ -37,7 +37,7 @@ def absolute_links(text: str, repository: str) -> str:
 
     def absolute(found: re.Match[str]) -> str:
         before, target = found.groups()
-        # A picture is the file itself; what else is linked is a page about it.
+        # A picture's link leads to the file itself, any other link to the page that shows the file.
         is_picture = target.partition("#")[0].endswith((".svg", ".png", ".gif", ".jpg", ".webp"))
         return f"{before}{repository}/{'raw' if is_picture else 'blob'}/main/{target.removeprefix('./')}"
 

@@ -339,7 +339,7 @@ class Services:
 
     @cached_property
     def tenant_overview(self) -> TenantOverview:
-        """All tenants at a glance."""
+        """The summary of all tenants."""
         from ..ops.tenant_overview import TenantOverview
 
         return TenantOverview(self.storage.tables, self.home, self.clock, self.metrics)

@@ -44,7 +44,7 @@ GONE: Final = ":gone"
 """A partition with the last turn of each ended fleet. A new fleet of the same name continues from it."""
 TRIES: Final = 10
 TURN_OF_FLEET: Final = "the fleet's turn"
-"""What other processes keep changing, for errors."""
+"""Name of the contended row in errors."""
 _BATCH: Final = 100
 
 

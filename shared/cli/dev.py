@@ -1,4 +1,4 @@
-"""`tocsin dev`: the whole service in this process, for trying it and for developing against it."""
+"""`tocsin dev`: the whole service in this process, for trials and for development against it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..local.stores import StoreChoice
 
 KEY_VARIABLES: Final = ("TOCSIN_ADMIN_KEY", "TOCSIN_SIGNING_KEY", "TOCSIN_KEY")
-"""Environment variables with keys of one's own: the admin key, the master key of webhook secrets, the key of tenant `demo`."""
+"""Environment variables with the user's own keys: the admin key, the master key of webhook secrets, the key of tenant `demo`."""
 EGRESS: Final = "TOCSIN_EGRESS_ALLOW"
 """Environment variable with further hosts and networks that channels may reach."""
 SHORTEST_KEY: Final = 20
@@ -49,7 +49,7 @@ def dev(
 ) -> None:
     """Run the whole service in one process: API, dashboard, and a receiver that shows what arrives.
 
-    It has a tenant `demo` with public keys, and prints a first call to copy. It is for trying and developing, and not for production.
+    It has a tenant `demo` with public keys, and prints a first call to copy. It is for trials and development, not for production.
 
     Examples:
         tocsin dev
@@ -93,7 +93,7 @@ def _store(data: Path | None, storage: str | None) -> StoreChoice:
     from ..local.stores import StoreChoice
 
     if data is not None and storage is not None:
-        title = "--data and --storage name two storages"
+        title = "--data and --storage exclude each other"
         raise CommandFailed(title, where="--data, --storage", advice="Leave one of them out.", status=Exit.USAGE)
     if storage is None:
         return StoreChoice(data)
@@ -103,19 +103,19 @@ def _store(data: Path | None, storage: str | None) -> StoreChoice:
         return StoreChoice(connection=storage)
     if _ACCOUNT.fullmatch(storage):
         return StoreChoice(account=storage)
-    # It may be a connection string without its names, so it is not shown.
+    # The value may be the secret of a connection string, so it is not shown.
     advice = "Write azurite, AccountName=...;AccountKey=..., or a name of 3 to 24 lower-case letters and digits."
     raise CommandFailed("the storage is none of the possible values", where="--storage", advice=advice, status=Exit.USAGE)
 
 
 def _keys(host: str, store: StoreChoice, made: type[Keys]) -> Keys:
-    """Return the keys: those of the environment where all are given, else the public ones. Raises `CommandFailed`."""
+    """Return the keys of the environment if all are set, else the public ones. Raises `CommandFailed`."""
     from ..core.answered_hosts import is_loopback
 
     admin, signing, own = (os.environ.get(name, "") for name in KEY_VARIABLES)
     if is_loopback(host):
         if not store.emulated:
-            # The settings refuse public ones. An account has tenants of its own.
+            # The settings refuse public keys. An account has its own tenants, so the key of `demo` is not needed.
             return made(admin or made().admin, signing or made().signing)
         return made(admin, signing, own) if admin and signing and own else made()
     if missing := [name for name in KEY_VARIABLES if not os.environ.get(name)]:
@@ -145,7 +145,7 @@ async def _run(options: LocalOptions, report: _Report) -> int:
 
 
 class _Report:
-    """What the terminal shows: the addresses, and each attempt at a delivery."""
+    """Prints the addresses, and each attempt at a delivery."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._json = as_json
@@ -158,12 +158,12 @@ class _Report:
             '-H \'Content-Type: application/json\' -d \'{"delay":"PT5S","payload":{"hello":"world"}}\''
         )
         found = {"api": f"{service.url}/api/v1", "dashboard": f"{service.url}/api/dashboard", "storage": _storage_text(options.store)}
-        # Whoever gave keys knows them, and the terminal may be a log.
-        found["admin_key"] = keys.admin if keys.public else "that of TOCSIN_ADMIN_KEY"
+        # Keys of the user's own are not printed: the output may become a log.
+        found["admin_key"] = keys.admin if keys.public else "the value of TOCSIN_ADMIN_KEY"
         if has_demo:
             found |= {"receiver": service.receiver_url, "key": keys.demo, "secret": service.secret, "curl": curl}
             if not keys.public:
-                found["key"], found["secret"] = "that of TOCSIN_KEY", ""
+                found["key"], found["secret"] = "the value of TOCSIN_KEY", ""
                 found["curl"] = curl.replace(f"'Authorization: Bearer {keys.demo}'", '"Authorization: Bearer $TOCSIN_KEY"')
         if self._json:
             self._print(json.dumps({"kind": "ready", **found}))

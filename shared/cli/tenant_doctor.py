@@ -1,6 +1,6 @@
-"""Findings about a tenant: what is wrong with its events, channels, keys and limits, what that means and what to do.
+"""Findings about a tenant: faults of its events, channels, keys and limits, their meaning and the next steps.
 
-A pure function of the app's answers. `RULES` is the table: each rule looks at one part of the report. Every command of a finding runs as it
+A pure function of the app's answers. `RULES` lists the rules; each examines one part of the report. Every command of a finding runs as it
 is printed.
 """
 
@@ -20,22 +20,25 @@ from .findings import Finding, bad_first
 LATE_FROM: Final = 1_000
 """Milliseconds of lateness from which a delivered event is a finding."""
 SOON: Final = timedelta(days=7)
-"""Time before the expiry of a key from which it is a finding."""
+"""Time before its expiry from which a key is a finding."""
 FULL: Final = 0.9
-"""Part of a limit from which it is a finding."""
+"""Used share of a limit from which the limit is a finding."""
 MOST_CAUSES: Final = 10
-"""Causes of dead and of retried events that are listed, those with the most events."""
+"""Most causes of dead events that are listed, and most of retried ones; those with the most events come first."""
 _CUT: Final = 100
-"""Characters of an error that are enough to find its events."""
+"""Characters of an error by which its events are filtered."""
 
 _LATE: Final[Mapping[str, tuple[str, str]]] = {
-    "accepted-late": ("They were sent after their due times.", "Find the program that sends them late, or whose clock is wrong."),
+    "accepted-late": ("They were sent after their due times.", "Find the program that sends them late or has a wrong clock."),
     "paused": ("Their channel was paused.", "Nothing, if the pause was meant."),
     "breaker": ("Their receiver failed, and the circuit breaker held them.", "Mend the receiver."),
     "owner-lost": ("A process of the app ended while it had them.", "If it lasts, find out why the app's instances end."),
     "rate": ("The deliveries per second of the channel or the tenant are limited.", "Raise the limit, if the receiver can take more."),
-    "concurrency": ("Earlier deliveries took the places of the channel or the tenant.", "Raise the limit, or make the receiver faster."),
-    "storage": ("Storage was slow or refused requests.", "Look at the storage account's metrics: transactions by response type."),
+    "concurrency": (
+        "The channel or the tenant already had as many deliveries in flight as its limit allows.",
+        "Raise the limit, or make the receiver faster.",
+    ),
+    "storage": ("Storage was slow or refused requests.", "See the storage account's metrics: transactions by response type."),
     "ordering-key": ("Earlier events of their ordering key or schedule had to end first.", "Make the receiver faster, or use more keys."),
     "partition-owner": ("No server owned the partition of their ordering key.", "Examine the fleet of the channel."),
     "not-taken": ("No process took them up in time.", "If it lasts, the app has too few instances, or its sweep does not run."),
@@ -47,8 +50,8 @@ _LATE: Final[Mapping[str, tuple[str, str]]] = {
 class TenantReport:
     """A tenant as the API shows it. A part that the key may not see is None, and `denied` has the app's reason.
 
-    dead: dead events of the last day. retrying: events that are retried. delivered: delivered events of the last hour, or some of them.
-    tenant, channels, keys: need an admin key. option: the option of commands that names the tenant, if they need it.
+    dead: dead events of the last day. retrying: events that wait for a retry. delivered: delivered events of the last hour, or some of
+    them. tenant, channels, keys: need an admin key. option: the words that name the tenant in commands, if commands need them.
     """
 
     name: str
@@ -103,7 +106,8 @@ def examine_all(tenants: Iterable[Mapping[str, Any]]) -> list[Finding]:
             count_of(number, what, "fleets that need a person" if what.startswith("fleet") else None) for number, what in figures if number
         ]
         run = command("doctor", "--tenant", each["tenant"])
-        means = "Nobody serves some of its events, or a fleet is in trouble." if each["urgency"] == "urgent" else "Its owner should know."
+        urgent = each["urgency"] == "urgent"
+        means = "No process serves some of its events, or a fleet is in trouble." if urgent else "The team that uses it should know."
         how: Any = "look" if each["urgency"] == "later" else "bad"
         found.append(Finding(how, f"tenant {each['tenant']}: {', '.join(texts)}", means, "Examine the tenant.", (run,)))
     return bad_first(found)
@@ -112,9 +116,9 @@ def examine_all(tenants: Iterable[Mapping[str, Any]]) -> list[Finding]:
 def _app(report: TenantReport) -> Iterator[Finding]:
     health = report.health
     if health["status"] != "ready":
-        means = "The whole service is concerned, not this tenant alone."
+        means = "This affects the whole service, not only this tenant."
         yield Finding(
-            "bad", f"the app is not ready: {health.get('detail', 'no reason given')}", means, "Look at the app.", (command("status"),)
+            "bad", f"the app is not ready: {health.get('detail', 'no reason given')}", means, "Examine the app.", (command("status"),)
         )
 
 
@@ -132,7 +136,7 @@ def _overdue(report: TenantReport) -> Iterator[Finding]:
     if stats.get("overdue"):
         stuck = f", {stats['stuck']:,} of them stuck" if stats.get("stuck") else ""
         means = "They are more than 45 s past their due time, and no process serves them."
-        do = "See if the app's sweep runs and if storage answers."
+        do = "Check that the app's sweep runs and that storage answers."
         yield Finding("bad", f"{count_of(stats['overdue'], 'overdue event')}{stuck}", means, do, (command("status"),))
     if stats.get("incomplete"):
         what = "not all events were counted in time"
@@ -172,7 +176,7 @@ def _blocked_channel(report: TenantReport, name: str, state: str, held: int) -> 
     do = (
         "Resume the channel once its receiver may have the events."
         if paused
-        else "Mend the receiver. To deliver at once, close the breaker."
+        else "Mend the receiver. To deliver at once, close the circuit breaker."
     )
     waiting = f" {count_of(held, 'event')} wait{'s' if held == 1 else ''}." if held else ""
     return Finding(
@@ -226,14 +230,18 @@ def _dead(report: TenantReport) -> Iterator[Finding]:
 
 
 def _causes_of_death(report: TenantReport, channel: str, error: str) -> tuple[str, str, tuple[str, ...]]:
-    """Return what it means that events died of an error, what to do, and further commands."""
+    """Return the meaning of an error of dead events, the next step, and further commands."""
     if error == "the channel no longer exists" or (
         report.channels is not None and channel not in {each["name"] for each in report.channels}
     ):
         run = (command("tenants", "channels", "list", report.name),)
         return "The channel does not exist.", "Create the channel again, and deliver the events again.", run
     if "answered 4" in error:
-        return "The receiver refused them, so they were not tried again.", "See why the receiver refuses them. Then deliver them again.", ()
+        return (
+            "The receiver refused them, so they were not tried again.",
+            "Find out why the receiver refuses them. Then deliver them again.",
+            (),
+        )
     return "No attempt succeeded in time.", "Mend the receiver. Then deliver them again.", ()
 
 
@@ -257,7 +265,7 @@ def _late(report: TenantReport) -> Iterator[Finding]:
             because = event.get("late_because") or [{"reason": "other"}]
             reasons[str(max(because, key=lambda each: each.get("ms", 0))["reason"])].append(event)
     for reason, events in sorted(reasons.items(), key=lambda each: -len(each[1])):
-        means, do = _LATE.get(reason, ("No reason was recorded.", "Look at one of them."))
+        means, do = _LATE.get(reason, ("No reason was recorded.", "Examine one of them."))
         worst = max(events, key=lambda each: each["late_ms"])
         what = f"{count_of(len(events), 'event')} of the last hour came late, at most by {readable_duration(worst['late_ms'])}: {reason}"
         run = [report.get(worst)]
@@ -294,13 +302,15 @@ def _notices(report: TenantReport) -> Iterator[Finding]:
         run = (command("tenants", "set", report.name, "--settings", json.dumps(wanted)),)
         yield Finding("bad", f"the channel of the notices does not exist: {notices['channel']}", "Notices become dead events.", do, run)
     elif not notices and names:
-        means = "Nobody is told when an event dies, a breaker opens, a limit is reached or a key expires."
+        means = "Nobody gets a notice when an event dies, a circuit breaker opens, a limit is reached or a key expires."
         do = "Name a channel that a person reads, such as the one below."
-        run = (command("tenants", "set", report.name, "--settings", json.dumps({"notices": {"channel": names[0], "kinds": _TOLD}})),)
+        run = (
+            command("tenants", "set", report.name, "--settings", json.dumps({"notices": {"channel": names[0], "kinds": _NOTICE_KINDS}})),
+        )
         yield Finding("look", "the tenant has no notices", means, do, run)
 
 
-_TOLD: Final = ["event.dead", "breaker.opened", "limit.reached", "key.expired"]
+_NOTICE_KINDS: Final = ["event.dead", "breaker.opened", "limit.reached", "key.expired"]
 
 
 def _keys(report: TenantReport) -> Iterator[Finding]:
@@ -314,13 +324,18 @@ def _keys(report: TenantReport) -> Iterator[Finding]:
         create = command("tenants", "keys", "create", report.name, *options)
         revoke = command("tenants", "keys", "revoke", report.name, key["prefix"])
         if ends <= report.now:
-            means = f"Calls with it are refused with 401. It was last used {key.get('last_used') or 'never'}."
-            do = "If a program still uses it, create another key. Then remove this one."
+            used = f"It was last used on {key['last_used']}." if key.get("last_used") else "No use of it is recorded."
+            means = f"Calls with it are refused with 401. {used}"
+            do = "If a program still uses it, create another key. Then revoke this one."
             yield Finding("look", f"key {key['prefix']}{note} expired at {key['expires']}", means, do, (create, revoke))
         elif ends - report.now <= SOON:
-            means = "Then calls with it are refused with 401."
+            means = "From then on, calls with it are refused with 401."
             yield Finding(
-                "look", f"key {key['prefix']}{note} expires at {key['expires']}", means, "Create another key, and use that.", (create,)
+                "look",
+                f"key {key['prefix']}{note} expires at {key['expires']}",
+                means,
+                "Create another key, and use it instead.",
+                (create,),
             )
 
 
@@ -329,8 +344,8 @@ def _schedules(report: TenantReport) -> Iterator[Finding]:
     if missed:
         first = min(missed, key=lambda each: each["missed"])
         what = f"{count_of(len(missed), 'schedule')} missed an occurrence, {first['id']} first, since {first['missed']}"
-        means = "No sweep has made their events: the app's timer does not run, or storage does not answer."
-        yield Finding("bad", what, means, "See if the app's sweep runs.", (command("status"),))
+        means = "No sweep has created their events: the app's timer does not run, or storage does not answer."
+        yield Finding("bad", what, means, "Check that the app's sweep runs.", (command("status"),))
     if report.channels is None:
         return
     names = {each["name"] for each in report.channels}
@@ -363,4 +378,4 @@ def _fleets(report: TenantReport) -> Iterator[Finding]:
 
 type _Rule = Callable[[TenantReport], Iterator[Finding]]
 RULES: Final[tuple[_Rule, ...]] = (_app, _overdue, _blocked, _dead, _retried, _late, _limits, _notices, _keys, _schedules, _fleets, _unseen)
-"""The rules in the order of their findings: what stops all events comes first."""
+"""The rules, in the order of their findings: causes that stop all events come first."""

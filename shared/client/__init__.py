@@ -7,7 +7,7 @@
     batches     splits any number of events into chunks that the API accepts
     blocking    Client: runs calls with httpx.Client
     concurrent  AsyncClient: runs calls with httpx.AsyncClient
-    resources   channels, tenants, keys, calendars and fleets: what is set up, not sent
+    resources   channels, tenants, keys, calendars and fleets: they are set up, not sent
     locking     locks, and the thread or task that renews them
     http        translates calls to and from httpx, for both clients
     receiving   verify, and the delivery it returns

@@ -146,7 +146,7 @@ def dead_letters(
 
 def cancel(id: str, *, if_match: str | None = None) -> ApiCall[None]:
     recovery = Recovery(frozenset({"already-final", "precondition-failed"}), get(id), frozenset({"cancelled"}), lambda _: None)
-    return ApiCall("DELETE", f"events/{_name(id)}", _read_cancelled, headers=_if_match(if_match), recovery=recovery)
+    return ApiCall("DELETE", f"events/{_name(id)}", _read_cancelled, headers=match_header(if_match), recovery=recovery)
 
 
 def _read_cancelled(reply: ApiReply) -> None:
@@ -169,7 +169,7 @@ def change(id: str, changes: Mapping[str, Any], *, if_match: str | None = None) 
     body = _changes(changes)
     # With If-Match, a second try cannot know whether the first try changed the version.
     repeatable = if_match is None
-    return ApiCall("PATCH", f"events/{_name(id)}", _ONE_EVENT, body=body, headers=_if_match(if_match), repeatable=repeatable)
+    return ApiCall("PATCH", f"events/{_name(id)}", _ONE_EVENT, body=body, headers=match_header(if_match), repeatable=repeatable)
 
 
 def fire(id: str) -> ApiCall[Event]:
@@ -243,7 +243,7 @@ def put_schedule(id: str, payload: Any, if_match: str | None, options: ScheduleO
         raise TypeError(f"no such option: {', '.join(sorted(unknown))}")
     body = encode({**to_json_fields(**options), "payload": payload})
     repeatable = if_match is None
-    return ApiCall("PUT", f"schedules/{_name(id)}", ONE_SCHEDULE, body=body, headers=_if_match(if_match), repeatable=repeatable)
+    return ApiCall("PUT", f"schedules/{_name(id)}", ONE_SCHEDULE, body=body, headers=match_header(if_match), repeatable=repeatable)
 
 
 def get_schedule(id: str) -> ApiCall[Schedule]:
@@ -252,7 +252,7 @@ def get_schedule(id: str) -> ApiCall[Schedule]:
 
 def delete_schedule(id: str, if_match: str | None, keep_overdue: bool) -> ApiCall[None]:
     query = {"overdue": "keep"} if keep_overdue else {}
-    return ApiCall("DELETE", f"schedules/{_name(id)}", read_empty, query=query, headers=_if_match(if_match), repeatable=False)
+    return ApiCall("DELETE", f"schedules/{_name(id)}", read_empty, query=query, headers=match_header(if_match), repeatable=False)
 
 
 def schedules(*, cursor: str | None) -> ApiCall[AnswerPage[Schedule]]:
@@ -305,7 +305,7 @@ def _name(id: str) -> str:
     return quote(id, safe=":@")
 
 
-def _if_match(etag: str | None) -> dict[str, str]:
+def match_header(etag: str | None) -> dict[str, str]:
     return {} if etag is None else {"if-match": etag}
 
 

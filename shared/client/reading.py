@@ -19,7 +19,7 @@ from ..core.durations import parse_duration
 
 
 class Misfit(ValueError):
-    """A document does not fit a class. names: the fields at fault. The message holds no value, which may be secret."""
+    """Raised if a document does not fit a class. names: the faulty fields. The message holds no values, because they may be secret."""
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(", ".join(names))
@@ -28,16 +28,16 @@ class Misfit(ValueError):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def answer[T](cls: type[T]) -> type[T]:
-    """Make the class an immutable record, whose fields are given by name."""
+    """Make the class an immutable dataclass with keyword arguments."""
     return dataclass(frozen=True, kw_only=True)(cls)
 
 
 def read_json(text: bytes) -> Any:
-    """Return the document. Raises ValueError for what is no JSON text, is nested too deeply or holds a lone surrogate."""
+    """Return the document. Raises ValueError for text that is not JSON, is nested too deeply or holds a lone surrogate."""
     try:
         found = json.loads(text)
         if b"\\u" in text:
-            # Half of a pair has no encoding: the text could be neither printed nor sent.
+            # A lone surrogate has no encoding: the text could be neither printed nor sent.
             json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -47,7 +47,7 @@ def read_json(text: bytes) -> Any:
 def reader_of[T](shape: type[T]) -> Callable[[Any], T]:
     """Return the function that makes a value of the type from a part of a document. It raises ValueError or TypeError if it does not fit.
 
-    The type is looked at with the first document: a program uses few of them.
+    The type is examined at the first document, because a program uses few types.
     """
 
     def read(document: Any) -> T:
@@ -77,7 +77,7 @@ def _reader(shape: Any) -> Callable[[Any], Any]:
 
 def _record(cls: Any, arguments: tuple[Any, ...]) -> Callable[[Any], Any]:
     given = dict(zip(cls.__type_params__, arguments, strict=True))
-    # Python 3.12 does not look for the parameters of a generic class itself.
+    # Python 3.12 does not resolve the type parameters of a generic class itself.
     hints = get_type_hints(cls, localns={each.__name__: each for each in cls.__type_params__})
     known = {each.name: _reader(_resolved(hints[each.name], given)) for each in fields(cls)}
     required = frozenset(each.name for each in fields(cls) if each.default is MISSING and each.default_factory is MISSING)
@@ -138,7 +138,7 @@ def _mapping(shape: Any) -> Callable[[Any], Any]:
 
 def _plain[T](shape: type[T]) -> Callable[[Any], T]:
     def read(value: Any) -> T:
-        # True and False are whole numbers to Python.
+        # In Python, True and False are integers.
         if type(value) is not shape:
             raise TypeError(f"not of type {shape.__name__}")
         return value

@@ -20,7 +20,7 @@ async def each_page(
 ) -> AsyncIterator[Page]:
     """Yield all pages of a `Tables.query`; each is asked for when the one before it has been used.
 
-    Read to the end: a reader that stops early asks with `first_rows`, or walks by itself.
+    Read all pages: use `first_rows`, or `Tables.query` itself, to stop early.
     """
     cursor: str | None = None
     while True:

@@ -1,7 +1,7 @@
-"""Validity: how long who holds something may act on it, and when others may take it, by clocks that run at slightly different speeds.
+"""Validity: the time for which a holder may act, and after which another may take over, on clocks that run at slightly different speeds.
 
-A holder counts from the SEND of the request that gave or renewed what it holds; whoever waits for its end counts from a later moment, the
-write or the RECEIPT (`moments`). So no clock readings of two machines are compared, and only the speeds of the clocks can differ.
+A holder measures from the SENDING of the request that gave or renewed its right; a process that waits for its end measures from a later
+moment, the write or the RECEIPT (`moments`). So readings of two machines' clocks are never compared; only the clocks' speeds matter.
 """
 
 from __future__ import annotations
@@ -13,5 +13,5 @@ DRIFT: Final = 0.01
 
 
 def outlasting(validity: float) -> float:
-    """Return the shortest time on a fast clock that is certainly not shorter than `validity` on a slow one, in its unit."""
+    """Return the shortest time on a fast clock that lasts at least as long as `validity` on a slow clock, in the unit of `validity`."""
     return validity * (1 + DRIFT) / (1 - DRIFT)

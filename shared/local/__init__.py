@@ -2,18 +2,18 @@
 
     demo           tenant, keys and settings
     api            answers API calls: finds the route, serves it
-    invocations    carries out a message of a queue
+    invocations    carries out the message of a queue
 
 For `tocsin dev` alone:
 
-    service        the whole of it, opened and closed in order
-    stores         its storage: in memory, in a folder, an account
+    service        opens and closes all of it in order
+    stores         opens its storage: in memory, in a folder, or an account
     functions      polls queues and runs the timer
-    senders        tells of each attempt at a delivery
-    http_server    the one port
-    http_requests  parts of HTTP servers that the devhost uses, too
-    receiver       takes deliveries, and shows them on a page (`page`)
+    senders        reports each attempt at a delivery
+    http_server    answers all requests, on one port
+    http_requests  functions for HTTP servers, which the devhost uses too
+    receiver       answers deliveries, and shows them on a page (`page`)
 
-A delivery, on its way: `POST /api/v1/events` comes to `http_server`, goes through `api` to the app, which stores it and sends a message;
+The way of a delivery: `POST /api/v1/events` comes to `http_server`, goes through `api` to the app, which stores it and sends a message;
 `functions` takes the message, the app delivers through `senders` to `/receiver` on the same port, and `receiver` shows it.
 """

@@ -1,4 +1,4 @@
-"""Answers API calls as the Functions host and the app do together, without the host."""
+"""Answers API calls as the Functions host and the app together do, without the host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREFIX = "/api/"
 
 
 class LocalApi:
-    """Finds the route of a call and answers it. Handlers are imported when they are called first."""
+    """Finds the route of a call and answers it. A handler is imported at its first call."""
 
     def __init__(self, get_app: GetApp) -> None:
         """get_app: returns the application; awaited on every call."""
@@ -33,5 +33,5 @@ class LocalApi:
             for route in INDEX:
                 if route.method == method and (params := templates.match(route.template, rest)) is not None:
                     return await self._calls.answer(route, ApiRequest(method, url, headers, {}, params, body, arrived))
-        # The host's answer if no route matches.
+        # The host gives this answer if no route matches.
         return ApiResponse(404, {}, b"")

@@ -15,4 +15,4 @@ SETTINGS: Final[Mapping[str, Any]] = {
     "admin_key": LOCAL_ADMIN_KEY,
     "signing_key": LOCAL_SIGNING_KEY,
 }
-"""Settings with the public keys. The storage counts as an emulator: the twins in memory and in a folder do, too."""
+"""Settings with the public keys. The twins in memory and in a folder count as an emulator too."""

@@ -17,19 +17,20 @@ from .invocations import ACTS
 log = logging.getLogger(__name__)
 
 BATCH: Final = 16
-"""Messages that are taken at once; this and `MOST_RUNNING`, `MOST_TRIES`, `AGAIN_AFTER` are those of host.json."""
+"""Messages that are taken at once. This value, `MOST_RUNNING`, `MOST_TRIES` and `RETRY_AFTER` are those of host.json."""
 MOST_RUNNING: Final = 48
-"""Running messages of a queue from which no more are taken."""
+"""Number of running messages of a queue from which no more are taken."""
 MOST_TRIES: Final = 5
 """Failed tries after which a message goes to the poison queue."""
-AGAIN_AFTER: Final = 30.0
+RETRY_AFTER: Final = 30.0
 """Seconds until the next try of a message that failed."""
 LEASE: Final = 30.0
-"""Seconds for which a taken message is hidden. The host takes ten minutes; here the messages of a killed process come back soon."""
+"""Seconds for which a taken message is hidden. The host hides it for ten minutes; here the messages of a killed process come back soon."""
 RENEW_EVERY: Final = 10.0
+"""Seconds between two renewals of a running message."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 1.0
-"""Seconds between two looks at an empty queue. `RingingQueues` shortens them for messages of this process."""
+"""Shortest and longest pause in seconds between two reads of an empty queue. `RingingQueues` ends it for a message of this process."""
 PIECE: Final = 30.0
 """Longest sleep of the timer in seconds: the machine may be suspended meanwhile."""
 
@@ -44,7 +45,7 @@ class Sweeper(Protocol):
 
 
 class RingingQueues:
-    """Queues that ring when a message of this process becomes visible, so that nobody has to look often."""
+    """Queues that set an event when a message of this process becomes visible, so that a queue need not be read often."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -117,7 +118,7 @@ class QueueFunction:
         self._bell.set()
 
     async def end(self, within: float) -> None:
-        """Wait for the running messages, and give back those that have not ended then, so that the next process has them at once."""
+        """Wait for the running messages. Give back those that do not end in time, so that the next process gets them at once."""
         if self._running:
             await asyncio.wait(self._running, timeout=within)
         for task in list(self._running):
@@ -144,14 +145,14 @@ class QueueFunction:
             log.error("a message of %s could not be settled; it comes back", self._queue, exc_info=error, extra=extra)
 
     async def _work(self, message: Message) -> None:
-        """Have a message carried out, and delete it, give it back, or move it to the poison queue. Raises `StorageError`."""
+        """Carry out a message. Then delete it, give it back, or move it to the poison queue. Raises `StorageError`."""
         if message.dequeue_count > MOST_TRIES:
             # Its earlier tries ended with their process.
             await self._poison(message)
             return
         run = asyncio.create_task(self._invoke(self._queue, message))
         try:
-            # Renewed between waits, and not by a task of its own: a renewal never meets the final delete.
+            # Renewed between waits and not by a separate task, so that a renewal never runs at the same time as the final delete.
             while not (await asyncio.wait((run,), timeout=RENEW_EVERY))[0]:
                 await self._renew(message)
         except BaseException:
@@ -166,13 +167,13 @@ class QueueFunction:
         if message.dequeue_count >= MOST_TRIES:
             await self._poison(message)
         else:
-            await self._queues.renew(self._queue, message, lease=AGAIN_AFTER)
+            await self._queues.renew(self._queue, message, lease=RETRY_AFTER)
 
     async def _renew(self, message: Message) -> None:
         try:
             await self._queues.renew(self._queue, message, lease=LEASE)
         except StorageError as error:
-            # What runs goes on; the next renewal tries again.
+            # The message runs on; the next renewal tries again.
             log.warning("a message of %s was not renewed: %s", self._queue, error, extra={"action": "local_queue_failed"})
 
     async def _poison(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Parts of HTTP servers that pass requests on as the Functions host does: names of headers in lower case, bodies of an announced length."""
+"""Functions for HTTP servers that pass on requests as the Functions host does: header names in lower case, bodies of announced length."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiohttp import web
 from ..core.answered_hosts import AnsweredHosts
 
 FRAMING: Final = frozenset(("content-length", "transfer-encoding", "connection"))
-"""Headers that the server computes from the body: a second opinion of the app would break the framing."""
+"""Headers that the server computes from the body. Values from the app could contradict the body's length."""
 
 
 def make_request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
@@ -28,7 +28,7 @@ def refusal(request: web.BaseRequest, hosts: AnsweredHosts, advice: str) -> web.
 
 
 def body_length(request: web.BaseRequest) -> int:
-    """Return the announced length of the body. The host reads a body only if there is one: chunked bodies arrive empty."""
+    """Return the announced length of the body. The host reads a body only if its length is announced: chunked bodies arrive empty."""
     return int(request.headers.get("Content-Length", "0"))
 
 

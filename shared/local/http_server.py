@@ -1,4 +1,4 @@
-"""The one port of the service: API, dashboard, and the receiver with its page."""
+"""Answers all requests to the service on one port: API, dashboard, and the receiver with its page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_BODY: Final = 17_000_000
 """Largest body in bytes, a little more than the largest batch."""
 RECEIVER: Final = "/receiver"
 """Path of the receiver."""
-FRONT: Final = "/api/dashboard"
+FRONT_PAGE: Final = "/api/dashboard"
 """Page to which `/` leads."""
 LEAVE: Final = 2.0
 """Seconds that running requests get at the end."""
@@ -112,9 +112,9 @@ class LocalServer:
             return refused
         path = request.raw_path.partition("?")[0]
         if path == "/":
-            return web.Response(status=302, headers={"location": FRONT})
+            return web.Response(status=302, headers={"location": FRONT_PAGE})
         if path == RECEIVER or path.startswith(f"{RECEIVER}/"):
-            return self._kept_out(request) or await self._received.answer(request, path.removeprefix(RECEIVER), f"{RECEIVER}/")
+            return self._refused_to_others(request) or await self._received.answer(request, path.removeprefix(RECEIVER), f"{RECEIVER}/")
         if body_length(request) > MAX_BODY:
             too_long = web.Response(status=413)
             too_long.force_close()
@@ -131,10 +131,10 @@ class LocalServer:
             del headers[name]
         return web.Response(status=answer.status, body=answer.body, headers=headers)
 
-    def _kept_out(self, request: web.BaseRequest) -> web.Response | None:
-        """Return the refusal of a request to the receiver from elsewhere; None if it may pass.
+    def _refused_to_others(self, request: web.BaseRequest) -> web.Response | None:
+        """Return the refusal of a request to the receiver; None if it is answered.
 
-        The page shows payloads, so it asks for the key. Deliveries come from this process.
+        The page shows payloads, so it asks for the key. Deliveries come from this process, so other machines are refused.
         """
         if not self._key:
             return None

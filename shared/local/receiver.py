@@ -1,7 +1,7 @@
 """A receiver for deliveries, and the page that shows them as they arrive.
 
 It answers 204, and below `status/` the status that the path names: a channel with the URL `http://localhost:7071/receiver/status/503`
-always fails. GET shows the last hundred deliveries: a browser gets the page, others get JSON.
+always fails. GET shows the last hundred deliveries: a browser gets the page, other clients get JSON.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from ..core.clock import to_millis, to_text
 from .http_requests import send_continue
 
 KEPT: Final = 100
@@ -47,7 +48,8 @@ class ReceivedDeliveries:
         self._on_delivery = on_delivery
 
     async def answer(self, request: web.BaseRequest, path: str, base: str) -> web.Response:
-        """Answer a request. path: what follows the receiver's own path, '' or from a slash on. base: where the page's files are."""
+        """Answer a request. path: the rest of the path after the receiver's own, '' or with a leading slash. base: path of the
+        page's files."""
         if request.method in ("GET", "HEAD"):
             return self._shown(request, path.removeprefix("/"), base)
         await send_continue(request)
@@ -63,7 +65,7 @@ class ReceivedDeliveries:
         status = int(asked[1]) if asked else 204
         headers = request.headers
         delivery = {
-            "at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "at": to_text(to_millis(datetime.now(UTC))),
             "path": path or "/",
             "id": headers.get("ce-id"),
             "late_ms": headers.get("ce-tocsinlatems"),

@@ -1,4 +1,4 @@
-"""Senders that tell of each attempt."""
+"""Senders that report each attempt."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from ..delivery.channels.ports import OutgoingDelivery, Sender, Target, Verdict
 
 type OnAttempt = Callable[[Target, OutgoingDelivery, Verdict], object]
-"""Gets each attempt that has ended."""
+"""Called with each attempt that has ended."""
 
 
 class WatchedSenders(dict[str, Sender]):
-    """Senders by channel type. Each is made when it is used first, as those of `open_senders` are."""
+    """Senders by channel type. Each is made at its first use, like the senders of `open_senders`."""
 
     def __init__(self, senders: Mapping[str, Sender], on_attempt: OnAttempt) -> None:
         super().__init__()

@@ -35,14 +35,14 @@ from .stores import StoreChoice, open_store
 log = logging.getLogger(__name__)
 
 GRACE: Final = 1.0
-"""Seconds that running messages get at the end: a person waits."""
+"""Seconds that running messages get at the end. They are few, because a person waits for the end."""
 HERE: Final = "localhost, 127.0.0.0/8, ::1/128"
-"""The hosts beside public ones that channels may reach: those of this machine."""
+"""Hosts of this machine, which channels may reach in addition to public ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of the service. demo: that of tenant `demo`."""
+    """The keys of the service. demo: the key of tenant `demo`."""
 
     admin: str = LOCAL_ADMIN_KEY
     signing: str = LOCAL_SIGNING_KEY
@@ -69,7 +69,7 @@ class LocalService:
     """The service: `async with LocalService(options, on_attempt) as service`. `close` ends it in order."""
 
     def __init__(self, options: LocalOptions, on_attempt: OnAttempt = lambda target, delivery, verdict: None) -> None:
-        """on_attempt: gets each attempt at a delivery that has ended. Raises `PortTaken`, `UnsafeSettings`."""
+        """on_attempt: called with each attempt at a delivery that has ended. Raises `PortTaken`, `UnsafeSettings`."""
         self._options, self._on_attempt = options, on_attempt
         self._stack = AsyncExitStack()
         self._duties: list[asyncio.Task[None]] = []
@@ -114,7 +114,7 @@ class LocalService:
         queues = RingingQueues(storage.queues)
         storage = replace(storage, queues=queues)
         app = await self._open_app(settings, storage, clock)
-        # It closes the storage, too; closing that twice does no harm.
+        # It closes the storage too; closing that twice does no harm.
         self._stack.push_async_callback(app.close)
         if settings.emulated:
             await self._seed(app)
@@ -166,7 +166,7 @@ class LocalService:
         directory, own = app.directory, self._options.keys.demo
         await seed_demo(directory, own, self.receiver_url)
         if own != demo.KEY:
-            # A folder that was used with the public key before must not keep it.
+            # The folder may have been used with the public key before: revoke that one.
             with contextlib.suppress(Problem):
                 await directory.keys.revoke(demo.TENANT, prefix_of(demo.KEY))
         target = await directory.target(demo.TENANT, demo.CHANNEL)

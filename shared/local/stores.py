@@ -21,7 +21,7 @@ from . import demo
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
-    """folder: keeps the data. connection: that of an emulator or an account. account: name of an account. All empty: in memory."""
+    """The chosen storage: a folder, the connection string of an emulator or account, or the name of an account. All empty: in memory."""
 
     folder: Path | None = None
     connection: str = ""

@@ -1,4 +1,4 @@
-"""All tenants at a glance for the operator, the worst first.
+"""A summary of all tenants for the operator, the worst first.
 
 One summary serves all callers of a process. A read of it costs the index of unfinished shards once, the alarms of all fleets once, and two
 requests for each tenant; so it is reused for longer the more tenants there are.
@@ -35,20 +35,20 @@ from ..web.routes import Answer, Call, RouteGroup
 from .metrics.service import Metrics
 
 TTL: Final = 10.0
-"""Seconds for which a summary is reused at least."""
+"""Shortest time in seconds for which a summary is reused."""
 TTL_EACH: Final = 0.03
-"""Seconds for which it is reused for each tenant: a thousand tenants are read once in 30 seconds, at 70 requests to storage a second."""
+"""Seconds of reuse for each tenant: a thousand tenants are read once in 30 seconds, with 70 storage requests a second."""
 LONGEST_TTL: Final = 60.0
-"""Seconds for which it is reused at most: no more than `MOST_TENANTS` are read."""
+"""Longest time in seconds for which a summary is reused: at most `MOST_TENANTS` are read."""
 IN_FLIGHT: Final = 32
 MOST_TENANTS: Final = 2_000
 """Most tenants whose channels and dead events are read: those with open events first, then by name."""
 MOST_SHARDS: Final = 200
-"""Most unfinished shards with dead events that are read for the number of redriven ones."""
+"""Most unfinished shards with dead events whose redriven events are counted."""
 MOST_PAGES: Final = 3
 """Most pages of a tenant's finished shards with dead events, a thousand each."""
 MOST_BLOCKED: Final = 5
-"""Most blocked channels that are named of a tenant."""
+"""Most blocked channels of a tenant that are named."""
 
 type Urgency = Literal["urgent", "soon", "later", "none"]
 _RANKS: Final[tuple[Urgency, ...]] = ("urgent", "soon", "later", "none")
@@ -62,7 +62,7 @@ class BlockedOut(Strict):
 
 
 class TenantSummary(Strict):
-    """A tenant at a glance."""
+    """The summary of a tenant."""
 
     tenant: str
     urgency: Urgency = Field(
@@ -92,7 +92,7 @@ class TenantOverviewOut(Strict):
 
 
 class TenantReading(NamedTuple):
-    """What one tenant's rows say: its blocked channels by name, and its dead events of finished shards; partial if there are more."""
+    """One tenant's rows. blocked: its blocked channels by name. dead: dead events of finished shards; partial: True if there are more."""
 
     blocked: Mapping[str, HoldReason] = {}
     dead: int = 0
@@ -126,7 +126,7 @@ def worst_first(tenants: Iterable[TenantSummary]) -> list[TenantSummary]:
 
 
 class TenantOverview:
-    """Reads the summary of all tenants, and keeps it for a while. One per process."""
+    """Reads the summary of all tenants, and reuses it for a time. One per process."""
 
     def __init__(self, tables: Tables, fleet_tables: Tables, clock: Clock, metrics: Metrics) -> None:
         """fleet_tables: the tables with the fleets."""

@@ -80,7 +80,7 @@ class Looks:
     async def _look(self, at: Millis | None) -> Counter[str]:
         """Look at the index, and send wakes. at: time of the wake that looks; None for the timer.
 
-        Looks of one process come one after the other: those of the same time would send the same shards. Each reads the index in its own
+        Looks of one process run one after the other: two at the same time would send the same shards. Each reads the index in its own
         turn, because a filer may have trusted the wake that it serves.
         """
         async with self._turn:

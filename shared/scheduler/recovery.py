@@ -77,8 +77,8 @@ class ShardRecovery:
     async def run(self) -> None:
         """Look at the times of `RECOVER_AT`, counted from this call.
 
-        Stop after two looks in a row that find no shard: a process that died before this one has left none. Leave looks out as long as
-        none of the shards that were found can need one.
+        Stop after two looks in a row that find no shard: a process that died before this one has left none. Skip looks while none
+        of the shards that were found can need one.
         """
         began, empty = self._clock.monotonic(), 0
         self._began = self._clock.now()
@@ -191,8 +191,8 @@ class ShardRecovery:
 
 
 def recovers_from(wakes: Sequence[Millis]) -> Millis:
-    """Return the time from which a shard with one of these wake-ups can be asked for; 0 if there is none. Until then no look need be made:
-    the shards of processes that end meanwhile are found by the process that follows, or by the sweep."""
+    """Return the time from which a shard with one of these wake-ups can be asked for; 0 if there is none. Until then no look is needed:
+    the next process, or the sweep, finds the shards of processes that end in the meantime."""
     return min(wakes, default=timings.WAKE_EARLIEST) - timings.WAKE_EARLIEST
 
 

@@ -1,4 +1,4 @@
-"""What every part of the scheduler that stores, serves or changes shards works with."""
+"""The services that every part of the scheduler needs that stores, serves or changes shards."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .wakes.service import Wakes
 class ShardServices(NamedTuple):
     """One for each process and account.
 
-    searchable: returns the names of the labels that a tenant searches by. lines: the lines of ordering keys. wakes: asked for before each
-    shard's wake-up. mirror: for mirrored events; None without a second account. directory: tenants, their channels and settings. notify:
-    tells a tenant.
+    searchable: returns the names of the labels that a tenant searches by. lines: the queues of events with one ordering key. wakes:
+    requested before each shard's wake-up. mirror: for mirrored events; None without a second account. directory: tenants, their channels
+    and settings. notify: sends a notice to a tenant.
     """
 
     runner: AsyncRunner

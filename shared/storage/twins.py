@@ -1,4 +1,4 @@
-"""Decisions that the twins of the storage share: the conditions of a write, the order of keys, filters, and the form of a message."""
+"""Decisions that both twins of the storage share: the conditions of a write, the order of keys, filters, and the form of a message."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def plan_write(
 
 
 def taken_message(id: str, receipt: str, text: str, dequeue_count: int, inserted: Millis, until: Millis) -> Message:
-    """Return a message as its taker gets it. until: the time at which its lease ends."""
+    """Return a message as the receiver of a lease gets it. until: the time at which the lease ends."""
     meta = {
         "InsertionTime": _http_date(inserted),
         "ExpirationTime": "Fri, 31 Dec 9999 23:59:59 GMT",

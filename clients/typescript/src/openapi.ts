@@ -2965,7 +2965,7 @@ export interface components {
             /** @description True if not everything was counted: some figures are not exact. Otherwise left out. */
             incomplete?: boolean;
         };
-        /** @description A tenant at a glance. */
+        /** @description The summary of a tenant. */
         TenantSummary: {
             tenant: string;
             /** @description `urgent`: events are overdue or a fleet is in trouble; `soon`: dead events or a blocked channel; `later`: a fleet whose needs can wait. */

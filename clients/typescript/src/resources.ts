@@ -1,4 +1,4 @@
-// What is set up: channels, tenants, keys, calendars and fleets.
+// Resources that are set up and not sent: channels, tenants, keys, calendars and fleets.
 import type { Call, CallOptions } from "./call.js";
 import { Refused, Unreadable } from "./errors.js";
 import { document, name, pages, type Matching, type Schemas, type Send, type Tagged } from "./send.js";
@@ -25,7 +25,7 @@ export type Calendar = Schemas["CalendarOut"];
 export type Fleet = Schemas["FleetOut"];
 export type NewFleet = Schemas["FleetIn"];
 
-/** Fields to change, and members inside; null resets one. */
+/** Fields to change, and members of objects in them; null resets one. */
 export type Changes<T> = T extends readonly unknown[] ? T : T extends object ? { [K in keyof T]?: Changes<T[K]> | null } : T;
 
 /** Members of an answer that are no part of its definition. */
@@ -51,7 +51,7 @@ export function merged(stored: Members, named: Members): Members {
     if (isObject(value) && !WHOLE.includes(field)) {
       let inside = isObject(before) ? before : {};
       if (field === "headers") {
-        // The case of their names does not matter.
+        // The names of headers do not depend on case.
         const given = new Set(Object.keys(value).map((each) => each.toLowerCase()));
         inside = Object.fromEntries(Object.entries(inside).filter(([each]) => !given.has(each.toLowerCase())));
       }
@@ -65,7 +65,7 @@ function isObject(value: unknown): value is Members {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Change the named fields on the entity tag; begin again if another call has changed the same in between, at most five times. */
+/** Change the named fields on the entity tag; begin again if another call has changed the resource in between: five attempts in all. */
 export async function changeStored<T>(
   send: Send,
   kind: keyof typeof STATE,
@@ -79,7 +79,7 @@ export async function changeStored<T>(
     if (typeof etag !== "string") throw new Unreadable(`the answer to GET ${path} has no ETag header: a change could undo another one`);
     const stored = Object.fromEntries(Object.entries(answer).filter(([member]) => !STATE[kind].includes(member)));
     try {
-      // A try whose answer was lost changes the tag: the next round changes the same fields again.
+      // An attempt whose answer was lost changes the tag; the next attempt changes the same fields again.
       return document(await send({ method: "PUT", path, body: merged(stored, { ...changes }), ifMatch: etag, ...options }));
     } catch (error) {
       if (!(error instanceof Refused && error.status === 412) || tries === TRIES) throw error;
@@ -213,7 +213,7 @@ export class Keys {
     await this.#send(remove(`${ofTenant(this.#tenant)}/keys/${name(prefix)}`, options));
   }
 
-  /** Return what the client's own key permits. Any key may call this. */
+  /** Return the permissions of the client's own key. Any key may call this. */
   async own(options?: CallOptions): Promise<Schemas["OwnKeyOut"]> {
     return document(await this.#send({ method: "GET", path: "key", ...options }));
   }

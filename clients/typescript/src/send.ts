@@ -1,4 +1,4 @@
-// What the operations share: lists page by page, and answers as documents.
+// Functions that the operations share: they read lists page by page, and answers as documents.
 import type { Call, CallOptions, Reply } from "./call.js";
 import { Unreadable } from "./errors.js";
 import type { components } from "./openapi.js";
@@ -8,7 +8,7 @@ export type Send = (call: Call) => Promise<Reply>;
 /** An answer with its entity tag, for `ifMatch`. */
 export type Tagged<T> = T & { etag?: string };
 
-/** Only if the representation still has this entity tag. */
+/** Options of a change that is made only if the representation still has this entity tag. */
 export interface Matching extends CallOptions {
   ifMatch?: string | undefined;
 }

@@ -1,4 +1,4 @@
-"""`tocsin doctor`: what is wrong with a tenant, what that means, and the commands that mend it."""
+"""`tocsin doctor`: lists what is wrong with a tenant, what that means, and the commands that correct it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import typer
 
+from ...core.clock import to_millis, to_text
 from ..commands import add_commands
 from ..exits import Exit
 from ..failures import to_command_failure
@@ -16,9 +17,9 @@ from ..session import CommandSession, api_path
 from .status import is_operator, readiness
 
 _MOST: Final = 1_000
-"""Dead and retried events that are read, each."""
+"""Most dead events that are read, and most retried ones."""
 _MOST_DELIVERED: Final = 200
-"""Delivered events of the last hour that are read."""
+"""Most delivered events of the last hour that are read."""
 _MOST_SCHEDULES: Final = 10_000
 
 
@@ -53,12 +54,12 @@ def doctor(session: CommandSession) -> None:
 
 
 def present() -> datetime:
-    """Return the present time. The service takes times of its own; a difference of minutes does not matter here."""
+    """Return the present time of this machine. A difference of minutes from the service's clock does not matter here."""
     return datetime.now(UTC)
 
 
 def read_report(session: CommandSession) -> Any:
-    """Read what the key may see of a tenant."""
+    """Return the parts of a tenant that the key may see."""
     from ...client.errors import Refused
     from ..tenant_doctor import TenantReport
 
@@ -68,7 +69,7 @@ def read_report(session: CommandSession) -> Any:
         try:
             return read()
         except Refused as refused:
-            # A tenant that does not exist is not a part that the key may not see.
+            # Other refusals, such as that of a missing tenant, concern the whole report.
             if refused.status != HTTPStatus.FORBIDDEN:
                 raise
             denied[part] = to_command_failure(refused).title
@@ -76,7 +77,7 @@ def read_report(session: CommandSession) -> Any:
 
     name = session.app.tenant or session.get("key")["tenant"]
     now = present()
-    day, hour, soon = (_text(now + timedelta(minutes=minutes)) for minutes in (-1440, -60, 1))
+    day, hour, soon = (to_text(to_millis(now + timedelta(minutes=minutes))) for minutes in (-1440, -60, 1))
     stats = look("events", lambda: session.get("stats"))
     return TenantReport(
         name=name,
@@ -94,7 +95,3 @@ def read_report(session: CommandSession) -> Any:
         channels=look("channels", lambda: list(session.items(api_path("tenants", name, "channels")))),
         keys=look("keys", lambda: list(session.items(api_path("tenants", name, "keys")))),
     )
-
-
-def _text(at: datetime) -> str:
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -250,8 +250,8 @@ def doctor(session: CommandSession, fleet: Fleet) -> None:
         tocsin leases doctor web
         tocsin leases doctor web --json
     """
-    from ..doctor import FleetReport, examine
     from ..findings import print_findings
+    from ..fleet_doctor import FleetReport, examine_fleet
 
     found = session.get(api_path("fleets", fleet))
     report = FleetReport(
@@ -261,7 +261,7 @@ def doctor(session: CommandSession, fleet: Fleet) -> None:
         intents=session.get(api_path("fleets", fleet, "leases", "intents"))["items"],
         plan=session.send("POST", api_path("fleets", fleet, "leases", "plan"), {"dry_run": True}),
     )
-    findings = examine(report)
+    findings = examine_fleet(report)
     print_findings(session, findings, f"nothing is wrong with {fleet}")
     if any(each.how == "bad" for each in findings):
         raise typer.Exit(Exit.FAILED)

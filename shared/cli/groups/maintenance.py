@@ -331,7 +331,9 @@ def watch(
 def _print_change(session: CommandSession, event_id: str, what: str, before: str, after: str) -> None:
     from datetime import UTC, datetime
 
-    seen = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    from ...core.clock import to_millis, to_text
+
+    seen = to_text(to_millis(datetime.now(UTC)))
     if session.json:
         session.emit({"seen": seen, "event_id": event_id, "what": what, "before": before or None, "after": after})
         return

@@ -44,7 +44,7 @@ async def run_until_signal(
 ) -> int:
     """Return the exit code of `work`, or that of the signal that ended it, which is passed to `report`.
 
-    on_first: called with the first signal, before `work` ends. again: called with the exit code at a further one, while it ends.
+    on_first: called with the first signal, before `work` ends. again: called with the exit code at each further signal, while it ends.
     """
     received: list[int] = []
     task = asyncio.current_task()

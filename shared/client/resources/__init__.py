@@ -1,8 +1,8 @@
-"""What an administrator or a developer sets up, for both clients: channels, tenants, keys, calendars and fleets.
+"""Resources that are set up and not sent, for both clients: channels, tenants, keys, calendars and fleets.
 
-fields       definitions as arguments: the fields of channels, tenants and fleets
-definitions  the definition that an answer shows, merged with named fields
-model        answers
+fields       types of arguments: the fields of channels, tenants and fleets
+definitions  finds the definition in an answer, and merges named fields into it
+model        types of answers
 calls        one function per operation: builds the request, reads the answer
 changes      changes named fields of a stored definition on its entity tag
 blocking     Channels, Tenants, Keys, Calendars, Fleets of `Client`

@@ -1,4 +1,4 @@
-"""What is set up with a `Client`: channels, tenants, keys, calendars and fleets."""
+"""Channels, tenants, keys, calendars and fleets, set up with a `Client`."""
 
 from __future__ import annotations
 

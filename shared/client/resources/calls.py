@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
-from ..calls import ONE_SCHEDULE, PAGE, encode
+from ..calls import ONE_SCHEDULE, PAGE, encode, match_header
 from ..exchange import ApiCall, ApiReply, CallSteps, RetrySettings, json_reader, read_empty
 from ..model import AnswerPage, to_json_value
 from ..reading import reader_of
@@ -26,7 +26,7 @@ _OWN_KEY = json_reader(reader_of(model.OwnKey))
 
 def _described(kind: str, answer: dict[str, Any]) -> dict[str, Any]:
     """Return the answer with its definition as one member."""
-    return {**answer, "definition": definition(kind, {name: value for name, value in answer.items() if name != "etag"})}
+    return {**answer, "definition": definition(kind, _untagged(answer))}
 
 
 def _to_channel(answer: dict[str, Any]) -> model.Channel:
@@ -83,7 +83,7 @@ def put(kind: str, at: str, fields: Mapping[str, Any], if_match: str | None, que
     document = _document(kind, {name: value for name, value in fields.items() if value is not None})
     # With If-Match, a second try cannot know whether the first try changed the version.
     return ApiCall(
-        "PUT", at, _READERS[kind], query=query or {}, body=encode(document), headers=_if_match(if_match), repeatable=if_match is None
+        "PUT", at, _READERS[kind], query=query or {}, body=encode(document), headers=match_header(if_match), repeatable=if_match is None
     )
 
 
@@ -95,13 +95,13 @@ def change(kind: str, at: str, fields: Mapping[str, Any], retry_settings: RetryS
     read = ApiCall("GET", at, json_reader(lambda answer: Stored(definition(kind, _untagged(answer)), _tag(answer)), tagged=True))
 
     def write(document: Mapping[str, Any], tag: str) -> ApiCall[Any]:
-        return ApiCall("PUT", at, _READERS[kind], body=encode(document), headers=_if_match(tag))
+        return ApiCall("PUT", at, _READERS[kind], body=encode(document), headers=match_header(tag))
 
     return change_stored(read, write, lambda stored: merged(stored, named), retry_settings, chance)
 
 
 def delete(at: str, if_match: str | None) -> ApiCall[None]:
-    return ApiCall("DELETE", at, read_empty, headers=_if_match(if_match), repeatable=False)
+    return ApiCall("DELETE", at, read_empty, headers=match_header(if_match), repeatable=False)
 
 
 def channels(tenant: str | None, cursor: str | None) -> ApiCall[AnswerPage[model.Channel]]:
@@ -155,7 +155,7 @@ def get_calendar(name: str) -> ApiCall[model.Calendar]:
 
 def put_calendar(name: str, dates: Iterable[date], if_match: str | None) -> ApiCall[model.Calendar]:
     body = encode({"dates": [each.isoformat() for each in dates]})
-    headers = _if_match(if_match)
+    headers = match_header(if_match)
     return ApiCall("PUT", path("calendars", name), _CALENDAR, body=body, headers=headers, repeatable=if_match is None, slow=True)
 
 
@@ -194,7 +194,3 @@ def _untagged(answer: dict[str, Any]) -> dict[str, Any]:
 def _tag(answer: dict[str, Any]) -> str | None:
     tag: str | None = answer["etag"]
     return tag
-
-
-def _if_match(etag: str | None) -> dict[str, str]:
-    return {} if etag is None else {"if-match": etag}

@@ -1,4 +1,4 @@
-"""Changes named fields of what is stored, and keeps the others."""
+"""Changes named fields of a stored definition, and keeps all others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..errors import Changed, Unreadable
 from ..exchange import ApiCall, CallSteps, RetrySettings, exchange
 
 TRIES: Final = 5
-"""Number of times that a change begins again because another call has changed the same resource in between."""
+"""Attempts of a change, if other calls change the same resource in between."""
 
 
 class Stored(NamedTuple):
@@ -26,11 +26,11 @@ def change_stored[T](
     retry_settings: RetrySettings,
     chance: Callable[[], float],
 ) -> CallSteps[T]:
-    """Read the definition, change it and store it, unless another call has changed it in between: then begin again.
+    """Read the definition, change it and store it; begin again if another call has changed it in between.
 
     write: the call that stores a definition if the entity tag is still the stored one. It may be repeatable: a try whose answer was lost
-    changes the tag, and the next round changes the same fields again. Raises `NotFound` if there is nothing to change, `Changed` after
-    `TRIES` rounds, and `Unreadable` for an answer without an entity tag.
+    changes the tag, and the next attempt changes the same fields again. Raises `NotFound` if there is nothing to change, `Changed` after
+    `TRIES` attempts, and `Unreadable` for an answer without an entity tag.
     """
     for tries in range(1, TRIES + 1):
         stored = yield from exchange(read, retry_settings, chance)

@@ -1,4 +1,4 @@
-"""What is set up with an `AsyncClient`: channels, tenants, keys, calendars and fleets."""
+"""Channels, tenants, keys, calendars and fleets, set up with an `AsyncClient`."""
 
 from __future__ import annotations
 

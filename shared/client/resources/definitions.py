@@ -1,4 +1,4 @@
-"""Definitions: the part of an answer that a PUT takes, and named fields merged into it. Pure; the command uses the same."""
+"""Definitions: the part of an answer that a PUT takes, and the merge of named fields into it. Pure; the command uses it too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATE: Final = {
 }
 """Members of an answer that are no part of the definition."""
 _WHOLE: Final = frozenset({"retry", "per_key", "payload"})
-"""Objects whose members belong together, so that they are replaced as a whole; a payload is the user's."""
+"""Objects whose members belong together, so that they are replaced as a whole. A payload is one, because its content is the user's."""
 
 
 def definition(kind: str, answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def merged(stored: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any
         if isinstance(value, dict) and name not in _WHOLE:
             inside = before if isinstance(before, dict) else {}
             if name == "headers":
-                # The case of their names does not matter.
+                # The names of headers do not depend on case.
                 given = {each.lower() for each in value}
                 inside = {each: text for each, text in inside.items() if each.lower() not in given}
             found[name] = merged(inside, value)

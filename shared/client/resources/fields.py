@@ -1,6 +1,6 @@
-"""Definitions of channels, tenants and fleets, as arguments. None resets a field to its default in `set`, and is left out in `put`.
+"""The fields of channels, tenants and fleets, as arguments. In `set`, None resets a field to its default; in `put`, it is left out.
 
-A duration is a timedelta, or a text such as `PT15S`: so definitions that were read can be stored again. The reference of each field is
+A duration is a timedelta, or a text such as `PT15S`, so that a definition that was read can be stored again. The reference of each field is
 docs/reference/openapi.json.
 """
 
@@ -30,7 +30,7 @@ class OrderingKeyLimits(TypedDict, total=False):
     ordered: bool
     """True: one at a time, in the order of due times."""
     failed_blocks: bool
-    """If ordered: while an event waits for a retry, those behind it wait too."""
+    """If ordered: while an event waits for a retry, the events after it wait too."""
 
 
 class LongWorkFields(TypedDict, total=False):
@@ -47,7 +47,7 @@ class ChannelFields(TypedDict, total=False):
     url: str
     """http: the address that gets the deliveries."""
     headers: Mapping[str, str | None] | None
-    """http and fleet. Their values are not shown again; `***` keeps the stored value."""
+    """http and fleet. Answers mask their values; `***` keeps the stored value."""
     timeout: Duration | None
     """http and fleet: longest time for an answer."""
     answers: Literal["failed", "all", "none"] | None
@@ -59,7 +59,7 @@ class ChannelFields(TypedDict, total=False):
     long_work: LongWorkFields | None
     entra_audience: str | None
     fleet: str
-    """fleet: the fleet whose servers get the deliveries, each those of its partitions."""
+    """fleet: the fleet whose servers get the deliveries; each server gets those of its partitions."""
     path: str | None
     """fleet: the path at each server."""
     queue: str
@@ -143,7 +143,7 @@ class TenantFields(TypedDict, total=False):
 
 
 class FleetProfile(TypedDict):
-    """The heartbeat interval of servers, the validity of a heartbeat, and the silence after which others take over."""
+    """The heartbeat interval of servers, the validity of a heartbeat, and the silence after which another server takes over."""
 
     beat: Duration
     validity: Duration
@@ -268,4 +268,4 @@ DURATIONS: Final = {
         }
     ),
 }
-"""Paths of the durations in each definition; those in lists and by name are under the path of the list or object."""
+"""Paths of the durations in each definition. Those in a list, or under names of the user, have the path of the list or object."""

@@ -1,6 +1,6 @@
 """Answers about channels, tenants, keys, calendars and fleets. Unknown members of a newer service are ignored.
 
-A `definition` is what `put` takes again, with its durations as text. Secrets are not in the text of an object.
+`put` takes a `definition` again; its durations are text. The text of an object (`repr`) has no secrets.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Channel:
 
 @answer
 class RotatedSecret:
-    """A channel's new webhook secret, which only this answer has. previous_until: until then the previous one is valid."""
+    """A channel's new webhook secret, which only this answer has. previous_until: the time until which the previous one is valid."""
 
     secret: str = field(repr=False)
     previous_until: datetime | None = None
@@ -89,7 +89,7 @@ class NewKey(Key):
 
 @answer
 class OwnKey:
-    """What the client's own key permits. tenant: None for the admin key of the app's settings."""
+    """The permissions of the client's own key. tenant: None for the admin key of the app's settings."""
 
     prefix: str
     scopes: tuple[str, ...]
@@ -112,9 +112,9 @@ class Resizing:
     before: int
     """Partitions of the generation before."""
     closed: int
-    """Those of the generation before that no server owns any more."""
+    """Partitions of the generation before that no server owns any more."""
     opened: int
-    """Those of the new generation that can be claimed."""
+    """Partitions of the new generation that can be claimed."""
 
 
 @answer

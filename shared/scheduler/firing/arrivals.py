@@ -165,7 +165,7 @@ def _tell(arrival: Arrival, result: str | StorageError | None) -> None:
 
 
 def no_arrivals(shard: str) -> Arrivals:
-    """Return the arrivals of a shard at which none arrive: this process did not open it."""
+    """Return closed arrivals without entries, for a shard that this process did not open."""
     none = Arrivals(shard, 0, 0, ())
     none.close()
     return none

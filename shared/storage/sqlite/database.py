@@ -1,4 +1,4 @@
-"""The database of a folder. One thread works on it, and the event loop never waits for the disk."""
+"""The database of a folder. One thread uses it, so that the event loop never waits for the disk."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FILE: Final = "tocsin.sqlite"
 FORM: Final = 1
 """Number of the schema."""
 MARK: Final = 0x70C51
-"""Marks the file as one of Tocsin's (`application_id`)."""
+"""`application_id` of the file, which marks it as a file of Tocsin."""
 MOST_SHARED: Final = 64
 """Most calls that share a transaction."""
 VERSIONS_PER_RUN: Final = 10**9
-"""Distance of the first numbers of two processes, so that no version of a row occurs twice."""
+"""Distance between the first version numbers of two runs, so that no number is given twice."""
 
 _SCHEMA: Final = """
 CREATE TABLE names (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, name TEXT NOT NULL, UNIQUE (kind, name));
@@ -40,7 +40,7 @@ CREATE INDEX messages_visible ON messages (queue, visible, turn);
 """
 
 type Work[T] = Callable[[sqlite3.Connection], T]
-"""One call. It must have made all its decisions before it changes anything, and raises `StorageError` only before that."""
+"""One call. It decides everything before it changes anything, and raises `StorageError` only before its first change."""
 
 
 class FolderRefused(TocsinError):
@@ -61,7 +61,10 @@ class _Asked(NamedTuple):
 
 
 class Database:
-    """The database of one folder. It belongs to one event loop and one process: a second one is refused, also after a kill."""
+    """The database of one folder. It belongs to one event loop and one process.
+
+    A second process is refused until the first one has ended, even by a kill.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Open the folder, and create it if it does not exist. Raises `FolderRefused`."""
@@ -80,7 +83,7 @@ class Database:
         self._thread.start()
 
     def next_version(self) -> int:
-        """Return a number that no version of a row and no receipt of this folder has had. Called by the thread."""
+        """Return a number that no row version and no receipt of this folder has had. Called by the thread."""
         return next(self._versions)
 
     async def read[T](self, work: Work[T]) -> T:
@@ -118,7 +121,7 @@ class Database:
         return await answer
 
     def _serve(self) -> None:
-        """Carry out calls until `close`: those that have come meanwhile in one transaction."""
+        """Carry out calls until `close`; all calls that wait share one transaction."""
         ending = False
         while not ending:
             batch: list[_Asked] = []
@@ -135,7 +138,7 @@ class Database:
             if batch:
                 outcomes = self._carry_out(batch)
                 with contextlib.suppress(RuntimeError):
-                    # The loop may have ended without closing the storage; then nobody waits.
+                    # The loop may have ended without closing the storage; then no caller waits.
                     batch[0].loop.call_soon_threadsafe(_settle, batch, outcomes)
         self._connection.close()
 
@@ -164,7 +167,7 @@ class Database:
 def _settle(batch: list[_Asked], outcomes: list[Any]) -> None:
     for asked, outcome in zip(batch, outcomes, strict=True):
         if asked.answer.done():
-            # Its caller was cancelled.
+            # The caller was cancelled.
             continue
         if isinstance(outcome, Exception):
             asked.answer.set_exception(outcome)
@@ -173,7 +176,7 @@ def _settle(batch: list[_Asked], outcomes: list[Any]) -> None:
 
 
 def _open(folder: Path) -> sqlite3.Connection:
-    """Return the connection, which no other process has until it is closed. Raises `FolderRefused`."""
+    """Return a connection with an exclusive lock on the file. Raises `FolderRefused`."""
     try:
         # Payloads and hashes of keys are in it.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -196,7 +199,7 @@ def _open(folder: Path) -> sqlite3.Connection:
 
 
 def _begin(connection: sqlite3.Connection) -> tuple[int, dict[tuple[str, str], int]]:
-    """Create the schema in a new file, and end the leases of the processes before this one, none of which lives.
+    """Create the schema in a new file, and end the message leases of earlier processes, which have all ended.
 
     Returns the number of this run, and those of tables and queues. Raises `FolderRefused`.
     """

@@ -18,7 +18,7 @@ _KIND: Final = "queue"
 
 
 class FolderQueues:
-    """Queues in a folder; implements `ports.Queues`. The leases of a process end with it: the next one takes its messages at once."""
+    """Queues in a folder; implements `ports.Queues`. The leases of a process end with it, so the next process gets its messages at once."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database, self._clock = database, clock
@@ -37,7 +37,7 @@ class FolderQueues:
 
         def change(connection: sqlite3.Connection) -> None:
             now = self._clock.now()
-            # The service knows whole seconds; rounding up keeps a message from coming early.
+            # The service has whole seconds. Rounding up keeps a message from becoming visible too early.
             visible = now + limits.whole_seconds(visible_in) * 1000
             sql = "INSERT INTO messages (queue, text, inserted, visible, turn) VALUES (?, ?, ?, ?, ?)"
             connection.execute(sql, (number, raw, now, visible, self._database.next_version()))
@@ -117,6 +117,6 @@ class FolderQueues:
 
 
 def _held(message: Message) -> tuple[int, int]:
-    """Return the numbers of a message and of its receipt; -1 for one that this store has not given."""
+    """Return the numbers of a message and of its receipt; -1 if this store has not given it out."""
     id, receipt = message.id[1:], message.receipt[1:]
     return int(id) if id.isdecimal() else -1, int(receipt) if receipt.isdecimal() else -1

@@ -21,14 +21,14 @@ _KIND: Final = "table"
 
 
 def _key(text: str) -> bytes:
-    """Return a row key as bytes that sort as the service sorts it, by UTF-16 unit."""
+    """Return a row key as bytes in the sort order of the service, by UTF-16 unit."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 class FolderTables:
     """Tables in a folder; implements `ports.Tables`.
 
-    `clock` gives timestamps, and `read_at` cut to whole seconds. `server_time` is given the ETags of each write. `transactions` counts
+    `clock` gives timestamps, and `read_at` in whole seconds. `server_time` is given the ETags of each write. `transactions` counts
     calls and rows under the names that the Azure adapter uses.
     """
 
@@ -48,7 +48,7 @@ class FolderTables:
         return now - now % 1000
 
     async def get(self, table: str, pk: str, rk: str) -> Row | None:
-        """The row, or None. Raises `Rejected`."""
+        """Return the row, or None. Raises `Rejected`."""
         limits.check_key("PartitionKey", pk)
         limits.check_key("RowKey", rk)
         number = self._number(table)
@@ -74,7 +74,7 @@ class FolderTables:
         limit: int = MAX_PAGE,
         cursor: str | None = None,
     ) -> Page:
-        """One page of the partition, see `ports.Tables.query`. Raises `Rejected`."""
+        """Return one page of the partition, see `ports.Tables.query`. Raises `Rejected`."""
         limits.check_limit(limit)
         limits.check_key("PartitionKey", pk)
         holds = holding(where) if where else None

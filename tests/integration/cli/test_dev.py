@@ -50,7 +50,7 @@ def test_dashboard_document_and_page_of_the_receiver_answer_on_the_same_port(tmp
         assert client.get("/nothing").status_code == 404
 
 
-def test_a_web_page_whose_name_leads_to_this_machine_gets_no_answer(tmp_path: Path) -> None:
+def test_a_request_for_another_host_name_is_refused(tmp_path: Path) -> None:
     with LocalProcess(tmp_path) as service:
         assert httpx.get(f"{service.url}/receiver", headers={"host": "evil.example"}, trust_env=False, timeout=DEADLINE).status_code == 403
 

@@ -83,7 +83,7 @@ print(json.dumps([bare, receiving, calling, loaded(), missing, tocsin.__file__, 
 """
 MOST_MODULES = 150
 
-# What an application does with the bare package.
+# The calls of an application with the bare package.
 USED = """
 import base64, hmac, time
 from datetime import timedelta
@@ -110,7 +110,7 @@ CheckpointParticipant("search", "s7", "https://app.example", "a-demo-key", healt
 print("used")
 """
 
-# What a node does with the extra `node`.
+# The calls of a node with the extra `node`.
 KEPT_LEASES = """
 from tocsin.leases import FencedBatch, HttpTables, LeaseKeeper
 tables = HttpTables.from_connection_string("UseDevelopmentStorage=true")
@@ -119,7 +119,7 @@ tables.close()
 print("kept")
 """
 
-# What is missing, and how it is installed.
+# The errors that name a missing package and its extra.
 WITHOUT_EXTRAS = """
 def asked(action):
     try:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import typer
 
-from shared.cli.doctor import FleetReport, examine
 from shared.cli.exits import Exit
+from shared.cli.fleet_doctor import FleetReport, examine_fleet
 from shared.cli.groups import status
 from shared.cli.groups.maintenance import changes, comparable_state
 from shared.cli.groups.status import list_needs
@@ -149,7 +149,7 @@ def test_doctor_names_each_finding_and_puts_bad_ones_first() -> None:
     intents = [{"verb": "offline", "target": 1}, {"verb": "drain", "target": "s4"}]
     plan = {"unplaced": [{"partition": 7, "reason": "prohibited"}]}
     fleet = {"name": "web", "servers": {"minimum": 1, "spare": 2}, "resizing": {"partitions": 8}}
-    found = examine(FleetReport(fleet=fleet, stale=stale, nodes=nodes, intents=intents, plan=plan))
+    found = examine_fleet(FleetReport(fleet=fleet, stale=stale, nodes=nodes, intents=intents, plan=plan))
     assert [each.how for each in found] == sorted((each.how for each in found), key=lambda how: how != "bad")
     told = "\n".join(each.what for each in found)
     parts = (

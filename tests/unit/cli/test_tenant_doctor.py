@@ -264,7 +264,7 @@ def test_a_key_is_a_finding_from_a_week_before_its_end() -> None:
     create = """tocsin tenants keys create shop --scope agent --fleet web --node s1 --note 'it'"'"'s s1'"'"'s'"""
     assert soon.run == (create,) and " expires at " in soon.what
     [past] = ending(seconds=-1)
-    assert past.run == (create, "tocsin tenants keys revoke shop tsn_a") and "last used 2027-01-14" in past.means
+    assert past.run == (create, "tocsin tenants keys revoke shop tsn_a") and "last used on 2027-01-14" in past.means
 
 
 def test_missed_schedules_and_fleets_in_need_are_found() -> None:

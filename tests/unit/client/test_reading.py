@@ -144,7 +144,7 @@ def test_a_type_that_answers_do_not_have_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1,]", b"\xff\xfe", b'"\\ud800"', b"[" * 100_000, b'{"a":' * 100_000])
-def test_what_is_no_usable_json_is_a_value_error(text: bytes) -> None:
+def test_unusable_json_is_a_value_error(text: bytes) -> None:
     with pytest.raises(ValueError):
         read_json(text)
 

@@ -1,4 +1,4 @@
-"""What outlasts a validity does so for any two clocks within the assumed drift."""
+"""`outlasting` holds for any two clocks within the assumed drift."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All tenants at a glance, the worst first."""
+"""The summary of all tenants, the worst first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def look(world: World, query: str = "", after: float = 31) -> dict[str, Any]:
-    """Return the overview as it is once no former summary is reused."""
+    """Return the overview at a time at which no earlier summary is reused."""
     await world.clock.advance(after)
     answer = await world.admin.get(OVERVIEW + query)
     assert answer.status == 200, answer
@@ -55,7 +55,7 @@ async def let_die(world: World, client: Client, number: int = 1) -> list[str]:
     return died
 
 
-async def test_tenants_without_worries_are_listed_quietly_by_name(world: World) -> None:
+async def test_tenants_without_trouble_are_listed_by_name(world: World) -> None:
     await world.tenant("acme")
     found = await look(world)
     assert [each["tenant"] for each in found["items"]] == ["acme", "demo"]
@@ -152,7 +152,7 @@ async def test_calls_share_one_summary_and_many_tenants_are_read_less_often(worl
     assert (await look(world, after=20))["read_at"] != found["read_at"]
 
 
-async def test_a_summary_reads_two_rows_of_requests_for_each_tenant(world: World) -> None:
+async def test_a_summary_makes_two_requests_for_each_tenant(world: World) -> None:
     await look(world)
     queries = []
     for name in ("a", "b"):

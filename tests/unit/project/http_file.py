@@ -1,4 +1,4 @@
-"""Reads `test.http`: the form of the REST Client of VS Code, of which the file uses a part."""
+"""Reads `test.http`, which uses a part of the format of VS Code's REST Client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _METHODS = "GET|POST|PUT|PATCH|DELETE"
 
 @dataclass(frozen=True)
 class Request:
-    """A request of the file, with its variables still in it."""
+    """A request of the file, before its variables are replaced."""
 
     title: str
     method: str
@@ -20,12 +20,12 @@ class Request:
     headers: Mapping[str, str]
     body: str
     expected: tuple[int, ...]
-    """The status of the first run, and those that a second run may get too."""
+    """The statuses that it may get, that of the first run first."""
     name: str = ""
     wait: float = 0.0
     """Seconds to wait before it is sent."""
     shows: str = ""
-    """A text that the answer has."""
+    """A text that the answer contains."""
 
 
 def parse(text: str) -> tuple[dict[str, str], list[Request]]:

@@ -46,12 +46,12 @@ def test_every_target_that_is_named_exists(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FORMS, ids=title)
-def test_files_of_yaml_parse(path: Path) -> None:
+def test_yaml_files_parse(path: Path) -> None:
     assert isinstance(yaml.safe_load(path.read_text()), dict)
 
 
 @pytest.mark.parametrize("path", SETTINGS, ids=title)
-def test_files_of_json_parse(path: Path) -> None:
+def test_json_files_parse(path: Path) -> None:
     assert isinstance(json.loads(path.read_text()), dict)
 
 
@@ -129,7 +129,7 @@ def broken(name: str) -> list[str]:
     return [name for name, is_broken in faults.items() if is_broken]
 
 
-def test_the_files_are_as_the_editor_is_told() -> None:
+def test_files_follow_the_editor_settings() -> None:
     assert {name: found for name in tracked() if (found := broken(name))} == {}
     assert properties("shared/core/version.py") | {"x": ""} == {**properties("a.py"), "x": ""}
     assert (
@@ -145,12 +145,12 @@ def test_addresses_are_the_placeholders_of_the_project(name: str) -> None:
     assert all(url.startswith(project["repository"]) for url in re.findall(r"https?://\S*git\S+", text))
 
 
-def test_reports_of_weaknesses_have_an_address() -> None:
+def test_reports_of_vulnerabilities_and_conduct_have_an_address() -> None:
     contact = PYPROJECT["tool"]["tocsin"]["contact"]
     assert all(f"<{contact}>" in (ROOT / name).read_text() for name in ("SECURITY.md", "CODE_OF_CONDUCT.md"))
 
 
-def test_the_layers_are_those_that_are_checked() -> None:
+def test_the_described_layers_are_those_that_lint_checks() -> None:
     [layers] = [each["layers"] for each in PYPROJECT["tool"]["importlinter"]["contracts"] if each["name"] == "Layers"]
     block = (ROOT / "CONTRIBUTING.md").read_text().split("```")[1]
     named = [name for line in block.strip().splitlines() for name in re.findall(r"[a-z]+", re.split(r" {2,}", line)[0])]
@@ -160,7 +160,7 @@ def test_the_layers_are_those_that_are_checked() -> None:
 COMPATIBILITY = (ROOT / "docs" / "reference" / "compatibility.md").read_text()
 
 
-def test_the_versions_that_are_promised_are_those_of_the_package() -> None:
+def test_promised_versions_are_those_of_the_package() -> None:
     versions = [each.rpartition(" ")[2] for each in PYPROJECT["project"]["classifiers"] if re.search(r"Python :: 3\.\d+$", each)]
     assert f"the wheel runs on {' and '.join(versions)};" in COMPATIBILITY
     for name in ("docs/reference/openapi.json", "clients/typescript/package.json"):
@@ -170,7 +170,7 @@ def test_the_versions_that_are_promised_are_those_of_the_package() -> None:
     assert engines == {"node": ">=20"} and "Node.js 20 or newer" in COMPATIBILITY
 
 
-def test_the_modules_whose_names_are_kept_are_those_whose_names_are_tested() -> None:
+def test_modules_with_stable_names_have_a_test_of_their_names() -> None:
     from tests.unit.test_public_names import NAMES
 
     [row] = [line for line in COMPATIBILITY.splitlines() if line.startswith("| wheel |")]

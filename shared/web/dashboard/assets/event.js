@@ -1,4 +1,4 @@
-// One event in a dialog: its state, its story as a time-line, and what may be done with it.
+// One event in a dialog: its state, its history as a time-line, and its actions.
 
 import { Refused, call, enc } from "./api.js";
 import { copyAs, reads } from "./copy.js";
@@ -26,7 +26,7 @@ const heldText = (held) => held && [badge("held", "warn"), " ", own(held.reason)
 const other = (ctx, id, changed) => id && el("button", { type: "button", class: "link", onclick: () => showEvent(ctx, id, changed) }, id);
 
 function about(ctx, event, changed) {
-  // Everything with a time of its own stands in the time-line.
+  // The time-line shows everything that has a time of its own.
   return facts([
     ["state", [stateBadge(event), event.held ? [" ", heldText(event.held)] : ""]], ["due", moment(event.due)], ["late", event.late_ms !== undefined && event.late_ms !== null ? span(event.late_ms) : null], ["error", event.error && own(event.error)],
     ["channel", event.channel && own(event.channel)], ["expires", event.expires], ["ordering key", event.ordering_key && own(event.ordering_key)], ["durability", event.durability], ["target", event.target && own(`${event.target.method} ${event.target.path ?? ""}`)],

@@ -1,11 +1,11 @@
-// JSON as text: the service delivers a payload as it was written, so it is never read into numbers and written again.
+// JSON as text: the service delivers a payload as it was written, so its numbers are never parsed and formatted again.
 
 const SPACE = /[ \t\n\r]*/y;
 const TOKEN = /[{}[\],:]|"(?:[^"\\\u0000-\u001f]+|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\d.])|true|false|null/y;
 const WANTED = { value: "a value", first: "a value or ]", key: 'a name in double quotes', "first key": 'a name in double quotes or }', colon: "a colon (:)", more: "a comma or the closing bracket", end: "the end of the text" };
 const OPENS = { "{": "first key", "[": "first" };
 
-/** A text that is not JSON. `message` says where and what was expected. */
+/** Thrown for a text that is not JSON. `message` says where, and what was expected. */
 export class NotJson extends Error {}
 
 function fault(text, at, wants) {
@@ -86,10 +86,10 @@ export function member(text, name) {
 }
 
 const UNSEEN = /[\p{C}\p{Zl}\p{Zp}]/gu;
-/** Return true for a text with characters that are invisible or direct the text around them. */
+/** Return true for a text with invisible characters, or characters that change the direction of the text around them. */
 export const unseen = (text) => text.search(UNSEEN) >= 0;
 const units = (text) => Array.from({ length: text.length }, (_, at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, "0")}`).join("");
-/** Return a compact JSON text whose invisible characters are escaped: it means the same, and stays one line. */
+/** Return a compact JSON text with escapes for invisible characters: the same value, in one line. */
 export const visible = (text) => compact(text).replace(UNSEEN, units);
 
 const SHORT = { "\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t" };

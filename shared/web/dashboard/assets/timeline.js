@@ -1,4 +1,4 @@
-// The story of an event as a time-line: stored, due, what it waited for, its attempts with their answers, its end and its callback.
+// The history of an event as a time-line: stored, due, what it waited for, its attempts with their answers, its end and its callback.
 
 import { Refused, call, enc, present } from "./api.js";
 import { badge, el, facts, own, plural, span } from "./dom.js";
@@ -37,7 +37,7 @@ export function stepsOf(event, callback, link, now = present()) {
     step(ms(each.at), [`Attempt${number}: `, each.status ? `${each.status} ` : "", text], kind, each.error && own(each.error), `took ${span(each.took_ms)}`, answer(each.answer));
   });
   if (event.work) step(ms(event.work.last_heartbeat) ?? ms(event.work.since), "The receiver works on it", "planned", plural(event.work.heartbeats, "heartbeat"), `silence until its deadline ${distance(ms(event.work.deadline), now)} is a failed attempt`);
-  // What is yet to come stands behind what was.
+  // Future steps come after past ones.
   if (event.held) step(event.held.since ? ms(event.held.since) : null, "Waits now", "warn", ["held: ", heldText(event.held)], event.held.until && `${distance(ms(event.held.until), now)} it may be tried`);
   if (event.next_attempt) step(ms(event.next_attempt), "Next attempt", "planned");
   const last = attempts.at(-1);
@@ -78,7 +78,7 @@ export function timeline(ctx, event, link) {
       callback = found;
       draw();
     }, (error) => {
-      // It may have been removed; its id is shown.
+      // The callback may have been removed; its id is shown.
       if (!(error instanceof Refused)) throw error;
     });
   }

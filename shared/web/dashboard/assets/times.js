@@ -1,4 +1,4 @@
-// Durations, and times of any time zone: what a person writes and reads, and what the API takes.
+// Durations, and times of any time zone: the forms that a person writes and reads, and the form that the API takes.
 
 import { present } from "./api.js";
 import { el, span } from "./dom.js";
@@ -60,7 +60,7 @@ function clockAt(ms, zone) {
   return { at: Date.UTC(year, month - 1, day, hour, minute, second), weekday: parts.weekday };
 }
 
-/** Return by how many ms the clock of a zone is ahead of UTC. */
+/** Return the ms by which the clock of a zone is ahead of UTC. */
 export const ahead = (ms, zone) => clockAt(ms, zone).at - Math.floor(ms / 1000) * 1000;
 
 /** Return a difference from UTC as text, such as UTC+01:00. */
@@ -94,7 +94,7 @@ export function timeIn(local, zone) {
   return { at: high, change: "gap" };
 }
 
-/** Return what a change of the clock does to a local time (09:00) in words; an empty text without one. `real`: the local time instead. */
+/** Return a sentence about the effect of a clock change on a local time (09:00); an empty text without a change. `real`: the local time that replaces it. */
 export function changeText(change, local, real) {
   if (change === "gap") return `The clocks go forward on this day: ${local} does not exist, so it is ${real}.`;
   return change === "fold" ? `The clocks go back on this day: ${local} comes twice, and this is the first.` : "";
@@ -106,7 +106,7 @@ export function distance(ms, now = present()) {
   return ms > now ? `in ${span(ms - now)}` : `${span(now - ms)} ago`;
 }
 
-// -- the zone in which the page tells times in dialogs
+// -- the zone in which dialogs show times
 
 let chosen = HERE;
 export const chosenZone = () => chosen;

@@ -209,7 +209,7 @@ CHANNEL |= {"flow": {"breaker": "closed"}, "timeout": "PT9S"}
 
 
 class Answers:
-    """A client whose requests get these answers, the last one again and again."""
+    """A client whose requests get these answers, and then the last one repeatedly."""
 
     def __init__(self, *answers: httpx.Response | Exception) -> None:
         self.sent: list[tuple[str, Any]] = []
@@ -245,7 +245,7 @@ def test_set_changes_nothing_where_the_entity_tag_was_lost() -> None:
 
 
 @pytest.mark.parametrize("call", [lambda c: c.channels.rotate("x"), lambda c: c.keys.create(["read"]), lambda c: c.channels.delete("x")])
-def test_what_would_have_another_effect_the_second_time_is_sent_once(call: Callable[[tocsin.Client], Any]) -> None:
+def test_calls_that_are_not_idempotent_are_sent_once(call: Callable[[tocsin.Client], Any]) -> None:
     answers = Answers(httpx.ReadTimeout("slow"))
     with pytest.raises(tocsin.Unreachable) as lost:
         call(answers.client)
@@ -309,7 +309,7 @@ def test_an_answer_of_another_server_is_unreadable(body: Any) -> None:
         list(client.channels.list())
 
 
-def test_members_of_a_newer_service_are_borne() -> None:
+def test_members_of_a_newer_service_are_ignored() -> None:
     found = Answers(httpx.Response(200, json={**CHANNEL, "flow": {"breaker": "closed", "new": 1}, "new": 1})).client.channels.get("x")
     assert found.definition["timeout"] == "PT9S" and found.etag is None
 

@@ -1,4 +1,4 @@
-"""The database of a folder: what is acknowledged survives a kill, transactions are whole, and one process has the folder."""
+"""The database of a folder: acknowledged writes survive a kill, transactions are atomic, and only one process can open the folder."""
 
 from __future__ import annotations
 

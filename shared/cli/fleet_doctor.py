@@ -31,7 +31,7 @@ class FleetReport:
         return str(self.fleet["name"])
 
 
-def examine(report: FleetReport) -> list[Finding]:
+def examine_fleet(report: FleetReport) -> list[Finding]:
     """Return the findings, bad ones first."""
     served = [*_partitions(report), *_servers(report)] if report.stale["servers"].get("used", True) else _without_servers(report)
     found = [*served, *_controls(report), *_fault_domains(report), *_others(report)]
