@@ -44,7 +44,7 @@ def dev(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of API, dashboard and receiver. 0 chooses a free one.")] = 7071,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help=_HOST_HELP)] = "localhost",
     data: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Keep the data in this folder. Without it, nothing is kept.")] = None,
-    storage: Annotated[str | None, typer.Option(metavar="STORAGE", help=_STORAGE_HELP)] = None,
+    storage: Annotated[str | None, typer.Option(metavar="ACCOUNT", help=_STORAGE_HELP)] = None,
     json: Annotated[bool, typer.Option("--json", help="Report in lines of JSON.")] = False,
 ) -> None:
     """Run the whole service in one process: API, dashboard, and a receiver that shows what arrives.

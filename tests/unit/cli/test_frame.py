@@ -93,7 +93,24 @@ def test_help_names_what_each_option_takes(capsys: pytest.CaptureFixture[str], p
 
 
 VALUES = {
-    *("ACCOUNT", "ACTION", "AUDIENCE", "CALENDAR", "CHANNEL", "CRON", "DATE", "DURATION", "FILE", "FLEET", "HOST", "ID", "JSON", "KEY"),
+    *(
+        "ACCOUNT",
+        "ACTION",
+        "ADDRESS",
+        "AUDIENCE",
+        "CALENDAR",
+        "CHANNEL",
+        "CRON",
+        "DATE",
+        "DURATION",
+        "FILE",
+        "FLEET",
+        "FOLDER",
+        "HOST",
+        "ID",
+        "JSON",
+        "KEY",
+    ),
     *("N", "NAME", "NODE", "PATH", "PREFIX", "PROFILE", "QUEUE", "REASON", "SCOPE", "SECONDS", "SERVER", "STATE", "STATUS", "TENANT"),
     *("CHANGE", "CONDITION", "HOLDER", "TEXT", "TIME", "TIMEZONE", "TYPE", "URL", "VERSION"),
 }
