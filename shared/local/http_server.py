@@ -79,8 +79,6 @@ def _bound(host: str, port: int, family: socket.AddressFamily) -> socket.socket:
     except OSError as failure:
         text = f"cannot listen on {host}, port {port}: {failure.strerror or failure}"
         raise PortTaken(text, address=failure.errno not in (errno.EADDRINUSE, errno.EACCES)) from None
-    except TypeError:
-        raise PortTaken(f"cannot listen on {host!r}: it is no address", address=True) from None
 
 
 def _answers(host: str, port: int) -> bool:

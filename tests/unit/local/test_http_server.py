@@ -118,8 +118,7 @@ async def test_what_was_received_is_shown_as_json_that_no_browser_takes_for_some
         assert [later.headers.get(name) for name in names] == ["application/json; charset=utf-8", "nosniff", "no-store", None]
 
 
-@pytest.mark.parametrize("host", ["", "\ud800"])
-def test_an_address_that_is_none_is_refused_and_not_taken_for_all_addresses(host: str) -> None:
+def test_an_empty_address_is_refused_and_not_taken_for_all_addresses() -> None:
     with pytest.raises(PortTaken, match="cannot listen") as refused:
-        listen(host, 0)
+        listen("", 0)
     assert refused.value.address
