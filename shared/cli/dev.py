@@ -71,6 +71,8 @@ def dev(
         status = asyncio.run(_run(options, _Report(as_json=json)))
     except PortTaken as taken:
         advice = "End the other program, or choose another port, such as --port 7081."
+        if taken.address:
+            advice = "Name an address of this machine, such as 0.0.0.0 for all."
         raise CommandFailed(str(taken), where="--host" if taken.address else "--port", advice=advice, status=Exit.USAGE) from None
     except FolderRefused as refused:
         advice = f"{'End the other `tocsin dev`, or choose' if refused.in_use else 'Choose'} another folder."

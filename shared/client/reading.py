@@ -153,7 +153,10 @@ def _int(value: Any) -> int:
 
 
 def _float(value: Any) -> float:
-    return float(value) if type(value) is int else _plain(float)(value)
+    try:
+        return float(value) if type(value) is int else _plain(float)(value)
+    except OverflowError:
+        raise ValueError("too large") from None
 
 
 def _time(value: Any) -> datetime:

@@ -201,7 +201,9 @@ class LocalFunctions:
             each.stop()
         if self._timer is not None:
             self._timer.cancel()
-        await asyncio.gather(*self._pollers, *(each.end(within) for each in self._functions), return_exceptions=True)
+        # A poll that is under way may still bring messages. One that does not end is an unreachable storage.
+        await asyncio.gather(*(asyncio.wait_for(each, within) for each in self._pollers), return_exceptions=True)
+        await asyncio.gather(*(each.end(within) for each in self._functions), return_exceptions=True)
 
     async def _tick(self) -> None:
         """Sweep at the beginning of each minute. Sweeps do not overlap; a missed minute is made up for at once."""
@@ -209,6 +211,8 @@ class LocalFunctions:
         while True:
             while (left := (due - self._clock.now()) / 1000) > 0:
                 await self._clock.sleep(min(left, PIECE))
+                # The machine's clock may have been set back.
+                due = min(due, _next(self._clock.now()))
             past_due = _next(due) <= self._clock.now()
             due = _next(max(due, self._clock.now()))
             try:

@@ -6,11 +6,13 @@ import base64
 import binascii
 import errno
 import hmac
+import logging
 import socket
 from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 
 from ..core.answered_hosts import AnsweredHosts, is_loopback
@@ -27,6 +29,15 @@ FRONT_PAGE: Final = "/api/dashboard"
 """Page to which `/` leads."""
 LEAVE: Final = 2.0
 """Seconds that running requests get at the end."""
+
+
+def _is_own_failure(record: logging.LogRecord) -> bool:
+    """Return False for requests that are no HTTP. Their senders get 400, and could fill the terminal."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+log = logging.getLogger(__name__)
+log.addFilter(_is_own_failure)
 
 
 class PortTaken(TocsinError):
@@ -60,6 +71,9 @@ def listen(host: str, port: int) -> list[socket.socket]:
 
 
 def _bound(host: str, port: int, family: socket.AddressFamily) -> socket.socket:
+    if not host:
+        # The system takes it for all addresses.
+        raise PortTaken("cannot listen on an empty address", address=True)
     try:
         return socket.create_server((host, port), family=family)
     except OSError as failure:
@@ -82,7 +96,7 @@ class LocalServer:
         """hosts: those that are answered for; None for any. key: what the receiver's page asks for, as the password of any user; '' if
         only this machine reaches the port. Call inside a running loop."""
         self._sockets, self._api, self._received, self._hosts, self._key = sockets, api, received, hosts, key
-        server = web.Server(self._handle, request_factory=make_request, access_log=None, auto_decompress=False)
+        server = web.Server(self._handle, request_factory=make_request, access_log=None, auto_decompress=False, logger=log)
         self._server, self._runner = server, web.ServerRunner(server, shutdown_timeout=LEAVE)
         self._sites: list[web.SockSite] = []
 
@@ -107,6 +121,13 @@ class LocalServer:
             each.close()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._answer(request)
+        except ConnectionResetError:
+            # The caller has gone: no answer can reach it.
+            return web.Response(status=400)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         advice = "Use localhost, or start it with --host."
         if self._hosts is not None and (refused := refusal(request, self._hosts, advice)) is not None:
             return refused
@@ -119,11 +140,7 @@ class LocalServer:
             too_long = web.Response(status=413)
             too_long.force_close()
             return too_long
-        try:
-            body = await read_body(request)
-        except ConnectionResetError:
-            # The caller has gone: no answer can reach it.
-            return web.Response(status=400)
+        body = await read_body(request)
         url = f"{request.scheme}://{request.host}{request.raw_path}"
         answer = await self._api.answer(request.method, url, path, joined_headers(request), body)
         headers = CIMultiDict(answer.headers)

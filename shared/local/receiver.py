@@ -46,12 +46,19 @@ class ReceivedDeliveries:
         """on_delivery: called with each delivery, as `deliveries` has it."""
         self.deliveries: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self._on_delivery = on_delivery
+        self._text: bytes | None = None
+        """The deliveries as JSON, for every open page; None if one has come since."""
 
     async def answer(self, request: web.BaseRequest, path: str, base: str) -> web.Response:
         """Answer a request. path: the rest of the path after the receiver's own, '' or with a leading slash. base: path of the
         page's files."""
         if request.method in ("GET", "HEAD"):
             return self._shown(request, path.removeprefix("/"), base)
+        if "Origin" in request.headers:
+            # A web page that is open in the user's browser could send this; a delivery has none.
+            refused = web.Response(status=403, text="The receiver takes deliveries, and none from web pages.\n")
+            refused.force_close()
+            return refused
         await send_continue(request)
         body = bytearray()
         async for chunk in request.content.iter_any():
@@ -75,6 +82,7 @@ class ReceivedDeliveries:
             "status": status,
         }
         self.deliveries.append(delivery)
+        self._text = None
         self._on_delivery(delivery)
         return web.Response(status=status)
 
@@ -84,9 +92,9 @@ class ReceivedDeliveries:
         if "text/html" in request.headers.get("Accept", ""):
             page = (PAGE / "index.html").read_text("utf-8").replace("{base}", base)
             return web.Response(text=page, content_type="text/html", headers=_HEADERS)
-        return web.Response(
-            text=json.dumps(list(self.deliveries), indent=2) + "\n", content_type="application/json", headers={"cache-control": "no-store"}
-        )
+        if self._text is None:
+            self._text = json.dumps(list(self.deliveries), indent=2).encode() + b"\n"
+        return web.Response(body=self._text, content_type="application/json", charset="utf-8", headers=_HEADERS)
 
 
 def one_line(body: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -143,7 +144,7 @@ class Database:
         self._connection.close()
 
     def _carry_out(self, batch: list[_Asked]) -> list[Any]:
-        """Return the result of each call, or its error."""
+        """Return the result of each call, or its error. A call that fails takes no other one with it."""
         outcomes: list[Any] = []
         committing = False
         try:
@@ -160,7 +161,11 @@ class Database:
                 self._connection.execute("ROLLBACK")
             text = f"the folder's database failed: {error}"
             # A commit that failed may be found on disk after all when the file is opened again.
-            return [OutcomeUnknown(text) if committing and asked.changes else Unavailable(text) for asked in batch]
+            lost = OutcomeUnknown(text) if committing else Unavailable(text)
+            if len(batch) == 1:
+                return [lost if batch[0].changes else Unavailable(text)]
+            # Reads work while the disk is full.
+            return [lost if committing and asked.changes else self._carry_out([asked])[0] for asked in batch]
         return outcomes
 
 
@@ -180,6 +185,9 @@ def _open(folder: Path) -> sqlite3.Connection:
     try:
         # Payloads and hashes of keys are in it.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # In a folder that was there before, too. SQLite gives its log the mode of the file.
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         connection = sqlite3.connect(folder / FILE, timeout=0, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise FolderRefused(f"the folder {folder} cannot be used: {getattr(error, 'strerror', None) or error}") from None

@@ -107,6 +107,7 @@ def test_members_that_are_absent_or_null_have_their_default() -> None:
         {"counts": {"a": 1}},
         {"created": "2026-11-21T10:21:55"},
         {"created": 1_764_000_000},
+        {"ratio": 10**400},
     ],
 )
 def test_a_value_of_another_type_names_its_field_and_not_itself(wrong: dict[str, Any]) -> None:

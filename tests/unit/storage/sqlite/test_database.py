@@ -132,6 +132,17 @@ def test_only_its_owner_can_read_a_folder_that_is_made(tmp_path: Path) -> None:
     asyncio.run(database.close())
 
 
+def test_only_its_owner_can_read_the_files_in_a_folder_that_was_there_before(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    before = os.umask(0o022)
+    try:
+        database = Database(tmp_path)
+    finally:
+        os.umask(before)
+    assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {FILE: 0o600, f"{FILE}-wal": 0o600}
+    asyncio.run(database.close())
+
+
 async def test_the_messages_that_an_ended_process_had_taken_are_visible_at_once(tmp_path: Path) -> None:
     clock = SettableClock()
     async with opened(tmp_path, clock) as (_, queues):
@@ -199,3 +210,41 @@ async def test_a_failing_disk_is_reported_and_leaves_no_half_transaction(
         assert await queues.length(QUEUE) == 0
         await queues.send(QUEUE, "b")
         assert await queues.length(QUEUE) == 1
+
+
+async def test_a_call_that_fails_takes_no_other_one_with_it(tmp_path: Path) -> None:
+    def fails(connection: sqlite3.Connection) -> None:
+        raise OverflowError("Python int too large to convert to SQLite INTEGER")
+
+    async with opened(tmp_path) as (tables, queues):
+        # Called in one turn of the event loop, while the thread works: they share transactions.
+        others = [queues.send(QUEUE, str(number)) for number in range(20)]
+        *sent, failed = await asyncio.gather(*others, queues._database.change(fails), return_exceptions=True)
+        assert sent == [None] * 20 and isinstance(failed, Unavailable)
+        assert await queues.length(QUEUE) == 20
+        assert await all_rows(tables, "p") == []
+
+
+async def test_reads_are_answered_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path) as (tables, queues):
+        await tables.write(TABLE, "p", [Upsert("r", {"a": 1})])
+        database = queues._database
+        whole = database._connection
+
+        class Full(FailingConnection):
+            """Commits fail that have something to write."""
+
+            def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
+                if sql == "COMMIT" and whole.total_changes > self.changes:
+                    raise sqlite3.OperationalError("database or disk is full")
+                if sql.startswith("BEGIN"):
+                    self.changes = whole.total_changes
+                return super().execute(sql, *arguments)
+
+        monkeypatch.setattr(database, "_connection", Full(whole, "nothing"))
+        calls = [part for number in range(10) for part in (queues.send(QUEUE, str(number)), tables.get(TABLE, "p", "r"))]
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        monkeypatch.setattr(database, "_connection", whole)
+        assert all(isinstance(each, OutcomeUnknown) for each in done[::2])
+        assert all(isinstance(each, Row) and each.props == {"a": 1} for each in done[1::2])
+        assert await queues.length(QUEUE) == 0

@@ -1,0 +1,124 @@
+"""The one port of `tocsin dev`: it stays quiet about callers that speak no HTTP, and takes no deliveries from web pages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import cast
+
+import httpx
+import pytest
+
+from shared.core.answered_hosts import AnsweredHosts
+from shared.local.api import LocalApi
+from shared.local.http_server import LocalServer, PortTaken, listen
+from shared.local.receiver import ReceivedDeliveries
+from tests.waiting import DEADLINE, within
+
+
+@contextlib.asynccontextmanager
+async def served(received: ReceivedDeliveries) -> AsyncIterator[int]:
+    """The port of a server without an API."""
+    sockets = listen("127.0.0.1", 0)
+    server = LocalServer(sockets, cast(LocalApi, None), received, AnsweredHosts(), "")
+    await server.start()
+    try:
+        yield sockets[0].getsockname()[1]
+    finally:
+        await server.stop_accepting()
+        await server.close()
+
+
+@contextlib.asynccontextmanager
+async def connected(received: ReceivedDeliveries) -> AsyncIterator[httpx.AsyncClient]:
+    async with (
+        served(received) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=DEADLINE) as client,
+    ):
+        yield client
+
+
+async def raw(port: int, sent: bytes) -> bytes:
+    """The answer to these bytes, up to the end of the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(sent)
+        return await within(reader.read(), "the end of the connection")
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /\x1b[31mred HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST /receiver HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + b"x" * 20_000 + b"\r\n\r\n",
+    ],
+)
+async def test_a_caller_that_speaks_no_http_gets_400_and_fills_no_terminal(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async with served(ReceivedDeliveries()) as port:
+        assert (await raw(port, sent)).split(b" ")[1] == b"400"
+    assert caplog.records == []
+
+
+async def test_a_caller_that_goes_in_the_middle_of_its_body_leaves_no_delivery_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    received, begun = ReceivedDeliveries(), asyncio.Event()
+    answer = received.answer
+
+    async def watched(*arguments: object) -> object:
+        begun.set()
+        try:
+            return await answer(*arguments)  # type: ignore[arg-type]
+        finally:
+            ended.set()
+
+    ended = asyncio.Event()
+    received.answer = watched  # type: ignore[method-assign, assignment]
+    async with served(received) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /receiver HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
+        await within(begun.wait(), "the request arrives")
+        writer.transport.abort()
+        await within(ended.wait(), "the request ends")
+    assert list(received.deliveries) == []
+    assert caplog.records == []
+
+
+async def test_a_failure_of_the_service_itself_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with connected(ReceivedDeliveries()) as client:
+        assert (await client.get("/api/v1/events")).status_code == 500
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost:3000", "null"])
+async def test_a_web_page_can_add_no_delivery(origin: str) -> None:
+    received = ReceivedDeliveries()
+    async with connected(received) as client:
+        # A browser sends this without asking the server first.
+        refused = await client.post("/receiver", content=b"forged", headers={"origin": origin, "content-type": "text/plain"})
+        assert (refused.status_code, list(received.deliveries)) == (403, [])
+        assert (await client.post("/receiver", content=b"1")).status_code == 204
+
+
+async def test_what_was_received_is_shown_as_json_that_no_browser_takes_for_something_else() -> None:
+    async with connected(ReceivedDeliveries()) as client:
+        for sent in ("<script>alert(1)</script>", "\x1b[31m\u2028"):
+            shown = await client.get("/receiver")
+            await client.post("/receiver", content=sent)
+            later = await client.get("/receiver")
+            assert len(later.json()) == len(shown.json()) + 1
+            assert json.loads(later.text)[-1]["body"] == sent
+            assert "\x1b" not in later.text
+        names = ("content-type", "x-content-type-options", "cache-control", "access-control-allow-origin")
+        assert [later.headers.get(name) for name in names] == ["application/json; charset=utf-8", "nosniff", "no-store", None]
+
+
+def test_an_empty_address_is_refused_and_not_taken_for_all_addresses() -> None:
+    with pytest.raises(PortTaken, match="cannot listen") as refused:
+        listen("", 0)
+    assert refused.value.address
