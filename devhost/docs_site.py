@@ -1,4 +1,4 @@
-"""What the site's theme leaves out, added to each page while mkdocs builds it (mkdocs.yml names this file)."""
+"""Adds to each page what the site's theme leaves out, while mkdocs builds it (mkdocs.yml names this file)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORDS: Final = "search.yml"
 
 
 def on_files(files: Any, config: Any) -> None:
-    """Read the other words, refuse those of a page that is not there, and leave their file out of the site."""
+    """Read the other words, refuse words for a page that does not exist, and leave their file out of the site."""
     words = yaml.safe_load((Path(config.docs_dir) / _WORDS).read_text())
     if missing := set(words) - set(files.src_uris):
         raise ValueError(f"docs/{_WORDS} names pages that are not there: {', '.join(sorted(missing))}")

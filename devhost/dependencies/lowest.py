@@ -29,7 +29,7 @@ def floors() -> list[str]:
 
 
 def tools() -> list[str]:
-    """Return what else the tests import, in the versions that are pinned here."""
+    """Return the other packages that the tests import, in the pinned versions."""
     service = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["testing"]
     wanted = {*TOOLS, *(Requirement(line).name for line in service)} - {each.name for each in chosen_on_nodes(ROOT / "pyproject.toml")}
     return [str(each) for each in chosen(ROOT / "requirements-dev.in") if each.name in wanted]

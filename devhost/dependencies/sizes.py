@@ -33,7 +33,7 @@ def _names(locks: tuple[str, ...]) -> set[str]:
 
 
 def _bytes_of(name: str) -> int:
-    """Return the space that the installed package takes; 0 for one that this machine has not got."""
+    """Return the space that the installed package takes; 0 if it is not installed."""
     try:
         files = distribution(name).files or ()
     except PackageNotFoundError:

@@ -143,7 +143,7 @@ async def test_only_what_can_be_done_with_the_searched_events_has_a_button(look:
 
 
 async def made_up(look: Look, *answers: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Answer calls of jobs in place of the service, the last answer again and again; return the calls that change something."""
+    """Answer calls of jobs in place of the service, the last answer repeatedly; return the calls that change something."""
     calls: list[tuple[str, Any]] = []
     left = list(answers)
 

@@ -29,7 +29,7 @@ def test_colours_of_the_program_are_those_of_the_picture() -> None:
     assert green.attrib["fill"] != plain.attrib["fill"] and green.attrib["font-weight"] == "bold"
 
 
-def test_screen_that_stands_still_has_no_rule_of_motion() -> None:
+def test_still_screen_has_no_animation() -> None:
     assert "animation" not in draw("x", [Terminal("t", [Printed("a")])])
 
 

@@ -64,7 +64,7 @@ def test_a_target_that_needs_little_installs_little(checkout: Checkout) -> None:
     assert checkout.done() == [PIP]
 
 
-def test_who_has_all_has_what_each_target_needs(ready: Checkout) -> None:
+def test_the_full_set_up_has_what_each_target_needs(ready: Checkout) -> None:
     for group in ("run", "docs", "audit"):
         assert ready.setup(group) == (0, "", "")
     assert ready.done() == []

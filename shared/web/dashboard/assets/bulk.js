@@ -4,10 +4,10 @@ import { Refused, call, enc } from "./api.js";
 import { chosenTime, count, el, field, folded, moment, open, own, plural, problem, table, tell } from "./dom.js";
 import { stateBadge } from "./event.js";
 
-const POLL = 700; // ms between two looks at a job
+const POLL = 700; // ms between two reads of a job
 const CHANGEABLE = ["", "scheduled", "retrying"];
 
-/** What may be done with all events that match. `in`: the states that a search may name for it. */
+/** The actions on all events that match. `in`: the states that a search may name for it. */
 const ACTIONS = [
   { name: "cancel", text: "Cancel", done: "cancelled", in: CHANGEABLE, about: "They will not be delivered. This cannot be undone.", danger: true },
   { name: "move", text: "Move", done: "moved", in: CHANGEABLE, about: "They will be delivered at their new times." },
@@ -66,7 +66,7 @@ function askMove(ctx, query, filters, changed) {
   });
 }
 
-/** Have the service count the events that match, and follow the job. `form`: the open dialog, after whose end nothing is shown. */
+/** Let the service count the events that match, and follow the job. `form`: the open dialog; nothing is shown once it is closed. */
 async function prepare(ctx, query, action, filters, more, form, changed) {
   const job = await call("POST", "v1/jobs", { query, body: { action, filter: filterOf(filters), ...more } });
   if (!form.isConnected) return drop(query, job.id);
@@ -213,7 +213,7 @@ export function followJob(ctx, job, changed = () => {}, query = ctx.query) {
     while (shown() && ["counting", "counted", "running"].includes(state)) {
       await pause(POLL);
       if (!shown()) return;
-      // What waits for a person does not change, and a hidden page asks nothing.
+      // A job that waits for its confirmation does not change, and a hidden page sends no requests.
       if ((state === "counted" && !started) || document.hidden) continue;
       try {
         job = await call("GET", pathOf(job.id), { query });

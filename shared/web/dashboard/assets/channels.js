@@ -8,7 +8,7 @@ import { statsOf } from "./events.js";
 import { sendTest } from "./sendtest.js";
 
 const STEP = 100; // channels shown at first, and added by each press of the button
-const FAILED = 100; // dead and retried events, each, whose answers are looked through
+const FAILED = 100; // most dead events that are searched for failures, and most retried ones
 const ANSWERS = 5; // answers of each kind in the dialog of a channel
 const DAY = 86_400_000;
 const HOUR = 3_600_000;
@@ -80,7 +80,7 @@ const outcome = (attempt) => {
   return (attempt.status && !error.includes(attempt.status) ? `${attempt.status} ${error}` : error).trim() || attempt.outcome;
 };
 
-// -- what may be done
+// -- the actions
 
 const path = (ctx, name) => `v1/tenants/${enc(ctx.tenant)}/channels/${enc(name)}`;
 const waiting = ({ figures }) => (figures?.held ? ` ${plural(figures.held, "event")} ${figures.held === 1 ? "is" : "are"} waiting now.` : "");
@@ -128,7 +128,7 @@ function showSecret(name, secret, until) {
   dialog.addEventListener("close", () => shown.remove(), { once: true });
 }
 
-/** Return buttons for what the key may do with a channel. `more`: those that only its dialog has too. */
+/** Return buttons for the actions that the key permits on a channel. `more`: with those that only its dialog has. */
 function acts(ctx, channel, more = false) {
   // One of these buttons takes the place of the other, and the focus stays on it.
   const kind = (text) => (["Pause", "Resume"].includes(text) ? "turn" : text.replace(" ", "-"));
@@ -142,7 +142,7 @@ function acts(ctx, channel, more = false) {
   return found;
 }
 
-/** Return what the key may not do here, and what would help; an empty text if it may do everything. */
+/** Return a sentence about the actions that the key does not permit, and about a key that would; an empty text if it permits all. */
 export function lacking(ctx) {
   const lost = [];
   if (!ctx.admin) lost.push("The key lacks the scope admin: it cannot see addresses and limits, nor pause, resume or rotate.");

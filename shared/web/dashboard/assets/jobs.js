@@ -14,7 +14,7 @@ export const jobs = {
   still: (data) => JSON.stringify(data),
   async load(ctx, signal) {
     const { items } = await all("v1/jobs", ctx.query, signal, MOST, 2);
-    // One that was dropped before it changed anything is of no interest.
+    // Jobs that were cancelled before they changed anything are left out.
     const found = items.filter((job) => job.started || job.state === "running").sort((one, other) => other.created.localeCompare(one.created));
     ctx.jobsRun = found.some((job) => job.state === "running");
     return found.filter((job) => job.state === "running").concat(found.filter((job) => job.state !== "running").slice(0, SHOWN));

@@ -113,7 +113,7 @@ export class Panel {
     this.going = null;
   }
 
-  /** Show that the service does not answer. What is loading goes on. */
+  /** Show that the service does not answer. Requests that are under way go on. */
   lose() {
     if (this.unseen || this.spec.view !== this.ctx.view) return;
     this.state("stale", !this.view ? "Waiting for the service …" : this.spec.fleeting ? "Not known while the service does not answer." : "");

@@ -4,14 +4,14 @@ import { Refused, call, enc } from "./api.js";
 import { el, facts, open, own, plural, problem, say, sentence, span, tell } from "./dom.js";
 import { showEvent } from "./event.js";
 
-const POLL = 500; // ms between two looks at the event
-const LONGEST = 90_000; // ms after which the page looks no more: longer than a channel's longest time-out
+const POLL = 500; // ms between two reads of the event
+const LONGEST = 90_000; // ms after which the page stops reading: longer than a channel's longest time-out
 const EXPIRES = "PT10M"; // a test that waits for a blocked channel ends after this time
 const WAITS = ["queued", "scheduled", "firing"];
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-/** Return what became of a test in a sentence, and if it is good; null while nothing is known. */
+/** Return the result of a test as a sentence, and true if it is good; null while there is none. */
 function verdict(event) {
   const attempt = event.attempts?.at(-1);
   const took = attempt ? ` in ${span(attempt.took_ms)}` : "";

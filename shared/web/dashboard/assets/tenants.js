@@ -1,4 +1,4 @@
-// The view of all tenants, for an admin key: those that need a person, the worst first. A click goes to the tenant.
+// The view of all tenants, for an admin key: those that need a person, the worst first. A click shows the tenant.
 
 import { call } from "./api.js";
 import { badge, clock, count, el, own, plural, seconds, table } from "./dom.js";
