@@ -9,7 +9,7 @@ import pytest
 from shared.app.timers import SweepFailed
 from shared.core.clock import SettableClock
 from shared.core.errors import Unavailable
-from shared.local.functions import AGAIN_AFTER, MOST_TRIES, LocalFunctions, QueueFunction, RingingQueues
+from shared.local.functions import MOST_TRIES, RETRY_AFTER, LocalFunctions, QueueFunction, RingingQueues
 from shared.storage.memory import MemoryQueues
 from shared.storage.names import ALL_QUEUES, POISON_QUEUES, QUEUE_INGEST
 from shared.storage.ports import Message
@@ -59,7 +59,7 @@ async def test_a_message_that_always_fails_is_tried_five_times_and_ends_in_the_p
     await queues.send(QUEUE_INGEST, "bad")
 
     async def poisoned() -> bool:
-        await clock.advance(AGAIN_AFTER / 2)
+        await clock.advance(RETRY_AFTER / 2)
         return await queues.length(f"{QUEUE_INGEST}-poison") == 1
 
     await eventually(poisoned, "the message in the poison queue")
