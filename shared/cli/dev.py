@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ KEY_VARIABLES: Final = ("TOCSIN_ADMIN_KEY", "TOCSIN_SIGNING_KEY", "TOCSIN_KEY")
 """Environment variables with the user's own keys: the admin key, the master key of webhook secrets, the key of tenant `demo`."""
 EGRESS: Final = "TOCSIN_EGRESS_ALLOW"
 """Environment variable with further hosts and networks that channels may reach."""
+OPEN_FILES: Final = 2_048
 SHORTEST_KEY: Final = 20
 _KEYS: Final = f"Set {', '.join(KEY_VARIABLES)} to different texts of at least {SHORTEST_KEY} characters."
 _ACCOUNT: Final = re.compile("[a-z0-9]{3,24}")
@@ -67,6 +69,7 @@ def dev(
     store = _store(data, storage)
     options = service.LocalOptions(host, port, store, _keys(host, store, service.Keys), os.environ.get(EGRESS, ""))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname).1s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
+    _allow_open_files()
     try:
         status = asyncio.run(_run(options, _Report(as_json=json)))
     except PortTaken as taken:
@@ -81,6 +84,16 @@ def dev(
         advice = "" if store.emulated else f"An account needs keys of your own. {_KEYS}"
         raise CommandFailed(str(unsafe), where="" if storage is None else "--storage", advice=advice, status=Exit.USAGE) from None
     raise typer.Exit(status)
+
+
+def _allow_open_files() -> None:
+    """Allow as many open files as the connections of the server and of deliveries need. Some systems begin with 256."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and soft < OPEN_FILES:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES), hard))
 
 
 _INSTALL = "Install the wheel with its extra `dev`: pip install './dist/tocsin-….whl[dev]' (`make wheel` builds it)."

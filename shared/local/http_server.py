@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import errno
@@ -27,6 +28,8 @@ RECEIVER: Final = "/receiver"
 """Path of the receiver."""
 FRONT_PAGE: Final = "/api/dashboard"
 """Page to which `/` leads."""
+MOST_CONNECTIONS: Final = 400
+"""Most open connections. With those that wait to be accepted (128) and those of deliveries, they stay below the usual 1,024 open files."""
 LEAVE: Final = 2.0
 """Seconds that running requests get at the end."""
 
@@ -87,6 +90,16 @@ def _answers(host: str, port: int) -> bool:
         return probe.connect_ex((host, port)) == 0
 
 
+class _BoundedServer(web.Server):
+    """Closes the oldest connection for one too many: callers that never end their requests must not use up the open files."""
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        live = [each for each in self.connections if each.transport is not None]
+        if len(live) > MOST_CONNECTIONS:
+            live[0].force_close()
+
+
 class LocalServer:
     """Serves the sockets of `listen`."""
 
@@ -96,7 +109,7 @@ class LocalServer:
         """hosts: those that are answered for; None for any. key: what the receiver's page asks for, as the password of any user; '' if
         only this machine reaches the port. Call inside a running loop."""
         self._sockets, self._api, self._received, self._hosts, self._key = sockets, api, received, hosts, key
-        server = web.Server(self._handle, request_factory=make_request, access_log=None, auto_decompress=False, logger=log)
+        server = _BoundedServer(self._handle, request_factory=make_request, access_log=None, auto_decompress=False, logger=log)
         self._server, self._runner = server, web.ServerRunner(server, shutdown_timeout=LEAVE)
         self._sites: list[web.SockSite] = []
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from shared.core.answered_hosts import AnsweredHosts
+from shared.local import http_server
 from shared.local.api import LocalApi
 from shared.local.http_server import LocalServer, PortTaken, listen
 from shared.local.receiver import ReceivedDeliveries
@@ -122,3 +123,26 @@ def test_an_empty_address_is_refused_and_not_taken_for_all_addresses() -> None:
     with pytest.raises(PortTaken, match="cannot listen") as refused:
         listen("", 0)
     assert refused.value.address
+
+
+async def test_callers_that_never_end_their_requests_keep_nobody_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 5)
+    received = ReceivedDeliveries()
+    async with served(received) as port, contextlib.AsyncExitStack() as stack:
+        streams = []
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            stack.callback(writer.close)
+            writer.write(b"POST /receiver HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
+            streams.append(reader)
+        client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=DEADLINE))
+        for number in range(3):
+            assert (await client.post(f"http://127.0.0.1:{port}/receiver", content=str(number))).status_code == 204
+        # The oldest ones were closed, and without an answer.
+        for reader in streams[:15]:
+            with contextlib.suppress(ConnectionResetError):
+                assert await within(reader.read(), "the connection is closed") == b""
+    assert [each["body"] for each in received.deliveries] == ["0", "1", "2"]
+    assert caplog.records == []
