@@ -30,8 +30,8 @@ RENEW_EVERY: Final = 10.0
 """Seconds between two renewals of a running message."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 1.0
-"""Shortest and longest pause in seconds between two reads of an empty queue. `RingingQueues` ends it for a message of this process."""
-PIECE: Final = 30.0
+"""Shortest and longest pause in seconds between two reads of an empty queue. `ObservedQueues` ends it for a message of this process."""
+LONGEST_SLEEP: Final = 30.0
 """Longest sleep of the timer in seconds: the machine may be suspended meanwhile."""
 
 type Invoke = Callable[[str, Message], Coroutine[None, None, None]]
@@ -44,25 +44,25 @@ class Sweeper(Protocol):
         """Run the jobs that are due. Raises `SweepFailed`."""
 
 
-class RingingQueues:
+class ObservedQueues:
     """Queues that set an event when a message of this process becomes visible, so that a queue need not be read often."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
-        self._bells: dict[str, asyncio.Event] = {}
+        self._arrived: dict[str, asyncio.Event] = {}
 
-    def bell(self, queue: str) -> asyncio.Event:
+    def arrived(self, queue: str) -> asyncio.Event:
         """Return the event that is set when a message of this queue has become visible."""
-        return self._bells.setdefault(queue, asyncio.Event())
+        return self._arrived.setdefault(queue, asyncio.Event())
 
     async def send(self, queue: str, text: str, *, visible_in: float = 0.0) -> None:
         """See `ports.Queues`."""
         await self._queues.send(queue, text, visible_in=visible_in)
         if visible_in <= 0:
-            self.bell(queue).set()
+            self.arrived(queue).set()
         else:
             # Queues know whole seconds, and round up.
-            asyncio.get_running_loop().call_later(float(-(-visible_in // 1)) + 0.005, self.bell(queue).set)
+            asyncio.get_running_loop().call_later(float(-(-visible_in // 1)) + 0.005, self.arrived(queue).set)
 
     async def receive(self, queue: str, *, limit: int = 32, lease: float = 600.0) -> list[Message]:
         """See `ports.Queues`."""
@@ -92,9 +92,9 @@ class RingingQueues:
 class QueueFunction:
     """Takes the messages of one queue and hands them to the app."""
 
-    def __init__(self, queue: str, queues: RingingQueues, invoke: Invoke) -> None:
+    def __init__(self, queue: str, queues: ObservedQueues, invoke: Invoke) -> None:
         self._queue, self._queues, self._invoke = queue, queues, invoke
-        self._bell, self._stopping = queues.bell(queue), False
+        self._arrived, self._stopping = queues.arrived(queue), False
         self._running: set[asyncio.Task[None]] = set()
         self._down = False
 
@@ -102,7 +102,7 @@ class QueueFunction:
         """Take messages until `stop`."""
         pause = FIRST_PAUSE
         while not self._stopping:
-            self._bell.clear()
+            self._arrived.clear()
             taken = await self._take() if len(self._running) <= MOST_RUNNING else []
             for message in taken:
                 task = asyncio.create_task(self._work(message))
@@ -110,12 +110,12 @@ class QueueFunction:
                 task.add_done_callback(self._done)
             pause = FIRST_PAUSE if taken else min(2 * pause, LONGEST_PAUSE)
             if not taken and not self._stopping:
-                await wait_for_event(self._bell, pause)
+                await wait_for_event(self._arrived, pause)
 
     def stop(self) -> None:
         """Take no more messages."""
         self._stopping = True
-        self._bell.set()
+        self._arrived.set()
 
     async def end(self, within: float) -> None:
         """Wait for the running messages. Give back those that do not end in time, so that the next process gets them at once."""
@@ -139,7 +139,7 @@ class QueueFunction:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if len(self._running) == MOST_RUNNING:
-            self._bell.set()
+            self._arrived.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             extra = {"action": "local_queue_failed"}
             log.error("a message of %s could not be settled; it comes back", self._queue, exc_info=error, extra=extra)
@@ -184,7 +184,7 @@ class QueueFunction:
 class LocalFunctions:
     """All queue functions and the timer."""
 
-    def __init__(self, queues: RingingQueues, invoke: Invoke, timers: Sweeper, clock: Clock) -> None:
+    def __init__(self, queues: ObservedQueues, invoke: Invoke, timers: Sweeper, clock: Clock) -> None:
         self._functions = [QueueFunction(queue, queues, invoke) for queue in (QUEUE_SWEEPS, *ACTS)]
         self._timers, self._clock = timers, clock
         self._pollers: list[asyncio.Task[None]] = []
@@ -201,16 +201,16 @@ class LocalFunctions:
             each.stop()
         if self._timer is not None:
             self._timer.cancel()
-        # A poll that is under way may still bring messages. One that does not end is an unreachable storage.
+        # A read that is under way may still bring messages. One that does not end means unreachable storage.
         await asyncio.gather(*(asyncio.wait_for(each, within) for each in self._pollers), return_exceptions=True)
         await asyncio.gather(*(each.end(within) for each in self._functions), return_exceptions=True)
 
     async def _tick(self) -> None:
-        """Sweep at the beginning of each minute. Sweeps do not overlap; a missed minute is made up for at once."""
+        """Sweep at the beginning of each minute. Sweeps do not overlap. After a missed minute, the sweep runs at once."""
         due = _next(self._clock.now())
         while True:
             while (left := (due - self._clock.now()) / 1000) > 0:
-                await self._clock.sleep(min(left, PIECE))
+                await self._clock.sleep(min(left, LONGEST_SLEEP))
                 # The machine's clock may have been set back.
                 due = min(due, _next(self._clock.now()))
             past_due = _next(due) <= self._clock.now()

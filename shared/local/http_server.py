@@ -30,12 +30,12 @@ FRONT_PAGE: Final = "/api/dashboard"
 """Page to which `/` leads."""
 MOST_CONNECTIONS: Final = 400
 """Most open connections. With those that wait to be accepted (128) and those of deliveries, they stay below the usual 1,024 open files."""
-LEAVE: Final = 2.0
+GRACE: Final = 2.0
 """Seconds that running requests get at the end."""
 
 
 def _is_own_failure(record: logging.LogRecord) -> bool:
-    """Return False for requests that are no HTTP. Their senders get 400, and could fill the terminal."""
+    """Return False for the errors of requests that are not HTTP. Their senders get 400, and could fill the terminal with messages."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
@@ -75,7 +75,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
 
 def _bound(host: str, port: int, family: socket.AddressFamily) -> socket.socket:
     if not host:
-        # The system takes it for all addresses.
+        # The system would listen on all addresses.
         raise PortTaken("cannot listen on an empty address", address=True)
     try:
         return socket.create_server((host, port), family=family)
@@ -106,11 +106,11 @@ class LocalServer:
     def __init__(
         self, sockets: Sequence[socket.socket], api: LocalApi, received: ReceivedDeliveries, hosts: AnsweredHosts | None, key: str
     ) -> None:
-        """hosts: those that are answered for; None for any. key: what the receiver's page asks for, as the password of any user; '' if
-        only this machine reaches the port. Call inside a running loop."""
+        """hosts: host names that requests may use; None for any. key: password of the receiver's page, with any user; '' if only this
+        machine reaches the port. Call inside a running loop."""
         self._sockets, self._api, self._received, self._hosts, self._key = sockets, api, received, hosts, key
         server = _BoundedServer(self._handle, request_factory=make_request, access_log=None, auto_decompress=False, logger=log)
-        self._server, self._runner = server, web.ServerRunner(server, shutdown_timeout=LEAVE)
+        self._server, self._runner = server, web.ServerRunner(server, shutdown_timeout=GRACE)
         self._sites: list[web.SockSite] = []
 
     async def start(self) -> None:

@@ -47,7 +47,7 @@ class ReceivedDeliveries:
         self.deliveries: deque[dict[str, Any]] = deque(maxlen=KEPT)
         self._on_delivery = on_delivery
         self._text: bytes | None = None
-        """The deliveries as JSON, for every open page; None if one has come since."""
+        """The deliveries as JSON, made once for all open pages; None if a delivery has arrived since."""
 
     async def answer(self, request: web.BaseRequest, path: str, base: str) -> web.Response:
         """Answer a request. path: the rest of the path after the receiver's own, '' or with a leading slash. base: path of the
@@ -55,7 +55,7 @@ class ReceivedDeliveries:
         if request.method in ("GET", "HEAD"):
             return self._shown(request, path.removeprefix("/"), base)
         if "Origin" in request.headers:
-            # A web page that is open in the user's browser could send this; a delivery has none.
+            # A web page in the user's browser could send this request. Deliveries have no `Origin`.
             refused = web.Response(status=403, text="The receiver takes deliveries, and none from web pages.\n")
             refused.force_close()
             return refused

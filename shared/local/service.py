@@ -25,7 +25,7 @@ from ..tenants.rules import prefix_of
 from ..tenants.store import seed_demo
 from . import demo
 from .api import LocalApi
-from .functions import LocalFunctions, RingingQueues
+from .functions import LocalFunctions, ObservedQueues
 from .http_server import MAX_BODY, RECEIVER, LocalServer, listen
 from .invocations import invoke
 from .receiver import ReceivedDeliveries
@@ -111,7 +111,7 @@ class LocalService:
         settings = self._settings()
         storage = open_store(options.store, settings, clock)
         self._stack.push_async_callback(storage.close)
-        queues = RingingQueues(storage.queues)
+        queues = ObservedQueues(storage.queues)
         storage = replace(storage, queues=queues)
         app = await self._open_app(settings, storage, clock)
         # It closes the storage too; closing that twice does no harm.

@@ -144,7 +144,7 @@ class Database:
         self._connection.close()
 
     def _carry_out(self, batch: list[_Asked]) -> list[Any]:
-        """Return the result of each call, or its error. A call that fails takes no other one with it."""
+        """Return the result of each call, or its error. A failed call does not fail the other calls."""
         outcomes: list[Any] = []
         committing = False
         try:
@@ -183,9 +183,9 @@ def _settle(batch: list[_Asked], outcomes: list[Any]) -> None:
 def _open(folder: Path) -> sqlite3.Connection:
     """Return a connection with an exclusive lock on the file. Raises `FolderRefused`."""
     try:
-        # Payloads and hashes of keys are in it.
+        # Only the owner may read it: it holds payloads and hashes of keys.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # In a folder that was there before, too. SQLite gives its log the mode of the file.
+        # This holds in an existing folder too. SQLite gives its log the mode of the file.
         with contextlib.suppress(FileExistsError):
             os.close(os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         connection = sqlite3.connect(folder / FILE, timeout=0, isolation_level=None, check_same_thread=False)

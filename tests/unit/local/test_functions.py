@@ -9,7 +9,7 @@ import pytest
 from shared.app.timers import SweepFailed
 from shared.core.clock import SettableClock
 from shared.core.errors import Unavailable
-from shared.local.functions import MOST_TRIES, RETRY_AFTER, LocalFunctions, QueueFunction, RingingQueues
+from shared.local.functions import MOST_TRIES, RETRY_AFTER, LocalFunctions, ObservedQueues, QueueFunction
 from shared.storage.memory import MemoryQueues
 from shared.storage.names import ALL_QUEUES, POISON_QUEUES, QUEUE_INGEST
 from shared.storage.ports import Message
@@ -29,7 +29,7 @@ class Sweeps:
 
 async def test_the_timer_sweeps_each_minute_whatever_a_sweep_raises(caplog: pytest.LogCaptureFixture) -> None:
     clock, sweeps = SettableClock(), Sweeps()
-    queues = RingingQueues(MemoryQueues(clock))
+    queues = ObservedQueues(MemoryQueues(clock))
     await queues.ensure([*ALL_QUEUES, *POISON_QUEUES])
 
     async def nothing(queue: str, message: Message) -> None:
@@ -46,7 +46,7 @@ async def test_the_timer_sweeps_each_minute_whatever_a_sweep_raises(caplog: pyte
 
 async def test_a_message_that_always_fails_is_tried_five_times_and_ends_in_the_poison_queue() -> None:
     clock, tries = SettableClock(), 0
-    queues = RingingQueues(MemoryQueues(clock))
+    queues = ObservedQueues(MemoryQueues(clock))
     await queues.ensure([*ALL_QUEUES, *POISON_QUEUES])
 
     async def fail(queue: str, message: Message) -> None:
@@ -70,7 +70,7 @@ async def test_a_message_that_always_fails_is_tried_five_times_and_ends_in_the_p
 
 async def test_a_message_under_way_at_the_end_is_given_back_at_once() -> None:
     clock, begun = SettableClock(), asyncio.Event()
-    queues = RingingQueues(MemoryQueues(clock))
+    queues = ObservedQueues(MemoryQueues(clock))
     await queues.ensure([QUEUE_INGEST])
 
     async def hang(queue: str, message: Message) -> None:

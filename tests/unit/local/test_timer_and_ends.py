@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from shared.core.clock import SettableClock, SystemClock
-from shared.local.functions import LocalFunctions, RingingQueues
+from shared.local.functions import LocalFunctions, ObservedQueues
 from shared.local.invocations import ACTS
 from shared.storage.memory import MemoryQueues
 from shared.storage.names import ALL_QUEUES
@@ -52,14 +52,14 @@ async def test_sweeps_go_on_when_the_machines_clock_is_set_back() -> None:
     before, sweeps = clock.now(), Sweeps(clock)
     queues = MemoryQueues(SettableClock())
     await queues.ensure(ALL_QUEUES)
-    functions = LocalFunctions(RingingQueues(queues), nothing, sweeps, clock)
+    functions = LocalFunctions(ObservedQueues(queues), nothing, sweeps, clock)
     functions.start()
     first = await within(sweeps.first, "the first sweep")
     await functions.close(0.1)
     assert before - HOUR < first <= before - HOUR + 60_000
 
 
-class SlowQueues(RingingQueues):
+class SlowQueues(ObservedQueues):
     """Queues whose answer to one look arrives after the end has begun."""
 
     def __init__(self, queues: MemoryQueues) -> None:
