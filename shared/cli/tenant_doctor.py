@@ -294,7 +294,8 @@ def _limits(report: TenantReport) -> Iterator[Finding]:
 def _notices(report: TenantReport) -> Iterator[Finding]:
     if report.tenant is None or report.channels is None:
         return
-    names = [each["name"] for each in report.channels]
+    blocked_last = sorted(report.channels, key=lambda each: each["paused"] or each["flow"]["breaker"] != "closed")
+    names = [each["name"] for each in blocked_last]
     notices = report.tenant.get("notices")
     if notices and notices["channel"] not in names:
         wanted: Any = {"notices": {"channel": names[0]}} if names else {"notices": None}

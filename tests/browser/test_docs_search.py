@@ -84,6 +84,11 @@ WORDS_OF_OTHERS = {
     "docker": "how-to/container",
     "backoff": "how-to/retry-less-or-more",
     "disaster recovery": "how-to/move-region",
+    "tocsin dev": "how-to/run-it-here",
+    "dev server": "how-to/run-it-here",
+    "SQLite": "how-to/run-it-here",
+    "connection refused": "how-to/while-your-endpoint-is-down",
+    "DNS": "how-to/while-your-endpoint-is-down",
 }
 """Words of other products, and of readers who know them, that the pages themselves may not use."""
 

@@ -254,6 +254,18 @@ def test_notices_need_a_channel_that_exists() -> None:
     assert examine_tenant(report(tenant={"limits": {}}, channels=())) == []
 
 
+@pytest.mark.parametrize(
+    "blocked",
+    [{"paused": True, "flow": OPEN}, {"paused": False, "flow": {"breaker": "open", "since": "2027-01-15T08:59:00Z", "failures": 9}}],
+)
+@pytest.mark.parametrize("notices", [None, {"channel": "gone"}])
+def test_a_channel_for_notices_is_proposed_among_those_that_deliver(blocked: dict[str, Any], notices: dict[str, Any] | None) -> None:
+    channels = [{"name": "blocked"} | blocked, {"name": "works", "paused": False, "flow": OPEN}]
+    found = examine_tenant(report(tenant=NO_LIMITS | {"notices": notices}, channels=channels))
+    [proposed] = [each.run[0] for each in found if "notices" in each.what]
+    assert '{"channel": "works"' in proposed
+
+
 def test_a_key_is_a_finding_from_a_week_before_its_end() -> None:
     def ending(**after: int) -> list[Finding]:
         key = {"prefix": "tsn_a", "scopes": ["agent"], "fleet": "web", "node": "s1", "note": "it's s1's", "last_used": "2027-01-14"}
