@@ -53,7 +53,7 @@ ELSEWHERE = {
 LEFT_OUT = {
     "make ": "sets the checkout up; tests/integration/setup runs it",
     "pip ": "tests/integration/wheel installs the wheel",
-    "python3.13 -m venv ": "tests/integration/wheel makes environments",
+    "python3 -m venv ~/tocsin-dev": "tests/integration/wheel makes environments",
     "tocsin dev": "runs until it is ended; tests/integration/cli runs it",
     "systemctl ": "needs root",
     "tocsin agent --config /etc/tocsin/agent.toml --dry-run": "runs until it is ended; tests/integration/maintenance runs agents",
