@@ -9,12 +9,16 @@ _SET_BY_CALLERS = re.compile(r"MAKE|MFLAGS|ARGS$|JOBS$|SEEDS$|(RECEIVER_|RECEIVE
 """Variables that a run of `make test` hands on, and those that choose ports and storage."""
 
 
+SETUPS = ("setup", "setup-run", "setup-docs", "setup-audit")
+"""Targets that set up what the others need."""
+
+
 def make_command(target: str, arguments: str = "") -> list[str]:
     """Return the command line of a target. arguments: the variable ARGS.
 
     Only `setup` sets anything up: in a copy whose .venv is a link, it would replace the link.
     """
-    without = [] if target == "setup" else ["--assume-old=setup"]
+    without = [] if target == "setup" else [f"--assume-old={each}" for each in SETUPS]
     return ["make", "--no-print-directory", *without, target, f"ARGS={arguments}"]
 
 

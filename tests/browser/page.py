@@ -128,7 +128,8 @@ class Look:
             await self.page.evaluate(AXE.read_text())
         assert await self.reads(FAULTS) == [], state
         assert self.page.viewport_size
-        assert await self.page.evaluate(_UNFIT, self.page.viewport_size["width"]) == [], state
+        unfit = await self.page.evaluate(_UNFIT, self.page.viewport_size["width"])
+        assert unfit == [], f"{state}: {unfit}"
 
     def was_clean(self) -> None:
         """No error on the page but the expected ones, and no request to anybody else."""

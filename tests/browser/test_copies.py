@@ -254,5 +254,5 @@ async def test_the_button_copies_the_text_that_is_shown(look: Look, stage: Stage
     assert str(await look.reads("getSelection().toString()")).strip() == shown.strip()
 
 
-def test_the_programs_that_run_copied_texts_are_there() -> None:
+async def test_the_programs_that_run_copied_texts_are_there() -> None:
     assert all(shutil.which(name) for name in ("curl", "sh", "bash"))

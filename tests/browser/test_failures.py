@@ -132,6 +132,7 @@ async def test_the_scale_of_lateness_has_whole_units_and_long_figures_stay_in_th
     await look.page.wait_for_function("window.drawn.includes('1 h')")
     drawn = {each for each in await look.reads("window.drawn") if re.search(r" (ms|s|min|h|d)$", each)}
     assert {"1 ms", "1 s", "1 min", "10 min", "1 h", "10 h"} <= drawn and all(re.fullmatch(r"10{0,2} \w+", each) for each in drawn)
+    await expect(look.panel("now").locator(".tile").first).to_be_visible()
     tiles = await look.panel("now").locator(".tile").all()
     heights = [(await tile.locator("b").bounding_box() or {"height": 0})["height"] for tile in tiles]
     assert max(heights) < 2 * min(heights), "no figure takes two lines"

@@ -256,7 +256,8 @@ async def test_producer_on_the_page_is_the_file_and_its_events_come_in_through_t
     [code] = re.findall(r"<!-- docs/examples/ingest/send.py -->\n```python\n(.*?)```", page.read_text(), re.DOTALL)
     assert code == (EXAMPLES / "ingest" / "send.py").read_text()
     install, ask = shell_blocks(page)
-    pin = next(line for line in (ROOT / "requirements-dev.in").read_text().splitlines() if line.startswith("azure-storage-queue"))
+    named = [line for file in ROOT.glob("requirements*.in") for line in file.read_text().splitlines()]
+    pin = next(line for line in named if line.startswith("azure-storage-queue"))
     started = {f"pip install {pin}\npython docs": f"STORAGE='{system.azurite.connection_string}' {sys.executable} {ROOT / 'docs'}"}
     await run(install, tmp_path, started)
     await eventually(lambda: b'{"order": 17}' in [hit.body for hit in system.receiver.at("/demo")], "the good event")
@@ -270,8 +271,8 @@ async def test_producer_on_the_page_is_the_file_and_its_events_come_in_through_t
 
 
 async def test_tour_of_the_api_goes_as_the_page_says_and_goes_again(system: System, tmp_path: Path) -> None:
-    tour, rotate, *_ = shell_blocks(FIRST_STEPS)
-    here = {"http://localhost:7071": system.host.url, "http://localhost:7072/": system.receiver.url("/shop")}
+    _, tour, rotate, *_ = shell_blocks(FIRST_STEPS)
+    here = {"http://localhost:7071/receiver": system.receiver.url("/shop"), "http://localhost:7071": system.host.url}
     for first in (True, False):
         printed = [json.loads(line) for line in (await run(tour, tmp_path, here)).splitlines() if line]
         tenant, channel, made, moved, batch, redriven = printed
@@ -285,13 +286,13 @@ async def test_tour_of_the_api_goes_as_the_page_says_and_goes_again(system: Syst
 
 
 async def test_first_schedule_dead_letter_redrive_and_callback_go_as_the_page_says(system: System, tmp_path: Path) -> None:
-    _, _, repeat, dies, look, mend, again = shell_blocks(FIRST_STEPS)
+    _, _, _, repeat, dies, look, mend, again = shell_blocks(FIRST_STEPS)
     app = {"http://localhost:7071": system.host.url}
     nightly, triggered, preview = map(json.loads, (await run(repeat, tmp_path, app)).splitlines())
     assert nightly["next"] == preview["items"][0]["at"] and len(preview["items"]) == 3 and triggered["payload"] == {"job": "report"}
     receiver = DevhostReceiver()
     try:
-        both = app | {"http://localhost:7072": f"http://127.0.0.1:{await receiver.start('127.0.0.1', 0)}"}
+        both = {"http://localhost:7071/receiver": f"http://127.0.0.1:{await receiver.start('127.0.0.1', 0)}"} | app
         _, made = map(json.loads, (await run(dies, tmp_path, both)).splitlines())
         head = "\n".join(dies.splitlines()[:2]).replace("dies-$(date +%s)", made["id"]) + "\n"
 

@@ -73,8 +73,8 @@ ELSEWHERE = {
     "demo-owners": "tests/integration/demo/test_owners.py",
 }
 """Targets and the tests that run them."""
-WHOLE = {"test", "quick", "lint", "long", "slow", "prove"}
-"""Targets that run the tests or all proofs, and so cannot be run by a test. CI runs `test`, with `lint` in it."""
+WHOLE = {"test", "quick", "lint", "long", "lowest", "slow", "prove"}
+"""Targets that run the tests or all proofs, and so cannot be run by a test. CI runs `test`, with `lint` in it, and `lowest`."""
 
 MADE = {".git", ".venv", "node_modules", ".azurite", ".tools", "build", "dist", "__pycache__"}
 """Folders that are no part of the copy, or that targets may fill; caches are others."""
@@ -187,9 +187,7 @@ def test_a_target_that_runs_elsewhere_does_run_there() -> None:
 
 @pytest.mark.parametrize("target", sorted(RULES))
 def test_every_program_of_a_recipe_exists(target: str) -> None:
-    command = ["make", "--dry-run", "--no-print-directory", "--assume-old=setup", target, "ARGS="]
-    if target == "setup":
-        command.remove("--assume-old=setup")
+    command = [*make_command(target), "--dry-run"]
     recipe = subprocess.run(command, cwd=ROOT, env=make_environment(), capture_output=True, text=True, check=True).stdout
     modules = {each for each in re.findall(r"python -m ([a-z_][\w.]*)", recipe) if not each.endswith(".")}
     files = set(re.findall(r"(?:^|\s)((?:tests|devhost|infra|node_modules)/[\w./-]+)", recipe, re.MULTILINE))

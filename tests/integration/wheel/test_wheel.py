@@ -344,7 +344,7 @@ def test_requirements_of_a_receiver_name_the_wheel_that_is_built_and_the_pins_th
     folder = tmp_path / "docs" / "examples" / example
     assert (folder / "wheel.txt").read_text() == f"./{wheel.name}\n" and (folder / wheel.name).is_file()
     lines = (folder / "requirements.txt").read_text().splitlines()
-    tested = (ROOT / "requirements.in").read_text() + (ROOT / "requirements-dev.in").read_text()
+    tested = "".join(file.read_text() for file in sorted(ROOT.glob("requirements*.in")))
     given = [line for line in lines if not line.startswith("#")]
     assert [line for line in given if line not in tested.splitlines()] == ["-r wheel.txt"]
 
