@@ -46,11 +46,6 @@ COMMANDS = {
         "tocsin events get patient",
         "The command tocsin events get shows an event, its attempts and the receiver's answers.",
     ),
-    "maintenance-list": (
-        DEMO_KEY,
-        "tocsin maintenance list db",
-        "The command tocsin maintenance list shows Scheduled Events with their nodes and phases.",
-    ),
 }
 """Pictures of commands: the key, the command line, and what the picture shows in words."""
 
