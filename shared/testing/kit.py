@@ -82,7 +82,7 @@ class Tocsin:
         self.receiver = Receiver(self._deliveries)
         """Records every attempt, and answers as scripted: `receiver.script(id, Verdict("retry", 503), ...)`."""
         self._handlers: HandlerRunner | None = None
-        self._api = LocalApi(self._application)
+        self._api = LocalApi(self._application, virtual_time=True)
         self._transport = _KitTransport(self)
         self.client = self.client_with(KEY)
         """A client of tenant `demo` for the service in this process."""

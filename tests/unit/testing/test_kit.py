@@ -94,6 +94,15 @@ async def test_cancelled_and_changed_events_behave_as_changed() -> None:
         assert refused.value.code == "already-final"
 
 
+async def test_changes_of_one_instant_count_in_their_order() -> None:
+    async with Tocsin() as kit:
+        event = await kit.client.schedule(0, delay=DAY)
+        for number in range(1, 30):
+            await kit.client.change(event.id, payload=number)
+        [got] = await kit.advance(DAY)
+        assert got.payload == 29
+
+
 async def test_herd_of_one_instant_comes_at_that_instant() -> None:
     async with Tocsin() as kit:
         batch = await kit.client.batch({"payload": n, "due": START + DAY} for n in range(1_500))
