@@ -18,9 +18,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from devhost.loops import chosen_loop, loop_factory
 
 from . import report
-from .registry import BENCHES
+from .registry import BENCHES, Bench
 from .report import Figure
 from .tools import machine
+from .tools.instance import CORES, instance
 from .tools.stage import Run
 
 EPILOG = """\
@@ -47,6 +48,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer rounds and events: a few minutes, rougher figures")
     scale = "events of `cluster` (1,000,000; with --quick a tenth), and of each instance of `cluster-scale` (60,000)"
     parser.add_argument("--scale", type=int, metavar="EVENTS", help=scale)
+    size = "hold the app's processes to an instance of this many MB on Flex Consumption (control groups of Linux, as root)"
+    parser.add_argument("--as", dest="size", type=int, choices=CORES, metavar="|".join(map(str, CORES)), help=size)
     parser.add_argument("--json", action="store_true", help="print JSON, details included")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the table as Markdown")
     given = parser.parse_args(arguments)
@@ -58,8 +61,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return given
 
 
-async def run_all(names: list[str], quick: bool, console: Console, scale: int | None = None) -> list[Figure]:
+async def run_all(given: argparse.Namespace, console: Console) -> list[Figure]:
     """Measure one after the other. A failure is a line of the table and does not stop the others."""
+    names: list[str] = given.names
     figures: list[Figure] = []
     columns = (TextColumn("{task.description:<44}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -72,7 +76,7 @@ async def run_all(names: list[str], quick: bool, console: Console, scale: int | 
 
             bench = BENCHES[name]
             try:
-                found = await asyncio.wait_for(bench.measure(Run(quick, report_progress, scale)), bench.limit)
+                found = await _measure(bench, Run(given.quick, report_progress, given.scale), given.size)
             except Exception as error:
                 logging.getLogger("bench").exception("%s could not be measured", name)
                 found = [Figure(name, None, note=f"{report.FAILED} {type(error).__name__}: {str(error)[:200]}")]
@@ -80,6 +84,15 @@ async def run_all(names: list[str], quick: bool, console: Console, scale: int | 
             progress.remove_task(part)
             progress.advance(whole)
     return figures
+
+
+async def _measure(bench: Bench, run: Run, size: int | None) -> list[Figure]:
+    if size is None:
+        return await asyncio.wait_for(bench.measure(run), bench.limit)
+    with instance(size) as held:
+        found = await asyncio.wait_for(bench.measure(run), bench.limit)
+        how = f"held to an instance of {size:,} MB, paused for {held.paused():.1f} s" if held.processes else "not held: no app of its own"
+    return [replace(found[0], note=f"{found[0].note}; {how}"), *found[1:]]
 
 
 def main() -> int:
@@ -102,7 +115,7 @@ def main() -> int:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     about = machine.describe()
     # With --json stdout is the document's alone.
-    work = run_all(given.names, given.quick, Console(stderr=True), given.scale)
+    work = run_all(given, Console(stderr=True))
     figures = asyncio.run(work, loop_factory=loop_factory(chosen_loop(os.environ)))
     if given.markdown is not None:
         given.markdown.write_text(report.as_markdown(figures, about))

@@ -26,6 +26,8 @@ from shared.core.settings import Settings
 from shared.delivery.channels.fake import FakeReceiver
 from shared.storage import Storage
 
+from .instance import HELD, Instance
+
 KEY = "local-demo-key"
 TENANT = "demo"
 FLIGHT = 64
@@ -140,15 +142,17 @@ def requests_of(counter: Counter[str]) -> int:
 
 
 @asynccontextmanager
-async def child(*arguments: str, env: dict[str, str] | None = None, stdin: bool = False) -> AsyncIterator[asyncio.subprocess.Process]:
+async def child(
+    *arguments: str, env: dict[str, str] | None = None, stdin: bool = False, held: Instance | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a Python process, ended with SIGTERM and waited for. Its standard error is shown when it fails.
 
-    stdin: give it a pipe; otherwise it has this process's.
+    stdin: give it a pipe; otherwise it has this process's. held: the instance to whose size it is held.
     """
+    command = [sys.executable, *arguments]
     with tempfile.TemporaryFile() as errors:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *arguments,
+            *(command if held is None else held.command(command)),
             cwd=ROOT,
             env=env,
             stdin=asyncio.subprocess.PIPE if stdin else None,
@@ -264,7 +268,7 @@ async def devhost(
         "TOCSIN_RECEIVER": receiver,
         **(settings or {}),
     }
-    async with child("-m", "devhost", "--no-azurite", "--no-receiver", env=env) as process:
+    async with child("-m", "devhost", "--no-azurite", "--no-receiver", env=env, held=HELD.get()) as process:
         assert process.stdout is not None
         while not (line := (await asyncio.wait_for(process.stdout.readline(), 60)).decode()).startswith("devhost ready "):
             if not line:

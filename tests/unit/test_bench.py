@@ -68,7 +68,7 @@ def test_rows_of_json_have_figure_target_and_verdict(monkeypatch: pytest.MonkeyP
 
     for name, measure in (("good", good), ("bad", bad), ("plain", plain)):
         monkeypatch.setitem(BENCHES, name, Bench("", measure))
-    figures = asyncio.run(run_all(["good", "bad", "plain"], True, Console(file=io.StringIO())))
+    figures = asyncio.run(run_all(parse(["good", "bad", "plain", "--quick"]), Console(file=io.StringIO())))
     rows = json.loads(report.as_json(figures, {}))["figures"]
     assert [(row["bench"], row["name"], row["value"], row["target"], row["verdict"]) for row in rows] == [
         ("good", "fast", 3.0, "<= 20.0 ms", "reached"),
