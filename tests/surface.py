@@ -33,11 +33,12 @@ def of_api(document: Mapping[str, Any]) -> Surface:
     for path, methods in document["paths"].items():
         for method in methods.keys() & _METHODS:
             operation = methods[method]
-            body = operation.get("requestBody", {}).get("content", {})
+            sent = operation.get("requestBody", {})
+            body, optional = sent.get("content", {}), "" if sent.get("required") else "?"
             answers = {status: answer.get("content", {}) for status, answer in operation["responses"].items() if status < "300"}
             operations[f"{method.upper()} {path}"] = {
                 "parameters": {each["name"]: "!" if each.get("required") else "" for each in operation.get("parameters", ())},
-                "body": {media: _type(each.get("schema", {})) for media, each in body.items()},
+                "body": {media: _type(each.get("schema", {})) + optional for media, each in body.items()},
                 "answers": {
                     status: {media: _type(each.get("schema", {})) for media, each in held.items()} for status, held in answers.items()
                 },
@@ -108,6 +109,10 @@ def _commands(name: str, command: Any) -> Iterator[tuple[str, dict[str, str]]]:
     yield name, options
 
 
+def _needs_body(operation: Mapping[str, Any]) -> bool:
+    return any(not each.endswith("?") for each in operation["body"].values())
+
+
 def lost(before: Surface, now: Surface) -> list[str]:
     """Return what callers of the surface before cannot do any more, a line each."""
     found = [f"{name} is gone" for part in ("operations", "commands") for name in before[part] if name not in now[part]]
@@ -116,7 +121,7 @@ def lost(before: Surface, now: Surface) -> list[str]:
             continue
         found += _asks(f"{name} parameter", was["parameters"], here["parameters"])
         found += [f"{name} takes no {media}" for media in was["body"] if media not in here["body"]]
-        found += [f"{name} needs a body" for _ in here["body"] if not was["body"]][:1]
+        found += [f"{name} needs a body"] if _needs_body(here) and not _needs_body(was) else []
         found += [f"{name} does not answer {status}" for status in was["answers"] if status not in here["answers"]]
     for name, options in before["commands"].items():
         found += _asks(name, options, now["commands"].get(name, options))

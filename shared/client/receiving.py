@@ -60,9 +60,12 @@ def verify(headers: Mapping[str, str], body: bytes, secret: str | Iterable[str],
     if not isinstance(body, bytes | bytearray | memoryview):
         raise TypeError("verify needs the body's bytes as they arrived: text that was decoded and encoded again may differ")
     body = bytes(body)
-    secrets = (secret,) if isinstance(secret, str) else tuple(secret)
+    secrets = (secret,) if isinstance(secret, str | bytes) else tuple(secret or ())
     if not secrets:
-        raise ValueError("no secret given")
+        raise ValueError("verify needs the channel's secret, whsec_..., and got none. Is the setting that holds it there?")
+    for each in secrets:
+        if not isinstance(each, str):
+            raise TypeError(f"verify needs the channel's secret as text, whsec_..., and got {type(each).__name__}")
     found = {name.lower(): value for name, value in headers.items()}
     missing = [name for name in (signing.HEADER_ID, signing.HEADER_TIMESTAMP, signing.HEADER_SIGNATURE) if not found.get(name)]
     if missing:

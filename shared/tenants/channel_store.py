@@ -69,7 +69,7 @@ _CHANNEL: Final = RowCodec(
     StoredChannel,
     formats={
         "spec": Format(lambda spec: spec.model_dump_json(), _spec_of),
-        "generations": RowCodec(Generations, names={"current": "generation"}),
+        "generations": RowCodec(Generations, names={"current": "generation"}, sparse=("rotation",)),
         "ended_holds": Format(_holds_text, _holds_of),
         "breaker": Format(Breaker.text, lambda text: circuit_breaker.parse(str(text))),
     },
@@ -229,8 +229,12 @@ class Channels:
 
         await retry_on_conflict(attempt, rows.ATTEMPTS, _contended)
 
-    async def rotate(self, tenant: str, name: str) -> SecretOut:
-        """Create a webhook secret. Raises 404, and 409 `not-signed` for a channel that is not http."""
+    async def rotate(self, tenant: str, name: str, rotation: str = "") -> SecretOut:
+        """Create a webhook secret. Raises 404, and 409 `not-signed` for a channel that is not http.
+
+        rotation: a name of this rotation, or ''. The same name again, before another rotation, returns the secret that the first call has
+        created.
+        """
         from ..delivery.channels.validation import is_signed
 
         def change(old: StoredChannel | None) -> StoredChannel:
@@ -238,7 +242,8 @@ class Channels:
                 raise not_found("channel")
             if not is_signed(old.spec):
                 raise conflict("not-signed", f"Channel {name} has the type {old.spec.type}. Only http and fleet channels have a secret.")
-            return old._replace(generations=rules.rotate(old.generations, self._clock.now()))
+            rotated = rules.rotate(old.generations, self._clock.now(), rotation)
+            return old if rotated == old.generations else old._replace(generations=rotated)
 
         _, new = await self._change(await self._home(tenant), name, change)
         secret = rules.secret_of(self._signing_key, tenant, name, new.generations.current)

@@ -273,6 +273,18 @@ class SecretOut(Strict):
     previous_until: Maybe[Stamp] = None
 
 
+RotationId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$"), Shaped("1 to 32 of a-z 0-9 and inner hyphens")]
+
+
+class RotateIn(Strict):
+    """A rotation with a name."""
+
+    id: RotationId | None = Field(
+        None,
+        description="Names this rotation: the same id again, before another rotation, answers with the same secret instead of a newer one.",
+    )
+
+
 class PauseIn(Strict):
     """The reason of a pause."""
 

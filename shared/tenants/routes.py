@@ -15,7 +15,7 @@ from ..web.fields.params import DryRun, Flag, Paging
 from ..web.fields.types import Name
 from ..web.paging.pages import after, page
 from ..web.routes import Answer, Call, RouteGroup
-from .model import KeyIn, KeyList, KeyMade, OwnKeyOut, PauseIn, Scope, SecretOut, Tenant, TenantList, TenantOut
+from .model import KeyIn, KeyList, KeyMade, OwnKeyOut, PauseIn, RotateIn, Scope, SecretOut, Tenant, TenantList, TenantOut
 from .store import TenantDirectory
 
 
@@ -170,10 +170,18 @@ async def channels_delete(call: Call[TenantServices]) -> Answer:
     return Answer(204)
 
 
-@channels.post("v1/tenants/{tenant}/channels/{name}/secret/rotate", answers={200: SecretOut, 409: ("not-signed", "changed-meanwhile")})
-async def channels_rotate(call: Call[TenantServices]) -> Answer:
-    """Create a new webhook secret; the previous one stays valid for 24 hours."""
-    out = await call.service.directory.channels.rotate(call.params["tenant"], call.params["name"])
+@channels.post(
+    "v1/tenants/{tenant}/channels/{name}/secret/rotate",
+    answers={200: SecretOut, 409: ("not-signed", "changed-meanwhile")},
+    examples={"with an id": {"id": "2026-11"}},
+)
+async def channels_rotate(call: Call[TenantServices, RotateIn | None]) -> Answer:
+    """Create a new webhook secret; the previous one stays valid for 24 hours.
+
+    After a failure, repeat the call with the same `id`: another rotation would end the secret that the receiver has.
+    """
+    rotation = (call.body.id if call.body else None) or ""
+    out = await call.service.directory.channels.rotate(call.params["tenant"], call.params["name"], rotation)
     return Answer(200, out, dict(_SECRET))
 
 

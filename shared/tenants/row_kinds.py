@@ -81,6 +81,7 @@ KINDS: Final = (
             "previous": "generation before that; absent or 0 for none",
             "previous_until": "time until which this one is valid too",
             "rotated_at": "time of the last rotation; absent or 0 for none",
+            "rotation": "name of the last rotation, as its caller gave it; absent for none",
             "paused": "true if no delivery may start",
             "reason": "reason of the pause",
             "paused_at": "time of the pause; 0 for none",

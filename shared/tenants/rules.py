@@ -57,6 +57,8 @@ class Generations(NamedTuple):
     rotated_at: Millis | None = None
     previous: int | None = None
     previous_until: Millis | None = None
+    rotation: str = ""
+    """The name of the last rotation; empty without one."""
 
 
 def first_generation(now: Millis) -> Generations:
@@ -64,9 +66,14 @@ def first_generation(now: Millis) -> Generations:
     return Generations(now)
 
 
-def rotate(old: Generations, now: Millis) -> Generations:
-    """Return the generations with a new secret; the previous one stays valid for 24 hours, older ones become invalid."""
-    return Generations(max(now, old.current + 1), now, old.current, now + ROTATION)
+def rotate(old: Generations, now: Millis, name: str = "") -> Generations:
+    """Return the generations with a new secret; the previous one stays valid for 24 hours, older ones become invalid.
+
+    If the last rotation has this name, the call repeats it, and the generations stay as they are.
+    """
+    if name and name == old.rotation:
+        return old
+    return Generations(max(now, old.current + 1), now, old.current, now + ROTATION, name)
 
 
 def in_use(generations: Generations, now: Millis) -> list[int]:

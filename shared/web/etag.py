@@ -1,4 +1,4 @@
-"""Entity tags of representations, and the `If-Match` condition (RFC 9110, section 13.1.1)."""
+"""Entity tags of representations, and the conditions `If-Match` and `If-None-Match` (RFC 9110, sections 13.1.1 and 13.1.2)."""
 
 from __future__ import annotations
 
@@ -44,6 +44,17 @@ def check_if_match(headers: Mapping[str, str], etag: str | None) -> None:
     # Strong comparison: a weak tag matches nothing.
     if etag is None or not any(not weak and tag == etag for weak, tag in _ONE.findall(wanted)):
         raise Problem(412, "precondition-failed", _CHANGED)
+
+
+def check_absent(headers: Mapping[str, str], *, exists: bool) -> None:
+    """Raise 412 if `If-None-Match` is `*` and something exists at the path; 422 for entity tags, which no call that writes takes."""
+    wanted = headers.get("if-none-match")
+    if wanted is None:
+        return
+    if wanted.strip() != "*":
+        raise invalid("@if-none-match", "must be *, which creates and never replaces; to replace what you have read, send If-Match")
+    if exists:
+        raise Problem(412, "precondition-failed", "If-None-Match is *, but something exists at this path.")
 
 
 def matches_none(headers: Mapping[str, str], etag: str) -> bool:

@@ -179,6 +179,10 @@ def _headers(route: Route) -> Iterator[dict[str, Any]]:
         tag = r'(?:W/)?"[\x21\x23-\x7e]*"'
         schema = {"type": "string", "pattern": rf"^(?:\*|{tag}(?:, ?{tag})*)$"}
         yield {"name": "If-Match", "in": "header", "required": False, "description": description, "schema": schema}
+    if route.creates:
+        description = "With *, the call creates and never replaces: it is 412 if something exists at this path."
+        schema = {"type": "string", "const": "*"}
+        yield {"name": "If-None-Match", "in": "header", "required": False, "description": description, "schema": schema}
 
 
 def _content(route: Route, schemas: Schemas) -> dict[str, Any]:
@@ -212,7 +216,7 @@ def _own_codes(route: Route) -> Iterator[tuple[int, str]]:
         yield 411, "length-required"
         yield 413, "content-too-large"
         yield 415, "unsupported-media-type"
-    if route.if_match:
+    if route.if_match or route.creates:
         yield 412, "precondition-failed"
     # Every route refuses unknown query parameters.
     yield 422, "invalid-content"

@@ -146,6 +146,8 @@ class RouteOptions(TypedDict, total=False):
     """Example bodies by name, for the document."""
     if_match: bool
     """True if the handler honours `If-Match` (`etag.check_if_match`); documents the header and 412."""
+    creates: bool
+    """True if the handler honours `If-None-Match: *` (`etag.check_absent`); documents the header and 412."""
     tagged: bool
     """True if answers carry an `ETag` (`Answer.etag`); documents the header."""
     record: Recording
@@ -191,6 +193,7 @@ class Route:
     opaque: str | None = None
     examples: Mapping[str, Any] = field(default_factory=dict)
     if_match: bool = False
+    creates: bool = False
     tagged: bool = False
     standalone: bool = False
     names_tenant: bool = False

@@ -657,7 +657,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Fire a schedule once now, in addition to its occurrences */
+        /**
+         * Fire a schedule once now, in addition to its occurrences
+         * @description After a failure, repeat the call with the same `id`.
+         */
         post: operations["schedules_trigger"];
         delete?: never;
         options?: never;
@@ -832,7 +835,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Create a new webhook secret; the previous one stays valid for 24 hours */
+        /**
+         * Create a new webhook secret; the previous one stays valid for 24 hours
+         * @description After a failure, repeat the call with the same `id`: another rotation would end the secret that the receiver has.
+         */
         post: operations["channels_rotate"];
         delete?: never;
         options?: never;
@@ -2587,6 +2593,11 @@ export interface components {
             /** @description The pauses between attempts, each up to 20 % longer and never shorter: n pauses are n + 1 attempts. */
             schedule?: string[];
         };
+        /** @description A rotation with a name. */
+        RotateIn: {
+            /** @description Names this rotation: the same id again, before another rotation, answers with the same secret instead of a newer one. */
+            id?: string;
+        };
         /** @description The rule of a schedule to preview, with exactly one of `cron` and `every`. */
         RuleIn: {
             /**
@@ -2986,6 +2997,11 @@ export interface components {
             urgent_fleets: number;
             retrying: number;
             open: number;
+        };
+        /** @description An event of a schedule now. */
+        TriggerIn: {
+            /** @description The end of the event's id: the same id again makes no second event. Null: a new one. */
+            id?: string;
         };
         /** @description Timeout of a turn: of the first one, and the bounds within which the service adapts it. */
         TurnTimeout: {
@@ -4301,6 +4317,8 @@ export interface operations {
             header?: {
                 /** @description The call succeeds only if the representation still has this entity tag. */
                 "If-Match"?: string;
+                /** @description With *, the call creates and never replaces: it is 412 if something exists at this path. */
+                "If-None-Match"?: "*";
             };
             path: {
                 id: string;
@@ -4489,7 +4507,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["TriggerIn"];
+            };
+        };
         responses: {
             /** @description Accepted */
             202: {
@@ -4850,7 +4872,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RotateIn"];
+            };
+        };
         responses: {
             /** @description OK */
             200: {

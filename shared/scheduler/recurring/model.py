@@ -230,7 +230,13 @@ class PreviewOut(Strict):
 
 MAX_BACKFILL = 1000
 """Most occurrences of one backfill."""
-BackfillId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,15}$"), Shaped("1 to 16 of a-z 0-9 and inner hyphens")]
+AskedId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,15}$"), Shaped("1 to 16 of a-z 0-9 and inner hyphens")]
+
+
+class TriggerIn(Strict):
+    """An event of a schedule now."""
+
+    id: AskedId | None = Field(None, description="The end of the event's id: the same id again makes no second event. Null: a new one.")
 
 
 class BackfillIn(Strict):
@@ -238,7 +244,7 @@ class BackfillIn(Strict):
 
     from_: Time = Field(alias="from", description="The first time of the range.")
     to: Time = Field(description="The end of the range, exclusive; not later than now.")
-    id: BackfillId | None = Field(
+    id: AskedId | None = Field(
         None, description="Names this backfill in the events' ids, so that it can be repeated without doubling any. Null: a new name."
     )
     spread: Annotated[Duration, Field(ge=0, le=DAY)] = Field(0, description="Deliver the events evenly over this time, instead of at once.")

@@ -19,7 +19,7 @@ from ...core.loop_turns import EVENTS, LoopTurns
 from ...engine.conflicts import CONFLICT, WriteConflict, retry_on_conflict
 from ...tenants.store import contended
 from ...web.bodies import parse_body, take_turn
-from ...web.etag import check_if_match, etag_of
+from ...web.etag import check_absent, check_if_match, etag_of
 from ...web.problem import conflict, invalid, not_found
 from .. import timings
 from ..changes.verbs import Changes
@@ -151,6 +151,7 @@ class Recurring:
             here = old if old is not None and _lives(old, uid) else None
             new = here is None
             check_if_match(headers, etag_of_definition(here) if here is not None else None)
+            check_absent(headers, exists=here is not None)
             by = self._ids.name()
             if here is None:
                 fresh = Definition(tenant, schedule, uid, spec, body, created=now, by=by, done=now, api=api, calendar_days=days)
@@ -214,10 +215,10 @@ class Recurring:
             tenant, schedule, headers, lambda found, now: rules.resumed(found, now, self._ids.name()) if found.paused else None
         )
 
-    async def trigger(self, tenant: str, schedule: str) -> Sequence[Admitted]:
+    async def trigger(self, tenant: str, schedule: str, name: str | None = None) -> Sequence[Admitted]:
         """Store an occurrence now, in addition to those of the rule, even if paused: one event, or those of its fan-out.
 
-        Raises 404, 429.
+        The same name again returns what the first call has stored. Raises 404, 409, 429.
         """
         found = await self.get(tenant, schedule)
         settings = await self._ingest.tenant(tenant)
@@ -227,8 +228,10 @@ class Recurring:
             # The event has the time of the call, without jitter, and an id that no occurrence could have.
             plain = _without_jitter(found.definition)
             safe = schedule_durability(settings.durability)
-            events = occurrence(plain, found.now, f"{schedule}@{self._ids.name()}", found.now, safe, asked=True)
-            return Ingest.all_admitted(events, await self._writer.store(tenant, events, posted=True))
+            events = occurrence(plain, found.now, f"{schedule}@{name or self._ids.name()}", found.now, safe, asked=True)
+            stored = await self._writer.store(tenant, events, posted=True)
+            let_in.unused(unstored(stored))
+            return Ingest.all_admitted(events, stored)
 
     async def backfill(self, tenant: str, schedule: str, asked: BackfillIn) -> tuple[str, int, int]:
         """Store an event now for each occurrence in a range of the past, whether it fired then or not, even if paused.

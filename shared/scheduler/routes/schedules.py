@@ -23,6 +23,7 @@ from ..recurring.model import (
     ScheduleIn,
     ScheduleList,
     ScheduleOut,
+    TriggerIn,
 )
 from ..recurring.service import StoredSchedule, all_shown
 from ..recurring.store import SchedulePosition
@@ -52,6 +53,7 @@ schedules = RouteGroup[Scheduler]("schedules", scope="events", params={"id": Sch
     opaque="payload",
     examples=_EXAMPLES,
     if_match=True,
+    creates=True,
     tagged=True,
 )
 async def schedules_put(call: Call[Scheduler, ScheduleIn, DryRun]) -> Answer:
@@ -104,10 +106,19 @@ async def schedules_resume(call: Call[Scheduler]) -> Answer:
     return _shown(await call.service.recurring.resume(call.tenant, call.params["id"], call.headers))
 
 
-@schedules.post("v1/schedules/{id}/trigger", answers={202: EventOut | FanoutOut, 429: "too-many-requests"}, tagged=True)
-async def schedules_trigger(call: Call[Scheduler]) -> Answer:
-    """Fire a schedule once now, in addition to its occurrences."""
-    made, *others = await call.service.recurring.trigger(call.tenant, call.params["id"])
+@schedules.post(
+    "v1/schedules/{id}/trigger",
+    answers={202: EventOut | FanoutOut, 409: "id-conflict", 429: "too-many-requests"},
+    examples={"after a repair": {"id": "after-repair"}},
+    tagged=True,
+)
+async def schedules_trigger(call: Call[Scheduler, TriggerIn | None]) -> Answer:
+    """Fire a schedule once now, in addition to its occurrences.
+
+    After a failure, repeat the call with the same `id`.
+    """
+    name = call.body.id if call.body is not None else None
+    made, *others = await call.service.recurring.trigger(call.tenant, call.params["id"], name)
     if others:
         shown = await call.service.fanouts.admitted([made, *others])
         return Answer(202, shown.body, {"location": f"/api/v1/events/{shown.body['id']}"}, etag=shown.etag)

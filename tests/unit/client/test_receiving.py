@@ -154,8 +154,12 @@ def test_body_that_is_not_json_is_refused() -> None:
 def test_mistakes_of_the_receivers_own_are_no_bad_deliveries() -> None:
     with pytest.raises(TypeError, match="bytes as they arrived"):
         tocsin.verify(signed(), BODY.decode(), SECRET)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no secret"):
-        tocsin.verify(signed(), BODY, [])
+    for none in ([], None):
+        with pytest.raises(ValueError, match=r"needs the channel's secret, whsec_\.\.\., and got none"):
+            tocsin.verify(signed(), BODY, none)  # type: ignore[arg-type]
+    for other, kind in ((SECRET.encode(), "bytes"), ([SECRET, None], "NoneType")):
+        with pytest.raises(TypeError, match=rf"secret as text, whsec_\.\.\., and got {kind}"):
+            tocsin.verify(signed(), BODY, other)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not a webhook secret") as wrong:
         tocsin.verify(signed(), BODY, "whsec_?key")
     assert "?key" not in str(wrong.value)

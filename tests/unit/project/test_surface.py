@@ -36,6 +36,10 @@ def changed(change: Callable[[Surface], Any]) -> list[str]:
             "GET /api/v1/events parameter: state is needed",
         ),
         (lambda now: now["operations"]["POST /api/v1/events"]["answers"].pop("201"), "POST /api/v1/events does not answer 201"),
+        (
+            lambda now: now["operations"]["POST /api/v1/schedules/{id}/pause"].update(body={"application/json": "PauseIn"}),
+            "POST /api/v1/schedules/{id}/pause needs a body",
+        ),
         (lambda now: now["commands"].pop("tocsin status"), "tocsin status is gone"),
         (lambda now: now["commands"]["tocsin events list"].pop("--state"), "tocsin events list: --state is gone"),
         (lambda now: now["taken"]["EventIn"].pop("labels"), "request EventIn: labels is gone"),
@@ -55,6 +59,7 @@ def test_what_is_taken_away_is_found(change: Callable[[Surface], Any], found: st
     [
         lambda now: now["operations"].update({"GET /api/v1/new": now["operations"]["GET /api/v1/stats"]}),
         lambda now: now["operations"]["GET /api/v1/events"]["parameters"].update(new=""),
+        lambda now: now["operations"]["POST /api/v1/schedules/{id}/pause"].update(body={"application/json": "PauseIn?"}),
         lambda now: now["commands"]["tocsin status"].update({"--new": ""}),
         lambda now: now["taken"]["EventIn"].update(new="string"),
         lambda now: now["given"]["StatsOut"].update(new="integer!"),

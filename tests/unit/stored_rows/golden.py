@@ -96,7 +96,7 @@ async def _tenants() -> list[dict[str, Any]]:
     await directory.keys.issue("acme", KeyIn(scopes=["events", "fleets"], note="a note"))
     await directory.keys.issue("acme", KeyIn(scopes=["agent"], fleet="f", node="n1"))
     await directory.channels.put("acme", "c", HttpChannel(type="http", url="http://localhost/x"))
-    await directory.channels.rotate("acme", "c")
+    await directory.channels.rotate("acme", "c", "named")
     await directory.channels.pause("acme", "c", True, "why")
     await directory.put("gone", Tenant())
     await directory.delete("gone")

@@ -225,6 +225,18 @@ async def test_rotating_signs_with_both_for_a_day(acme: World) -> None:
     assert shown.previous_until is None
 
 
+async def test_a_rotation_that_is_repeated_by_its_id_keeps_the_secret_that_the_receiver_has(acme: World) -> None:
+    first, _, _ = await acme.directory.channels.put("acme", "c", http())
+    await acme.clock.advance(10)
+    rotated = await acme.directory.channels.rotate("acme", "c", "one")
+    await acme.clock.advance(10)
+    assert await acme.other.channels.rotate("acme", "c", "one") == rotated
+    target = await acme.instance().target("acme", "c")
+    assert target is not None and target.secrets == (rotated.secret, first.secret)
+    others = [await acme.directory.channels.rotate("acme", "c", name) for name in ("two", "", "", "two")]
+    assert len({each.secret for each in (first, rotated, *others)}) == 6, "another rotation has another secret"
+
+
 async def test_a_channel_made_again_under_its_name_has_another_secret(acme: World) -> None:
     first, _, _ = await acme.directory.channels.put("acme", "c", http())
     await acme.directory.channels.delete("acme", "c")

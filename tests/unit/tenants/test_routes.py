@@ -161,6 +161,9 @@ async def test_a_channels_life(acme: World) -> None:
     rotated = (await acme.admin.post(f"{url}/secret/rotate")).json()
     assert set(rotated) == {"secret", "previous_until"}
     assert rotated["secret"] != body["secret"]
+    again = [(await acme.admin.post(f"{url}/secret/rotate", {"id": "lost-answer"})).json() for _ in range(2)]
+    assert again[0] == again[1] and again[0]["secret"] != rotated["secret"]
+    assert (await acme.admin.post(f"{url}/secret/rotate", {"id": "No"})).status == 422
     paused = await acme.admin.post(f"{url}/pause", {"reason": "moving"})
     assert (paused.json()["paused"], paused.json()["reason"]) == (True, "moving")
     assert (await acme.admin.post(f"{url}/pause")).json()["paused"] is True

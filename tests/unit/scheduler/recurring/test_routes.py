@@ -406,6 +406,33 @@ async def test_trigger_fires_once_now_even_while_paused_and_leaves_the_chain_alo
     assert (await world.demo.get(URL)).json()["last"] is None
 
 
+async def test_a_trigger_that_is_repeated_by_its_id_makes_no_second_event(world: World) -> None:
+    await put(world.demo, cron="0 0 1 6 *")
+    made = [await world.demo.post(f"{URL}/trigger", {"id": "once"})]
+    await world.run(5)
+    made.append(await world.demo.post(f"{URL}/trigger", {"id": "once"}))
+    await world.run(5)
+    assert [(each.status, each.json()["id"]) for each in made] == [(202, "tick@once")] * 2
+    assert made[1].json()["state"] == "delivered"
+    assert [hit.id for hit in world.receiver.received] == ["tick@once"]
+    await world.demo.post("/api/v1/events", {"id": "tick@mine", "delay": "PT1H", "payload": 1})
+    assert (await world.demo.post(f"{URL}/trigger", {"id": "mine"})).json()["type"].endswith("/id-conflict")
+    assert (await world.demo.post(f"{URL}/trigger", {"id": "Not me"})).status == 422
+
+
+async def test_a_put_that_only_creates_replaces_nothing(world: World) -> None:
+    only_new = {"if-none-match": "*"}
+    assert (await world.demo.call("PUT", URL, MINUTELY, only_new)).status == 201
+    for query in ("", "?dry_run=true"):
+        refused = await world.demo.call("PUT", f"{URL}{query}", MINUTELY | {"payload": "other"}, only_new)
+        assert (refused.status, refused.json()["type"].rsplit("/")[-1]) == (412, "precondition-failed")
+    assert (await world.demo.get(URL)).json()["payload"] == MINUTELY["payload"]
+    tagged = await world.demo.call("PUT", URL, MINUTELY, {"if-none-match": '"a"'})
+    assert (tagged.status, tagged.json()["errors"][0]["pointer"]) == (422, "@if-none-match")
+    await world.demo.call("DELETE", URL)
+    assert (await world.demo.call("PUT", URL, MINUTELY, only_new)).status == 201
+
+
 async def test_preview_shows_times_and_why_they_are_odd(world: World) -> None:
     await put(world.demo, cron="30 2 28 3 *", timezone="Europe/Berlin", start="2027-01-15T00:00:00Z", jitter="PT1H")
     answer = await world.demo.get(f"{URL}/preview?n=2")
