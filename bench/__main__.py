@@ -1,5 +1,5 @@
 """`python -m bench`: the table of figures; `bench cost`: the costs on Azure; `bench cold`: the start of a process;
-`bench flex`: lateness where instances go to zero."""
+`bench flex`: lateness where instances go to zero; `bench profile`: CPU time by layer."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .tools.instance import CORES, instance
 from .tools.stage import Run
 
 EPILOG = """\
-python -m bench cost computes what Azure would bill, python -m bench cold what a process takes to start, and python -m bench flex how late
-events are where instances go to zero; see their own --help.
+python -m bench cost computes what Azure would bill, python -m bench cold what a process takes to start, python -m bench flex how late
+events are where instances go to zero, and python -m bench profile to which layers the CPU time goes; see their own --help.
 --json prints an object: `machine`, and `figures`, a list of rows with `bench` (the NAME), `name`, `value` (null: not measured), `unit`,
 `target` ("" without one), `verdict` (reached, missed, not measured, failed; null without a target), `note` and `details`.
 
@@ -108,6 +108,10 @@ def main() -> int:
         from .flex import command as flex
 
         return flex.main(sys.argv[2:])
+    if sys.argv[1:2] == ["profile"]:
+        from .profile import command as profile
+
+        return profile.main(sys.argv[2:])
     given = parse(sys.argv[1:])
     warnings.simplefilter("ignore", ResourceWarning)
     logging.basicConfig(level=logging.WARNING)
