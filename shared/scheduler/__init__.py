@@ -14,11 +14,12 @@ Folders, from what callers set in motion down to what stores it. A folder import
     mirror/       a second account, failover and failback
     queries/      look-ups, lists, statistics, and events as callers see them
     protocol/     the shard protocol: generators of effects, without I/O
-    facets/       what single features know of an event's row: pure
-    shard/        the core: gate, ledger, ids of queued events, retries, and what is owed after an end
+    facets/       features that act at the points of the core: searchable labels, callbacks, long work, answers, fan-outs
+    shard/        the core: gate, ledger, ids of queued events, and retries
 
 The main files beside the folders: `model` (wire), `rows` and `keys` (stored), `rules` (pure decisions), `timings` (durations and their
 reasons), `service` (the parts of one process, wired together), `sweeps` and `recovery` (the timers' work), `queue_functions`,
+`points` (where facets act), `owed` (what is owed after an end),
 `key_rules` and `key_lines` (ordering keys), `label_index` (searchable labels). `row_kinds/` declares every kind of stored row.
 
 One event from POST to settled:

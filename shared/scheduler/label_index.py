@@ -26,6 +26,8 @@ from ..engine.row_codec import RowCodec
 from ..engine.stored_passes import following, page_with_rows
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS
 from ..storage.ports import ANY, Applied, Insert, Merge, Props, Replace, Row, Tables, Upsert, Where
+from .facets.finding.labels import MARK, digests_of
+from .facets.finding.rows import LABEL_ROWS, file_rows
 from .keys import (
     END_EVENTS,
     FIRST_EVENT,
@@ -39,7 +41,6 @@ from .keys import (
     minute_text,
 )
 from .protocol.changing import find
-from .protocol.label_rows import MARK, digests_of, file_digests
 from .rules import GOING
 from .shard.gate import parse_gate
 
@@ -213,7 +214,7 @@ class LabelIndex:
                     await self._follow(shard, row, found)
                 digests |= found
             if digests:
-                await self._runner.run(file_digests(shard, bucket, digests))
+                await self._runner.run(file_rows(LABEL_ROWS, shard, bucket, digests))
         counts["shards"] += 1
         counts["filed"] += len(digests)
 
@@ -224,7 +225,7 @@ class LabelIndex:
             return
         gate = await self._tables.get(EVENTS, found.pk, GATE)
         bucket = parse_gate(gate.props).bucket if gate is not None else ""
-        await self._runner.run(file_digests(found.pk, bucket or minute_text(int(found.props["due"])), digests))
+        await self._runner.run(file_rows(LABEL_ROWS, found.pk, bucket or minute_text(int(found.props["due"])), digests))
 
 
 def labels_wanted(since: Millis = 0) -> Props:

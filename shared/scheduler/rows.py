@@ -28,8 +28,8 @@ from . import attempt_history
 from .keys import shard_tenant
 from .late_reasons import late_because
 from .overlap import KEY
+from .owed import CALLBACK, CALLBACK_OF, NOTICE, callback_channels, callbacks_props
 from .rules import GOING, NEVER, asked_due
-from .shard.owed import CALLBACK, CALLBACK_OF, NOTICE, callback_channels, callbacks_props
 from .work_rows import noted_work, shown_work, work_of
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from . import attempt_history
 from .answer_rows import KeptAnswer
 from .attempt_history import with_unknown
 from .keys import MINUTE, digest
+from .owed import OWED
 from .shard.gate import Counts, Gate
-from .shard.owed import OWED
 from .shard.retries import RetryPolicy, given_up
 from .timings import (
     BACKLOG_AFTER,
@@ -88,6 +88,16 @@ class RowOutcome(NamedTuple):
     """The head of the receiver's answer, if it is kept."""
     deadline: Millis | None = None
     """Of work whose receiver was silent: the outcome applies while the work goes on, and its time is over at this time."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in the transaction that settles it."""
+        return 1 if self.answer is None else 2
+
+
+def rows_of(outcomes: Iterable[RowOutcome]) -> int:
+    """Return the number of rows that a transaction writes to settle the outcomes."""
+    return sum(outcome.rows for outcome in outcomes)
 
 
 def tally(states: Iterable[Value]) -> Counts:
@@ -374,7 +384,7 @@ class Agenda(NamedTuple):
     retries: bool = False
     """No open event waits for its own due time: the wake-up is for retries and held events."""
     owed: Sequence[str] = ()
-    """Ended events to which something is owed (`shard.owed`): until it is done, the owner neither rests nor finishes the shard."""
+    """Ended events to which something is owed (`owed`): until it is done, the owner neither rests nor finishes the shard."""
     silent: tuple[str, ...] = ()
     """Rows whose receivers accepted long work and have not completed it in time, to be settled by `facets.long_work.rules.silence`."""
 

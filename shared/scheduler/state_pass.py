@@ -23,8 +23,9 @@ from ..engine.stored_passes import following, page_with_rows
 from ..storage.names import EVENTS, LEDGER, PK_TICKS, SHARDS, SWEEPS, TENANTS
 from ..storage.ports import Applied, Props, Replace, Row, Tables, Where
 from ..tenants.rows import PK_TENANTS
+from .facets.finding.rows import STATE_ROWS, file_rows
+from .facets.finding.states import ListedState
 from .keys import GATE, HOME, NEWS, index_number, index_partitions, index_shard
-from .protocol.state_rows import ListedState, file_states
 from .shard.gate import parse_gate
 
 log = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ class StatePass:
             gate = parse_gate(found.props)
             kinds: tuple[tuple[ListedState, int], ...] = (("dead", gate.counts.dead), ("retrying", gate.counts.retrying))
             states = [state for state, count in kinds if count]
-            await self._runner.run(file_states(shard, states, gate.bucket or str(row.props["bucket"])))
+            await self._runner.run(file_rows(STATE_ROWS, shard, gate.bucket or str(row.props["bucket"]), states))
         counts["filed"] += len(states)
 
     async def _ledger_page(self, at: StatePassProgress, counts: Counter[str]) -> StatePassProgress | None:
@@ -137,7 +138,7 @@ class StatePass:
 
         async def file(row: Row) -> None:
             async with self._in_flight:
-                await self._runner.run(file_states(str(row.props["shard"]), ("dead",), row.rk.partition(":")[0]))
+                await self._runner.run(file_rows(STATE_ROWS, str(row.props["shard"]), row.rk.partition(":")[0], ("dead",)))
 
         await asyncio.gather(*map(file, page.rows))
         counts["filed"] += len(page.rows)

@@ -23,6 +23,8 @@ from ..storage.ports import ANY, Applied, Delete, Merge, Row, Tables, Where, Wri
 from . import timings
 from .answer_rows import ANSWERS, END_ANSWERS, FIRST_ANSWER
 from .facets.fanouts.names import id_names
+from .facets.finding.labels import marked_digests
+from .facets.finding.rows import LABEL_ROWS, STATE_ROWS, key_of, partition_of, remove_rows
 from .firing import backlog as pacing
 from .keys import (
     END_EVENTS,
@@ -43,7 +45,7 @@ from .keys import (
     use_row_key,
 )
 from .mirror.pair import Mirror
-from .protocol.changing import FORMER, find
+from .protocol.changing import find
 from .protocol.dispatch import (
     MOST_TOGETHER,
     ShardMessage,
@@ -59,8 +61,7 @@ from .protocol.dispatch import (
     unserved_events,
 )
 from .protocol.index_counts import counts_of_row
-from .protocol.label_rows import marked_digests, remove_labels
-from .protocol.state_rows import state_key, state_partition
+from .protocol.moving import FORMER
 from .queries.totals import Totals
 from .rules import FINAL, visible_at
 from .timings import KEEP_DEAD, KEEP_FINISHED, KEEP_LINKED, RETENTION_RUN_FOR
@@ -365,7 +366,7 @@ class Sweeps:
             for name in id_names(row.props):
                 await self._free_id("", tenant, name, row)
                 await self._free_use("", tenant, name)
-        await self._runner.run(remove_labels(shard, marked_digests(row.props for row in rows)))
+        await self._runner.run(remove_rows(LABEL_ROWS, shard, marked_digests(row.props for row in rows)))
         if any(ANSWERS in row.props for row in rows):
             await self._remove_answers("", shard)
         for some in batched(rows, DELETES):
@@ -378,7 +379,7 @@ class Sweeps:
                     await self._remove_copy(tenant, entry.rk, shard, way.copy)
         await self._tables.write(EVENTS, shard, (Delete(GATE, ANY),))
         if int(entry.props["dead"]):
-            await self._tables.write(SWEEPS, state_partition(shard), (Delete(state_key("dead", shard), ANY),))
+            await self._tables.write(SWEEPS, partition_of(STATE_ROWS, shard), (Delete(key_of("dead", shard), ANY),))
         await self._tables.write(LEDGER, tenant, (Delete(entry.rk, ANY),))
         return "removed"
 
@@ -395,7 +396,7 @@ class Sweeps:
             await self._tables.write(side + EVENTS, shard, tuple(Delete(row.rk, ANY) for row in some))
         await self._tables.write(side + EVENTS, shard, (Delete(GATE, ANY),))
         if any(row.props["state"] == "dead" for row in rows):
-            await self._tables.write(side + SWEEPS, state_partition(shard), (Delete(state_key("dead", shard), ANY),))
+            await self._tables.write(side + SWEEPS, partition_of(STATE_ROWS, shard), (Delete(key_of("dead", shard), ANY),))
         for found in (NEWS + key, key):
             await self._tables.write(side + LEDGER, tenant, (Delete(found, ANY),))
 

@@ -8,6 +8,7 @@ from typing import Any
 from shared.core.clock import SystemClock
 from shared.core.ids import SystemIds
 from shared.engine.async_runner import AsyncRunner
+from shared.scheduler.facets import FACETS
 from shared.scheduler.keys import END_EVENTS, FIRST_EVENT, GATE, MINUTE, event_row, index_key, minute_start, shard_key
 from shared.scheduler.protocol import owning
 from shared.scheduler.protocol.ingest import Appended, Entry, OpenShard, append, file_shard
@@ -33,7 +34,7 @@ class Shard:
         self.runner = AsyncRunner(store.tables, store.clock or SystemClock())
 
     def writer(self, name: str) -> OpenShard:
-        return OpenShard(self.key, name, WAKE)
+        return OpenShard(self.key, name, WAKE, FACETS)
 
     async def append(self, opened: OpenShard, first: int, count: int = 3) -> Appended:
         props: dict[str, Any] = {"state": "scheduled", "due": WAKE}
@@ -41,7 +42,7 @@ class Shard:
         return await self.runner.run(append(opened, entries))
 
     async def take(self, owner: str, ended: str = "", seen: Row | None = None) -> owning.TakeResult:
-        return await self.runner.run(owning.take(self.key, self.index, owner, seen, ended=ended))
+        return await self.runner.run(owning.take(self.key, self.index, owner, FACETS, seen, ended=ended))
 
     async def gate(self) -> Gate:
         row = await self.tables.get(EVENTS, self.key, GATE)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from shared.engine.effects import Steps, write
 from shared.scheduler import label_index
 from shared.scheduler.changes import verbs as changes
-from shared.scheduler.protocol import changing, owning
+from shared.scheduler.facets import FACETS
+from shared.scheduler.facets.finding.facets import Labels
+from shared.scheduler.points import Facets
+from shared.scheduler.protocol import changing
 from shared.scheduler.queries import lookup
 from shared.storage.names import SWEEPS
 from shared.storage.ports import Delete, Row
@@ -20,13 +23,13 @@ async def not_labelled(self: changes.Changes, tenant: str, row: Row) -> None:
     """A change that moves an event without a mark, and files nothing for it."""
 
 
-def not_repaired(shard: str, bucket: str, events: Any, searchable: Collection[str], filed: set[str]) -> Steps[None]:
+def not_repaired(*_: Any) -> Steps[None]:
     """Owners that file nothing for events without a mark."""
     return
     yield
 
 
-def nothing_filed(shard: str, bucket: str, events: Any, filed: set[str]) -> Steps[None]:
+def nothing_filed(*_: Any) -> Steps[None]:
     """Moved and redriven events that get no label rows at their new places."""
     return
     yield
@@ -44,13 +47,14 @@ def begins_at_once(progress: label_index.LabelProgress, marker: Row | None) -> i
 
 
 type Place = tuple[object, str]
-LABELS_PLANTED: dict[str, tuple[int, list[tuple[Place, Callable[..., Any]]]]] = {
+WITHOUT_LABELS = Facets(tuple(each for each in FACETS.each if not isinstance(each, Labels)))
+LABELS_PLANTED: dict[str, tuple[int, list[tuple[Place, Any]]]] = {
     "moved events without a mark are filed by nobody": (
         0,
-        [((changes.Changes, "_label"), not_labelled), ((owning, "repair_labels"), not_repaired)],
+        [((changes.Changes, "_label"), not_labelled), ((Labels, "before_release"), not_repaired)],
     ),
-    "moved events are not filed": (0, [((changing, "file_labels"), nothing_filed)]),
-    "rows that lead to nothing are removed at once": (120, [((lookup, "remove_stale_label"), removed_at_once)]),
+    "moved events are not filed": (0, [((Labels, "on_move"), nothing_filed), ((changing, "FACETS"), WITHOUT_LABELS)]),
+    "rows that lead to nothing are removed at once": (120, [((lookup, "remove_stale"), removed_at_once)]),
     "a pass begins at once": (80, [((label_index, "_earliest"), begins_at_once)]),
 }
 """By bug: the first seed to play, shortly before one that shows the bug, and what to patch."""

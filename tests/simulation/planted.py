@@ -16,10 +16,11 @@ from shared.scheduler.changes import verbs as changes
 from shared.scheduler.firing import due_times, permission
 from shared.scheduler.ingest import queue_consumer, shard_filler, writer
 from shared.scheduler.outcomes import callback_writer
-from shared.scheduler.protocol import changing, dispatch, ingest, owning
+from shared.scheduler.owed import OWED, done
+from shared.scheduler.points import Facets, Filing
+from shared.scheduler.protocol import changing, dispatch, ingest, moving, owning
 from shared.scheduler.rows import EventToStore, withdrawn
 from shared.scheduler.shard import gate
-from shared.scheduler.shard.owed import OWED, done
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Props, Row, Upsert
 from tests.model.checking.mutants import patched
@@ -102,15 +103,15 @@ def claimed_unconditionally(rk: str, props: Props, etag: str) -> Merge:
     return Merge(rk, props, ANY)
 
 
-def moved_before_placed(shard: str, row: Any) -> Steps[Any]:
+def moved_before_placed(shard: str, row: Any, facets: Facets) -> Steps[Any]:
     """A move that points to the copy before there is one."""
     due = int(row.props["target_due"])
-    target = keys.Address(changing.target_shard(shard, f"move:{row.rk}", 0), row.rk)
+    target = keys.Address(moving.target_shard(shard, f"move:{row.rk}", 0), row.rk)
     moved: Props = {"state": "moved", "target": target.text}
     while row.props["state"] in rules.GOING:
         answer = yield Write(EVENTS, shard, (Merge(row.rk, moved, row.etag),))
         if isinstance(answer, Applied):
-            yield from changing.place(shard, f"move:{row.rk}", {row.rk: changing.copied(row.props, due)}, due)
+            yield from moving.place(shard, f"move:{row.rk}", {row.rk: moving.copied(row.props, due, facets)}, due)
             yield from ingest.file_shard(target.shard, due, sent=False)
             return replace(row, props={**row.props, **moved}, etag=answer.etags[0])
         row = yield Get(EVENTS, shard, row.rk)
@@ -134,12 +135,13 @@ def refiled_in_two_steps(session: owning.OwnerSession, old: str, key: str, wake:
     yield Write(SHARDS, partition, (Insert(key, props),))
 
 
-def index_before_ledger(shard: str, gate: Any, entry: Any, named: str, *_: Any, **__: Any) -> Steps[None]:
+def index_before_ledger(filing: Filing, gate: Any, entry: Any, named: str, *_: Any) -> Steps[None]:
     """A finish that removes the index row before the ledger has the shard."""
+    shard = filing.shard
     for key in sorted({named, gate.index} - {""}):
         yield Write(SHARDS, keys.index_partition(shard), (Delete(key, ANY),))
     props = {**entry, "shard": shard, **gate.counts._asdict()}
-    yield Write(LEDGER, keys.shard_tenant(shard), (Upsert(f"{gate.bucket or owning.bucket_of(named)}:{shard}", props),))
+    yield Write(LEDGER, keys.shard_tenant(shard), (Upsert(f"{filing.bucket}:{shard}", props),))
 
 
 def started_at_once(self: due_times.DueTimes[Any], at: Millis, event: Any) -> None:

@@ -16,14 +16,14 @@ from ...delivery.channels.event_target import STORED
 from ...storage.ports import Props
 from ...web.arrivals import Arrival
 from ...web.problem import conflict
+from ..facets.finding.labels import MARK
 from ..ingest.admission import Admitted, Ingest
 from ..model import EventIn
-from ..protocol.label_rows import MARK
+from ..owed import CALLBACKS
 from ..queries.lookup import EventLookup
 from ..receipts import Received
 from ..rows import COLLAPSE, FIRST, EventToStore, etag_of_row
 from ..rules import NEVER, is_over, may_change
-from ..shard.owed import CALLBACKS
 from .verbs import FIRING, Changes
 
 TRIES = 20

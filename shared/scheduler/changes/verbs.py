@@ -20,7 +20,10 @@ from ...web.arrivals import Arrivals
 from ...web.etag import check_if_match
 from ...web.problem import conflict, not_found
 from ..end_notes import EndNotes
+from ..facets import FACETS
 from ..facets.fanouts.names import id_names
+from ..facets.finding.labels import MARK, digests_of
+from ..facets.finding.rows import LABEL_ROWS, file_rows
 from ..ingest.writer import Writer
 from ..keys import MIRRORED, Address, id_partition, id_row_key, index_key, minute_text, parse_address, place_of, shard_tenant
 from ..model import EventPatch
@@ -31,19 +34,17 @@ from ..protocol.changing import (
     Match,
     begin_join,
     cancel,
-    copied,
     edit_or_move,
     end_join,
     find,
     finished,
     is_joining,
     move,
-    moved_wake,
     redrive,
 )
 from ..protocol.dispatch import ShardMessage, send
-from ..protocol.label_rows import MARK, digests_of, file_digests
 from ..protocol.mirroring import ELSEWHERE_PK, mirror, mirror_event, request_copy
+from ..protocol.moving import copied, moved_wake
 from ..protocol.owning import note_of
 from ..queries.event_filter import EventFilter
 from ..queries.lookup import START, EventLookup, ListPosition
@@ -227,7 +228,7 @@ class Changes:
             answer = await self._runner.run(begin_join(address, due, change, self._ids.name(), place.address, match))
             if isinstance(answer, Done):
                 row = answer.row
-                copy = copied(row.props, due)
+                copy = copied(row.props, due, FACETS)
                 if is_joining(row, place.address):
                     etag = await self._writer.join(tenant, place, copy)
                 if etag is not None:
@@ -259,7 +260,7 @@ class Changes:
         if "labels" not in row.props or MARK in row.props:
             return
         if digests := digests_of(row.props, await self._searchable(tenant)):
-            await self._runner.run(file_digests(row.pk, minute_text(moved_wake(row.props, int(row.props["due"]))), digests))
+            await self._runner.run(file_rows(LABEL_ROWS, row.pk, minute_text(moved_wake(row.props, int(row.props["due"]))), digests))
 
     async def redrive_one(self, tenant: str, event_id: str) -> None:
         """Redrive one dead event. Raises 404, or 409 if it is not dead."""

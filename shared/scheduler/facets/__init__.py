@@ -1,5 +1,30 @@
-"""The features' knowledge of an event's row, each in its own folder. Pure: a facet neither reads nor writes storage.
+"""The features of events that hang on the points of the core (`points`), each in a file or folder of its own.
 
-fanouts/     the ids of a fan-out's events
+finding/     rows that make events findable: dead and retrying ones, held ones, and those with searchable labels
 long_work/   receivers that complete an event later: tokens, and what becomes of the event
+callbacks    what is owed after an event has ended
+answers      the heads of receivers' answers, beside the event
+fanouts/     the ids of a fan-out's events
+
+The core gets the facets as an argument. A new one has a file here and an entry in the table below, which fixes the order.
 """
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from ..points import Facets
+from .answers import Answers
+from .callbacks import Callbacks
+from .finding.facets import Held, Labels, States
+from .long_work.facet import LongWork
+
+
+def facets_for(searchable: Collection[str] = (), *, notices: bool = False) -> Facets:
+    """Return the facets of a tenant's events. searchable, notices: what the tenant has asked for (`Labels`, `Callbacks`)."""
+    return Facets((States(), Held(), Labels(searchable), LongWork(), Callbacks(notices), Answers()))
+
+
+FACETS: Final = facets_for()
+"""The facets for writes that depend on nothing the tenant has asked for."""

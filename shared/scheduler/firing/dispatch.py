@@ -19,6 +19,7 @@ from ...engine.leaving import end_within
 from ...storage.ports import Row
 from ...tenants.model import Retry
 from .. import rules
+from ..facets import FACETS, facets_for
 from ..facets.long_work.tokens import WorkTokens
 from ..keys import MIRRORED, is_shard, place_of, shard_tenant
 from ..mirror.pair import MirrorGuard
@@ -227,14 +228,16 @@ class Firing:
                 ended = found
                 log.debug("The owner %s of shard %s has ended with its process", ended, message.shard, extra={"action": "owner_ended"})
         taken = await self._runner.insist(
-            lambda: owning.take(message.shard, message.index, owner, seen, stopped, process=name, ended=ended),
+            lambda: owning.take(message.shard, message.index, owner, FACETS, seen, stopped, process=name, ended=ended),
             lambda: self._patient(taken_at),
         )
         if taken == "gone":
             return
         if taken == "done":
             before = guard.before_end if guard is not None else None
-            await self._runner.run(owning.tidy(message.shard, message.index, lambda rows: entry_for(rows, self._clock.now()), before))
+            await self._runner.run(
+                owning.tidy(message.shard, message.index, lambda rows: entry_for(rows, self._clock.now()), FACETS, before)
+            )
             return
         if isinstance(taken, owning.ShardBusy):
             # Another owner was alive a moment ago. The message comes back when that owner would be silent for too long.
@@ -263,9 +266,9 @@ class Firing:
         self._tracing = tracing.on()
         tenant = shard_tenant(session.shard)
         policy = await self.policies(tenant)
-        session.notices = await self.notices_of_dead(tenant)
         settings = await self._directory.tenant(tenant)
-        session.searchable = settings.searchable if settings is not None else ()
+        searchable = settings.searchable if settings is not None else ()
+        session.facets = facets_for(searchable, notices=await self.notices_of_dead(tenant))
         view = TenantDelivery(tenant, policy, lambda channel: self._directory.target(tenant, channel), self.tokens, session.shard)
         permission = StartPermission(self._clock, taken_at, guard)
         waits = Waits(self._clock, succeeds_lost=session.succeeds_lost, taken_at=taken_at)

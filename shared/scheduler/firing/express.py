@@ -19,6 +19,7 @@ from ...core.settings import Settings
 from ...delivery.flow.service import Flow
 from ...engine.async_runner import AsyncRunner
 from ...engine.leaving import end_within
+from ..facets import FACETS
 from ..ingest.account_rotation import AccountRotation
 from ..ingest.writer import Stored
 from ..keys import Address, event_row, place_of, placed, shard_key
@@ -211,7 +212,7 @@ class Express:
                 del self._open[tenant]
 
     async def _open_and_serve(self, tenant: str, arrivals: Arrivals) -> None:
-        session = express.begin(arrivals.shard, arrivals.wake, f"o{self._ids.name()}", self._firing.process_name)
+        session = express.begin(arrivals.shard, arrivals.wake, f"o{self._ids.name()}", FACETS, self._firing.process_name)
         # From then on no sweep can overlook what is stored in the shard. Events that arrive meanwhile go into its first transaction.
         await self._runner.run(file_shard(arrivals.shard, arrivals.wake, sent=True))
         if arrivals.named is not None:

@@ -20,11 +20,12 @@ from ...delivery.flow.service import Flow
 from ...engine.async_runner import AsyncRunner
 from ...storage.ports import Row
 from .. import rules
+from ..facets.finding.held import HELD, held_numbers
 from ..facets.long_work.rules import silence
 from ..key_lines import KeyLines
 from ..keys import shard_tenant
 from ..overlap import has_line
-from ..protocol import express, held_rows, holding, owning
+from ..protocol import express, holding, owning
 from ..protocol.dispatch import ShardMessage, announce, send
 from ..shard.ledger import entry_for
 from ..timings import (
@@ -141,7 +142,7 @@ class Owner:
             if todo.owed:
                 self._owed.start([self._session.rows[rk] for rk in todo.owed if rk not in self._outcomes])
         outcomes = self._take_outcomes(todo)
-        room = owning.MAX_CHANGES - owning.rows_of(outcomes)
+        room = owning.MAX_CHANGES - rules.rows_of(outcomes.values())
         arrivals = self._arrivals
         if going:
             arrivals.close()
@@ -154,7 +155,7 @@ class Owner:
                 return False
             rows, epoch = self._session.rows, self._session.epoch
             left = any(rk in rows and rules.needs_claim(rows[rk].props, epoch) for rk in claims)
-            if owning.rows_of(outcomes) + len(claims) < owning.MAX_CHANGES and not left and self._running:
+            if rules.rows_of(outcomes.values()) + len(claims) < owning.MAX_CHANGES and not left and self._running:
                 await self._pause(todo)
             return True
         if todo.finished and not self._running and not arrivals.stays(self._clock.monotonic()):
@@ -233,7 +234,7 @@ class Owner:
         taken: dict[str, rules.RowOutcome] = {}
         rows = size = 0
         for rk, outcome in ready.items():
-            rows += 1 if outcome.answer is None else 2
+            rows += outcome.rows
             size += 0 if outcome.answer is None else outcome.answer.size
             if rows > owning.MAX_CHANGES or size > ANSWER_BYTES:
                 break
@@ -338,12 +339,12 @@ class Owner:
         """Return the numbers of events that blocked channels hold, as the held row has them; None if that is not known."""
         if self._holds is None:
             return None
-        return held_rows.held_numbers((row.props for row in self._session.rows.values()), self._holds, self._clock.now())
+        return held_numbers((row.props for row in self._session.rows.values()), self._holds, self._clock.now())
 
     async def _pause(self, todo: rules.Agenda) -> None:
         """Wait until the next tick, until the oldest outcome must be settled, or until the last running delivery has ended."""
         session = self._session
-        if not session.held_row.known and (held := self._held()):
+        if not session.known.get(HELD) and (held := self._held()):
             # An owner that other channels keep busy rests late.
             await self._runner.insist(lambda: holding.note_held(session, held), self._permission.covers_now)
         until = OWNER_TICK

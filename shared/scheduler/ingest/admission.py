@@ -30,9 +30,9 @@ from ...web.problem import invalid, not_found, unreadable
 from ..facets.fanouts.names import MADE, fanned_out
 from ..model import MAX_BATCH_BYTES, MAX_BATCH_EVENTS, MAX_EVENT_BYTES, MOST_CHANNELS, OUTLIVED, EventIn, EventPatch, SizesOut
 from ..overlap import KEY
+from ..owed import CALLBACK_OF, CALLBACKS_PATCH, OUTCOMES, NamesCallbacks
 from ..rows import EventToStore, body_of, body_props, encoded_size, etag_of_row, new_event
 from ..rules import NEVER, durability_of, spread
-from ..shard.owed import CALLBACK_OF, CALLBACKS_PATCH, OUTCOMES, NamesCallbacks
 from ..shard.queued_ids import Queued, QueuedIds, name_of
 from ..timings import DAY
 from .event_limits import Admission, EventLimits

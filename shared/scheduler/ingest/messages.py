@@ -29,8 +29,8 @@ from ...storage.ports import MAX_MESSAGE_BYTES, Message
 from ...web.fields.types import Strict
 from ...web.parsing import elements, member, parse_json, without
 from ...web.problem import unreadable
+from ..owed import owed_after
 from ..rows import EventToStore, body_of, body_props
-from ..shard.owed import owed_after
 from ..timings import LONGEST_QUEUE_WAIT
 
 MARK = "tocsin1."

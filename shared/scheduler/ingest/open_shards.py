@@ -11,6 +11,7 @@ from ...core.clock import Millis
 from ...core.errors import StorageError
 from ...core.ids import Ids
 from ...core.settings import Settings
+from ..facets import FACETS
 from ..keys import MIRRORED, event_row, minute_start, place_of, placed, shard_key
 from ..protocol.ingest import Entry, OpenShard
 from ..rows import EventToStore
@@ -152,7 +153,7 @@ class FillingShards:
             # Never later than its first event: an event due before the wake-up opens another shard.
             wake = opens_at(event.due, now, part=part, others=len(fillings))
             name = placed(self._ids.name(), MIRRORED if mirrored else account or self._rota.next())
-            filling = FillingShard(OpenShard(shard_key(tenant, name), self._ids.name(), wake), mirrored=mirrored)
+            filling = FillingShard(OpenShard(shard_key(tenant, name), self._ids.name(), wake, FACETS), mirrored=mirrored)
             fillings.append(filling)
             # A minute is as young as its parts: it is known to be crowded for as long as they are filled.
             for used in dict.fromkeys((minute, tens, key)):

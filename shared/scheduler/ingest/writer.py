@@ -17,11 +17,11 @@ from ...core.errors import StorageError, Unavailable
 from ...core.loop_turns import EVENTS, LoopTurns
 from ...storage.ports import Props, Row
 from ..facets.fanouts.names import MADE
+from ..facets.finding.labels import mark_of
 from ..keys import Address, server_id
 from ..overlap import has_line
 from ..protocol.changing import find
 from ..protocol.ingest import Entry, FreshId, KnownId, known_id, register_id
-from ..protocol.label_rows import mark_of
 from ..protocol.mirroring import mirror_event, mirror_id
 from ..protocol.reusing import reuse_id
 from ..rows import FANOUT, EventToStore

@@ -13,15 +13,16 @@ from ...engine.effects import Steps
 from ...storage.ports import Props
 from ...web.problem import conflict, too_many
 from ..end_notes import EndNotes
+from ..facets import FACETS, facets_for
 from ..facets.long_work.rules import HeldToken, completed, failed, heard, refusal
 from ..firing.dispatch import Firing
 from ..keys import MIRRORED, Address, index_key, parse_server_id, place_of, shard_tenant
+from ..owed import OWED
 from ..protocol.completing import WorkSettled, extend_work, settle_work
 from ..protocol.dispatch import ShardMessage, send
 from ..protocol.mirroring import mirror_event
 from ..rows import shown_state
 from ..rules import RowOutcome, is_over, visible_at
-from ..shard.owed import OWED
 from ..shard_services import ShardServices
 from ..work_rows import noted_work, work_of
 from .call_rates import CallRates
@@ -80,7 +81,7 @@ class LongWorkCalls:
         def decide(props: Props) -> RowOutcome:
             return completed(props, _going(props), now)
 
-        return await self._settle(tenant, address, settle_work(address, token, now, decide), "completed")
+        return await self._settle(tenant, address, settle_work(address, token, now, decide, FACETS), "completed")
 
     async def fail(self, tenant: str, address: Address, token: HeldToken, said: FailIn) -> dict[str, Any]:
         """End the attempt as failed: the event is retried as its policy says. Raises 404, 409, 503."""
@@ -91,8 +92,8 @@ class LongWorkCalls:
         def decide(props: Props) -> RowOutcome:
             return failed(props, _going(props), policy(props), now=now, error=said.error, final=not said.retry, retry_after=after)
 
-        notices = await self._firing.notices_of_dead(tenant)
-        return await self._settle(tenant, address, settle_work(address, token, now, decide, notices), "failed")
+        facets = facets_for(notices=await self._firing.notices_of_dead(tenant))
+        return await self._settle(tenant, address, settle_work(address, token, now, decide, facets), "failed")
 
     async def heartbeat(self, tenant: str, address: Address, token: HeldToken) -> dict[str, Any]:
         """Extend the time of the work. Raises 404, 409, 503."""

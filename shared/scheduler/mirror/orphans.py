@@ -12,8 +12,8 @@ from ...engine.effects import Steps, get, load, write
 from ...storage.names import EVENTS
 from ...storage.ports import Applied, Delete, Insert, Merge
 from ..keys import END_EVENTS, FIRST_EVENT, GATE
-from ..protocol.changing import target_shard
 from ..protocol.mirroring import FIRST, SECOND
+from ..protocol.moving import target_shard
 from ..shard.gate import NOTHING, parse_gate
 
 GOING = ("moving", "moved")

@@ -15,9 +15,9 @@ from ...tenants.model import Durability
 from ..attempt_history import history_of
 from ..keys import digest
 from ..model import EventIn
+from ..owed import CALLBACK_OF
 from ..rows import EventToStore, new_event
 from ..rules import asked_due
-from ..shard.owed import CALLBACK_OF
 
 MOST_LABELS = 8 * 1024
 """Bytes of an event's labels that a callback repeats; longer ones are left out, so that any channel takes the callback."""

@@ -16,8 +16,8 @@ from ...tenants.store import TenantDirectory
 from ..answer_rows import ANSWERS, heads_by_time, last_answer
 from ..ingest.writer import Writer
 from ..keys import shard_tenant
+from ..owed import NOTICE, OWED, callback_channel, done
 from ..rows import EventToStore
-from ..shard.owed import NOTICE, OWED, callback_channel, done
 from ..shard.queued_ids import QueuedIds
 from .callback_events import callback_event, callback_source
 

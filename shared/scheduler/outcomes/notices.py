@@ -17,8 +17,8 @@ from ...storage.ports import ANY, Delete, Tables, Where
 from ...tenants.store import TenantDirectory
 from ..ingest.writer import Writer
 from ..keys import digest
+from ..owed import NOTICE
 from ..rows import EventToStore, new_event
-from ..shard.owed import NOTICE
 from ..shard.queued_ids import QueuedIds
 from .notice_rows import PARTITION, FixedNotice, Happening, close, fix, notice_key, record
 

@@ -7,7 +7,8 @@ generators over every interleaving of faults; the simulator runs them under seed
     ingest     opening a shard, filling it, client ids
     owning     take, load, claim and settle, rest, finish
     express    an owner that stores the events it delivers
-    changing   cancel, move, redrive
+    moving     copy first, then the pointer
+    changing   cancel, edit, move and redrive, as users ask for it
     mirroring  copies in a second account, and the fence
     dispatch   index rows to messages, repair
 

@@ -23,55 +23,21 @@ shard and looks again, so that the copy is there or never will be, and then move
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from ...core.clock import Millis
 from ...core.errors import OutcomeUnknown, Problem
-from ...engine.effects import Steps, get, load, write
+from ...engine.effects import Steps, get, write
 from ...storage.names import EVENTS
-from ...storage.ports import Applied, Insert, Merge, Op, Props, Row, WriteRefused
-from ..keys import (
-    END_EVENTS,
-    FIRST_EVENT,
-    GATE,
-    MIRRORED,
-    Address,
-    derived_name,
-    index_key,
-    minute_text,
-    parse_address,
-    place_of,
-    placed,
-    shard_key,
-    shard_tenant,
-)
-from ..late_reasons import WAITS
+from ...storage.ports import Applied, Merge, Props, Row, WriteRefused
+from ..facets import FACETS
+from ..keys import MIRRORED, Address, minute_text, parse_address, place_of
 from ..overlap import asked_props
+from ..points import Filing
 from ..receipts import RECEIVED, with_receipts
 from ..rules import GOING, may_change
-from ..shard.gate import Counts, Gate, merge_gate, parse_gate, read_gate
-from ..shard.owed import CALLBACK, OWED, with_callbacks
-from ..timings import KEEP_FINISHED
-from ..work_rows import WORK
-from .ingest import file_shard, read_named
-from .label_rows import file_labels
-
-ORIGIN = "origin"
-"""Property of a copy in another account: the ETag of the row that it was copied from (`mirroring`)."""
-CAME = "came"
-"""Property of a mirrored event that was moved or redriven here: its former place, so that no copy shows it as alive at both."""
-SOURCE = "redrove"
-"""Property of a redriven event that is not mirrored: the place where it died."""
-FORMER = "former"
-"""Property of an event that was moved to a much earlier time: its former place. If the move stopped before its pointer, nothing wakes that
-place before retention removes this one; retention then completes the move first, so that the event is not placed here once more."""
-MUCH_EARLIER: Millis = KEEP_FINISHED // 2
-OWN = frozenset(
-    {"state", "target", "target_due", "moving", "goal", "epoch", "flag", "next", "waited", "ended", "late", "by"}
-    | {ORIGIN, CAME, SOURCE, FORMER, OWED, CALLBACK, WORK, WAITS}
-)
-"""Properties that belong to a row's place or due time and not to the event: a copy starts without them."""
+from .ingest import file_shard
+from .moving import CAME, SOURCE, copied, finish_move, no_copy, place_at, point, target_shard
 
 WINDOW = ("flex", "shift")
 """Properties of an event that was taken forward into its window. In this order in every row."""
@@ -98,7 +64,7 @@ def find(address: Address) -> Steps[Row | None]:
         if row is None:
             return None
         if row.props["state"] in GOING:
-            row = yield from finish_move(address.shard, row)
+            row = yield from finish_move(address.shard, row, FACETS)
         pointer = row.props.get("target")
         if not pointer:
             return row
@@ -112,7 +78,7 @@ def edit(address: Address, change: Props, match: Match | None = None) -> Steps[C
 
 def as_written(change: Props, props: Mapping[str, Any]) -> Props:
     """Return a change as it is written to a row with these properties."""
-    return with_receipts(with_callbacks(change, props), props)
+    return with_receipts(FACETS.written(change, props), props)
 
 
 def edit_as_found(address: Address, change_of: Callable[[Props], Props], match: Match | None = None) -> Steps[ChangeResult]:
@@ -154,15 +120,6 @@ def edit_as_found(address: Address, change_of: Callable[[Props], Props], match: 
             return Done(Row(row.pk, row.rk, {**row.props, **change}, answer.etags[0], row.timestamp, row.read_at))
         if not isinstance(answer, WriteRefused):
             unsure, in_doubt = row, True
-
-
-def no_copy(row: Row) -> Props:
-    """Return the property by which a row that is changed here is no longer taken for a copy of the other account's row.
-
-    A process that has not heard of a change of sides may make the change in the account that does not serve. The next pass of the copying
-    then sees that the row differs.
-    """
-    return {ORIGIN: ""} if row.props.get(ORIGIN) else {}
 
 
 def is_in(change: Props, props: Mapping[str, Any]) -> bool:
@@ -260,108 +217,9 @@ def _left(row: Row, stands: Row) -> Row | None:
     return row if away else None
 
 
-def finish_move(shard: str, row: Row) -> Steps[Row]:
-    """Finish the move of a row in a state of `GOING`; return the row as `moved`. Idempotent, for any number of processes at once."""
-    while row.props["state"] in GOING:
-        target = (yield from _joined(row)) if row.props["state"] == "joining" else None
-        if target is None:
-            target = yield from _placed(shard, row)
-        moved: Props = {"state": "moved", "target": target.text, **no_copy(row)}
-        answer = yield from write(EVENTS, shard, Merge(row.rk, moved, row.etag))
-        if isinstance(answer, Applied):
-            return Row(row.pk, row.rk, {**row.props, **moved}, answer.etags[0], row.timestamp, row.read_at)
-        seen = yield from get(EVENTS, shard, row.rk)
-        if seen is None:
-            break
-        row = seen
-    return row
-
-
-def _joined(row: Row) -> Steps[Address | None]:
-    """Return the place of the copy of a `joining` row; None only if its writer has not stored it there, and never will."""
-    goal = parse_address(str(row.props["goal"]))
-    return goal if (yield from read_named(goal)) is not None else None
-
-
-def _placed(shard: str, row: Row) -> Steps[Address]:
-    """Do steps 2 and 3 for a `moving` row, at the place that follows from it."""
-    due = int(row.props["target_due"])
-    wake = moved_wake(row.props, due)
-    copy = copied(row.props, due)
-    if place_of(shard) == MIRRORED:
-        copy[CAME] = Address(shard, row.rk).text
-    if int(row.props["due"]) - due > MUCH_EARLIER:
-        copy[FORMER] = Address(shard, row.rk).text
-    target = yield from place(shard, f"move:{row.rk}", {row.rk: copy}, wake)
-    yield from file_shard(target[row.rk].shard, wake, sent=False)
-    # Before the pointer: until then lists show the event here.
-    yield from file_labels(target[row.rk].shard, minute_text(wake), (copy,), set())
-    return target[row.rk]
-
-
-def moved_wake(props: Props, due: Millis) -> Millis:
-    """Return the time under which a moved event is filed: its due time, but not before the minute of its creation, so that lists by time
-    find it."""
-    return max(due, int(props.get("created", due)))
-
-
-def copied(props: Props, due: Millis) -> Props:
-    """Return the event's row as it starts at its new place."""
-    return {**{key: value for key, value in props.items() if key not in OWN}, "state": "scheduled", "due": due}
-
-
 def without_window(props: Props) -> Props:
     """Return the event's row without its flexible window: it is due at a newly chosen instant."""
     return {key: value for key, value in props.items() if key not in WINDOW}
-
-
-def target_shard(source: str, purpose: str, attempt: int) -> str:
-    """Return the place that every process which moves the same events out of `source` uses."""
-    name = derived_name(source, purpose, str(attempt))
-    return shard_key(shard_tenant(source), placed(name, place_of(source)))
-
-
-def place(source: str, purpose: str, copies: Mapping[str, Props], wake: Millis) -> Steps[dict[str, Address]]:
-    """Store copies at their deterministic target, together with its gate; return the address of each.
-
-    A copy that exists is done. If the gate is not open and the row is missing, the gate can never accept the row, so the next attempt's
-    name is used. An open gate is merged on its ETag, which also invalidates an insert that is still in flight.
-    """
-    placed: dict[str, Address] = {}
-    attempt = 0
-    while True:
-        missing = {rk: props for rk, props in copies.items() if rk not in placed}
-        if not missing:
-            return placed
-        shard = target_shard(source, purpose, attempt)
-        if not (yield from place_at(shard, missing, placed, wake)):
-            attempt += 1
-
-
-def place_at(shard: str, missing: Mapping[str, Props], placed: dict[str, Address], wake: Millis) -> Steps[bool]:
-    """Make one attempt of `place`; return False if this target is shut and some rows are missing."""
-    gate_row: Row | None = None
-    size = sum(int(props.get("size", 0)) for props in missing.values())
-    while True:
-        left = {rk: props for rk, props in missing.items() if rk not in placed}
-        if not left:
-            return True
-        if gate_row is None:
-            fresh = Gate("open", "", bytes=size, index=index_key(shard, wake), bucket=minute_text(wake), counts=Counts(accepted=len(left)))
-            first: Op = Insert(GATE, fresh.props())
-        else:
-            gate = parse_gate(gate_row.props)
-            if gate.state != "open":
-                return False
-            counts = Counts(accepted=gate.counts.accepted + len(left))
-            first = merge_gate(replace(gate, bytes=gate.bytes + size, counts=counts), gate_row.etag)
-        answer = yield from write(EVENTS, shard, first, *(Insert(rk, props) for rk, props in left.items()))
-        if isinstance(answer, Applied):
-            placed.update({rk: Address(shard, rk) for rk in left})
-            return True
-        gate_row = yield from read_gate(shard)
-        rows = yield from load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
-        placed.update({row.rk: Address(shard, row.rk) for row in rows if row.rk in missing})
 
 
 def redrive(
@@ -379,14 +237,14 @@ def redrive(
     placed: dict[str, Address] = {}
     attempt = 0
     copies: dict[str, Props] = {
-        rk: {**without_window(copied(row.props, now)), "tries": 0, "failed": 0, "free": 0} for rk, row in rows.items()
+        rk: {**without_window(copied(row.props, now, FACETS)), "tries": 0, "failed": 0, "free": 0} for rk, row in rows.items()
     }
     for rk, copy in copies.items():
         copy[CAME if place_of(source) == MIRRORED else SOURCE] = Address(source, rk).text
     while len(placed) < len(copies):
         shard = target_shard(source, "redrive", attempt)
         yield from file_shard(shard, now, sent=False)
-        yield from file_labels(shard, minute_text(now), list(copies.values()), set())
+        yield from FACETS.before_store(Filing(shard, minute_text(now), {}), list(copies.values()))
         yield from place_at(shard, {rk: props for rk, props in copies.items() if rk not in placed}, placed, now)
         attempt += 1
         if len(placed) < len(copies) and shut is not None and not (yield from shut(shard)):
@@ -394,15 +252,3 @@ def redrive(
     for rk, row in rows.items():
         yield from point(source, row, placed[rk])
     return placed
-
-
-def point(source: str, row: Row, target: Address) -> Steps[None]:
-    """Give a dead row its pointer, unless it has one."""
-    while not row.props.get("target"):
-        answer = yield from write(EVENTS, source, Merge(row.rk, {"target": target.text, **no_copy(row)}, row.etag))
-        if isinstance(answer, Applied):
-            return
-        seen = yield from get(EVENTS, source, row.rk)
-        if seen is None:
-            return
-        row = seen

@@ -20,11 +20,10 @@ from ...storage.names import EVENTS, SHARDS
 from ...storage.ports import Applied, Insert, Merge, Props, Row
 from ..facets.long_work.rules import HeldToken, WorkState, state_of
 from ..keys import Address, index_key, index_partition, shard_tenant
-from ..rules import RowOutcome, due_at
+from ..points import Facets, Filing
+from ..rules import FINAL, RowOutcome, due_at, tally
 from ..shard.gate import parse_gate, read_gate
-from ..shard.owed import owed_after
-from .changing import no_copy
-from .state_rows import file_states
+from .moving import no_copy
 
 type Decide = Callable[[Props], RowOutcome]
 
@@ -37,10 +36,8 @@ class WorkSettled(NamedTuple):
     changed: bool = False
 
 
-def settle_work(address: Address, token: HeldToken, now: Millis, decide: Decide, notices: bool = False) -> Steps[WorkSettled | None]:
+def settle_work(address: Address, token: HeldToken, now: Millis, decide: Decide, facets: Facets) -> Steps[WorkSettled | None]:
     """Settle the work with the outcome that `decide` returns for the row; None if the event is no longer stored.
-
-    notices: the tenant is to be told of events that end without a delivery.
 
     A repetition, also by another process, finds the work ended and changes nothing.
     """
@@ -52,9 +49,9 @@ def settle_work(address: Address, token: HeldToken, now: Millis, decide: Decide,
         if state != "working":
             return WorkSettled(row, state)
         outcome = decide(row.props)
-        owed = owed_after(row.props, outcome.state, notices)
-        yield from _prepare(row, outcome, now if owed else None)
-        settled = yield from _changed(row, {"state": outcome.state, **outcome.props, **owed})
+        change: Props = {"state": outcome.state, **outcome.props, **facets.marks(row.props, outcome)}
+        yield from _prepare(row, outcome, now if facets.owes({**row.props, **change}) else None, facets)
+        settled = yield from _changed(row, change)
         if settled is not None:
             return WorkSettled(settled, state_of(settled.props, token), changed=True)
 
@@ -82,17 +79,18 @@ def _changed(row: Row, change: Props) -> Steps[Row | None]:
     return Row(row.pk, row.rk, {**row.props, **change}, answer.etags[0], row.timestamp, row.read_at)
 
 
-def _prepare(row: Row, outcome: RowOutcome, owed: Millis | None) -> Steps[None]:
-    """Store what must find the event in its new state. owed: time from which an owner is needed for what is owed after it."""
-    wake = int(outcome.props["next"]) if outcome.state == "retrying" else owed
+def _prepare(row: Row, outcome: RowOutcome, needed: Millis | None, facets: Facets) -> Steps[None]:
+    """Store what must find the event in its new state. needed: time from which an owner is needed for what is left to do after its end."""
+    wake = int(outcome.props["next"]) if outcome.state == "retrying" else needed
     if wake is not None and wake >= due_at(row.props):
         wake = None
     if outcome.state != "dead" and wake is None:
         return
     gate = yield from read_gate(row.pk)
     bucket = parse_gate(gate.props).bucket if gate is not None else ""
-    if outcome.state == "dead":
-        yield from file_states(row.pk, ("dead",), bucket)
+    if outcome.state in FINAL:
+        # A retry is in the state that the event already has.
+        yield from facets.before_settle(Filing(row.pk, bucket, {}), tally((outcome.state,)))
     if wake is not None:
         yield from wake_by(row.pk, wake, bucket)
 

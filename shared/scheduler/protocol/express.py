@@ -19,23 +19,21 @@ from ...storage.names import EVENTS
 from ...storage.ports import Applied, Insert, Merge, Op, Props
 from .. import rules
 from ..keys import GATE, index_key, minute_text
+from ..points import Facets
 from ..shard.gate import Gate, HeldGate, merge_gate
-from ..shard.owed import OWED
 from .ingest import Entry
-from .label_rows import file_labels
-from .owning import OwnerSession, add_rows, answer_ops, changed, claimed_props, close, counted, plan, read_rows, refence
-from .state_rows import file_counted, has_retried
+from .owning import OwnerSession, add_rows, changed, claimed_props, close, counted, ops_beside, plan, read_rows, refence
 
 NOT_STORED = ""
 """ETag of a gate that is yet to be inserted."""
 
 
-def begin(shard: str, wake: Millis, owner: str, process: str = "") -> OwnerSession:
+def begin(shard: str, wake: Millis, owner: str, facets: Facets, process: str = "") -> OwnerSession:
     """Return the session of an owner whose shard is not stored yet. process: identity of this process, for the gate."""
     key = index_key(shard, wake)
     runs_in = f"{owner} {process}" if process else None
     gate = Gate("owned", owner, epoch=1, index=key, bucket=minute_text(wake), process=runs_in)
-    return OwnerSession(shard, owner, HeldGate(gate, NOT_STORED), key)
+    return OwnerSession(shard, owner, HeldGate(gate, NOT_STORED), key, facets, known=facets.recall(gate))
 
 
 def store_first(session: OwnerSession, entries: Sequence[Entry]) -> Steps[bool]:
@@ -47,7 +45,7 @@ def store_first(session: OwnerSession, entries: Sequence[Entry]) -> Steps[bool]:
     size = sum(entry.size for entry in entries)
     gate = replace(session.held.gate, bytes=size, counts=session.held.gate.counts._replace(accepted=len(entries)))
     inserts = [Insert(entry.row, claimed_props(session, entry)) for entry in entries]
-    yield from file_labels(session.shard, session.bucket, [entry.props for entry in entries], session.labelled)
+    yield from session.facets.before_store(session.filing, [entry.props for entry in entries])
     answer = yield from write(EVENTS, session.shard, Insert(GATE, gate.props()), *inserts)
     if isinstance(answer, Applied):
         session.held = HeldGate(gate, answer.etags[0])
@@ -67,13 +65,13 @@ def settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome]) 
     `session.rows` still shows as claimed are to be settled by `owning.step`.
     """
     changes = plan(session, outcomes, ())
-    answers = answer_ops(session, outcomes, changes)
+    beside = ops_beside(session, outcomes, changes)
     counts = counted(session, changes)
-    yield from file_counted(session.shard, counts, session.bucket, session.filed)
+    yield from session.facets.before_settle(session.filing, counts)
     gate = replace(session.held.gate, state="done", counts=counts, user_ends=rules.user_ends(session.rows))
     ops: list[Op] = [merge_gate(gate, session.held.etag)]
     ops += [Merge(rk, change, session.rows[rk].etag) for rk, change in changes.items()]
-    answer = yield from write(EVENTS, session.shard, *ops, *answers)
+    answer = yield from write(EVENTS, session.shard, *ops, *beside)
     if isinstance(answer, Applied):
         session.held = HeldGate(gate, answer.etags[0])
         for (rk, change), etag in zip(changes.items(), answer.etags[1 : 1 + len(changes)], strict=True):
@@ -88,12 +86,11 @@ def settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome]) 
 def may_settle_all(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome]) -> bool:
     """Return True if `outcomes` leave no event of the shard open, and nothing owed."""
     changes = plan(session, outcomes, ())
-    after = ((changes.get(rk, {}), row.props) for rk, row in session.rows.items())
-    return all(str(change.get("state", props["state"])) in rules.FINAL and not change.get(OWED, props.get(OWED)) for change, props in after)
+    after = ({**row.props, **changes.get(rk, {})} for rk, row in session.rows.items())
+    return all(props["state"] in rules.FINAL and not session.facets.owes(props) for props in after)
 
 
 def close_done(session: OwnerSession, entry: Props, before: Steps[bool] | None = None) -> Steps[None]:
     """Do what follows `settle_all`. entry, before: see `owning.finish`."""
     if before is None or (yield from before):
-        retried = has_retried(session.rows.values())
-        yield from close(session.shard, session.held.gate, entry, session.named, session.filed, retried=retried)
+        yield from close(session.filing, session.held.gate, entry, session.named, session.facets, list(session.rows.values()))

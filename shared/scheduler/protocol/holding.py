@@ -1,4 +1,4 @@
-"""Writing the held row of a shard (`held_rows`), by its owner.
+"""Writing the held row of a shard (`finding.held`), by its owner.
 
     gate: begun ─► insert the row ─► gate: resting, epoch and digest ─► (taken; other numbers) replace the row ─► ... ─► done ─► remove it
 
@@ -17,10 +17,10 @@ from ...core.clock import Millis
 from ...engine.effects import Steps, get, write
 from ...storage.names import EVENTS, SWEEPS
 from ...storage.ports import Applied, Insert, Op, Replace
+from ..facets.finding.held import BEGUN, HELD, digest_of, held_props
+from ..facets.finding.rows import STATE_ROWS, key_of, partition_of
 from ..shard.gate import HeldGate, merge_gate
-from .held_rows import BEGUN, HELD, digest_of, held_props
 from .owning import OwnerSession, refence, rest
-from .state_rows import state_key, state_partition
 
 
 def rest_holding(session: OwnerSession, wake: Millis, *, retries_only: bool, sent: bool, held: str | None) -> Steps[bool]:
@@ -33,17 +33,18 @@ def rest_holding(session: OwnerSession, wake: Millis, *, retries_only: bool, sen
 def note_held(session: OwnerSession, text: str) -> Steps[bool]:
     """Make sure that the shard's held row has these numbers (`held_numbers`). Return False if another owner has the shard."""
     known = digest_of(text)
-    if session.held_row.known == known:
+    if session.known.get(HELD) == known:
         return True
-    fresh = session.held.gate.held_row is None
-    while session.held.gate.held_row is None:
-        gate = replace(session.held.gate, held_row=BEGUN)
+    fresh = session.held.gate.beside is None
+    while session.held.gate.beside is None:
+        gate = replace(session.held.gate, beside=BEGUN)
         answer = yield from write(EVENTS, session.shard, merge_gate(gate, session.held.etag))
         if isinstance(answer, Applied):
             session.held = HeldGate(gate, answer.etags[0])
         elif not (yield from refence(session, answer)):
             return False
-    key, partition, props = state_key(HELD, session.shard), state_partition(session.shard), held_props(text, session.bucket, session.epoch)
+    key, partition = key_of(HELD, session.shard), partition_of(STATE_ROWS, session.shard)
+    props = held_props(text, session.bucket, session.epoch)
     while True:
         found = None if fresh else (yield from get(SWEEPS, partition, key))
         fresh = False
@@ -53,5 +54,5 @@ def note_held(session: OwnerSession, text: str) -> Steps[bool]:
         # Also without numbers, so that a former owner's insert that is still under way is refused.
         op: Op = Insert(key, props) if found is None else Replace(key, props, found.etag)
         if isinstance((yield from write(SWEEPS, partition, op)), Applied):
-            session.held_row.known = known
+            session.known[HELD] = known
             return True

@@ -27,11 +27,10 @@ from ..keys import (
     parse_address,
     shard_tenant,
 )
+from ..points import Facets, Filing, Known
 from ..rules import tally
 from ..shard.gate import Gate, HeldGate, Tally, fence, merge_gate, seal
 from .index_counts import COUNTS, counts_props
-from .label_rows import file_labels
-from .state_rows import file_states
 
 GROUP_BYTES = 3 * 1024 * 1024
 """Most bytes of events in one transaction; storage takes 4 MiB."""
@@ -52,16 +51,22 @@ class OpenShard:
     shard: str
     writer: str
     wake: Millis
+    facets: Facets
     next_number: int = 0
     bytes: int = 0
     held: HeldGate | None = None
     lost: bool = False
-    labelled: set[str] = field(default_factory=set)
-    """Digests of the labels of which the shard is known to have its row (`label_rows`)."""
+    known: Known = field(default_factory=dict)
+    """What the writer knows of the rows that make the shard findable."""
 
     @property
     def index(self) -> str:
         return index_key(self.shard, self.wake)
+
+    @property
+    def filing(self) -> Filing:
+        """The shard, as facets look after it."""
+        return Filing(self.shard, minute_text(self.wake), self.known)
 
     def initial(self) -> Gate:
         return Gate("open", self.writer, index=self.index, bucket=minute_text(self.wake))
@@ -121,10 +126,7 @@ def append(opened: OpenShard, entries: Sequence[Entry]) -> Steps[Appended]:
     """Store `entries` in one transaction with the gate. The caller ensures that one batch per shard is in flight."""
     wanted = {entry.row for entry in entries}
     size = sum(entry.size for entry in entries)
-    if any(entry.props["state"] == "dead" for entry in entries):
-        # They waited in the ingest queue for too long.
-        yield from file_states(opened.shard, ("dead",), minute_text(opened.wake))
-    yield from file_labels(opened.shard, minute_text(opened.wake), [entry.props for entry in entries], opened.labelled)
+    yield from opened.facets.before_store(opened.filing, [entry.props for entry in entries])
     while True:
         held = opened.held
         gate = held.gate if held else opened.initial()

@@ -26,6 +26,7 @@ from ...engine.row_codec import Format, RowCodec
 from ...storage import names
 from ...storage.names import EVENTS, IDS, SHARDS, SWEEPS
 from ...storage.ports import Applied, Delete, Insert, Merge, Op, Props, Replace, Row, Upsert
+from ..facets import FACETS
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,
@@ -40,10 +41,11 @@ from ..keys import (
     parse_address,
     use_row_key,
 )
+from ..points import Filing
 from ..rules import FINAL
 from ..shard.gate import HeldGate, parse_gate, seal
-from .changing import CAME, ORIGIN
 from .ingest import GROUP_BYTES, Entry, file_shard
+from .moving import CAME, ORIGIN
 from .owning import close
 
 type Side = Literal["first", "second"]
@@ -302,7 +304,7 @@ def gate_copy(way: Way, gate: Row | None, source: Row, shard: str) -> Props:
     found = parse_gate(source.props)
     index = str(gate.props["index"]) if gate is not None else index_key(shard, minute_of(found.bucket))
     # Each account has held rows of its own.
-    kept = replace(found, index=index, held_row=None)
+    kept = replace(found, index=index, beside=None)
     if way.prune and found.state == "owned":
         # Its owner was asked to stop and had the time to do so.
         kept = replace(kept, state="resting")
@@ -364,7 +366,7 @@ def append_copy(
     Returns the gate's ETag; None if the copy is, or may be, no longer as this writer left it: then `mirror` decides. The fence is not read:
     a process that takes the copy changes its gate, and rows that are stored before that will be served.
     """
-    props = {**replace(held.gate, held_row=None).props(), ORIGIN: held.etag}
+    props = {**replace(held.gate, beside=None).props(), ORIGIN: held.etag}
     first: Op = Insert(GATE, props) if copy is None else Merge(GATE, props, copy)
     rows = (Insert(entry.row, {**entry.props, ORIGIN: etags[entry.row]}) for entry in entries)
     answer = yield from write(way.copy + EVENTS, shard, first, *rows)
@@ -391,7 +393,9 @@ def finish_copy(shard: str, way: Way, entry: Props) -> Steps[bool]:
     if row is not None:
         gate = parse_gate(row.props)
         if gate.state == "done" and gate.bucket:
-            yield from on_side(way.copy, close(shard, gate, entry, index_key(shard, minute_of(gate.bucket))))
+            yield from on_side(
+                way.copy, close(Filing(shard, gate.bucket, {}), gate, entry, index_key(shard, minute_of(gate.bucket)), FACETS)
+            )
     return True
 
 

@@ -16,19 +16,13 @@ from ...engine.effects import Lost, Steps, Written, get, write
 from ...storage.names import EVENTS, LEDGER, SHARDS
 from ...storage.ports import ANY, Applied, Delete, Insert, Merge, Op, Props, Row, WriteRefused
 from .. import rules, timings
-from ..answer_rows import add_answer
 from ..keys import END_EVENTS, FIRST_EVENT, GATE, NEWS, index_key, index_partition, shard_tenant
-from ..overlap import SKIPPED
+from ..points import Facets, Filing, Known
 from ..shard.gate import Counts, Gate, HeldGate, fence, merge_gate, parse_gate, read_gate
-from ..shard.owed import OWED, owed_after
-from ..work_rows import WORK, work_of
-from .changing import finish_move
-from .held_rows import HELD, HeldRow, held_row_of
 from .index_counts import counts_props
 from .ingest import Entry
-from .label_rows import file_labels, repair_labels
+from .moving import finish_move
 from .redriving import events_of, note_redriven, point_sources
-from .state_rows import ListedState, file_counted, has_retried, remove_state
 
 MAX_CHANGES = 99
 """Rows in one transaction beside the gate, which is the hundredth: event rows, and rows with answers."""
@@ -43,19 +37,10 @@ class OwnerSession:
     held: HeldGate
     named: str
     """Row key of the index row that the message named."""
+    facets: Facets
     rows: dict[str, Row] = field(default_factory=dict)
-    filed: set[ListedState] = field(default_factory=set)
-    """The states of which the shard is known to have its row (`state_rows`)."""
-    held_row: HeldRow = field(default_factory=HeldRow)
-    """The shard's held row as this owner knows it."""
-
-    labelled: set[str] = field(default_factory=set)
-    """Digests of the labels of which the shard is known to have its row (`label_rows`)."""
-    searchable: Collection[str] = ()
-    """Names of the labels that the tenant searches by."""
-
-    notices: bool = False
-    """True if the tenant is to be told of events that end without a delivery."""
+    known: Known = field(default_factory=dict)
+    """What this owner knows of the rows that make the shard findable."""
     lost_at: Millis | None = None
     """When the owner before this one last wrote the gate, by storage's time, if it disappeared without releasing the shard."""
 
@@ -73,6 +58,11 @@ class OwnerSession:
         """The minute for which the shard was opened."""
         return self.held.gate.bucket or bucket_of(self.named)
 
+    @property
+    def filing(self) -> Filing:
+        """The shard, as facets look after it."""
+        return Filing(self.shard, self.bucket, self.known)
+
 
 class ShardBusy(NamedTuple):
     """Another owner has the shard and is alive. wait: milliseconds after which its gate would be old enough to be taken."""
@@ -84,7 +74,7 @@ type TakeResult = OwnerSession | ShardBusy | Literal["done", "gone"]
 
 
 def take(
-    shard: str, named: str, owner: str, seen: Row | None = None, stopped: Millis = 0, *, process: str = "", ended: str = ""
+    shard: str, named: str, owner: str, facets: Facets, seen: Row | None = None, stopped: Millis = 0, *, process: str = "", ended: str = ""
 ) -> Steps[TakeResult]:
     """Become the owner with epoch + 1. `done`: finished, its index row may remain. `gone`: no gate and no index row, nothing to do.
 
@@ -104,12 +94,12 @@ def take(
             mine = Gate("owned", owner, epoch=1, index=named, bucket=bucket_of(named), process=runs_in)
             answer = yield from write(EVENTS, shard, Insert(GATE, mine.props()))
             if isinstance(answer, Applied):
-                return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named)
+                return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named, facets, known=facets.recall(mine))
             continue
         gate = parse_gate(row.props)
         if gate.holder == owner and gate.state == "owned":
             # This owner's own lost answer. Its other writes that are still in flight carry an older ETag.
-            return OwnerSession(shard, owner, HeldGate(gate, row.etag), named, held_row=held_row_of(gate))
+            return OwnerSession(shard, owner, HeldGate(gate, row.etag), named, facets, known=facets.recall(gate))
         if gate.state == "done":
             return "done"
         age = row.read_at - row.timestamp
@@ -119,7 +109,8 @@ def take(
         answer = yield from write(EVENTS, shard, merge_gate(mine, row.etag))
         if isinstance(answer, Applied):
             lost_at = row.timestamp if gate.state == "owned" else None
-            return OwnerSession(shard, owner, HeldGate(mine, answer.etags[0]), named, held_row=held_row_of(gate), lost_at=lost_at)
+            held, known = HeldGate(mine, answer.etags[0]), facets.recall(gate)
+            return OwnerSession(shard, owner, held, named, facets, known=known, lost_at=lost_at)
 
 
 def load(session: OwnerSession) -> Steps[bool]:
@@ -128,7 +119,7 @@ def load(session: OwnerSession) -> Steps[bool]:
     session.rows = {row.rk: row for row in rows}
     for row in rows:
         if row.props["state"] in rules.GOING:
-            session.rows[row.rk] = yield from finish_move(session.shard, row)
+            session.rows[row.rk] = yield from finish_move(session.shard, row, session.facets)
     for source in sorted((yield from point_sources(session.shard, session.rows))):
         yield from note_of(source)
     return True
@@ -161,13 +152,13 @@ def step(
     """
     pending, wanted = dict(outcomes), list(claims)
     refusals = 0
-    yield from file_labels(session.shard, session.bucket, [entry.props for entry in entries], session.labelled)
+    yield from session.facets.before_store(session.filing, [entry.props for entry in entries])
     while True:
         changes = plan(session, pending, wanted)
-        answers = answer_ops(session, pending, changes)
+        beside = ops_beside(session, pending, changes)
         fresh = [entry for entry in entries if entry.row not in session.rows]
         counts = counted(session, changes)
-        yield from file_counted(session.shard, counts, session.bucket, session.filed)
+        yield from session.facets.before_settle(session.filing, counts)
         counts = counts._replace(accepted=counts.accepted + len(fresh))
         gate = replace(session.held.gate, state="owned", counts=counts, user_ends=rules.user_ends(session.rows))
         if fresh:
@@ -175,7 +166,7 @@ def step(
         ops: list[Op] = [merge_gate(gate, session.held.etag)]
         ops += [Merge(rk, change, session.rows[rk].etag) for rk, change in changes.items()]
         ops += [Insert(entry.row, claimed_props(session, entry)) for entry in fresh]
-        ops += answers
+        ops += beside
         answer = yield from write(EVENTS, session.shard, *ops)
         if isinstance(answer, Applied):
             session.held = HeldGate(gate, answer.etags[0])
@@ -193,7 +184,7 @@ def step(
             rk = list(changes)[answer.at - 1]
             row = yield from get(EVENTS, session.shard, rk)
             if row is not None and row.props["state"] in rules.GOING:
-                row = yield from finish_move(session.shard, row)
+                row = yield from finish_move(session.shard, row, session.facets)
             if row is not None and row.etag != session.rows[rk].etag:
                 session.rows[rk] = row
                 continue
@@ -228,11 +219,9 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
         if rk not in session.rows:
             continue  # a row that is gone needs nothing
         props = session.rows[rk].props
-        if _applies(outcome, props, session.epoch):
-            # A skipped occurrence has the notice of a missed one.
-            notices = session.notices and SKIPPED not in outcome.props
-            changes[rk] = {"state": outcome.state, **outcome.props, **owed_after(props, outcome.state, notices)}
-        elif props.get(OWED) and outcome.state == props["state"]:
+        if _applies(outcome, props, session):
+            changes[rk] = {"state": outcome.state, **outcome.props, **session.facets.marks(props, outcome)}
+        elif outcome.state == props["state"] and session.facets.owes(props):
             changes[rk] = {"state": outcome.state, **outcome.props}
     for rk in claims:
         if rk not in session.rows:
@@ -243,27 +232,23 @@ def plan(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], claims
     return changes
 
 
-def _applies(outcome: rules.RowOutcome, props: Props, epoch: int) -> bool:
+def _applies(outcome: rules.RowOutcome, props: Props, session: OwnerSession) -> bool:
     """Return True if the outcome is still that of the row: a settlement that of one which this owner had claimed, a lapse that of an
-    unclaimed one. A receiver's silence ends with its heartbeat."""
-    if outcome.deadline is not None:
-        return work_of(props) is not None and rules.due_at(props) == outcome.deadline
-    if props["state"] == "firing" and props.get("epoch") == epoch:
+    unclaimed one."""
+    if (still := session.facets.still(outcome, props)) is not None:
+        return still
+    if props["state"] == "firing" and props.get("epoch") == session.epoch:
         return True
-    return outcome.state in ("lapsed", "dead") and rules.needs_claim(props, epoch)
+    return outcome.state in ("lapsed", "dead") and rules.needs_claim(props, session.epoch)
 
 
-def rows_of(outcomes: Mapping[str, rules.RowOutcome]) -> int:
-    """Return the number of rows that a transaction writes to settle the outcomes."""
-    return sum(1 if outcome.answer is None else 2 for outcome in outcomes.values())
-
-
-def answer_ops(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], changes: Mapping[str, Props]) -> list[Op]:
-    """Return the operations that keep the answers of outcomes which `changes` settle; their places are added to the changes."""
+def ops_beside(session: OwnerSession, outcomes: Mapping[str, rules.RowOutcome], changes: Mapping[str, Props]) -> list[Op]:
+    """Return the operations that go with the outcomes which `changes` settle; the changes may be completed."""
     return [
-        add_answer(session.rows[rk], change, outcome.answer)
+        op
         for rk, change in changes.items()
-        if (outcome := outcomes.get(rk)) is not None and outcome.answer is not None and change["state"] == outcome.state
+        if (outcome := outcomes.get(rk)) is not None and change["state"] == outcome.state
+        for op in session.facets.beside(session.rows[rk], outcome, change)
     ]
 
 
@@ -287,7 +272,7 @@ def rest(session: OwnerSession, wake: Millis, *, retries_only: bool, sent: bool)
     key = index_key(session.shard, wake)
     old = session.held.gate.index or session.named
     # Work that fails is retried before its deadline, so a later owner may file the shard here again before this one moves the row.
-    works = any(WORK in row.props for row in session.rows.values())
+    works = any(session.facets.wakes_early(row.props) for row in session.rows.values())
     version = ANY
     if works and old != key:
         present = yield from get(SHARDS, index_partition(session.shard), old)
@@ -302,13 +287,12 @@ def let_go(session: OwnerSession, state: Literal["resting", "done"], index: str)
     """Write the session's last gate, with full counts. index: the index row that it names."""
     while True:
         counts = counted(session, {})
-        # Rows of a former owner that wrote no state rows.
-        yield from file_counted(session.shard, counts, session.bucket, session.filed)
-        if session.searchable:
-            yield from repair_labels(session.shard, session.bucket, session.rows.values(), session.searchable, session.labelled)
-        held_row = session.held_row.stamp(session.held.gate, session.epoch)
+        # The rows may be those of a former owner.
+        yield from session.facets.before_settle(session.filing, counts)
+        yield from session.facets.before_release(session.filing, list(session.rows.values()))
+        beside = session.facets.kept(session.held.gate, session.known, session.epoch)
         ends = rules.user_ends(session.rows)
-        gate = replace(session.held.gate, state=state, index=index, counts=counts, held_row=held_row, user_ends=ends)
+        gate = replace(session.held.gate, state=state, index=index, counts=counts, beside=beside, user_ends=ends)
         answer = yield from write(EVENTS, session.shard, merge_gate(gate, session.held.etag))
         if isinstance(answer, Applied):
             session.held = HeldGate(gate, answer.etags[0])
@@ -382,31 +366,28 @@ def finish(session: OwnerSession, entry: Props, before: Steps[bool] | None = Non
         return False
     if before is not None and not (yield from before):
         return False
-    yield from close(session.shard, session.held.gate, entry, session.named, session.filed, retried=has_retried(session.rows.values()))
+    yield from close(session.filing, session.held.gate, entry, session.named, session.facets, list(session.rows.values()))
     return True
 
 
-def close(shard: str, gate: Gate, entry: Props, named: str, filed: Iterable[ListedState] = (), *, retried: bool = False) -> Steps[None]:
+def close(filing: Filing, gate: Gate, entry: Props, named: str, facets: Facets, rows: Collection[Row] = ()) -> Steps[None]:
     """Do what follows a done gate; a repetition is harmless. The ledger is first: a shard that is not in it is in the index.
 
-    filed: the states of which the shard is known to have its row. retried: the shard may have the row of `retrying`.
+    rows: the shard's event rows; none for a copy, which no owner has served.
     """
+    shard = filing.shard
     props: Props = {**entry, "shard": shard, **dict(zip(gate.counts._fields, gate.counts, strict=True))}
-    key = f"{gate.bucket or bucket_of(named)}:{shard}"
-    rows: list[Op] = [Insert(key, props)]
+    key = f"{filing.bucket}:{shard}"
+    ops: list[Op] = [Insert(key, props)]
     if gate.counts.accepted:
         # In one transaction and inserted, so that a shard is news once, however often this is repeated.
-        rows.append(Insert(NEWS + key, props))
-    while not isinstance((yield from write(LEDGER, shard_tenant(shard), *rows)), Applied | WriteRefused):
+        ops.append(Insert(NEWS + key, props))
+    while not isinstance((yield from write(LEDGER, shard_tenant(shard), *ops)), Applied | WriteRefused):
         pass
     if gate.counts.dead:
         # Events may have been redriven before the ledger row was there to note it.
         yield from note_redriven(shard, key)
-    yield from file_counted(shard, gate.counts, gate.bucket or bucket_of(named), set(filed))
-    if retried:
-        yield from remove_state(shard, "retrying")
-    if gate.held_row is not None:
-        yield from remove_state(shard, HELD)
+    yield from facets.at_end(filing, gate, rows)
     for key in sorted({named, gate.index} - {""}):
         while not isinstance((yield from write(SHARDS, index_partition(shard), Delete(key, ANY))), Applied | WriteRefused):
             pass
@@ -431,7 +412,9 @@ def claimed(session: OwnerSession, started: Iterable[str]) -> list[str]:
     return [row.rk for row in sorted(ready, key=lambda row: int(row.props["due"]))]
 
 
-def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props], before: Callable[[Props], Steps[bool]] | None = None) -> Steps[None]:
+def tidy(
+    shard: str, named: str, entry: Callable[[list[Row]], Props], facets: Facets, before: Callable[[Props], Steps[bool]] | None = None
+) -> Steps[None]:
     """Repeat what follows a done gate, unless nothing is left in the index. before: see `finish`."""
     row = yield from read_gate(shard)
     if row is None:
@@ -445,4 +428,4 @@ def tidy(shard: str, named: str, entry: Callable[[list[Row]], Props], before: Ca
     rows = yield from effects.load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
     found = entry(rows)
     if before is None or (yield from before(found)):
-        yield from close(shard, gate, found, named, retried=has_retried(rows))
+        yield from close(Filing(shard, gate.bucket or bucket_of(named), {}), gate, found, named, facets, rows)

@@ -20,7 +20,7 @@ from ...storage.names import EVENTS, LEDGER
 from ...storage.ports import Applied, Merge, Row
 from ..keys import END_EVENTS, FIRST_EVENT, MIRRORED, Address, parse_address, place_of, shard_tenant
 from ..rules import FINAL
-from .changing import SOURCE, point
+from .moving import SOURCE, point
 
 REDRIVEN = "redriven"
 """Property of a ledger row: the redriven events of each channel, as JSON. Absent: none."""

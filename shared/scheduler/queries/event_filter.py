@@ -10,8 +10,8 @@ import orjson
 
 from ...core.clock import Millis
 from ..attempt_history import history_of
+from ..facets.finding.states import LISTED, ListedState, RowKind, in_state
 from ..protocol.redriving import is_redriven
-from ..protocol.state_rows import LISTED, ListedState, RowKind, in_state
 from ..rows import shown_state
 from ..rules import GOING
 from ..work_rows import WORK, work_of

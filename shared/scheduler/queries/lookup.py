@@ -16,6 +16,9 @@ from ...engine.queries import each_row, load_rows
 from ...storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import MAX_PAGE, Row, Tables, Where
 from ..answer_rows import heads_by_time, places_of, range_of
+from ..facets.finding.labels import has_digest, label_digest
+from ..facets.finding.rows import LABEL_ROWS, STATE_ROWS, partitions, remove_stale, shard_of
+from ..facets.finding.states import LISTED, in_state
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,
@@ -33,8 +36,6 @@ from ..keys import (
     place_of,
 )
 from ..protocol.changing import find
-from ..protocol.label_rows import has_digest, label_digest, label_partitions, label_shard, remove_stale_label
-from ..protocol.state_rows import LISTED, in_state, remove_stale, state_partitions, state_shard
 from ..shard.queued_ids import Queued, QueuedIds
 from .event_filter import EventFilter
 
@@ -63,7 +64,7 @@ class ListPosition(NamedTuple):
     row: str
 
 
-INDEX, LEDGER_PHASE, LABELS = "i", "l", "labels"
+INDEX, LEDGER_PHASE, LABEL_PHASE = "i", "l", "labels"
 DONE = "~"
 """Stands for an event's row key: the shard is read completely."""
 START = ListPosition(INDEX, 0, "", "")
@@ -187,13 +188,13 @@ class EventLookup:
             shards += 1
             visited.add(shard)
             first, most, room = after + "!" if after else FIRST_EVENT, limit - len(found), PAGE_BYTES - size
-            label = place.key.partition(":")[0] if place.phase == LABELS else ""
+            label = place.key.partition(":")[0] if place.phase == LABEL_PHASE else ""
             part = await self._part(shard, first, chosen, most, room, by_state=state_row is not None and not label, label=label, bare=bare)
             found += part.rows
             scanned += part.scanned
             size += part.size
             if part.stale and state_row is not None and not after:
-                await self._drop(chosen, place, state_row)
+                await self._drop(state_row)
             here = place._replace(row=part.last)
             if part.last != DONE:
                 return ListPage(found, here)
@@ -256,12 +257,12 @@ class EventLookup:
         """Yield the shards that may contain chosen events, from `start` on: those of the state rows, if there are all of them."""
         if label := await self._label(tenant, chosen, start):
             where = [] if chosen.first is None else [Where("bucket", "ge", minute_text(chosen.first))]
-            for number, partition in enumerate(label_partitions(tenant)):
-                if number < start.number and start.phase == LABELS:
+            for number, partition in enumerate(partitions(LABEL_ROWS, tenant)):
+                if number < start.number and start.phase == LABEL_PHASE:
                     continue
-                begin = max(f"{label}:", start.key if start.phase == LABELS and number == start.number else "")
+                begin = max(f"{label}:", start.key if start.phase == LABEL_PHASE and number == start.number else "")
                 async for row in self._range(SWEEPS, partition, begin, f"{label};", where):
-                    yield FoundShard(ListPosition(LABELS, number, row.rk, ""), label_shard(row.rk), row)
+                    yield FoundShard(ListPosition(LABEL_PHASE, number, row.rk, ""), shard_of(row.rk), row)
             return
         if start.phase != chosen.state and not (chosen.state is not None and start == START and await self._complete_rows.states()):
             async for position, shard in self._shards(tenant, chosen, start):
@@ -271,29 +272,26 @@ class EventLookup:
         where = [] if chosen.first is None else [Where("bucket", "ge", minute_text(chosen.first))]
         if chosen.end is not None:
             where.append(Where("bucket", "le", minute_text(chosen.end)))
-        for number, partition in enumerate(state_partitions(tenant)):
+        for number, partition in enumerate(partitions(STATE_ROWS, tenant)):
             if number < start.number:
                 continue
             begin = max(f"{chosen.state}:", start.key if number == start.number else "")
             async for row in self._range(SWEEPS, partition, begin, f"{chosen.state};", where):
-                yield FoundShard(ListPosition(chosen.state, number, row.rk, ""), state_shard(row.rk), row)
+                yield FoundShard(ListPosition(chosen.state, number, row.rk, ""), shard_of(row.rk), row)
 
     async def _label(self, tenant: str, chosen: EventFilter, start: ListPosition) -> str:
         """Return the digest of the label by whose rows the list goes; '' if it goes another way."""
-        if start.phase == LABELS:
+        if start.phase == LABEL_PHASE:
             return start.key.partition(":")[0]
         if not chosen.labels or start != START:
             return ""
         complete = await self._complete_rows.labels(tenant, [name for name, _ in chosen.labels])
         return next((label_digest(name, value) for name, value in chosen.labels if name in complete), "")
 
-    async def _drop(self, chosen: EventFilter, place: ListPosition, row: Row) -> None:
+    async def _drop(self, row: Row) -> None:
         """Remove a state row or label row that leads to nothing, if nothing can come any more."""
         try:
-            if place.phase == LABELS:
-                await self._runner.run(remove_stale_label(row))
-            elif chosen.state is not None:
-                await self._runner.run(remove_stale(chosen.state, row))
+            await self._runner.run(remove_stale(row))
         except StorageError as error:
             # The next list meets it again.
             log.debug("A state row could not be removed: %s", error, extra={"action": "state_row_kept", "row": row.rk})

@@ -19,6 +19,8 @@ from ...engine.queries import first_rows, has_rows, load_rows
 from ...storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 from ...storage.ports import Row, Tables, Where
 from ..end_notes import read_ends
+from ..facets.finding.held import HELD, REST, count_held
+from ..facets.finding.rows import STATE_ROWS, partitions, shard_of
 from ..keys import (
     END_EVENTS,
     FIRST_EVENT,
@@ -35,12 +37,10 @@ from ..keys import (
     minute_text,
     shard_name,
 )
-from ..protocol.changing import ORIGIN
 from ..protocol.dispatch import rounds_of
-from ..protocol.held_rows import HELD, REST, count_held
 from ..protocol.index_counts import counts_of_row
+from ..protocol.moving import ORIGIN
 from ..protocol.redriving import parse_redriven, redriven_by_channel
-from ..protocol.state_rows import state_partitions, state_shard
 from ..protocol.user_ends import NO_ENDS, with_ends
 from ..rules import may_take
 from ..shard import ledger
@@ -273,10 +273,10 @@ class TenantStats:
         total: Counter[str] = Counter()
         if not blocked:
             return total, False
-        found = await asyncio.gather(*(self._held_rows(partition) for partition in state_partitions(tenant)))
+        found = await asyncio.gather(*(self._held_rows(partition) for partition in partitions(STATE_ROWS, tenant)))
         for row in (row for rows, _ in found for row in rows):
             # A row of a finished shard leads to nothing. Users may have ended events since its owner counted them.
-            left = opened.get(shard_name(state_shard(row.rk)), 0)
+            left = opened.get(shard_name(shard_of(row.rk)), 0)
             for channel, count in count_held(str(row.props[HELD]), now).most_common():
                 count = int(min(count, left))
                 total[channel] += count

@@ -18,6 +18,8 @@ from ...web.paging.cursor import decode_cursor, encode_cursor
 from ...web.problem import invalid, not_found
 from ...web.routes import Answer, Call, RouteGroup
 from ..changes.verbs import dead_letters, members_of
+from ..facets.finding.labels import label_digest
+from ..facets.finding.states import ROW_KINDS
 from ..fanouts.model import FanoutOut, FanoutReport
 from ..fanouts.service import ShownFanout
 from ..ingest.admission import Admitted
@@ -39,10 +41,8 @@ from ..model import (
     SizesOut,
     StatsOut,
 )
-from ..protocol.label_rows import label_digest
-from ..protocol.state_rows import ROW_KINDS
 from ..queries.event_filter import EventFilter, event_filter
-from ..queries.lookup import LABELS, START, ListPosition
+from ..queries.lookup import LABEL_PHASE, START, ListPosition
 from ..queries.views import held_filter
 from ..receipts import FIRED, Received
 from ..rows import etag_of_row
@@ -314,7 +314,7 @@ def _place(found: list[Any], chosen: EventFilter) -> ListPosition:
         case [str(phase), int(number), str(key), str(row)] if (
             0 <= number < 16 * len(PLACES)
             and (phase not in ROW_KINDS or phase == chosen.state)
-            and (phase != LABELS or key.partition(":")[0] in digests)
+            and (phase != LABEL_PHASE or key.partition(":")[0] in digests)
         ):
             return ListPosition(phase, number, key, row)
         case _:

@@ -10,14 +10,13 @@ from ...storage.several.account_stamps import STAMP_PK, STAMP_ROW, home_stamp
 from ..bulk.rows import OPEN_ROW, PK_OPEN, BulkJob, addresses_of
 from ..bulk.service import BulkJobs
 from ..end_notes import read_ends
+from ..facets.finding.held import count_held
+from ..facets.finding.rows import remove_stale
 from ..label_index import LABELS_ROW, PK_PROGRESS, LabelIndex, LabelProgress
 from ..mirror.failover import BACK_ROW, PROGRESS_ROW, Failover
 from ..outcomes.notice_rows import PARTITION as NOTICES
 from ..outcomes.notice_rows import NoticeRow
-from ..protocol.held_rows import HeldRow
-from ..protocol.label_rows import remove_stale_label
 from ..protocol.mirroring import AGAIN_PK, ELSEWHERE_PK, FENCE_PK, FENCE_ROW, Fence, request_copy
-from ..protocol.state_rows import remove_stale
 from ..queries.totals import PK_TOTALS, Totals
 from ..state_pass import PROGRESS_ROW as STATE_ROWS
 from ..state_pass import StatePassProgress
@@ -76,7 +75,7 @@ KINDS: Final = (
         "{number}-{tenant}",
         "held:{shard}",
         f"Says how many events of a shard wait for a paused channel or an open circuit breaker. {_FINDABLE}",
-        HeldRow,
+        count_held,
         {
             "bucket": _BUCKET,
             "epoch": "epoch of the owner that wrote it",
@@ -107,7 +106,7 @@ KINDS: Final = (
         "labels:{number}-{tenant}",
         "{digest}:{shard}",
         f"Shows lists by a searchable label a shard; the digest is that of the label's name and value. {_FINDABLE}",
-        remove_stale_label,
+        remove_stale,
         {"bucket": _BUCKET},
         "Retention, with the events, and a reader that finds it stale.",
     ),

@@ -4,5 +4,4 @@ gate         the gate row: who may write to the shard; fencing after a lost answ
 queued_ids   ids of events that may not be stored yet; an id itself proves that the service gave it
 ledger       the rows of finished shards
 retries      the pauses, the number of attempts and the end of a failed delivery: pure
-owed         what is owed after an event has ended: marks on its own row
 """

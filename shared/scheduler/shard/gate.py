@@ -82,8 +82,8 @@ class Gate:
     counts: Counts = NOTHING
     process: str | None = None
     """`HOLDER IDENTITY`: the process in which an owner runs (`process_of`). None where it is not known."""
-    held_row: str | None = None
-    """What the last owner knew about the shard's held row (`held_rows`). None: there is no row."""
+    beside: str | None = None
+    """What the last owner knew about rows beside the shard (`points.Facet.kept`). None: there are none."""
     user_ends: int = 0
     """The user ends that the counts contain, as bits (`user_ends`). Written together with the counts."""
 
@@ -106,7 +106,9 @@ def process_of(gate: Gate) -> str:
     return identity if gate.state == "owned" and holder == gate.holder else ""
 
 
-_GATE: Final = RowCodec(Gate, formats={"state": TEXT, "counts": RowCodec(Counts), "user_ends": BITS}, added=("user_ends",))
+_GATE: Final = RowCodec(
+    Gate, formats={"state": TEXT, "counts": RowCodec(Counts), "user_ends": BITS}, names={"beside": "held_row"}, added=("user_ends",)
+)
 
 
 def parse_gate(props: Props) -> Gate:

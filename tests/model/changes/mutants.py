@@ -6,7 +6,7 @@ from typing import Any
 
 from shared.scheduler import receipts
 from shared.scheduler.changes.verbs import condition
-from shared.scheduler.protocol import changing, reusing
+from shared.scheduler.protocol import changing, moving, reusing
 from shared.scheduler.receipts import MEMBERS, RECEIVED, Received, ReceivedChange, receipts_of
 from shared.scheduler.rules import is_over
 from tests.model.changes import plays
@@ -30,7 +30,7 @@ def not_stored() -> list[Patch]:
 
 
 def not_copied() -> list[Patch]:
-    return [(changing, "OWN", changing.OWN | {RECEIVED})]
+    return [(moving, "OWN", moving.OWN | {RECEIVED})]
 
 
 def never_too_old() -> list[Patch]:

@@ -17,6 +17,7 @@ from shared.core.errors import OutcomeUnknown, Problem
 from shared.engine.effects import Get
 from shared.scheduler.changes.collapsing import standing
 from shared.scheduler.changes.verbs import condition
+from shared.scheduler.facets import FACETS
 from shared.scheduler.keys import Address, event_row, id_partition, index_key, index_partition, shard_key
 from shared.scheduler.protocol import changing, ingest, reusing
 from shared.scheduler.receipts import MEMBERS, Received, noted
@@ -140,7 +141,7 @@ def poster(request: Request) -> Any:
     came, received = request.received()
     for generation in range(1, 4):
         name = f"{request.name}{generation}"
-        opened = ingest.OpenShard(shard_key(TENANT, name), name, 0)
+        opened = ingest.OpenShard(shard_key(TENANT, name), name, 0, FACETS)
         yield from ingest.file_shard(opened.shard, 0, sent=False)
         here = Address(opened.shard, event_row(0))
         known = yield from timed(reusing.reuse_id(TENANT, X, "hash", here, lambda props: standing(received, props) == "over"), came)

@@ -15,6 +15,7 @@ from typing import Any
 from shared.delivery.channels.model import KeyLimits
 from shared.engine.effects import LoadFirst
 from shared.scheduler import rules
+from shared.scheduler.facets import FACETS
 from shared.scheduler.key_rules import Asker, line_of, ticket_of
 from shared.scheduler.keys import Address, event_row, index_key, index_partition, shard_key
 from shared.scheduler.protocol import dispatch, ingest, key_turns, owning
@@ -48,10 +49,10 @@ def props_of(event: str) -> dict[str, Any]:
 def owner(name: str, text: str, limits: KeyLimits) -> Any:
     """An owner of a shard with one event, as `firing.owner` and `firing.keyed` do it."""
     message = dispatch.parse_message(text)
-    session = yield from owning.take(message.shard, message.index, name)
+    session = yield from owning.take(message.shard, message.index, name, FACETS)
     if session in ("gone", "done"):
         if session == "done":
-            yield from owning.tidy(message.shard, message.index, lambda rows: {})
+            yield from owning.tidy(message.shard, message.index, lambda rows: {}, FACETS)
         return ()
     if isinstance(session, owning.ShardBusy):
         return (("again", text),)
@@ -100,7 +101,7 @@ def owner(name: str, text: str, limits: KeyLimits) -> Any:
 
 def writer(limits: KeyLimits) -> Any:
     """Stores x: its ticket, and then the event."""
-    opened = ingest.OpenShard(place("x").shard, "w", 0)
+    opened = ingest.OpenShard(place("x").shard, "w", 0, FACETS)
     yield from ingest.file_shard(opened.shard, 0, sent=False)
     stored = yield from stored_with_ticket(opened, {ticket_of(props_of("x"), limits): place("x")})
     now = yield Now()

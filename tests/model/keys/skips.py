@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shared.scheduler import rules
+from shared.scheduler.facets import FACETS
 from shared.scheduler.key_rules import NOT_BUSY, Asker, BusySpan, LineState, busy_span, line_of_schedule, ticket_of
 from shared.scheduler.keys import Address, event_row, index_key, index_partition, shard_key
 from shared.scheduler.overlap import ONE_BY_ONE, OVERLAP, may_skip, skipped_props
@@ -45,10 +46,10 @@ def props_of(event: str) -> dict[str, Any]:
 def owner(name: str, text: str) -> Any:
     """An owner of a shard with one occurrence, as `firing.owner` and `firing.keyed` do it."""
     message = dispatch.parse_message(text)
-    session = yield from owning.take(message.shard, message.index, name)
+    session = yield from owning.take(message.shard, message.index, name, FACETS)
     if session in ("gone", "done"):
         if session == "done":
-            yield from owning.tidy(message.shard, message.index, lambda rows: {})
+            yield from owning.tidy(message.shard, message.index, lambda rows: {}, FACETS)
         return ()
     if isinstance(session, owning.ShardBusy):
         return (("again", text),)

@@ -10,7 +10,7 @@ import orjson
 from shared.engine.effects import Write, get, write
 from shared.scheduler.outcomes import notice_rows
 from shared.scheduler.outcomes.notice_rows import PARTITION, FixedNotice, content_of, notice_key, parse_notice
-from shared.scheduler.shard.owed import NOTICE, owed_after
+from shared.scheduler.owed import NOTICE, owed_after
 from shared.storage.names import SWEEPS
 from shared.storage.ports import ANY, Applied, Insert, Merge, Upsert
 from tests.model.checking.checker import Report, explore

@@ -31,7 +31,7 @@ from shared.scheduler.outcomes.notice_rows import (
     parse_notice,
     record,
 )
-from shared.scheduler.shard.owed import NOTICE, OWED, done, owed_after
+from shared.scheduler.owed import NOTICE, OWED, done, owed_after
 from shared.storage.names import SWEEPS
 from shared.storage.ports import Insert, Merge
 from tests.model.checking.checker import Violation

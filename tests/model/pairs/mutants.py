@@ -79,7 +79,7 @@ def second_closed_before_done() -> list[Patch]:
 
     def finish(session: owning.OwnerSession, entry: Any, before: Any = None) -> Any:
         gate = session.held.gate
-        yield from mirroring.on_side(SECOND, owning.close(session.shard, gate, entry, session.named))
+        yield from mirroring.on_side(SECOND, owning.close(session.filing, gate, entry, session.named, session.facets))
         return (yield from plain(session, entry, before))
 
     return [(owning, "finish", finish)]

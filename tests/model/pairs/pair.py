@@ -14,10 +14,11 @@ from typing import Any
 
 from shared.engine.effects import Get, Write
 from shared.scheduler import rules
+from shared.scheduler.facets.finding.rows import STATE_ROWS, key_of, partition_of
+from shared.scheduler.facets.finding.states import in_state
 from shared.scheduler.keys import GATE, index_shard, parse_address
 from shared.scheduler.protocol.dispatch import ShardMessage
 from shared.scheduler.protocol.mirroring import FENCE_PK, FENCE_ROW, SECOND, Fence
-from shared.scheduler.protocol.state_rows import in_state, state_key, state_partition
 from shared.storage.names import EVENTS, IDS, SHARDS, SWEEPS
 from shared.storage.ports import Delete, Insert, Merge, Replace
 
@@ -182,7 +183,7 @@ class PairWorld(World):
                 return False
             if cell[0] == prefix + EVENTS and cell[2] != GATE and in_state(props, "dead"):
                 # This side may have begun without state rows: its finisher files them.
-                found = (prefix + SWEEPS, state_partition(cell[1]), state_key("dead", cell[1]))
+                found = (prefix + SWEEPS, partition_of(STATE_ROWS, cell[1]), key_of("dead", cell[1]))
                 if found not in cells:
                     return False
             if cell[0] == prefix + EVENTS and "target" in props:

@@ -12,10 +12,11 @@ from typing import Any
 
 from shared.engine.effects import Get, Write
 from shared.scheduler import rules
+from shared.scheduler.facets import FACETS
+from shared.scheduler.facets.finding.rows import STATE_ROWS, key_of, partition_of
 from shared.scheduler.keys import GATE, Address, event_row, index_key, index_partition, minute_text, shard_key
 from shared.scheduler.protocol import changing, dispatch, ingest, mirroring, owning
 from shared.scheduler.protocol.mirroring import SECOND, Fence, Way, parse_fence
-from shared.scheduler.protocol.state_rows import state_key, state_partition
 from shared.scheduler.shard.gate import Counts, Gate, HeldGate
 from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Replace
@@ -36,11 +37,11 @@ def owner(name: str, text: str, way: Way = WAY) -> Any:
     """An owner on the first: copied when taken, which is also its look at the fence; when finished; and in between as it comes."""
     message = dispatch.parse_message(text)
     shard = message.shard
-    session = yield from owning.take(shard, message.index, name)
+    session = yield from owning.take(shard, message.index, name, FACETS)
     if session == "gone":
         return ()
     if session == "done":
-        yield from owning.tidy(shard, message.index, lambda rows: {}, lambda found: mirroring.finish_copy(shard, way, found))
+        yield from owning.tidy(shard, message.index, lambda rows: {}, FACETS, lambda found: mirroring.finish_copy(shard, way, found))
         return ()
     if isinstance(session, owning.ShardBusy):
         return (("again", text),)
@@ -76,7 +77,7 @@ def follower(name: str, text: str) -> Any:
 
 def writer(name: str, event: str) -> Any:
     """A server id: acknowledged when the copy has it."""
-    opened = ingest.OpenShard(shard_key(TENANT, f"m{name}1"), f"{name}1", 0)
+    opened = ingest.OpenShard(shard_key(TENANT, f"m{name}1"), f"{name}1", 0, FACETS)
     yield from ingest.file_shard(opened.shard, 0, sent=False)
     yield from mirroring.on_side(SECOND, ingest.file_shard(opened.shard, 0, sent=False))
     stored = yield from store(opened, event)
@@ -97,7 +98,7 @@ def store(opened: ingest.OpenShard, event: str) -> Any:
 def creator(name: str, event: str) -> Any:
     """A client's id: its row is on both sides before the event is anywhere."""
     for generation in range(1, 3):
-        opened = ingest.OpenShard(shard_key(TENANT, f"m{name}{generation}"), f"{name}{generation}", 0)
+        opened = ingest.OpenShard(shard_key(TENANT, f"m{name}{generation}"), f"{name}{generation}", 0, FACETS)
         yield from ingest.file_shard(opened.shard, 0, sent=False)
         yield from mirroring.on_side(SECOND, ingest.file_shard(opened.shard, 0, sent=False))
         here = Address(opened.shard, event_row(0))
@@ -179,7 +180,7 @@ def both(state: str = "scheduled", gate: str = "open", **more: Any) -> Store:
         cell(SECOND + EVENTS, X.shard, X.row, {**row, "origin": "1"}),
     ]
     if state == "dead":
-        found = state_partition(X.shard), state_key("dead", X.shard)
+        found = partition_of(STATE_ROWS, X.shard), key_of("dead", X.shard)
         cells += [cell(prefix + SWEEPS, *found, {"bucket": opened.bucket}) for prefix in ("", SECOND)]
     if gate != "done":
         cells += [cell(prefix + SHARDS, index_partition(X.shard), index, filed) for prefix in ("", SECOND)]
@@ -235,7 +236,7 @@ def restorer(shard: str) -> Any:
 def sleeper(event: str) -> Any:
     """A writer of the first that knows nothing of what has happened since, and carries on where it was."""
     opened = Gate("open", "a1", index=index_key(X.shard, 0), bucket=minute_text(0), counts=rules.tally(["scheduled"]))
-    mine = ingest.OpenShard(X.shard, "a1", 0, next_number=1, held=HeldGate(opened, "1"))
+    mine = ingest.OpenShard(X.shard, "a1", 0, FACETS, next_number=1, held=HeldGate(opened, "1"))
     found = entry(event, 1)
     stored = (yield from ingest.append(mine, [found])).stored
     if not stored:

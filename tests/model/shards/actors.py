@@ -8,13 +8,16 @@ from typing import Any
 from shared.delivery.channels.model import LongWork
 from shared.delivery.flow.rules import FREE, ClaimHold
 from shared.engine.effects import Get
-from shared.scheduler import rules
+from shared.scheduler import facets, rules
+from shared.scheduler.facets.finding import labels, states
+from shared.scheduler.facets.finding import rows as finding
+from shared.scheduler.facets.finding.held import held_numbers
+from shared.scheduler.facets.finding.rows import LABEL_ROWS, STATE_ROWS, key_of, partition_of
 from shared.scheduler.facets.long_work.rules import HeldToken, accepted, silence
 from shared.scheduler.keys import Address, event_row, index_key, shard_key
-from shared.scheduler.protocol import changing, dispatch, held_rows, holding, ingest, label_rows, owning, state_rows
-from shared.scheduler.protocol.state_rows import state_key, state_partition
+from shared.scheduler.owed import CALLBACK_OF, done
+from shared.scheduler.protocol import changing, dispatch, holding, ingest, moving, owning
 from shared.scheduler.shard import gate, retries
-from shared.scheduler.shard.owed import CALLBACK_OF, done
 from shared.storage.names import EVENTS, SWEEPS
 from shared.storage.ports import Row
 
@@ -31,7 +34,7 @@ type Facts = tuple[tuple[str, Any], ...]
 
 def label_key(shard: str) -> str:
     """The key of the row of the label `LABELS` for a shard."""
-    return f"{label_rows.label_digest('k', 'v')}:{shard}"
+    return f"{labels.label_digest('k', 'v')}:{shard}"
 
 
 def owner(name: str, text: str, held: int = 0, *, process: str | None = None) -> Any:
@@ -47,11 +50,11 @@ def owner(name: str, text: str, held: int = 0, *, process: str | None = None) ->
         if process and row is not None and (recorded := gate.process_of(gate.parse_gate(row.props))) and (yield HasEnded(recorded)):
             ended = str(row.props["holder"])
         proof = {"process": process, "ended": ended}
-    session = yield from owning.take(message.shard, message.index, name, **proof)
+    session = yield from owning.take(message.shard, message.index, name, facets.FACETS, **proof)
     if session == "gone":
         return ()
     if session == "done":
-        yield from owning.tidy(message.shard, message.index, lambda rows: {})
+        yield from owning.tidy(message.shard, message.index, lambda rows: {}, facets.FACETS)
         return ()
     if isinstance(session, owning.ShardBusy):
         return (("again", text),)
@@ -101,7 +104,7 @@ def store_callback(owner: str, event: str) -> Any:
     """`outcomes.callback_writer`: the callback goes through the ordinary ingest. Returns True once it is stored, by whoever it was."""
     called = callback_id(event, owner)
     for generation in range(1, 4):
-        opened = ingest.OpenShard(shard_key(TENANT, f"{owner}k{generation}"), f"{owner}k{generation}", 0)
+        opened = ingest.OpenShard(shard_key(TENANT, f"{owner}k{generation}"), f"{owner}k{generation}", 0, facets.FACETS)
         yield from ingest.file_shard(opened.shard, 0, sent=False)
         known = yield from ingest.register_id(TENANT, called, "hash", Address(opened.shard, event_row(0)))
         if isinstance(known, ingest.KnownId):
@@ -122,7 +125,7 @@ def tell(session: owning.OwnerSession, owed: Any) -> Any:
 
 
 def rest(session: owning.OwnerSession, wake: int, holds: Mapping[str, ClaimHold], now: int) -> Any:
-    held = held_rows.held_numbers([row.props for row in session.rows.values()], holds, now)
+    held = held_numbers([row.props for row in session.rows.values()], holds, now)
     yield from holding.rest_holding(session, wake, retries_only=True, sent=False, held=held)
 
 
@@ -175,7 +178,7 @@ def writer(name: str, *events: str, wake: int = 0) -> Any:
         while True:
             if opened is None or opened.lost:
                 generation += 1
-                opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", wake)
+                opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", wake, facets.FACETS)
                 yield from ingest.file_shard(opened.shard, wake, sent=False)
             number = opened.next_number
             opened.next_number += 1
@@ -191,7 +194,7 @@ def writer(name: str, *events: str, wake: int = 0) -> Any:
 def creator(name: str, event: str, register: Callable[..., Any] | None = None) -> Any:
     """A client-chosen id. register: names the event's place, if not `register_id`."""
     for generation in range(1, 4):
-        opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", 0)
+        opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", 0, facets.FACETS)
         yield from ingest.file_shard(opened.shard, 0, sent=False)
         here = Address(opened.shard, event_row(0))
         known = yield from (register or ingest.register_id)(TENANT, event, "hash", here)
@@ -207,7 +210,7 @@ def withdrawer(name: str, event: str) -> Any:
     """The cancel of an event that is still in the ingest queue: its row, as cancelled, under its id; or a cancel if it got there first."""
     gone = ingest.Entry(event_row(0), {"id": event, "state": "cancelled", "due": DUE}, 1)
     for generation in range(1, 4):
-        opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", 0)
+        opened = ingest.OpenShard(shard_key(TENANT, f"{name}{generation}"), f"{name}{generation}", 0, facets.FACETS)
         yield from ingest.file_shard(opened.shard, 0, sent=False)
         here = Address(opened.shard, event_row(0))
         known = yield from ingest.register_id(TENANT, event, "", here)
@@ -231,7 +234,7 @@ def mover(event: str, address: Address, due: int, nonce: str) -> Any:
 
 def joiner(event: str, address: Address, due: int, nonce: str) -> Any:
     """A move into a shard that the mover's own writer fills."""
-    opened = ingest.OpenShard(shard_key(TENANT, f"{nonce}1"), f"{nonce}1", due)
+    opened = ingest.OpenShard(shard_key(TENANT, f"{nonce}1"), f"{nonce}1", due, facets.FACETS)
     yield from ingest.file_shard(opened.shard, due, sent=False)
     goal = Address(opened.shard, event_row(0))
     answer = yield from changing.begin_join(address, due, {}, nonce, goal)
@@ -239,7 +242,7 @@ def joiner(event: str, address: Address, due: int, nonce: str) -> Any:
         return ()
     row = answer.row
     if changing.is_joining(row, goal):
-        copy = changing.copied(row.props, due)
+        copy = moving.copied(row.props, due, facets.FACETS)
         etag = (yield from ingest.append(opened, [ingest.Entry(goal.row, copy, 1)])).stored.get(goal.row)
         if etag is not None:
             answer = yield from changing.end_join(row, Row(goal.shard, goal.row, copy, etag, 0, 0))
@@ -270,29 +273,29 @@ def redriver(shard: str, rows: tuple[str, ...]) -> Any:
     return tuple(("redriven", rk) for rk in found)
 
 
-def reader(shard: str, state: state_rows.RowKind) -> Any:
+def reader(shard: str, state: states.RowKind) -> Any:
     """Whoever lists the events in a state, or held ones, and removes the state rows that lead to nothing."""
-    row = yield Get(SWEEPS, state_partition(shard), state_key(state, shard))
+    row = yield Get(SWEEPS, partition_of(STATE_ROWS, shard), key_of(state, shard))
     if row is not None:
-        yield from state_rows.remove_stale(state, row)
+        yield from finding.remove_stale(row)
     return ()
 
 
 def labelled_writer(name: str, event: str) -> Any:
     """A writer of an event with a searchable label."""
-    opened = ingest.OpenShard(shard_key(TENANT, f"{name}1"), f"{name}1", 0)
+    opened = ingest.OpenShard(shard_key(TENANT, f"{name}1"), f"{name}1", 0, facets.FACETS)
     yield from ingest.file_shard(opened.shard, 0, sent=False)
     plain = entry(event)
-    labelled = plain._replace(props={**plain.props, "labels": LABELS, label_rows.MARK: "k"})
+    labelled = plain._replace(props={**plain.props, "labels": LABELS, labels.MARK: "k"})
     stored = yield from ingest.append(opened, [labelled])
     return (("stored", event),) if stored.stored else ()
 
 
 def label_reader(shard: str) -> Any:
     """Whoever lists the events with the label, and removes the label rows that lead to nothing."""
-    row = yield Get(SWEEPS, label_rows.label_partition(shard), label_key(shard))
+    row = yield Get(SWEEPS, partition_of(LABEL_ROWS, shard), label_key(shard))
     if row is not None:
-        yield from label_rows.remove_stale_label(row)
+        yield from finding.remove_stale(row)
     return ()
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from shared.engine.effects import Write
 from shared.scheduler import rules
+from shared.scheduler.facets.callbacks import Callbacks
+from shared.scheduler.owed import done, owed_after
 from shared.scheduler.protocol import express, owning
-from shared.scheduler.shard.owed import done, owed_after
 from shared.storage.names import EVENTS
 from shared.storage.ports import Applied, Merge
 
@@ -28,7 +29,7 @@ def noted_afterwards() -> list[Patch]:
                     session.rows[rk] = owning.changed(session.rows[rk], mark, answer.etags[0])
         return serving
 
-    return [(owning, "owed_after", lambda *_: {}), (owning, "step", step)]
+    return [(Callbacks, "marks", lambda *_: {}), (owning, "step", step)]
 
 
 def note_removed_before() -> list[Patch]:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from shared.engine.effects import Get
+from shared.scheduler.facets.finding.rows import STATE_ROWS, key_of, partition_of
 from shared.scheduler.keys import Address, event_row, index_key, index_partition
 from shared.scheduler.protocol import changing, user_ends
-from shared.scheduler.protocol.state_rows import state_key, state_partition
 from shared.scheduler.shard import gate
 from shared.storage.names import EVENTS, SHARDS, SWEEPS
 
@@ -65,7 +65,7 @@ def _shard(*, retrying: bool = False) -> frozenset[Any]:
             row |= {"state": "retrying", "tries": 1, "next": DUE, "epoch": 1}
         cells.append(((EVENTS, place.shard, place.row), 1, tuple(sorted(row.items()))))
     if retrying:
-        cells.append(((SWEEPS, state_partition(A1.shard), state_key("retrying", A1.shard)), 1, (("bucket", "197001010000"),)))
+        cells.append(((SWEEPS, partition_of(STATE_ROWS, A1.shard), key_of("retrying", A1.shard)), 1, (("bucket", "197001010000"),)))
     return frozenset(cells)
 
 

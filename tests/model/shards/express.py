@@ -7,9 +7,10 @@ from typing import Any
 
 from shared.delivery.flow.rules import FREE, ClaimHold
 from shared.scheduler import rules
+from shared.scheduler.facets import FACETS
 from shared.scheduler.keys import Address, event_row, shard_key
+from shared.scheduler.owed import callbacks_props
 from shared.scheduler.protocol import express, ingest, owning
-from shared.scheduler.shard.owed import callbacks_props
 
 from ..checking.state import Budget, Now, Play, Start, Told, Until
 from . import actors
@@ -24,7 +25,7 @@ def express_owner(name: str, *events: str, held: int = 0, named: bool = False, c
     event, which is learned after the claim.
     """
     shard = shard_key(TENANT, f"{name}1")
-    session = express.begin(shard, 0, name)
+    session = express.begin(shard, 0, name, FACETS)
     waiting, first = list(events), [entry(events[0], **(callbacks_props("c", "c") if calls else {}))]
     yield from ingest.file_shard(shard, 0, sent=True)
     if named:

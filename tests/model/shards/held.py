@@ -5,9 +5,9 @@ from __future__ import annotations
 import orjson
 
 from shared.scheduler import rules
+from shared.scheduler.facets.finding.held import HELD
+from shared.scheduler.facets.finding.rows import STATE_ROWS, key_of, partition_of, shard_of
 from shared.scheduler.keys import GATE
-from shared.scheduler.protocol.held_rows import HELD
-from shared.scheduler.protocol.state_rows import state_key, state_partition, state_shard
 from shared.storage.names import EVENTS, SWEEPS
 
 from ..checking.checker import Violation
@@ -20,7 +20,7 @@ def judge_held(cells: dict[Cell, Found], shard: str, until: int) -> None:
     waiting = sum(props["state"] in rules.WAITING and rules.due_at(props) < until for props in events)
     # Users cancel and move events without the owner, which still counts them.
     gone = sum(props["state"] in ("cancelled", "moved", *rules.GOING) for props in events)
-    row = dict(cells.get((SWEEPS, state_partition(shard), state_key(HELD, shard)), ABSENT)[1] or ())
+    row = dict(cells.get((SWEEPS, partition_of(STATE_ROWS, shard), key_of(HELD, shard)), ABSENT)[1] or ())
     noted = noted_events(str(row.get(HELD, "")))
     if not waiting <= noted <= waiting + gone:
         raise Violation(f"P10: the shard rests, {waiting} of its events are held, and its row has {noted}: {row}")
@@ -28,7 +28,7 @@ def judge_held(cells: dict[Cell, Found], shard: str, until: int) -> None:
 
 def held_shard(key: str) -> str:
     """Return the shard of a held row's key; '' for the key of another row."""
-    return state_shard(key) if key == state_key(HELD, state_shard(key)) else ""
+    return shard_of(key) if key == key_of(HELD, shard_of(key)) else ""
 
 
 def noted_events(text: str) -> int:

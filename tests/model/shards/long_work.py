@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from shared.engine.effects import Get
 from shared.scheduler import rules
+from shared.scheduler.facets import FACETS
 from shared.scheduler.facets.long_work.rules import completed, failed, heard
 from shared.scheduler.keys import index_key, index_partition
 from shared.scheduler.protocol import completing
@@ -60,7 +61,7 @@ def receiver(attempt: int, epoch: int, *verbs: str) -> Any:
             if verb == "heard":
                 found = yield from completing.extend_work(A1, held, Heard(now))
             else:
-                found = yield from completing.settle_work(A1, held, now, Ended(verb, now))
+                found = yield from completing.settle_work(A1, held, now, Ended(verb, now), FACETS)
             assert found is not None  # rows of this table stay
             if found.state != "unsettled":
                 break

@@ -7,8 +7,11 @@ from typing import Any
 
 from shared.engine.effects import Write
 from shared.scheduler import rules
+from shared.scheduler.facets.finding.facets import States
+from shared.scheduler.facets.long_work.facet import LongWork
 from shared.scheduler.facets.long_work.rules import HeldToken
-from shared.scheduler.protocol import completing, owning
+from shared.scheduler.points import Facets
+from shared.scheduler.protocol import completing
 from shared.scheduler.work_rows import work_of
 from shared.storage.ports import ANY, Merge
 
@@ -46,24 +49,22 @@ def before_it_is_settled() -> list[Patch]:
         found = plain_state(props, token)
         return "working" if found == "unsettled" else found
 
-    def settle_work(address: Any, token: HeldToken, now: int, decide: Any) -> Any:
+    def settle_work(address: Any, token: HeldToken, now: int, decide: Any, facets: Any) -> Any:
         def any_row(props: Mapping[str, Any]) -> rules.RowOutcome:
             if work_of(props) is not None:
                 return decide(props)
             return rules.RowOutcome("delivered", {"ended": now, "work": '{"end":"completed"}'})
 
-        return plain_settle(address, token, now, any_row)
+        return plain_settle(address, token, now, any_row, facets)
 
     return [(completing, "state_of", state_of), (completing, "settle_work", settle_work)]
 
 
 def silence_in_spite_of_a_heartbeat() -> list[Patch]:
-    plain = owning._applies
+    def still(self: LongWork, outcome: rules.RowOutcome, props: Any) -> bool | None:
+        return work_of(props) is not None if outcome.deadline is not None else None
 
-    def applies(outcome: rules.RowOutcome, props: Any, epoch: int) -> bool:
-        return work_of(props) is not None if outcome.deadline is not None else plain(outcome, props, epoch)
-
-    return [(owning, "_applies", applies)]
+    return [(LongWork, "still", still)]
 
 
 def retried_while_it_works() -> list[Patch]:
@@ -72,11 +73,12 @@ def retried_while_it_works() -> list[Patch]:
 
 
 def dead_without_its_row() -> list[Patch]:
-    def file_states(shard: str, states: Any, bucket: str) -> Any:
-        return
-        yield
+    plain = completing._prepare
 
-    return [(completing, "file_states", file_states)]
+    def prepare(row: Any, outcome: rules.RowOutcome, needed: int | None, facets: Facets) -> Any:
+        return plain(row, outcome, needed, Facets(tuple(each for each in facets.each if not isinstance(each, States))))
+
+    return [(completing, "_prepare", prepare)]
 
 
 LONG_WORK_MUTANTS = [

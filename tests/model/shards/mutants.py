@@ -10,8 +10,13 @@ from typing import Any
 
 from shared.engine.effects import LOST, Get, Load, Write
 from shared.scheduler import rules
+from shared.scheduler.facets import FACETS
+from shared.scheduler.facets.finding import labels, states
+from shared.scheduler.facets.finding import rows as finding
+from shared.scheduler.facets.finding.facets import Labels, States
 from shared.scheduler.keys import END_EVENTS, FIRST_EVENT, GATE, Address, index_partition, shard_tenant
-from shared.scheduler.protocol import changing, dispatch, holding, ingest, label_rows, owning, reusing, state_rows
+from shared.scheduler.points import Filing
+from shared.scheduler.protocol import changing, dispatch, holding, ingest, moving, owning, reusing
 from shared.scheduler.shard import gate
 from shared.scheduler.shard.gate import HeldGate, parse_gate
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
@@ -153,11 +158,12 @@ def firing_rows_skipped() -> list[Patch]:
 
 
 def index_before_ledger() -> list[Patch]:
-    def close(shard: str, found: gate.Gate, entry: Any, named: str, *_: Any, **__: Any) -> Any:
+    def close(filing: Filing, found: gate.Gate, entry: Any, named: str, *_: Any) -> Any:
+        shard = filing.shard
         for key in sorted({named, found.index} - {""}):
             yield Write(SHARDS, index_partition(shard), (Delete(key, ANY),))
         props = {**entry, "shard": shard, **dict(zip(found.counts._fields, found.counts, strict=True))}
-        row = Upsert(f"{found.bucket or owning.bucket_of(named)}:{shard}", props)
+        row = Upsert(f"{filing.bucket}:{shard}", props)
         while not isinstance((yield Write(LEDGER, shard_tenant(shard), (row,))), Applied):
             pass
 
@@ -165,27 +171,28 @@ def index_before_ledger() -> list[Patch]:
 
 
 def state_row_after() -> list[Patch]:
-    plain, file_counted = owning.step, owning.file_counted
+    plain, before_settle = owning.step, States.before_settle
 
     def step(session: owning.OwnerSession, outcomes: Any, claims: Any) -> Any:
         held = yield from plain(session, outcomes, claims)
-        yield from file_counted(session.shard, owning.counted(session, {}), session.bucket, session.filed)
+        yield from before_settle(States(), session.filing, owning.counted(session, {}))
         return held
 
     def nothing(*_: Any) -> Any:
         return
         yield
 
-    return [(owning, "step", step), (owning, "file_counted", nothing)]
+    return [(owning, "step", step), (States, "before_settle", nothing)]
 
 
 def state_row_of_unfinished() -> list[Patch]:
-    def remove_stale(state: state_rows.ListedState, row: Row) -> Any:
-        rows = yield Load(EVENTS, state_rows.state_shard(row.rk), FIRST_EVENT, END_EVENTS)
-        if not any(state_rows.in_state(each.props, state) for each in rows):
+    def remove_stale(row: Row) -> Any:
+        state, _, shard = row.rk.partition(":")
+        rows = yield Load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        if not any(states.in_state(each.props, state) for each in rows):
             yield Write(SWEEPS, row.pk, (Delete(row.rk, row.etag),))
 
-    return [(state_rows, "remove_stale", remove_stale)]
+    return [(finding, "remove_stale", remove_stale)]
 
 
 def label_row_after() -> list[Patch]:
@@ -193,38 +200,39 @@ def label_row_after() -> list[Patch]:
     plain = ingest.append
 
     def append(opened: ingest.OpenShard, entries: Any) -> Any:
-        filed, opened.labelled = opened.labelled, {label_rows.label_digest("k", "v")}
+        known, opened.known = opened.known, {labels.label_digest("k", "v"): ""}
         stored = yield from plain(opened, entries)
-        opened.labelled = filed
-        yield from label_rows.file_labels(opened.shard, "197001010000", [entry.props for entry in entries], opened.labelled)
+        opened.known = known
+        yield from Labels().before_store(opened.filing, [entry.props for entry in entries])
         return stored
 
     return [(ingest, "append", append)]
 
 
 def label_row_of_unfinished() -> list[Patch]:
-    def remove_stale_label(row: Row) -> Any:
-        rows = yield Load(EVENTS, label_rows.label_shard(row.rk), FIRST_EVENT, END_EVENTS)
-        if not any(label_rows.has_digest(each.props, row.rk.partition(":")[0]) for each in rows):
+    def remove_stale(row: Row) -> Any:
+        label, _, shard = row.rk.partition(":")
+        rows = yield Load(EVENTS, shard, FIRST_EVENT, END_EVENTS)
+        if not any(labels.has_digest(each.props, label) for each in rows):
             yield Write(SWEEPS, row.pk, (Delete(row.rk, row.etag),))
 
-    return [(label_rows, "remove_stale_label", remove_stale_label)]
+    return [(finding, "remove_stale", remove_stale)]
 
 
 def label_row_before_the_gate() -> list[Patch]:
     """The label rows of a moved event are filed before its copy, which has no index row yet."""
-    plain, file_labels = changing._placed, label_rows.file_labels
+    plain = moving._placed
 
-    def placed(shard: str, row: Row) -> Any:
-        target = changing.target_shard(shard, f"move:{row.rk}", 0)
-        yield from file_labels(target, "197001010000", (row.props,), set())
-        return (yield from plain(shard, row))
+    def placed(shard: str, row: Row, *given: Any) -> Any:
+        target = moving.target_shard(shard, f"move:{row.rk}", 0)
+        yield from Labels().before_store(Filing(target, "197001010000", {}), (row.props,))
+        return (yield from plain(shard, row, *given))
 
     def nothing(*_: Any) -> Any:
         return
         yield
 
-    return [(changing, "_placed", placed), (changing, "file_labels", nothing)]
+    return [(moving, "_placed", placed), (Labels, "on_move", nothing)]
 
 
 def no_flag() -> list[Patch]:
@@ -256,7 +264,7 @@ def delete_then_insert() -> list[Patch]:
             if isinstance((yield Write(EVENTS, address.shard, (Delete(row.rk, row.etag),))), Applied):
                 break
         copy = {"id": "x", "state": "scheduled", "due": due}
-        target = yield from changing.place(address.shard, f"move:{address.row}", {address.row: copy}, due)
+        target = yield from moving.place(address.shard, f"move:{address.row}", {address.row: copy}, due)
         yield from changing.file_shard(target[address.row].shard, due, sent=False)
         return changing.Done((yield Get(EVENTS, *target[address.row])))
 
@@ -269,7 +277,7 @@ def joining_unsealed() -> list[Patch]:
     def read_named(place: Address) -> Any:
         return (yield Get(EVENTS, place.shard, place.row))
 
-    return [(changing, "read_named", read_named)]
+    return [(moving, "read_named", read_named)]
 
 
 def joined_before_stored() -> list[Patch]:
@@ -321,7 +329,9 @@ def dead_row_first() -> list[Patch]:
             yield from changing.point(source, row, Address(shard, rk))
         yield from changing.file_shard(shard, now, sent=False)
         placed: dict[str, Address] = {}
-        yield from changing.place_at(shard, {rk: {**changing.copied(row.props, now), "tries": 0} for rk, row in rows.items()}, placed, now)
+        yield from changing.place_at(
+            shard, {rk: {**changing.copied(row.props, now, FACETS), "tries": 0} for rk, row in rows.items()}, placed, now
+        )
         return placed
 
     return [(changing, "redrive", redrive)]
@@ -406,10 +416,10 @@ def ended_without_name() -> list[Patch]:
     """A proof that an owner has ended opens the gate, also when another owner holds it by now."""
     plain = owning.take
 
-    def take(shard: str, named: str, owner: str, *, process: str = "", ended: str = "") -> Any:
+    def take(shard: str, named: str, owner: str, facets: Any, *, process: str = "", ended: str = "") -> Any:
         row = yield Get(EVENTS, shard, GATE)
         holder = str(row.props["holder"]) if row is not None and ended else ""
-        return (yield from plain(shard, named, owner, row, process=process, ended=holder))
+        return (yield from plain(shard, named, owner, facets, row, process=process, ended=holder))
 
     return [(owning, "take", take)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shared.scheduler.facets.finding.rows import STATE_ROWS, key_of, partition_of
 from shared.scheduler.keys import Address, event_row, id_partition, index_key, index_partition, shard_key
 from shared.scheduler.protocol import changing, dispatch, reusing
-from shared.scheduler.protocol.state_rows import state_key, state_partition
 from shared.scheduler.shard import gate
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 
@@ -67,7 +67,7 @@ def _dead_shard() -> frozenset[Any]:
             ((EVENTS, A1.shard, "gate"), 1, tuple(sorted(gate.items()))),
             ((EVENTS, A1.shard, A1.row), 1, tuple(sorted(row.items()))),
             ((LEDGER, TENANT, f"197001010000:{A1.shard}"), 1, (("dead", 1),)),
-            ((SWEEPS, state_partition(A1.shard), state_key("dead", A1.shard)), 1, (("bucket", "197001010000"),)),
+            ((SWEEPS, partition_of(STATE_ROWS, A1.shard), key_of("dead", A1.shard)), 1, (("bucket", "197001010000"),)),
         }
     )
 
@@ -97,7 +97,7 @@ def _retrying_shard() -> frozenset[Any]:
             ((EVENTS, A1.shard, "gate"), 1, tuple(sorted(held.props().items()))),
             ((EVENTS, A1.shard, A1.row), 1, tuple(sorted(row.items()))),
             ((SHARDS, index_partition(A1.shard), index_key(A1.shard, 0)), 1, tuple(sorted(index.items()))),
-            ((SWEEPS, state_partition(A1.shard), state_key("retrying", A1.shard)), 1, (("bucket", "197001010000"),)),
+            ((SWEEPS, partition_of(STATE_ROWS, A1.shard), key_of("retrying", A1.shard)), 1, (("bucket", "197001010000"),)),
         }
     )
 

@@ -12,14 +12,15 @@ from typing import Any
 
 from shared.engine.effects import LOST, Get, Send, Write
 from shared.scheduler import rules, transition_rules
+from shared.scheduler.facets.finding.labels import MARK, digests_of, has_digest
+from shared.scheduler.facets.finding.rows import LABEL_ROWS, STATE_ROWS, key_of, partition_of
+from shared.scheduler.facets.finding.states import LISTED, in_state
 from shared.scheduler.keys import FIRST_EVENT, GATE, MIRRORED, NEWS, index_shard, parse_address, place_of
-from shared.scheduler.protocol.changing import SOURCE
+from shared.scheduler.owed import CALLBACK_OF, OWED, callback_channel
 from shared.scheduler.protocol.dispatch import ShardMessage
-from shared.scheduler.protocol.label_rows import MARK, digests_of, has_digest, label_partition
+from shared.scheduler.protocol.moving import SOURCE
 from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
-from shared.scheduler.protocol.state_rows import LISTED, in_state, state_key, state_partition
 from shared.scheduler.shard.gate import COUNTS, Gate, parse_gate
-from shared.scheduler.shard.owed import CALLBACK_OF, OWED, callback_channel
 from shared.scheduler.work_rows import Work, noted_work, work_of
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Applied, Delete, Insert, Merge, Replace, Upsert, WriteRefused
@@ -458,13 +459,13 @@ class World:
     def _has_label_rows(self, state: State, shard: str, values: dict[str, Any]) -> bool:
         """P9: at every instant, a list by its label finds an event; while it moves, at one of its places at least."""
         cells = self._cells(state)
-        rows = [(SWEEPS, label_partition(shard), f"{digest}:{shard}") for digest in digests_of(values)]
+        rows = [(SWEEPS, partition_of(LABEL_ROWS, shard), f"{digest}:{shard}") for digest in digests_of(values)]
         return all(cells.get(row, ABSENT)[1] is not None for row in rows)
 
     def _found(self, state: State, shard: str, values: dict[str, Any], listed: dict[Any, str]) -> None:
         """P7: a dead or retrying event is found by a row of its shard, at every instant, and by one shard only."""
         [name] = [each for each in LISTED if in_state(values, each)]
-        if self._cells(state).get((SWEEPS, state_partition(shard), state_key(name, shard)), ABSENT)[1] is None:
+        if self._cells(state).get((SWEEPS, partition_of(STATE_ROWS, shard), key_of(name, shard)), ABSENT)[1] is None:
             raise Violation(f"P7: {values['id']} is {name}, and no list finds it")
         if listed.setdefault(values["id"], shard) != shard:
             raise Violation(f"P7: {values['id']} is listed twice")

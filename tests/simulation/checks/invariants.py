@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from shared.scheduler.facets.finding.rows import STATE_ROWS, partition_of
+from shared.scheduler.facets.finding.states import LISTED
 from shared.scheduler.keys import GATE, MIRRORED, index_shard, place_of, shard_tenant
-from shared.scheduler.protocol.changing import ORIGIN
-from shared.scheduler.protocol.state_rows import LISTED, state_partition
+from shared.scheduler.protocol.moving import ORIGIN
 from shared.storage.memory import MemoryTables
 from shared.storage.names import EVENTS, LEDGER, SHARDS, SWEEPS
 from shared.storage.ports import Delete, Insert, Merge, Op
@@ -42,7 +43,7 @@ def found_by_lists(world: World, tables: MemoryTables, pk: str, ops: Sequence[Op
         # State rows are in the home account of who serves, as the ledger is.
         homes = (tables,) if place_of(pk) == MIRRORED else world.accounts
         key = f"{op.props['state']}:{pk}"
-        if not any(key in keys_of(each, SWEEPS, state_partition(pk)) for each in homes):
+        if not any(key in keys_of(each, SWEEPS, partition_of(STATE_ROWS, pk)) for each in homes):
             world.fail(f"{pk}/{op.rk} is {op.props['state']}, and no list finds it")
 
 

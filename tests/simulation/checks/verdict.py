@@ -10,12 +10,12 @@ from shared.core.clock import Millis
 from shared.core.durations import parse_time
 from shared.core.errors import Problem
 from shared.scheduler.keys import GATE, MIRRORED, NEWS, parse_address, place_of
-from shared.scheduler.protocol.changing import CAME, target_shard
+from shared.scheduler.owed import CALLBACK, CALLBACK_OF, OWED, callback_channel
+from shared.scheduler.protocol.moving import CAME, target_shard
 from shared.scheduler.protocol.redriving import is_redriven, parse_redriven
 from shared.scheduler.rules import FINAL as ROW_FINAL
 from shared.scheduler.rules import tally
 from shared.scheduler.shard.gate import COUNTS, parse_gate
-from shared.scheduler.shard.owed import CALLBACK, CALLBACK_OF, OWED, callback_channel
 from shared.storage.names import EVENTS, IDS, LEDGER, SHARDS
 from shared.storage.ports import Row
 

@@ -20,7 +20,7 @@ from shared.core.durations import format_duration
 from shared.scheduler.bulk import service
 from shared.scheduler.bulk.acting import FIRE_IN
 from shared.scheduler.bulk.rows import CODEC, BulkJob, jobs_partition
-from shared.scheduler.protocol.changing import SOURCE
+from shared.scheduler.protocol.moving import SOURCE
 from shared.storage.names import EVENTS, SWEEPS
 from shared.storage.ports import Row
 from tests.model.checking.mutants import patched

@@ -17,12 +17,12 @@ from shared.engine.stored_forms import FormsRow, number_of
 from shared.scheduler import label_index
 from shared.scheduler.bulk import rows as bulk_rows
 from shared.scheduler.facets.fanouts.names import fanned_out
+from shared.scheduler.facets.finding.held import held_props, pack_held
+from shared.scheduler.facets.finding.labels import mark_of
 from shared.scheduler.ingest import rejects
 from shared.scheduler.key_rules import LineState, Turn, parse_line
 from shared.scheduler.model import EventIn
 from shared.scheduler.outcomes.notice_rows import NoticeRow, parse_notice
-from shared.scheduler.protocol.held_rows import held_props, pack_held
-from shared.scheduler.protocol.label_rows import mark_of
 from shared.scheduler.protocol.mirroring import Fence, parse_fence
 from shared.scheduler.queries import totals
 from shared.scheduler.recurring.definition import Definition, RevisionUndo, definition_of
@@ -135,7 +135,7 @@ def _scheduler() -> list[Case]:
             parse_gate,
         ),
         Case("gate of an owner with a process", Gate("owned", "o1", 7, process="o1 0123456789abcdef 4711 1989831"), props_of, parse_gate),
-        Case("gate of a shard with a held row", Gate("resting", "o1", 7, held_row="7 0123456789ab"), props_of, parse_gate),
+        Case("gate of a shard with a held row", Gate("resting", "o1", 7, beside="7 0123456789ab"), props_of, parse_gate),
         Case("held row", held_props(pack_held({"a": [NOW - 5, NOW, NOW + 1], "b": [NOW]}, NOW), "202611211022", 7), as_is),
         Case("fence of the mirror", Fence(), props_of, lambda props: parse_fence(row_of("mirror", props))),
         Case(

@@ -12,7 +12,7 @@ from shared.core.clock import SettableClock
 from shared.core.errors import OutcomeUnknown, Unavailable
 from shared.scheduler import keys
 from shared.scheduler.ingest.account_rotation import AccountRotation
-from shared.scheduler.protocol.changing import target_shard
+from shared.scheduler.protocol.moving import target_shard
 from shared.scheduler.timings import ACCOUNT_AVOIDED_FOR
 from shared.storage import spread_storage
 from shared.storage.memory import MemoryQueues, MemoryTables

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shared.core.errors import OutcomeUnknown, StorageError, Unavailable
+from shared.scheduler.facets import FACETS
 from shared.scheduler.ingest import open_shards
 from shared.scheduler.ingest.writer import Stored
 from shared.scheduler.keys import shard_name
@@ -157,7 +158,7 @@ async def test_minutes_that_have_passed_are_forgotten(world: World) -> None:
 
 async def test_event_goes_into_a_new_shard_when_an_owner_has_the_first(world: World) -> None:
     [first] = await store(world, event())
-    taken = await world.do(world.app.scheduler.runner.run(owning.take(first.address.shard, "x", "me")))
+    taken = await world.do(world.app.scheduler.runner.run(owning.take(first.address.shard, "x", "me", FACETS)))
     assert isinstance(taken, owning.OwnerSession)
     [second] = await store(world, event())
     assert second.address.shard != first.address.shard

@@ -15,10 +15,11 @@ from shared.core.errors import Rejected, Unavailable
 from shared.delivery.channels.answer_heads import AnswerHead
 from shared.delivery.channels.fake import ReceivedAttempt
 from shared.delivery.channels.ports import OutgoingDelivery, Target, Verdict
+from shared.scheduler.facets import FACETS
 from shared.scheduler.ingest.messages import as_stored_now
 from shared.scheduler.model import EventIn
 from shared.scheduler.outcomes.callback_events import MOST_LABELS, outcome_of
-from shared.scheduler.protocol.changing import copied
+from shared.scheduler.protocol.moving import copied
 from shared.scheduler.rows import new_event
 from shared.scheduler.timings import LONGEST_QUEUE_WAIT
 from shared.storage.names import EVENTS, LEDGER, SHARDS
@@ -121,7 +122,7 @@ async def test_each_end_of_a_redriven_event_is_told(world: World) -> None:
 
 def test_a_redriven_event_starts_without_what_was_owed_to_its_former_end() -> None:
     dead = {"state": "dead", "due": 1, "callbacks": '{"dead":"told"}', "owed": "callback", "callback": "q~1"}
-    assert copied(dead, 5) == {"state": "scheduled", "due": 5, "callbacks": '{"dead":"told"}'}
+    assert copied(dead, 5, FACETS) == {"state": "scheduled", "due": 5, "callbacks": '{"dead":"told"}'}
 
 
 async def test_a_dead_callback_is_a_dead_letter_without_a_callback_of_its_own(world: World) -> None:

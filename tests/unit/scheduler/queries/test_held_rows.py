@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from shared.delivery.flow.rules import ClaimHold
-from shared.scheduler.protocol.held_rows import BEGUN, HELD, MOST_CHANNELS, REST, HeldRow, count_held, held_numbers, held_row_of, pack_held
-from shared.scheduler.protocol.state_rows import SPREAD
+from shared.scheduler.facets.finding.held import BEGUN, HELD, MOST_CHANNELS, REST, count_held, held_numbers, pack_held, recalled, stamp
+from shared.scheduler.facets.finding.rows import SPREAD
 from shared.scheduler.shard.gate import Gate, parse_gate
 from shared.scheduler.timings import CLAIM_AHEAD
 from shared.storage.names import EVENTS, SWEEPS
@@ -86,15 +86,15 @@ def test_events_that_are_due_before_the_hold_is_looked_at_again_count() -> None:
 
 
 def test_what_a_gate_says_of_the_row_counts_under_its_epoch_only() -> None:
-    rests = Gate("resting", "o1", 7, held_row="7 abc")
-    assert held_row_of(Gate("resting", "o1", 7)).known == "" and held_row_of(rests).known == "abc"
-    assert held_row_of(replace(rests, held_row="7 ")).known == ""
+    rests = Gate("resting", "o1", 7, beside="7 abc")
+    assert recalled(Gate("resting", "o1", 7)) == {HELD: ""} and recalled(rests) == {HELD: "abc"}
+    assert recalled(replace(rests, beside="7 ")) == {HELD: ""}
     # The last owner was lost, or of a release that does not know the property, or ended while it wrote the row.
-    assert held_row_of(replace(rests, state="owned")).known is None
-    assert held_row_of(replace(rests, epoch=8)).known is None
-    assert held_row_of(replace(rests, held_row=BEGUN)).known is None
-    assert HeldRow().stamp(Gate("owned", "o1", 8), 8) is None
-    assert HeldRow("").stamp(rests, 8) == "8 " and HeldRow("abc").stamp(rests, 8) == "8 abc" and HeldRow(None).stamp(rests, 8) == "7 abc"
+    assert recalled(replace(rests, state="owned")) == {}
+    assert recalled(replace(rests, epoch=8)) == {}
+    assert recalled(replace(rests, beside=BEGUN)) == {}
+    assert stamp(Gate("owned", "o1", 8), {HELD: ""}, 8) is None
+    assert stamp(rests, {HELD: ""}, 8) == "8 " and stamp(rests, {HELD: "abc"}, 8) == "8 abc" and stamp(rests, {}, 8) == "7 abc"
 
 
 async def test_a_shard_of_many_held_events_has_one_row_that_is_written_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.delivery.channels.ports import Verdict
+from shared.scheduler.facets.finding.labels import MARK, label_digest
+from shared.scheduler.facets.finding.rows import LABEL_ROWS, SPREAD, partition_of
 from shared.scheduler.label_index import FRESH_FOR, KNOWN_AFTER, LABELS_ROW, PK_PROGRESS, labels_wanted
-from shared.scheduler.protocol.label_rows import MARK, SPREAD, label_digest, label_partition
 from shared.storage.names import EVENTS, PK_TICKS, SWEEPS
 from shared.storage.ports import ANY, Delete, Merge, Upsert
 from tests.unit.scheduler.harness import World
@@ -120,7 +121,7 @@ async def test_row_that_leads_to_nothing_is_removed_only_when_nothing_can_come(w
     await world.demo.create(id="a", delay="PT1M", labels={"order": "17"})
     [shard] = {row.pk for row in world.rows(EVENTS) if row.props.get("id") == "a"}
     wrong = f"{label_digest('order', '18')}:{shard}"
-    await world.tables.write(SWEEPS, label_partition(shard), (Upsert(wrong, {"bucket": "202701150800"}),))
+    await world.tables.write(SWEEPS, partition_of(LABEL_ROWS, shard), (Upsert(wrong, {"bucket": "202701150800"}),))
     assert await listed(world, "order=18") == [] and wrong in label_rows(world), "the shard may still get such an event"
     await world.run(90)
     assert await listed(world, "order=18") == [] and wrong not in label_rows(world)

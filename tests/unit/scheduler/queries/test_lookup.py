@@ -15,8 +15,9 @@ from shared.core.clock import SettableClock
 from shared.core.errors import Problem
 from shared.engine.async_runner import AsyncRunner
 from shared.scheduler.changes.verbs import dead_letters
+from shared.scheduler.facets.finding.rows import STATE_ROWS, key_of, partition_of
+from shared.scheduler.facets.finding.states import LISTED
 from shared.scheduler.keys import event_row, index_key, index_partition, minute_text, shard_key
-from shared.scheduler.protocol.state_rows import LISTED, state_key, state_partition
 from shared.scheduler.queries import lookup
 from shared.scheduler.queries.event_filter import EventFilter
 from shared.scheduler.queries.list_turns import AT_ONCE, WAITING, ListTurns
@@ -77,7 +78,7 @@ async def build(given: list[Shard], page_rows: int | None, *, state_rows: bool =
             index = {"state": "sent", "wake": wake, "bucket": minute_text(wake), "tenant": each.tenant}
             await tables.write(SHARDS, index_partition(shard), (Insert(index_key(shard, wake), index),))
         for name in LISTED if state_rows else ():
-            await tables.write(SWEEPS, state_partition(shard), (Insert(state_key(name, shard), {"bucket": minute_text(wake)}),))
+            await tables.write(SWEEPS, partition_of(STATE_ROWS, shard), (Insert(key_of(name, shard), {"bucket": minute_text(wake)}),))
 
     async def complete() -> bool:
         return state_rows

@@ -8,7 +8,8 @@ import pytest
 
 from shared.delivery.channels.ports import Verdict
 from shared.scheduler import state_pass
-from shared.scheduler.protocol.state_rows import LISTED, SPREAD
+from shared.scheduler.facets.finding.rows import SPREAD
+from shared.scheduler.facets.finding.states import LISTED
 from shared.scheduler.state_pass import FRESH_FOR, PROGRESS_ROW, StatePassProgress
 from shared.storage.names import PK_TICKS, SHARDS, SWEEPS
 from shared.storage.ports import ANY, Delete, Upsert

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import orjson
 
-from ...core.clock import Millis
-from ...delivery.flow.rules import ClaimHold
-from ...storage.ports import Props
-from ..keys import digest
-from ..rules import WAITING, due_at
-from ..shard.gate import Gate
-from ..timings import CLAIM_AHEAD
-from ..work_rows import work_of
+from ....core.clock import Millis
+from ....delivery.flow.rules import ClaimHold
+from ....storage.ports import Props
+from ...keys import digest
+from ...points import Known
+from ...rules import WAITING, due_at
+from ...shard.gate import Gate
+from ...timings import CLAIM_AHEAD
+from ...work_rows import work_of
 
 HELD: Final = "held"
 """Begins the keys of held rows, and is the property with their numbers."""
@@ -36,29 +36,25 @@ BEGUN: Final = "0 ?"
 """What the gate says of the row before it is first written: the row may be there, and its numbers are unknown."""
 
 
-@dataclass(slots=True)
-class HeldRow:
-    """The held row of a shard as its owner knows it. known: the digest of its numbers, '' if it has none, None if that is unknown."""
-
-    known: str | None = ""
-
-    def stamp(self, gate: Gate, epoch: int) -> str | None:
-        """Return what the gate says about the row: the epoch and the digest. None: there is no row."""
-        if self.known is None or (gate.held_row is None and not self.known):
-            return gate.held_row
-        return f"{epoch} {self.known}"
-
-
-def held_row_of(gate: Gate) -> HeldRow:
-    """Return what a gate that is about to be taken says about the shard's held row.
+def recalled(gate: Gate) -> Known:
+    """Return what a gate that is about to be taken says about the shard's held row: the digest of its numbers, '' for none, or nothing if
+    they are unknown.
 
     An owner that did not release the shard may have changed the row since. A release that does not know the property leaves it as it was,
     so it counts only under the epoch that it names.
     """
-    if gate.held_row is None:
-        return HeldRow()
-    epoch, _, known = gate.held_row.partition(" ")
-    return HeldRow(known if gate.state != "owned" and epoch == str(gate.epoch) else None)
+    if gate.beside is None:
+        return {HELD: ""}
+    epoch, _, known = gate.beside.partition(" ")
+    return {HELD: known} if gate.state != "owned" and epoch == str(gate.epoch) else {}
+
+
+def stamp(gate: Gate, known: Known, epoch: int) -> str | None:
+    """Return what the owner's last gate says about the row: the epoch and the digest. None: there is no row."""
+    digest_known = known.get(HELD)
+    if digest_known is None or (gate.beside is None and not digest_known):
+        return gate.beside
+    return f"{epoch} {digest_known}"
 
 
 def held_dues(rows: Iterable[Props], holds: Mapping[str, ClaimHold], now: Millis) -> dict[str, list[Millis]]:

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from ...storage.ports import Props
+from ..storage.ports import Props
 
 CALLBACKS: Final = "callbacks"
 """Property of an event row: the channels of its callbacks by outcome, as JSON. Absent or '': none."""

@@ -1,0 +1,160 @@
+"""The points at which facets act. The core of a shard calls them in a fixed order and names no facet.
+
+A facet is one feature of events, such as searchable labels or callbacks. Its class derives from `Facet` and overrides the points that it
+needs; the table in `facets/__init__` gives the order. The points, in the order of a shard's life:
+
+    recall           an owner takes the shard: what the gate says about rows beside it
+    before_store     events are about to be stored
+    before_settle    counts of the shard are about to be stored
+    still            an owner settles an outcome: does it still apply?
+    marks, beside    the write that settles it: further properties of the event's row, and rows in the same transaction
+    written          a user changes an event: what is written for it
+    owes             an ended event: is there something left to do for it?
+    before_release   the owner is about to release or to finish the shard; `kept` is what its last gate says about rows beside the shard
+    on_move          a moved event and the index row of its new place are stored; its former place does not point to it yet
+    at_end           the gate is done and the ledger row is stored
+
+Points that store something are generators of effects, like the protocol that calls them. The others are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from ..engine.effects import Steps
+from ..storage.ports import Op, Props, Row
+from .rules import RowOutcome
+from .shard.gate import Counts, Gate
+
+type Known = dict[str, str]
+"""What a process knows of the rows that make a shard findable, by their names: the digest of a row's content, '' if it has none."""
+
+NOTHING: Final[frozenset[str]] = frozenset()
+
+
+class Filing(NamedTuple):
+    """A shard whose rows beside it are looked after. bucket: the minute for which it was opened. known: updated by whoever files a row."""
+
+    shard: str
+    bucket: str
+    known: Known
+
+
+class Facet:
+    """One feature of events. A point that it does not override does nothing."""
+
+    @property
+    def own(self) -> frozenset[str]:
+        """The properties of an event's row that belong to its place or due time: a copy starts without them."""
+        return NOTHING
+
+    def recall(self, gate: Gate) -> Known:
+        """Return what a gate that is about to be taken says about rows beside the shard."""
+        return {}
+
+    def before_store(self, filing: Filing, events: Collection[Mapping[str, Any]]) -> Steps[None]:
+        """Store what must be there before these events are."""
+        yield from ()
+
+    def before_settle(self, filing: Filing, counts: Counts) -> Steps[None]:
+        """Store what must be there before the shard has events in the states that `counts` has."""
+        yield from ()
+
+    def still(self, outcome: RowOutcome, props: Props) -> bool | None:
+        """Return True if an outcome still applies to its row, and False if it does not. None: the facet has no say in it."""
+        return None
+
+    def marks(self, props: Mapping[str, Any], outcome: RowOutcome) -> Props:
+        """Return what the write that settles an event with these properties must say about it."""
+        return {}
+
+    def beside(self, row: Row, outcome: RowOutcome, change: Props) -> list[Op]:
+        """Return the operations that go with the change of an event's row. The change may be completed."""
+        return []
+
+    def written(self, change: Props, props: Mapping[str, Any]) -> Props:
+        """Return a user's change as it is written to a row with these properties."""
+        return change
+
+    def owes(self, props: Mapping[str, Any]) -> bool:
+        """Return True if something is left to do for an event that has ended. Its shard is not finished before that."""
+        return False
+
+    def wakes_early(self, props: Mapping[str, Any]) -> bool:
+        """Return True if an event of a resting shard may call an owner before the shard's wake-up."""
+        return False
+
+    def before_release(self, filing: Filing, rows: Collection[Row]) -> Steps[None]:
+        """Store what must be there before the owner of these rows leaves the shard."""
+        yield from ()
+
+    def kept(self, gate: Gate, known: Known, epoch: int) -> str | None:
+        """Return what the owner's last gate says about rows beside the shard. None: there are none."""
+        return None
+
+    def on_move(self, filing: Filing, copies: Collection[Mapping[str, Any]]) -> Steps[None]:
+        """Store what leads to events at their new place. filing: of that place."""
+        yield from ()
+
+    def at_end(self, filing: Filing, gate: Gate, rows: Collection[Row]) -> Steps[None]:
+        """Do what is due for a finished shard. A repetition must be harmless."""
+        yield from ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facets(Facet):
+    """Several facets, in their order, as one."""
+
+    each: tuple[Facet, ...] = ()
+
+    @property
+    def own(self) -> frozenset[str]:
+        return NOTHING.union(*(facet.own for facet in self.each))
+
+    def recall(self, gate: Gate) -> Known:
+        return {name: content for facet in self.each for name, content in facet.recall(gate).items()}
+
+    def before_store(self, filing: Filing, events: Collection[Mapping[str, Any]]) -> Steps[None]:
+        for facet in self.each:
+            yield from facet.before_store(filing, events)
+
+    def before_settle(self, filing: Filing, counts: Counts) -> Steps[None]:
+        for facet in self.each:
+            yield from facet.before_settle(filing, counts)
+
+    def still(self, outcome: RowOutcome, props: Props) -> bool | None:
+        return next((found for facet in self.each if (found := facet.still(outcome, props)) is not None), None)
+
+    def marks(self, props: Mapping[str, Any], outcome: RowOutcome) -> Props:
+        return {name: value for facet in self.each for name, value in facet.marks(props, outcome).items()}
+
+    def beside(self, row: Row, outcome: RowOutcome, change: Props) -> list[Op]:
+        return [op for facet in self.each for op in facet.beside(row, outcome, change)]
+
+    def written(self, change: Props, props: Mapping[str, Any]) -> Props:
+        for facet in self.each:
+            change = facet.written(change, props)
+        return change
+
+    def owes(self, props: Mapping[str, Any]) -> bool:
+        return any(facet.owes(props) for facet in self.each)
+
+    def wakes_early(self, props: Mapping[str, Any]) -> bool:
+        return any(facet.wakes_early(props) for facet in self.each)
+
+    def before_release(self, filing: Filing, rows: Collection[Row]) -> Steps[None]:
+        for facet in self.each:
+            yield from facet.before_release(filing, rows)
+
+    def kept(self, gate: Gate, known: Known, epoch: int) -> str | None:
+        return next((found for facet in self.each if (found := facet.kept(gate, known, epoch)) is not None), None)
+
+    def on_move(self, filing: Filing, copies: Collection[Mapping[str, Any]]) -> Steps[None]:
+        for facet in self.each:
+            yield from facet.on_move(filing, copies)
+
+    def at_end(self, filing: Filing, gate: Gate, rows: Collection[Row]) -> Steps[None]:
+        for facet in self.each:
+            yield from facet.at_end(filing, gate, rows)
