@@ -82,7 +82,7 @@ def test_rows_of_json_have_figure_target_and_verdict(monkeypatch: pytest.MonkeyP
 
 def test_pages_name_benchmarks_that_exist() -> None:
     pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
-    command = re.compile(r"`(?:python -m )?bench ((?!(?:cost|cold|flex)\b)[a-z][a-z0-9-]*)")
+    command = re.compile(r"`(?:python -m )?bench ((?!(?:cost|cold|flex|profile)\b)[a-z][a-z0-9-]*)")
     named = {(page.name, name) for page in pages for name in command.findall(page.read_text())}
     assert {name for _, name in named} >= {"cluster", "herd", "tenants-300"}
     assert not [each for each in sorted(named) if each[1] not in BENCHES]
