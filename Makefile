@@ -24,7 +24,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test slow prove quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel lowest docs reference texts settings routes problems openapi typescript bicep snapshots lock package sbom audit clean
+.PHONY: help setup run test slow prove quick lint long model simulate simulate-leases simulate-checkpoints bench host-test conformance demo picture pictures demo-maintenance demo-owners wheel lowest docs reference texts settings routes problems openapi clients typescript bicep snapshots lock package sbom audit clean
 
 help:  ## list the targets (this)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' Makefile
@@ -128,6 +128,9 @@ problems: setup  ## write docs/reference/problems.md from the routes
 
 openapi: setup  ## write docs/reference/openapi.json from the routes, and the TypeScript client's types from it
 	$(IN_VENV) $(PY) -m devhost.openapi_document
+
+clients: setup  ## write the blocking Python client and lock from those for asyncio
+	@$(PY) -m devhost.blocking_client
 
 typescript: setup  ## build clients/typescript/dist
 	$(IN_VENV) node node_modules/typescript/bin/tsc --project clients/typescript

@@ -17,7 +17,8 @@ from ..core.clock import to_datetime
 from ..core.durations import format_duration, parse_time
 from ..core.long_work import HEADER_ANSWER, LATER, TOKEN
 from . import http
-from .exchange import ApiCall, CallSteps, RetrySettings, SendCall, exchange, json_reader
+from .exchange import ApiCall, CallSteps, RetrySettings, exchange, json_reader
+from .sending import blocking, concurrent
 
 PATH = "/api/v1/work/"
 MAX_ERROR = 400
@@ -129,40 +130,12 @@ class WorkCaller:
     def call(self, verb: str, body: bytes = b"") -> WorkState:
         """Make a call and return the state after it."""
         with httpx.Client(**self._options, transport=self._transport) as client:
-            steps = self._steps(verb, body)
-            step = next(steps)
-            while True:
-                try:
-                    if not isinstance(step, SendCall):
-                        self._sleep(step.seconds)
-                        step = next(steps)
-                        continue
-                    try:
-                        result: Any = http.to_reply(client.request(**http.httpx_request(step.call, None)))
-                    except httpx.TransportError as error:
-                        result = http.to_failure(error)
-                    step = steps.send(result)
-                except StopIteration as done:
-                    return done.value  # type: ignore[no-any-return]
+            return blocking.run(self._steps(verb, body), client, None, self._sleep)
 
     async def call_async(self, verb: str, body: bytes = b"") -> WorkState:
         """Make a call and return the state after it."""
         async with httpx.AsyncClient(**self._options, transport=self._transport) as client:
-            steps = self._steps(verb, body)
-            step = next(steps)
-            while True:
-                try:
-                    if not isinstance(step, SendCall):
-                        await asyncio.sleep(step.seconds)
-                        step = next(steps)
-                        continue
-                    try:
-                        result: Any = http.to_reply(await client.request(**http.httpx_request(step.call, None)))
-                    except httpx.TransportError as error:
-                        result = http.to_failure(error)
-                    step = steps.send(result)
-                except StopIteration as done:
-                    return done.value  # type: ignore[no-any-return]
+            return await concurrent.run(self._steps(verb, body), client, None, asyncio.sleep)
 
     def _steps(self, verb: str, body: bytes) -> CallSteps[WorkState]:
         # A repetition of each of these calls has the effect of one.

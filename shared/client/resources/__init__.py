@@ -5,6 +5,6 @@ definitions  finds the definition in an answer, and merges named fields into it
 model        types of answers
 calls        one function per operation: builds the request, reads the answer
 changes      changes named fields of a stored definition on its entity tag
-blocking     Channels, Tenants, Keys, Calendars, Fleets of `Client`
-concurrent   the same of `AsyncClient`
+concurrent   AsyncChannels, AsyncTenants, AsyncKeys, AsyncCalendars, AsyncFleets of `AsyncClient`
+blocking     the same of `Client`; `make clients` writes it
 """

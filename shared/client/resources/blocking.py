@@ -1,4 +1,7 @@
-"""Channels, tenants, keys, calendars and fleets, set up with a `Client`."""
+"""Channels, tenants, keys, calendars and fleets, set up with a `Client`.
+
+`make clients` writes this file from `concurrent.py`: edit that.
+"""
 
 from __future__ import annotations
 

@@ -319,6 +319,85 @@ def test_a_forked_child_neither_renews_nor_releases_the_lock_of_its_parent() -> 
         assert kit.client.call("GET", "locks/nightly")["state"] == "held"
 
 
+def test_a_lock_whose_threads_cannot_start_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def start_one(thread: threading.Thread) -> None:
+        if thread.name == "tocsin lock full":
+            started.append(thread)
+            if len(started) == 2:
+                raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with BlockingTocsin() as kit:
+        lock = kit.client.lock("full", on_lost=lambda: None)
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="new thread"):
+            patch.setattr(threading.Thread, "start", start_one)
+            lock.__enter__()
+        assert kit.client.call("GET", "locks/full")["state"] == "free"
+        with lock:
+            assert lock.token and len(started) == 2
+
+
+def test_on_lost_of_a_block_that_has_ended_is_not_called_for_the_next_one() -> None:
+    told = list[str]()
+    with BlockingTocsin() as kit:
+        lock = kit.client.lock("nightly", on_lost=lambda: told.append("lost"))
+        for _ in range(3):
+            with lock:
+                found = [thread for thread in threading.enumerate() if thread.name == "tocsin lock nightly"]
+                kit.advance(seconds=1)
+            for thread in found:
+                thread.join(10)
+                assert not thread.is_alive()
+        assert told == []
+
+
+async def test_a_forked_child_neither_renews_nor_releases_the_asynchronous_lock_of_its_parent() -> None:
+    async with Tocsin() as kit, kit.client.lock("nightly") as lock:
+        told, tell = os.pipe()
+        child = os.fork()
+        if child == 0:  # nothing of pytest may run in the child, and its event loop does not turn
+            try:
+                lost, left = lock.lost, lock.remaining()
+                try:
+                    lock.__aexit__(None, None, None).send(None)
+                    raised = "it waits for an answer"
+                except tocsin.LockLost as error:
+                    raised = error.why
+                os.write(tell, f"{lost} {left} {raised}".encode())
+            finally:
+                os._exit(0)
+        await asyncio.to_thread(os.waitpid, child, 0)
+        assert os.read(told, 1000).decode() == "True 0.0 it belongs to the process that this one was forked from"
+        lock.check()
+        assert (await kit.client.call("GET", "locks/nightly"))["state"] == "held"
+
+
+async def test_the_block_ends_with_lock_lost_from_its_cancellation_and_the_lock_may_be_entered_again() -> None:
+    class StoppedMachine(SettableClock):
+        stood = 0.0
+
+        def monotonic(self) -> float:
+            return super().monotonic() + self.stood
+
+    clock, told = StoppedMachine(), list[str]()
+    transport = httpx.MockTransport(Renewals(lock_lost))
+    client = tocsin.AsyncClient("https://app.example", "a-very-secret-key", transport=transport, clock=clock)
+    lock = client.lock("x", ttl=timedelta(seconds=2), on_lost=lambda: told.append("lost"))
+    for times in (1, 2):
+        with pytest.raises(tocsin.LockLost, match="validity is over") as lost:
+            async with lock:
+                clock.stood += 3  # no task has run meanwhile
+                with pytest.raises(tocsin.LockLost):
+                    lock.check()
+                assert lock.lost and lock.remaining() == 0 and told == ["lost"] * times
+                await asyncio.sleep(60)
+        assert isinstance(lost.value.__cause__, TimeoutError) and told == ["lost"] * times
+        with pytest.raises(RuntimeError, match="not held"):
+            assert lock.lost
+
+
 async def test_the_asynchronous_lock_is_renewed_while_time_passes() -> None:
     async with Tocsin() as kit:
         async with kit.client.lock("nightly", holder="a") as lock:

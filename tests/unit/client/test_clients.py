@@ -18,9 +18,9 @@ import pytest
 
 import shared as tocsin
 from shared.app.routes import build_routes
-from shared.client.blocking import Fanouts, Jobs, Schedules
-from shared.client.concurrent import AsyncFanouts, AsyncJobs, AsyncSchedules
 from shared.client.http import OF_NO_TENANT, to_failure
+from shared.client.operations.blocking import Fanouts, Jobs, Schedules
+from shared.client.operations.concurrent import AsyncFanouts, AsyncJobs, AsyncSchedules
 from shared.client.resources import blocking as blocking_resources
 from shared.client.resources import concurrent as concurrent_resources
 from shared.core.clock import SettableClock
