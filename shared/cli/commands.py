@@ -8,7 +8,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple, get_args
 
 import typer
 
@@ -35,6 +35,14 @@ _WATCH: Final[dict[str, tuple[Any, Any]]] = {
     "watch": (Annotated[float | None, typer.Option("--watch", min=0.1, max=MAX_INTERVAL, metavar="SECONDS", help=_WATCH_HELP)], None),
     "times": (Annotated[int | None, typer.Option("--times", min=1, metavar="N", help=_TIMES_HELP)], None),
 }
+
+
+class OptionGroup(NamedTuple):
+    """Options that several commands have. An argument that is annotated with it gets their values by name, as a dict."""
+
+    options: Mapping[str, tuple[Any, Any]]
+
+
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 _NOTE_HELP: Final = "Reason for the change, such as 'a new disk'. It is listed beside the control."
 Note = Annotated[str, typer.Option("--note", help=_NOTE_HELP, show_default=False)]
@@ -52,10 +60,13 @@ def add_commands(group: typer.Typer, functions: Mapping[str, Callable[..., None]
 def _command_function(function: Callable[..., None], *, tenant: bool, watch: bool) -> Callable[..., None]:
     common = {**_COMMON, **({"tenant": _TENANT} if tenant else {}), **(_WATCH if watch else {})}
     signature = inspect.signature(function, eval_str=True)
-    _, *own = signature.parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    _, *own = (each.replace(kind=keyword) for each in signature.parameters.values())
+    grouped = {each.name: found.options for each in own if (found := _group_of(each.annotation)) is not None}
 
     def run(**given: Any) -> None:
         options = {option: given.pop(option) for option in common}
+        given |= {name: {option: given.pop(option) for option in group} for name, group in grouped.items()}
         every, times, as_json = options.pop("watch", None), options.pop("times", None), options.pop("json")
         if times is not None and every is None:
             raise CommandFailed("--times needs --watch", where="--times", advice="Add --watch SECONDS.", status=Exit.USAGE)
@@ -76,14 +87,22 @@ def _command_function(function: Callable[..., None], *, tenant: bool, watch: boo
             session.flush()
             session.close()
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(option, keyword, annotation=kind, default=value) for option, (kind, value) in common.items()]
+    parameters = [part for each in own for part in (_parameters(grouped[each.name]) if each.name in grouped else [each])]
     run.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*(each.replace(kind=keyword) for each in own), *added], return_annotation=None
+        parameters=[*parameters, *_parameters(common)], return_annotation=None
     )
     run.__annotations__ = {}
     run.__name__, run.__doc__ = function.__name__, function.__doc__
     return run
+
+
+def _group_of(annotation: Any) -> OptionGroup | None:
+    return next((each for each in get_args(annotation) if isinstance(each, OptionGroup)), None)
+
+
+def _parameters(options: Mapping[str, tuple[Any, Any]]) -> list[inspect.Parameter]:
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(name, keyword, annotation=kind, default=value) for name, (kind, value) in options.items()]
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -20,12 +20,12 @@ from ..session import CommandSession, api_path, parse_json_option, parse_pairs, 
 from ..terminal.output import duration_text
 from ..terminal.times import duration_option, time_option
 from ..watching import MAX_INTERVAL
+from .event_filters import Changed, Dead, Followed, Listed, filter_of
 from .events_fanouts import Channels, channel_fields, is_fanout, print_fanout, print_made, print_report
 from .events_import import import_
 from .events_target import Header, Method, OnDead, OnDelivered, Path, Query, Remove, target_of
 
 _HELP = "Create, import, look up, cancel, move, redrive and follow timed events."
-_STATE_HELP = "Only events in this state. Those in the ingest queue (queued) are in no list yet."
 DAY = 86_400_000
 PAST_FROM = 60_000
 """Milliseconds by which a new due time must be past for a warning: the clocks of client and service may differ."""
@@ -33,14 +33,6 @@ Id = Annotated[str, typer.Argument(metavar="EVENT", help="Id of the event, such 
 SomeIds = Annotated[
     list[str] | None, typer.Argument(metavar="[EVENT...]", help="Ids of events, such as order-17. Not with filters.", show_default=False)
 ]
-From = Annotated[str | None, time_option("Only events due at this time or later, such as 2026-11-21T10:21:55Z.", "--from")]
-To = Annotated[str | None, time_option("Only events due before this time, such as 2026-11-21T11:00:00Z.", "--to")]
-EventState = Literal["scheduled", "firing", "working", "retrying", "delivered", "dead", "cancelled", "lapsed"]
-State = Annotated[EventState | None, typer.Option(metavar="STATE", help=f"{_STATE_HELP} One of: {', '.join(get_args(EventState))}.")]
-Label = Annotated[list[str] | None, typer.Option(help="Only events with this label as NAME=VALUE, such as order=17. Repeatable.")]
-IdPrefix = Annotated[str | None, typer.Option(help="Only events whose id begins so, such as order-.")]
-ErrorPart = Annotated[str | None, typer.Option("--error", help="Only events whose last error contains this text, such as 'status 500'.")]
-ChannelFilter = Annotated[str | None, typer.Option("--channel", help="Only events of this channel, such as default.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -156,13 +148,7 @@ def _add_answer(session: CommandSession, attempt: Mapping[str, Any]) -> None:
 
 def list_(
     session: CommandSession,
-    since: From = None,
-    until: To = None,
-    state: State = None,
-    channel: ChannelFilter = None,
-    label: Label = None,
-    id_prefix: IdPrefix = None,
-    error: ErrorPart = None,
+    filters: Listed,
     held: Annotated[bool, typer.Option("--held", help="Only events that a paused channel or a circuit breaker holds.")] = False,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="Largest number of events to list.")] = 100,
 ) -> None:
@@ -175,11 +161,10 @@ def list_(
         tocsin events list --from 2026-11-21T10:00:00Z --to 2026-11-21T11:00:00Z -n 1000
         tocsin events list --label order=17 --label team=blue
     """
-    labels = labels_text(parse_pairs(label or [], "--label"))
-    filters: dict[str, Any] = {"from_": since, "to": until, "state": state, "channel": channel}
-    filters |= {"label": labels, "id_prefix": id_prefix, "error": error, "held": "true" if held else None}
+    query = filter_of(filters)
+    query |= {"label": labels_text(query.pop("labels", {})), "held": "true" if held else None}
     # One more than is shown tells whether there are more.
-    found = session.items("events", limit=limit if session.json else limit + 1, **filters)
+    found = session.items("events", limit=limit if session.json else limit + 1, **query)
     columns = ("id", "due", "state", "channel", "attempts", "late", "error")
     if session.json:
         session.print_list(found, columns, _row, empty="")
@@ -188,8 +173,8 @@ def list_(
     rows = sorted(every[:limit], key=lambda each: (each["due"], each["id"]))
     session.print_list(rows, columns, _row, empty="no events")
     if len(every) > limit:
-        given = {name for name, value in filters.items() if value}
-        total = "" if given - {"state"} else _total(session, state)
+        given = {name for name, value in query.items() if value}
+        total = "" if given - {"state"} else _total(session, query.get("state"))
         session.screen.gap()
         advice = f"-n {10 * limit} shows more; --from, --to and --channel narrow the list."
         session.screen.line(f"Showing {len(rows):,}{total}. {advice}", style="dim")
@@ -279,16 +264,11 @@ def _warn_of_past(event: Mapping[str, Any]) -> None:
 
 def move(
     session: CommandSession,
+    *,
     due: Annotated[str | None, time_option("New time to deliver at, such as 21:30 or 2026-11-21T10:21:55Z.")] = None,
     later: Annotated[str | None, duration_option("Time by which to deliver later, as a duration such as 1h.")] = None,
     earlier: Annotated[str | None, duration_option("Time by which to deliver earlier, as a duration such as 1h.")] = None,
-    label: Label = None,
-    channel: ChannelFilter = None,
-    state: State = None,
-    since: From = None,
-    until: To = None,
-    id_prefix: IdPrefix = None,
-    error: ErrorPart = None,
+    filters: Changed,
     yes: Yes = False,
 ) -> None:
     """Move all events that match, after their number is confirmed. To move one event, use change.
@@ -297,9 +277,9 @@ def move(
         tocsin events move --label order=17 --later 1h
         tocsin events move --channel default --to 2026-11-21T12:00:00Z --due 2026-11-21T12:00:00Z
     """
-    from .events_bulk import chosen, move_options, run_bulk
+    from .events_bulk import move_options, run_bulk
 
-    filter = chosen(since, until, state, channel, label, id_prefix, error)
+    filter = filter_of(filters)
     if not filter:
         raise CommandFailed("give a filter, such as --label", advice="For example: --label order=17 --later PT1H", status=Exit.USAGE)
     run_bulk(session, "move", filter, yes, **move_options(due, later, earlier))
@@ -307,14 +287,8 @@ def move(
 
 def cancel(
     session: CommandSession,
+    filters: Changed,
     ids: SomeIds = None,
-    label: Label = None,
-    channel: ChannelFilter = None,
-    state: State = None,
-    since: From = None,
-    until: To = None,
-    id_prefix: IdPrefix = None,
-    error: ErrorPart = None,
     yes: Yes = False,
 ) -> None:
     """Cancel events by id, or all that match. After a success, no delivery of them starts.
@@ -324,13 +298,6 @@ def cancel(
         tocsin events cancel --label order=17 --channel default
     """
     from ...client import calls
-    from .events_bulk import chosen, one_kind, run_bulk
-
-    filter = chosen(since, until, state, channel, label, id_prefix, error)
-    one_kind(ids, filter, "tocsin events cancel order-17")
-    if not ids:
-        run_bulk(session, "cancel", filter, yes)
-        return
 
     def cancel_one(id: str) -> None:
         with usage_errors("EVENT"):
@@ -338,19 +305,13 @@ def cancel(
         session.do(call)
         session.print_result({"id": id, "state": "cancelled"}, f"{id} is cancelled")
 
-    _for_each(ids, cancel_one)
+    _change_some(session, "cancel", ids, filters, cancel_one, yes)
 
 
 def fire(
     session: CommandSession,
+    filters: Changed,
     ids: SomeIds = None,
-    label: Label = None,
-    channel: ChannelFilter = None,
-    state: State = None,
-    since: From = None,
-    until: To = None,
-    id_prefix: IdPrefix = None,
-    error: ErrorPart = None,
     yes: Yes = False,
 ) -> None:
     """Deliver events now instead of at their due times: by id, or all that match.
@@ -359,32 +320,17 @@ def fire(
         tocsin events fire order-17
         tocsin events fire --label order=17
     """
-    from .events_bulk import chosen, one_kind, run_bulk
-
-    filter = chosen(since, until, state, channel, label, id_prefix, error)
-    one_kind(ids, filter, "tocsin events fire order-17")
-    if not ids:
-        run_bulk(session, "fire", filter, yes)
-        return
-
-    def fire_one(id: str) -> None:
-        _print_changed(session, id, session.send("POST", api_path("events", id, "fire")))
-
-    _for_each(ids, fire_one)
+    _change_some(session, "fire", ids, filters, lambda id: _post(session, id, "fire"), yes)
 
 
 def redrive(
     session: CommandSession,
+    *,
     ids: Annotated[
         list[str] | None, typer.Argument(metavar="[EVENT...]", help="Ids of dead events. Not with --all or filters.", show_default=False)
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Redrive all dead letters, or those that match the filters.")] = False,
-    since: From = None,
-    until: To = None,
-    channel: ChannelFilter = None,
-    label: Label = None,
-    id_prefix: IdPrefix = None,
-    error: ErrorPart = None,
+    filters: Dead,
     yes: Yes = False,
 ) -> None:
     """Deliver dead letters again: by id, or all that match. Filters without --all count them first, and ask.
@@ -394,34 +340,24 @@ def redrive(
         tocsin events redrive --channel default --error 'status 503'
         tocsin events redrive --all --channel default --from 2026-11-21T00:00:00Z --yes
     """
-    from .events_bulk import chosen, run_bulk
-
-    filter = chosen(since, until, None, channel, label, id_prefix, error)
+    filter = filter_of(filters)
     if bool(ids) == (all_ or bool(filter)):
         advice = "For example: tocsin events redrive order-17, or tocsin events redrive --channel default"
         raise CommandFailed("give ids, or filters such as --channel, or --all", advice=advice, status=Exit.USAGE)
-    if filter and (label or id_prefix or error or not all_):
-        run_bulk(session, "redrive", filter, yes)
-        return
-    if ids:
-
-        def redrive_one(id: str) -> None:
-            _print_changed(session, id, session.send("POST", api_path("events", id, "redrive")))
-
-        _for_each(ids, redrive_one)
+    if ids or not all_ or filter.keys() - {"from", "to", "channel"}:
+        _change_some(session, "redrive", ids, filters, lambda id: _post(session, id, "redrive"), yes)
         return
     session.confirm("Redrive all dead letters that match", yes)
-    body = {name: value for name, value in (("from", since), ("to", until), ("channel", channel)) if value is not None}
-    found = session.send("POST", "dead-letters/redrive", body)
+    found = session.send("POST", "dead-letters/redrive", filter)
     session.print_result(found, f"{count_of(found['redriven'], 'dead letter')} redriven")
 
 
 def tail(
     session: CommandSession,
+    *,
     window: Annotated[float, typer.Option(min=1, max=3600, help="Follow events that were due up to this many seconds ago.")] = 60.0,
     every: Annotated[float, typer.Option(min=0.2, max=MAX_INTERVAL, help="Seconds between two refreshes.")] = 2.0,
-    channel: ChannelFilter = None,
-    state: State = None,
+    filters: Followed,
     times: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N refreshes, such as 3.")] = None,
 ) -> None:
     """Follow events as they fall due: print a line for every state that is seen.
@@ -434,18 +370,33 @@ def tail(
     """
     from .events_tail import follow
 
-    follow(session, window=window, every=every, channel=channel, state=state, times=times)
+    follow(session, window=window, every=every, times=times, **filters)
 
 
-def _print_changed(session: CommandSession, id: str, found: Mapping[str, Any]) -> None:
+def _post(session: CommandSession, id: str, verb: str) -> None:
+    found = session.send("POST", api_path("events", id, verb))
     if is_fanout(found):
         print_report(session, found)
     else:
         session.print_result(found, f"{id} is {found['state']}")
 
 
-def _for_each(ids: list[str], act: Callable[[str], None]) -> None:
-    """Call `act` for every id. A failure does not stop the others; the last failure is raised, the ones before are printed."""
+def _change_some(
+    session: CommandSession, verb: str, ids: list[str] | None, filters: Mapping[str, Any], act: Callable[[str], None], yes: bool
+) -> None:
+    """Call `act` for every id, or change all events that match. Raises `CommandFailed` unless either ids or filters are given.
+
+    The failure of an id does not stop the others; the last failure is raised, the ones before are printed.
+    """
+    filter = filter_of(filters)
+    if bool(ids) == bool(filter):
+        advice = f"For example: tocsin events {verb} order-17"
+        raise CommandFailed("give ids, or filters such as --label", advice=advice, status=Exit.USAGE)
+    if not ids:
+        from .events_bulk import run_bulk
+
+        run_bulk(session, verb, filter, yes)
+        return
     last: TocsinError | None = None
     for id in ids:
         try:

@@ -12,7 +12,7 @@ import typer
 from ...core.readable import count_of
 from ..exits import Exit
 from ..failures import CommandFailed
-from ..session import CommandSession, api_path, parse_pairs
+from ..session import CommandSession, api_path
 from ..terminal.output import console
 
 POLL: Final = 0.5
@@ -22,27 +22,6 @@ POLL: Final = 0.5
 def wait(session: CommandSession) -> None:
     """Wait before the next look at a job."""
     session.sleep(POLL)
-
-
-def chosen(
-    since: str | None,
-    until: str | None,
-    state: str | None,
-    channel: str | None,
-    label: list[str] | None,
-    id_prefix: str | None,
-    error: str | None,
-) -> dict[str, Any]:
-    """Return the filter that the options give, as the API takes it; empty without options."""
-    given: dict[str, Any] = {"from": since, "to": until, "state": state, "channel": channel, "id_prefix": id_prefix, "error": error}
-    given["labels"] = parse_pairs(label or [], "--label") or None
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def one_kind(ids: list[str] | None, filter: Mapping[str, Any], example: str) -> None:
-    """Raise `CommandFailed` unless either ids or filters are given."""
-    if bool(ids) == bool(filter):
-        raise CommandFailed("give ids, or filters such as --label", advice=f"For example: {example}", status=Exit.USAGE)
 
 
 def run_bulk(session: CommandSession, action: str, filter: Mapping[str, Any], yes: bool, **move: str | None) -> None:

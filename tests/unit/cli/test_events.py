@@ -11,7 +11,7 @@ import pytest
 
 from shared.cli import session
 from shared.cli.exits import Exit
-from shared.cli.groups import events, events_tail
+from shared.cli.groups import event_filters, events_tail
 from shared.cli.session import CommandSession
 from shared.core.settings import LOCAL_ADMIN_KEY
 from shared.delivery.channels.answer_heads import AnswerHead
@@ -129,7 +129,7 @@ def test_an_event_that_waited_for_a_paused_channel_says_so(tocsin: Command) -> N
 
 
 def test_lists_take_the_states_of_the_app_that_a_stored_event_can_have() -> None:
-    assert {*get_args(events.EventState)} == {*get_args(EventState.__value__)} - {"queued"}
+    assert {*get_args(event_filters.EventState)} == {*get_args(EventState.__value__)} - {"queued"}
 
 
 @pytest.mark.parametrize(
