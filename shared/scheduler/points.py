@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from ..engine.effects import Steps
 from ..storage.ports import Op, Props, Row
@@ -103,58 +103,77 @@ class Facet:
         yield from ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Facets(Facet):
     """Several facets, in their order, as one."""
 
     each: tuple[Facet, ...] = ()
+    _at: ClassVar[Mapping[str, tuple[Facet, ...]]] = {}
+    """The facets that act at each point. An instance has its own."""
+
+    def __post_init__(self) -> None:
+        # Most facets act at few points. Some points are reached for each event.
+        object.__setattr__(self, "_at", {point: self._acting(point) for point in vars(Facet) if not point.startswith("_")})
+
+    def _acting(self, point: str) -> tuple[Facet, ...]:
+        """Return the facets that override the point."""
+        return tuple(facet for facet in self.each if getattr(type(facet), point) is not getattr(Facet, point))
 
     @property
     def own(self) -> frozenset[str]:
-        return NOTHING.union(*(facet.own for facet in self.each))
+        return NOTHING.union(*(facet.own for facet in self._at["own"]))
 
     def recall(self, gate: Gate) -> Known:
-        return {name: content for facet in self.each for name, content in facet.recall(gate).items()}
+        return {name: content for facet in self._at["recall"] for name, content in facet.recall(gate).items()}
 
     def before_store(self, filing: Filing, events: Collection[Mapping[str, Any]]) -> Steps[None]:
-        for facet in self.each:
+        for facet in self._at["before_store"]:
             yield from facet.before_store(filing, events)
 
     def before_settle(self, filing: Filing, counts: Counts) -> Steps[None]:
-        for facet in self.each:
+        for facet in self._at["before_settle"]:
             yield from facet.before_settle(filing, counts)
 
     def still(self, outcome: RowOutcome, props: Props) -> bool | None:
-        return next((found for facet in self.each if (found := facet.still(outcome, props)) is not None), None)
+        for facet in self._at["still"]:
+            if (found := facet.still(outcome, props)) is not None:
+                return found
+        return None
 
     def marks(self, props: Mapping[str, Any], outcome: RowOutcome) -> Props:
-        return {name: value for facet in self.each for name, value in facet.marks(props, outcome).items()}
+        found: Props = {}
+        for facet in self._at["marks"]:
+            found |= facet.marks(props, outcome)
+        return found
 
     def beside(self, row: Row, outcome: RowOutcome, change: Props) -> list[Op]:
-        return [op for facet in self.each for op in facet.beside(row, outcome, change)]
+        found: list[Op] = []
+        for facet in self._at["beside"]:
+            found += facet.beside(row, outcome, change)
+        return found
 
     def written(self, change: Props, props: Mapping[str, Any]) -> Props:
-        for facet in self.each:
+        for facet in self._at["written"]:
             change = facet.written(change, props)
         return change
 
     def owes(self, props: Mapping[str, Any]) -> bool:
-        return any(facet.owes(props) for facet in self.each)
+        return any(facet.owes(props) for facet in self._at["owes"])
 
     def wakes_early(self, props: Mapping[str, Any]) -> bool:
-        return any(facet.wakes_early(props) for facet in self.each)
+        return any(facet.wakes_early(props) for facet in self._at["wakes_early"])
 
     def before_release(self, filing: Filing, rows: Collection[Row]) -> Steps[None]:
-        for facet in self.each:
+        for facet in self._at["before_release"]:
             yield from facet.before_release(filing, rows)
 
     def kept(self, gate: Gate, known: Known, epoch: int) -> str | None:
-        return next((found for facet in self.each if (found := facet.kept(gate, known, epoch)) is not None), None)
+        return next((found for facet in self._at["kept"] if (found := facet.kept(gate, known, epoch)) is not None), None)
 
     def on_move(self, filing: Filing, copies: Collection[Mapping[str, Any]]) -> Steps[None]:
-        for facet in self.each:
+        for facet in self._at["on_move"]:
             yield from facet.on_move(filing, copies)
 
     def at_end(self, filing: Filing, gate: Gate, rows: Collection[Row]) -> Steps[None]:
-        for facet in self.each:
+        for facet in self._at["at_end"]:
             yield from facet.at_end(filing, gate, rows)
