@@ -13,6 +13,8 @@ needs; the table in `facets/__init__` gives the order. The points, in the order 
     before_release   the owner is about to release or to finish the shard; `kept` is what its last gate says about rows beside the shard
     on_move          a moved event and the index row of its new place are stored; its former place does not point to it yet
     at_end           the gate is done and the ledger row is stored
+    before_removal   retention is about to remove the event rows
+    at_removal       the event rows and the gate are gone; the ledger row is not
 
 Points that store something are generators of effects, like the protocol that calls them. The others are pure.
 """
@@ -102,6 +104,14 @@ class Facet:
         """Do what is due for a finished shard. A repetition must be harmless."""
         yield from ()
 
+    def before_removal(self, filing: Filing, rows: Collection[Row]) -> Steps[None]:
+        """Remove what leads to events whose rows are removed next. A repetition must be harmless."""
+        yield from ()
+
+    def at_removal(self, filing: Filing, counts: Counts) -> Steps[None]:
+        """Remove what is left beside a shard. counts: of the events that it had. A repetition must be harmless."""
+        yield from ()
+
 
 @dataclass(frozen=True)
 class Facets(Facet):
@@ -177,3 +187,11 @@ class Facets(Facet):
     def at_end(self, filing: Filing, gate: Gate, rows: Collection[Row]) -> Steps[None]:
         for facet in self._at["at_end"]:
             yield from facet.at_end(filing, gate, rows)
+
+    def before_removal(self, filing: Filing, rows: Collection[Row]) -> Steps[None]:
+        for facet in self._at["before_removal"]:
+            yield from facet.before_removal(filing, rows)
+
+    def at_removal(self, filing: Filing, counts: Counts) -> Steps[None]:
+        for facet in self._at["at_removal"]:
+            yield from facet.at_removal(filing, counts)

@@ -18,13 +18,12 @@ from ..core.pressure import PressureGauge
 from ..engine.async_runner import AsyncRunner
 from ..engine.effects import Steps
 from ..engine.queries import each_page, load_rows
-from ..storage.names import EVENTS, IDS, LEDGER, SHARDS, SWEEPS
+from ..storage.names import EVENTS, IDS, LEDGER, SHARDS
 from ..storage.ports import ANY, Applied, Delete, Merge, Row, Tables, Where, WriteRefused
 from . import timings
 from .answer_rows import ANSWERS, END_ANSWERS, FIRST_ANSWER
+from .facets import FACETS
 from .facets.fanouts.names import id_names
-from .facets.finding.labels import marked_digests
-from .facets.finding.rows import LABEL_ROWS, STATE_ROWS, key_of, partition_of, remove_rows
 from .firing import backlog as pacing
 from .keys import (
     END_EVENTS,
@@ -45,6 +44,7 @@ from .keys import (
     use_row_key,
 )
 from .mirror.pair import Mirror
+from .points import Filing
 from .protocol.changing import find
 from .protocol.dispatch import (
     MOST_TOGETHER,
@@ -61,9 +61,11 @@ from .protocol.dispatch import (
     unserved_events,
 )
 from .protocol.index_counts import counts_of_row
+from .protocol.mirroring import on_side
 from .protocol.moving import FORMER
 from .queries.totals import Totals
-from .rules import FINAL, visible_at
+from .rules import FINAL, tally, visible_at
+from .shard.gate import Counts
 from .timings import KEEP_DEAD, KEEP_FINISHED, KEEP_LINKED, RETENTION_RUN_FOR
 from .wakes.service import Horizons
 
@@ -366,7 +368,8 @@ class Sweeps:
             for name in id_names(row.props):
                 await self._free_id("", tenant, name, row)
                 await self._free_use("", tenant, name)
-        await self._runner.run(remove_rows(LABEL_ROWS, shard, marked_digests(row.props for row in rows)))
+        filing = Filing(shard, entry.rk.partition(":")[0], {})
+        await self._runner.run(FACETS.before_removal(filing, rows))
         if any(ANSWERS in row.props for row in rows):
             await self._remove_answers("", shard)
         for some in batched(rows, DELETES):
@@ -378,8 +381,7 @@ class Sweeps:
                 if way is not None:
                     await self._remove_copy(tenant, entry.rk, shard, way.copy)
         await self._tables.write(EVENTS, shard, (Delete(GATE, ANY),))
-        if int(entry.props["dead"]):
-            await self._tables.write(SWEEPS, partition_of(STATE_ROWS, shard), (Delete(key_of("dead", shard), ANY),))
+        await self._runner.run(FACETS.at_removal(filing, Counts(dead=int(entry.props["dead"]))))
         await self._tables.write(LEDGER, tenant, (Delete(entry.rk, ANY),))
         return "removed"
 
@@ -395,8 +397,8 @@ class Sweeps:
         for some in batched(rows, DELETES):
             await self._tables.write(side + EVENTS, shard, tuple(Delete(row.rk, ANY) for row in some))
         await self._tables.write(side + EVENTS, shard, (Delete(GATE, ANY),))
-        if any(row.props["state"] == "dead" for row in rows):
-            await self._tables.write(side + SWEEPS, partition_of(STATE_ROWS, shard), (Delete(key_of("dead", shard), ANY),))
+        counts = tally(row.props["state"] for row in rows)
+        await self._runner.run(on_side(side, FACETS.at_removal(Filing(shard, key.partition(":")[0], {}), counts)))
         for found in (NEWS + key, key):
             await self._tables.write(side + LEDGER, tenant, (Delete(found, ANY),))
 

@@ -93,6 +93,8 @@ def test_each_point_reaches_all_facets_in_their_order() -> None:
         "kept": (gate, {}, 1),
         "on_move": (filing, [EVENT]),
         "at_end": (filing, gate, [row]),
+        "before_removal": (filing, [row]),
+        "at_removal": (filing, Counts(1)),
     }
     assert given.keys() == POINTS - {"own"}
     for point, arguments in given.items():

@@ -34,6 +34,10 @@ class States(Facet):
         if has_retried(rows):
             yield from remove_rows(STATE_ROWS, filing.shard, ("retrying",))
 
+    def at_removal(self, filing: Filing, counts: Counts) -> Steps[None]:
+        if counts.dead:
+            yield from remove_rows(STATE_ROWS, filing.shard, ("dead",))
+
 
 @dataclass(frozen=True, slots=True)
 class Held(Facet):
@@ -65,3 +69,6 @@ class Labels(Facet):
 
     def on_move(self, filing: Filing, copies: Collection[Mapping[str, Any]]) -> Steps[None]:
         yield from self.before_store(filing, copies)
+
+    def before_removal(self, filing: Filing, rows: Collection[Row]) -> Steps[None]:
+        yield from remove_rows(LABEL_ROWS, filing.shard, marked_digests(row.props for row in rows))
