@@ -51,6 +51,8 @@ export const search = {
       submitted.preventDefault();
       showEvent(ctx, id.input.value.trim(), () => ctx.acted());
     });
+    // Spaces alone are no id, and a pattern names the place before anything is asked.
+    Object.assign(id.input, { pattern: ".*\\S.*", title: "The id of an event, such as order-17" });
     const fields = {
       state: field("State", {}, "select", el("option", { value: "" }, "any"), Object.keys(STATES).map((state) => el("option", { value: state }, state))),
       channel: field("Channel", { maxLength: 40, spellcheck: false }),
