@@ -322,7 +322,7 @@ async function names() {
   const fleets = !ctx.reads("fleets") || (ctx.admin && !tenant) ? [] : await fleetNames();
   // Another tenant may have been chosen meanwhile.
   if (tenant !== ctx.tenant || mine !== visit) return;
-  if (tenants) choose("tenant", tenants, ctx.tenant, known.more ? "more: see All tenants" : "");
+  if (tenants) choose("tenant", tenants, ctx.tenant, known.more ? "more: see the tab Tenants" : "");
   ctx.unsure = fleets === null;
   if (fleets) {
     ctx.fleet = fleets.includes(ctx.fleet) ? ctx.fleet : fleets[0] ?? null;

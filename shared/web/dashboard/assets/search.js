@@ -88,7 +88,10 @@ export const search = {
     };
     // On a phone, the list comes first.
     const filters = el("details", { open: !matchMedia("(max-width: 620px)").matches }, el("summary", {}, "Filters"), many);
-    const create = el("button", { type: "button", class: "primary", onclick: () => newEvent(ctx, ctx.acted, (made) => showEvent(ctx, made, ctx.acted)) }, "New event");
+    const create = el("button", { type: "button", class: "primary", onclick: () => {
+      const mine = ctx.pinned();
+      newEvent(mine, ctx.acted, (made) => showEvent(mine, made, ctx.acted));
+    } }, "New event");
     return el("div", { class: "tools" }, ctx.may("events") && el("p", { class: "new" }, create), one, filters);
   },
   async load(ctx, signal) {
